@@ -28,10 +28,6 @@ class Prices:
         """Cost of the policy's tokens."""
         return (tokens_in * self.per_million_in + tokens_out * self.per_million_out) / 1e6
 
-    def outside(self, tokens_in: float, tokens_out: float) -> float:
-        """Cost of the tokens that environments used."""
-        return (tokens_in * self.outside_in + tokens_out * self.outside_out) / 1e6
-
 
 @dataclass(frozen=True)
 class EpisodeLimits:

@@ -31,7 +31,7 @@ from lemur_ray.rollout.progress import Progress, Suffix
 from lemur_ray.rollout.runner import run_episodes
 from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
 from lemur_ray.rollout.schedule.retries import RetryPolicy
-from lemur_ray.rollout.threads import EmptyPool, Pool, ThreadPool
+from lemur_ray.rollout.threads import Pool, ThreadPool
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def run_evaluation(
         if ledger.repaired:
             print(ledger.repaired, file=sys.stderr, flush=True)
         with contextlib.ExitStack() as stack:
-            pool = EmptyPool() if finished else stack.enter_context(make_pool())
+            pool = None if finished else stack.enter_context(make_pool())
             every_s = math.inf if config.by_hand else 10.0
             progress = Progress(
                 sys.stderr, clock, label=config.benchmark, every_s=every_s, prices=config.prices, suffix=suffix

@@ -40,11 +40,9 @@ def default_out(benchmark: str, label: str) -> str:
 
 
 def with_local_folder(out: str, play: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """Call ``play`` with the local folder for ``out``; its result.
+    """Call ``play`` with ``out``, or with a local copy of a bucket, downloaded first and uploaded as episodes end.
 
-    For a folder in a bucket that is a local copy, downloaded first and uploaded as episodes end. Raises NotKept,
-    LedgerError.
-    """
+    Raises NotKept, LedgerError."""
     if not is_bucket(out):
         return play(out)
     url = resolve_out(out, "")
@@ -55,11 +53,9 @@ def with_local_folder(out: str, play: Callable[[str], dict[str, Any]]) -> dict[s
 
 
 def evaluation_folders(named: Sequence[str]) -> list[Path]:
-    """Local folders of the evaluations that a command line names.
+    """Local folders of the evaluations that a command line names; folders in buckets are downloaded.
 
-    A suite's folder stands for those of its benchmarks; folders in buckets are downloaded. Raises OSError, ImportError,
-    ValueError, and EvaluationError if a bucket has no evaluation.
-    """
+    A suite stands for its benchmarks. Raises OSError, ImportError, ValueError; EvaluationError for an empty bucket."""
     folders: list[Path] = []
     for name in named:
         place = resolve_out(name, "")
@@ -105,10 +101,8 @@ def save_settings(
 
 
 def load_settings(out: Path) -> dict[str, dict[str, Any]]:
-    """Recipe hash -> settings of the evaluations in a folder, and every configuration with these settings.
-
-    Configurations with the same settings differ in limits, for example. Raises EvaluationError.
-    """
+    """Recipe hash -> settings of the evaluations in a folder, and every configuration with these settings (they differ
+    in limits, for example). Raises EvaluationError."""
     path = out / SETTINGS
     if not path.is_file():
         return {}

@@ -25,26 +25,10 @@ from lemur_ray.rollout.threads import PoolBroken
 
 
 def warn_of_anomalies(episodes: Sequence[Episode]) -> None:
-    """Print warnings on stderr about episodes that distort the success rate."""
-    warn_of_missing(episodes)
-    warn_of_overflow(episodes)
-    if truncated := sum(TRUNCATED_PROMPT in episode.detail for episode in episodes):
-        print(f"{truncated} of {len(episodes)} episodes: {TRUNCATED_PROMPT}", file=sys.stderr, flush=True)
-
-
-def warn_of_missing(episodes: Sequence[Episode]) -> None:
-    """Print the three most frequent reasons for episodes without a score."""
-    reasons = Counter(
-        episode.detail.strip().splitlines()[-1][:500]
-        for episode in episodes
-        if episode.detail.strip() and not episode.outcome.scored
-    )
-    for reason, count in reasons.most_common(3):
+    """Print warnings on stderr about episodes that distort the success rate: no score, or a prompt that did not fit."""
+    unscored = (e.detail.strip().splitlines() for e in episodes if e.detail.strip() and not e.outcome.scored)
+    for reason, count in Counter(lines[-1][:500] for lines in unscored).most_common(3):
         print(f"{count} without a score: {reason}", file=sys.stderr, flush=True)
-
-
-def warn_of_overflow(episodes: Sequence[Episode]) -> None:
-    """Warn about episodes whose conversation exceeded the model's context within one turn."""
     early = [e for e in episodes if e.outcome is Outcome.CONTEXT_OVERFLOW and len(e.trajectory.steps) <= 1]
     if early:
         print(
@@ -53,6 +37,8 @@ def warn_of_overflow(episodes: Sequence[Episode]) -> None:
             file=sys.stderr,
             flush=True,
         )
+    if truncated := sum(TRUNCATED_PROMPT in episode.detail for episode in episodes):
+        print(f"{truncated} of {len(episodes)} episodes: {TRUNCATED_PROMPT}", file=sys.stderr, flush=True)
 
 
 @dataclass

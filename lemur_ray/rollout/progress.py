@@ -15,25 +15,34 @@ from lemur_ray.host.durations import duration
 from lemur_ray.rollout.attempt import Prices
 
 
-def outside_tokens(steps: Iterable[Step]) -> tuple[float, float]:
-    """Prompt and completion tokens of the calls that environments made."""
-    calls = [counts for step in steps for counts in step.outside.values()]
-    return sum(c.get("prompt_tokens", 0) for c in calls), sum(c.get("completion_tokens", 0) for c in calls)
+class TokenTotals:
+    """Tokens of episodes: the policy's, and those of calls that environments made."""
+
+    def __init__(self) -> None:
+        self.tokens_in = self.tokens_out = 0
+        self.outside_in = self.outside_out = 0.0
+
+    def add(self, steps: Iterable[Step]) -> None:
+        for step in steps:
+            self.tokens_in += step.prompt_tokens
+            self.tokens_out += step.completion_tokens
+            self.outside_in += sum(counts.get("prompt_tokens", 0) for counts in step.outside.values())
+            self.outside_out += sum(counts.get("completion_tokens", 0) for counts in step.outside.values())
+
+    def costs(self, prices: Prices) -> tuple[float, float]:
+        """Cost of the policy's tokens, and of those that environments used."""
+        outside = self.outside_in * prices.outside_in + self.outside_out * prices.outside_out
+        return prices.cost(self.tokens_in, self.tokens_out), outside / 1e6
 
 
 def token_costs(episodes: Iterable[Episode], prices: Prices) -> dict[str, Any]:
     """``{"cost": {"policy": 1.07, "outside": 0.4}}`` for the last attempt at each episode; empty without prices."""
     if prices == Prices():
         return {}
-    tokens_in = tokens_out = 0
-    outside_in = outside_out = 0.0
+    totals = TokenTotals()
     for episode in episodes:
-        steps = episode.trajectory.steps
-        tokens_in += sum(step.prompt_tokens for step in steps)
-        tokens_out += sum(step.completion_tokens for step in steps)
-        step_in, step_out = outside_tokens(steps)
-        outside_in, outside_out = outside_in + step_in, outside_out + step_out
-    policy, outside = prices.cost(tokens_in, tokens_out), prices.outside(outside_in, outside_out)
+        totals.add(episode.trajectory.steps)
+    policy, outside = totals.costs(prices)
     return {"cost": {"policy": round(policy, 6), "outside": round(outside, 6)}}
 
 
@@ -64,8 +73,7 @@ class Progress:
         self._live = stream.isatty() and every_s < math.inf
         self._every_s = 0.5 if self._live else every_s
         self._total = self._done = self._solved = self._missing = self._retries = self._resumed = 0
-        self._tokens_in = self._tokens_out = 0
-        self._outside = 0.0
+        self._tokens = TokenTotals()
         self._started = self._shown = clock()
 
     def begin(self, total: int, finished: Sequence[Episode]) -> None:
@@ -83,9 +91,7 @@ class Progress:
             self._done += 1
             self._solved += episode.outcome is Outcome.SOLVED
             self._missing += not episode.outcome.scored
-            self._tokens_in += sum(step.prompt_tokens for step in episode.trajectory.steps)
-            self._tokens_out += sum(step.completion_tokens for step in episode.trajectory.steps)
-            self._outside += self._prices.outside(*outside_tokens(episode.trajectory.steps))
+            self._tokens.add(episode.trajectory.steps)
 
     def retried(self, outcome: Outcome) -> None:
         self._retries += 1
@@ -114,7 +120,7 @@ class Progress:
         parts += [f"{rate:.2f}/s"]
         if rate > 0 and self._done < self._total:
             parts += [f"{duration(round((self._total - self._done) / rate))} left"]
-        parts += [f"{self._tokens_in / 1000:.0f}k tokens in", f"{self._tokens_out / 1000:.0f}k out"]
+        parts += [f"{self._tokens.tokens_in / 1000:.0f}k tokens in", f"{self._tokens.tokens_out / 1000:.0f}k out"]
         if self._prices != Prices():
             parts += [f"cost {self._cost:.2f}"]
         if pressure is not None and pressure.limit:
@@ -127,7 +133,7 @@ class Progress:
 
     @property
     def _cost(self) -> float:
-        return self._prices.cost(self._tokens_in, self._tokens_out) + self._outside
+        return sum(self._tokens.costs(self._prices))
 
     def _write(self, text: str) -> None:
         self._stream.write(text)

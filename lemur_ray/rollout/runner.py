@@ -31,7 +31,7 @@ COLLECT_S = 0.5
 
 def run_episodes(
     plan: Sequence[EpisodeSpec],
-    pool: Pool,
+    pool: Pool | None,
     ledger: Ledger,
     *,
     retries: RetryPolicy,
@@ -43,23 +43,24 @@ def run_episodes(
 
     Episodes are not held in memory: the returned sequence reads the ledger's file on each access.
 
-    ``clock``: monotonic seconds. ``cluster``: the cluster of a task, recorded with its episodes. KeyboardInterrupt,
-    EndpointRefused (the endpoint refuses every request) and PolicyUnreachable (no attempt reaches the policy for too
-    long) leave a ledger that the same call continues.
+    ``pool``: None if every episode has a score. ``clock``: monotonic seconds. ``cluster``: the cluster of a task,
+    recorded with its episodes. KeyboardInterrupt, EndpointRefused (the endpoint refuses every request) and
+    PolicyUnreachable (no attempt reaches the policy for too long) leave a ledger that the same call continues.
     """
     settled = ledger.episodes(spec.key for spec in plan if ledger.settled(spec.key))
     progress.begin(total=len(plan), finished=settled)
     scheduler, queue = EpisodeScheduler(plan, ledger.settled), RetryQueue(retries)
-    silence = SilenceWatch(retries.silence_s)
-    in_flight = _InFlight(pool)
-    while remaining := len(scheduler) + len(queue) + in_flight.total:
+    silence, in_flight = SilenceWatch(retries.silence_s), 0
+    while remaining := len(scheduler) + len(queue) + in_flight:
+        assert pool is not None
         pool.expect(remaining)
         for spec in queue.pop_due(clock()):
             scheduler.put_back(spec)
-        in_flight.fill(scheduler, queue)
+        in_flight += _submit(pool, scheduler, queue, in_flight)
         ended: list[Episode] = []
         fatal_error = ""
-        for spec, attempt in in_flight.collect():
+        for spec, attempt in pool.collect(timeout_s=COLLECT_S):
+            in_flight -= 1
             silence.observe(attempt, clock())
             fatal_error = fatal_error or attempt.fatal_error
             if attempt.fatal_error:
@@ -75,42 +76,22 @@ def run_episodes(
             progress.ended(*ended)
         if fatal_error:
             raise EndpointRefused(fatal_error)
-        silence.check(clock(), in_flight.total)
-        progress.show(in_flight=in_flight.total, waiting=queue.num_delayed, pressure=pool.pressure())
+        silence.check(clock(), in_flight)
+        progress.show(in_flight=in_flight, waiting=queue.num_delayed, pressure=pool.pressure())
     progress.finish()
     return ledger.episodes(spec.key for spec in plan)
 
 
-class _InFlight:
-    """Counts the episodes that the pool plays, and submits more while it has room."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self.total = self._isolated = 0
-
-    def fill(self, scheduler: EpisodeScheduler, queue: RetryQueue) -> None:
-        """Submit what comes next; isolated episodes only while nothing else is played."""
-        while self.total < self._pool.capacity:
-            spec = scheduler.next(idle=not (self.total or len(queue)))
-            if spec is None:
-                break
-            self._submit(spec)
-        while self.total == self._isolated and queue.has_isolated:
-            if self.total >= min(self._pool.num_isolated, self._pool.capacity):
-                break
-            self._submit(queue.pop_isolated())
-
-    def collect(self) -> list[tuple[EpisodeSpec, Attempt]]:
-        """The attempts that have ended."""
-        ended = self._pool.collect(timeout_s=COLLECT_S)
-        self.total -= len(ended)
-        self._isolated -= sum(spec.isolated for spec, _ in ended)
-        return ended
-
-    def _submit(self, spec: EpisodeSpec) -> None:
-        self._pool.submit(spec)
-        self.total += 1
-        self._isolated += spec.isolated
+def _submit(pool: Pool, scheduler: EpisodeScheduler, queue: RetryQueue, in_flight: int) -> int:
+    """Submit what comes next while the pool has room, isolated episodes only while no other is played; how many."""
+    before = in_flight
+    while in_flight < pool.capacity and (spec := scheduler.next(idle=not (in_flight or len(queue)))):
+        pool.submit(spec)
+        in_flight += 1
+    while queue.may_isolate(in_flight) and in_flight < min(pool.num_isolated, pool.capacity):
+        pool.submit(queue.pop_isolated())
+        in_flight += 1
+    return in_flight - before
 
 
 def episode_of(spec: EpisodeSpec, attempt: Attempt, history: AttemptHistory, cluster: str) -> Episode:

@@ -146,24 +146,3 @@ class ThreadPool:
 
     def close(self) -> None:
         self._threads.close()
-
-
-class EmptyPool:
-    """The pool of a run that has nothing left to play."""
-
-    capacity = num_isolated = 0
-
-    def expect(self, remaining: int) -> None:
-        pass
-
-    def submit(self, spec: EpisodeSpec) -> None:
-        raise AssertionError(f"nothing was left to play, but {spec.key} was submitted")
-
-    def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
-        return []
-
-    def pressure(self) -> Pressure:
-        return Pressure()
-
-    def close(self) -> None:
-        pass

@@ -37,9 +37,8 @@ class EnvSession:
 
         Raises PolicyFault if the policy's code destroyed the sandbox.
         """
-        return EnvResult.of_step(
-            self._call("step", lambda: self._env.step(reply), self._limits.step_s, meter), self._env_id
-        )
+        value = self._call("step", lambda: self._env.step(reply), self._limits.step_s, meter)
+        return EnvResult.of_step(value, self._env_id)
 
     def close(self) -> None:
         """Free what the environment holds. After a call that hung, this ends the process or connection it hangs on."""

@@ -37,9 +37,8 @@ class RetryPolicy:
 
     def allowed(self, outcome: Outcome) -> int:
         """Maximum number of repetitions after the first attempt."""
-        return {Blame.POLICY: 0, Blame.ENV: self.env, Blame.INFRA: self.infra, Blame.HARNESS: self.harness}[
-            outcome.blame
-        ]
+        limits = {Blame.ENV: self.env, Blame.INFRA: self.infra, Blame.HARNESS: self.harness}
+        return limits.get(outcome.blame, 0)
 
     def delay_s(self, outcome: Outcome, attempt: int) -> float:
         """Seconds to wait after attempt number ``attempt`` (1-based)."""
@@ -81,6 +80,8 @@ class RetryQueue:
         self._histories: dict[EpisodeKey, AttemptHistory] = {}
         self._delayed: list[tuple[float, int, EpisodeSpec]] = []
         self._isolated: deque[EpisodeSpec] = deque()
+        self._num_playing = 0
+        """Isolated episodes in flight."""
         self._tie_break = itertools.count()
 
     def __len__(self) -> int:
@@ -93,6 +94,7 @@ class RetryQueue:
 
     def finish(self, spec: EpisodeSpec, attempt: Attempt, now: float) -> AttemptHistory | None:
         """Count an attempt that has ended. Its history if that was the last one, None if the episode was queued."""
+        self._num_playing -= spec.isolated
         history = self._histories.setdefault(spec.key, AttemptHistory())
         if not history.allows_retry(attempt, self._policy):
             return self._histories.pop(spec.key)
@@ -113,13 +115,14 @@ class RetryQueue:
             else:
                 yield spec
 
-    @property
-    def has_isolated(self) -> bool:
-        """Whether only episodes that need isolation are left, and the delay of one of them has passed."""
-        return bool(self._isolated) and all(spec.isolated for _, _, spec in self._delayed)
+    def may_isolate(self, in_flight: int) -> bool:
+        """Whether an isolated episode is due, and no other is in flight or delayed."""
+        alone = in_flight == self._num_playing and all(spec.isolated for _, _, spec in self._delayed)
+        return bool(self._isolated) and alone
 
     def pop_isolated(self) -> EpisodeSpec:
-        """Remove the next episode that needs isolation."""
+        """Remove the next isolated episode, which counts as in flight until ``finish``."""
+        self._num_playing += 1
         return self._isolated.popleft()
 
 
