@@ -18,7 +18,7 @@ def actor_at(home: str) -> type[_Actor]:
             os.environ["LEMUR_HOME"] = home
             super().__init__(make_policy)
 
-        async def begun(self) -> tuple[int, str, str]:
+        async def location(self) -> tuple[int, str, str]:
             return os.getpid(), "another host", "another node"
 
     return Elsewhere
