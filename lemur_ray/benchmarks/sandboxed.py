@@ -96,7 +96,7 @@ def build_command(image: str = PLAIN) -> str:
 
 def _image(name: str) -> docker_image.Image | None:
     try:
-        return docker_image.found(name)
+        return docker_image.existing(name)
     except SandboxError:
         return None
 

@@ -1,4 +1,4 @@
-"""How long something took or will take, as people read it."""
+"""Formats durations for people."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One process at a time on this machine holds a file: the kernel's lock, which ends with its process, however it ends.
+"""File locks between processes of one machine; the kernel releases a lock with its process.
 
-The holder's number stands in a lock file, so that whoever finds it held can say by whom. Knows nothing of what the file
-stands for; a lock between machines or in a bucket is another thing (``train.run.lease``).
+A lock file contains the holder's pid, for error messages. For locks between machines or in a bucket see
+``train.run.lease``.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 POLL_S = 0.2
-"""Seconds between two looks at a lock that is waited for with a limit; without one the kernel wakes the waiter."""
+"""Seconds between two attempts to take a lock within a time limit; without a limit the kernel wakes the waiter."""
 
 
 class FileHeld(Exception):
-    """Another process holds the file. The caller says what that means and what to do."""
+    """Another process holds the lock file."""
 
     def __init__(self, path: Path, holder: str) -> None:
         super().__init__(f"{path} is held by process {holder}: wait for it, or end it")
         self.path = path
         self.holder = holder
-        """Process number as written by the holder, "?" where it wrote none."""
+        """Pid that the holder wrote, "?" where it wrote none."""
 
 
 def take(descriptor: int, *, wait_s: float | None = 0.0) -> bool:
-    """Whether the lock of an open file or folder could be had within so many seconds (None: for ever).
+    """Take the lock of an open file or folder within ``wait_s`` seconds (None: wait for ever); whether it succeeded.
 
-    It is held until every copy of the descriptor is closed, so by this process alone as long as it is not inherited.
+    The lock is held until every copy of the descriptor is closed.
     """
     if wait_s is None:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -48,9 +48,9 @@ def take(descriptor: int, *, wait_s: float | None = 0.0) -> bool:
 
 @contextlib.contextmanager
 def hold(path: Path, *, wait_s: float | None = 0.0, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold a lock file, made where it is not there; it stays behind, empty of meaning once nobody holds it.
+    """Hold the lock of a file, which is created if absent and not removed afterwards.
 
-    waiting: called once where another holds it and it is waited for. Raises FileHeld after ``wait_s`` seconds.
+    waiting: called once before waiting for another holder. Raises FileHeld after ``wait_s`` seconds.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

@@ -1,4 +1,4 @@
-"""Whether an error says that a disk is full. What to do about it is said by whoever knows what lies there."""
+"""Recognises errors of a full disk."""
 
 from __future__ import annotations
 

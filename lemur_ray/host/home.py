@@ -1,4 +1,4 @@
-"""Where things lie: ``$LEMUR_HOME``, and what a name on a command line means there. Opens no file."""
+"""Default folders below ``$LEMUR_HOME``, and resolution of paths from the command line. Opens no file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def lemur_home() -> Path:
-    """Root of everything the project writes by default: ``$LEMUR_HOME``, else ``~/lemur``. Absolute."""
+    """Absolute root folder of the project's default outputs: ``$LEMUR_HOME``, else ``~/lemur``."""
     return Path(os.environ.get("LEMUR_HOME") or Path.home() / "lemur").expanduser().absolute()
 
 
@@ -22,21 +22,21 @@ def resolve_out(out: str, default: str) -> str:
     return str(path if path.is_absolute() else lemur_home() / path)
 
 
-def outside_data(said: str) -> Path | None:
-    """The folder of data of others: the one that was said (``--data``, LEMUR_DATA), else ``$LEMUR_HOME/data``, where
-    jobs/fetch_data.py puts what it fetches, as soon as it is there. None where neither is."""
-    folder = Path(said).expanduser() if said else lemur_home() / "data"
-    return folder if said or folder.is_dir() else None
+def outside_data(named: str) -> Path | None:
+    """The folder of external data: ``named`` (``--data``, LEMUR_DATA), else ``$LEMUR_HOME/data``, the default of
+    jobs/fetch_data.py, if it exists; else None."""
+    folder = Path(named).expanduser() if named else lemur_home() / "data"
+    return folder if named or folder.is_dir() else None
 
 
 def find_model(name: str, *, buckets: bool = False) -> str:
-    """Absolute folder of the model that a flag names: a run of ``$LEMUR_HOME/runs``, else a folder under $LEMUR_HOME,
-    else one under the working directory. Of ``random:RECIPE[@MODEL]`` only MODEL is looked for.
+    """Absolute folder of a model named on the command line: a run in ``$LEMUR_HOME/runs``, else a folder below
+    $LEMUR_HOME, else one below the working directory. In ``random:RECIPE[@MODEL]`` only MODEL is resolved.
 
-    buckets: URIs may be named too; they come back as they are.
+    buckets: accept URIs and return them unchanged.
 
     Raises:
-        ValueError: there is no such folder; it names the runs that are there.
+        ValueError: there is no such folder; the message lists the existing runs.
     """
     if name.startswith("random:"):
         recipe, at, model = name.partition("@")

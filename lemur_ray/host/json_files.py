@@ -1,6 +1,6 @@
-"""JSON files, plain or gzip: one value a file, or one value a line; what is wrong is said with file and line.
+"""Reads JSON and JSON Lines files, plain or gzip; errors name file and line.
 
-Gzip is what its first bytes say, whatever the name; a file named ``.gz`` must be it. Knows nothing of what values mean.
+Gzip is recognised by its first bytes; a file named ``.gz`` must be gzip.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)
-"""What reading raises where a file is cut short, not gzip although its name says so, or no UTF-8."""
+"""Exceptions from reading a file that is truncated, not gzip despite its name, or not UTF-8."""
 _MAGIC = b"\x1f\x8b"
 
 
 class NotJson(ValueError):
-    """A value that is no JSON: the message names file and line. ``reason``: not_json or nested_too_deep."""
+    """A text is not JSON; the message names file and line. ``reason``: not_json or nested_too_deep."""
 
     def __init__(self, message: str, reason: str = "not_json") -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class NotJson(ValueError):
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """The content without its gzip. Raises OSError; what reads from it may raise DAMAGED."""
+    """Open the decompressed content. Raises OSError; reading may raise DAMAGED."""
     file = path.open("rb")
     try:
         packed = path.suffix.lower() == ".gz" or file.read(2) == _MAGIC
@@ -39,7 +39,7 @@ def open_bytes(path: Path) -> BinaryIO:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """The content as UTF-8 text, without a byte order mark.
+    """Open the content as UTF-8 text, without a byte order mark.
 
     Raises OSError, and ValueError naming the file where it is damaged.
     """
@@ -51,16 +51,16 @@ def open_text(path: Path) -> Iterator[TextIO]:
 
 
 def read_json(path: Path) -> Any:
-    """The one value of a file. Raises NotJson and ValueError naming file and place, OSError."""
+    """Read a JSON file. Raises NotJson and ValueError, which name file and line, and OSError."""
     with open_text(path) as text:
         return parse_json(text.read(), path)
 
 
 def read_json_lines(path: Path, *, bad_lines: bool = False) -> Iterator[tuple[int, Any]]:
-    """(line number, value) of every line that is not blank, one at a time; numbers begin at 1.
+    """Yield (line number, value) of every line that is not blank; numbers begin at 1.
 
-    Raises NotJson at the first line that is none, or with ``bad_lines`` yields it as the value of its line and goes on.
-    ValueError where the file is damaged, OSError.
+    Raises NotJson at the first bad line; with ``bad_lines`` it is yielded as the line's value instead.
+    ValueError for a damaged file, OSError.
     """
     with open_text(path) as lines:
         for number, line in enumerate(lines, 1):
@@ -76,9 +76,9 @@ def read_json_lines(path: Path, *, bad_lines: bool = False) -> Iterator[tuple[in
 
 
 def parse_json(text: str | bytes, path: Path, line: int = 1, constant: Callable[[str], Any] | None = None) -> Any:
-    """The value of ``text``, which begins at ``line`` of ``path``. Raises NotJson.
+    """Parse ``text``, which begins at ``line`` of ``path``. Raises NotJson.
 
-    ``constant``: what stands for NaN and Infinity, which are no JSON; as the floats by default.
+    ``constant``: converts NaN and Infinity, which are not JSON; default: floats.
     """
     try:
         return json.loads(text, parse_constant=constant)

@@ -1,4 +1,4 @@
-"""Free ports of this machine. Knows nothing of who will listen there."""
+"""Free TCP ports of this machine."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import random
 import socket
 
 _CHOICE = range(20_000, 30_000)
-"""Above those of Ray's workers, below those that Linux gives to whoever asks for any: nobody gets one by chance while
-the caller, or a process that it starts, has yet to listen."""
+"""Above the ports of Ray's workers and below Linux's ephemeral range, so that no other program is likely to get one
+before the caller listens."""
 
 _issued: set[int] = set()
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port of ``host`` nobody listens on now, each only once; a process that looks for one by itself may take it."""
+    """A port of ``host`` without a listener; each is returned only once per process."""
     for port in random.SystemRandom().sample(_CHOICE, 200):
         with contextlib.suppress(OSError), socket.create_server((host, port)):
             if port not in _issued:
@@ -26,7 +26,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def unusable(host: str, port: int) -> str:
-    """Why nobody can listen there now, in words; empty where one can. Port 0: whether the host is one of ours."""
+    """Why a port cannot be listened on now; empty where it can. Port 0 checks the host alone."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         socket.create_server((host, port), family=family).close()

@@ -1,4 +1,4 @@
-"""Python's own parser, for threads: source becomes a syntax tree in one of them at a time."""
+"""Thread-safe parsing of Python source: one thread at a time uses Python's parser."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import threading
 import warnings
 from typing import Literal, overload
 
-# Two reasons, both of CPython below 3.13: what the parser counts its depth with, and the filters of warnings, belong to
-# the whole process. A collection of garbage in mid-parse lets another thread in, and the first one then fails with
-# "AST constructor recursion depth mismatch". Reentrant, as a finaliser of such a collection may parse.
+# Below CPython 3.13 the parser's depth counter and the warning filters are global. If a garbage collection in a parse
+# lets another thread parse, the first fails with "AST constructor recursion depth mismatch". Reentrant, since a
+# finaliser of such a collection may parse.
 _ONE_AT_A_TIME = threading.RLock()
 
 
@@ -18,7 +18,7 @@ def parsed(code: str) -> ast.Module: ...
 @overload
 def parsed(code: str, mode: Literal["eval"]) -> ast.Expression: ...
 def parsed(code: str, mode: str = "exec") -> ast.AST:
-    """The syntax tree of a program; what Python only warns of (``"\\w"``) is the program's own affair.
+    """The syntax tree of a program; warnings of the parser (``"\\w"``) are suppressed.
 
     ``mode``: ``eval`` for one expression. Raises SyntaxError, ValueError, RecursionError, MemoryError.
     """

@@ -1,6 +1,6 @@
 """Old import paths of renamed modules: each still imports, with a DeprecationWarning, for one release.
 
-A plug-in or a script written against an earlier release goes on working. Knows nothing of what the modules hold.
+Plug-ins and scripts written for an earlier release keep working.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RENAMED = {
 
 
 class RenamedModules:
-    """A finder and loader of ``sys.meta_path`` that imports the new module where an old path is asked for.
+    """A finder and loader of ``sys.meta_path`` that imports the new module for an old path.
 
     It has no base of ``importlib.abc``, which takes longer to import than everything else in this package.
     """

@@ -1,1 +1,1 @@
-"""Data sets of others: where each lies, under which licence, and how it is fetched and checked. Knows no benchmark."""
+"""External data sets: addresses, licences, fetching and verification. Knows no benchmark."""

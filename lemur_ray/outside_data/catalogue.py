@@ -1,8 +1,8 @@
-"""The training data of the paper, Table 1 (instructions) and Table 8 (the corpus), as public sets that exist today; and
-of its benchmarks those that no room here plays.
+"""Declares the paper's training data, Table 1 (instructions) and Table 8 (corpus), as far as it is public today, and
+the data of benchmarks that the project does not implement.
 
-Benchmarks declare their own sources. Commits, sizes and checksums are those that independent places agree on; where
-none is given nobody has published one. Fetches nothing.
+Implemented benchmarks declare their own sources. Commits, sizes and checksums agree between independent places; an
+empty checksum means that none is published. Fetches nothing.
 """
 
 from __future__ import annotations

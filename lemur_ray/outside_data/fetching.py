@@ -149,7 +149,7 @@ def _fetch(source: Source, options: FetchOptions) -> None:
 
 def _put(source: Source, part: Path, seen: RemoteInfo, options: FetchOptions) -> None:
     place, made = options.data / source.path, part.with_name(f"{part.name}.made")
-    if source.stored != "tar":  # of a folder's archive the members are what was pinned, not the archive
+    if source.stored != "tar":  # the checksum of a folder covers the members of its archive, not the archive
         digest, size = content_sum(part, packed=source.stored == "gzip")
         _refuse_another(source, digest, size, part, place)
     _remove(made)

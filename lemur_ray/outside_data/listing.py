@@ -68,7 +68,7 @@ def _rows(stream: Stream, data: Path) -> str:
 def _rows_or_none(stream: Stream, data: Path) -> int:
     try:
         return rows_there(stream, data)
-    except FetchError:  # what somebody brought is counted by who reads it
+    except FetchError:  # files that the user brought are not counted here
         return 0
 
 

@@ -1,6 +1,6 @@
-"""Where code of a model runs: one interface, one attack suite for every backend.
+"""Isolated execution of a model's code: one interface and one attack suite for all backends.
 
-Who starts whom, and what they speak over::
+Which process starts which, and over what they communicate::
 
     harness     environments, graders: sandbox.py (the interface), warm_pool.py, python_repl.py, solution_process.py
        |          programs.py: our own programs for a sandbox, spoken with in JSON

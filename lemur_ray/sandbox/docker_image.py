@@ -1,7 +1,6 @@
-"""Build an image of the Docker sandbox and say its name: ``python -m lemur_ray.sandbox.docker_image [IMAGE]``.
+"""Builds an image of the Docker sandbox and prints its name: ``python -m lemur_ray.sandbox.docker_image [IMAGE]``.
 
-``IMAGE``: a folder of ``cluster/images``, the plain one where none is named. Knows nothing of how it is built
-(``backends/docker_image.py``).
+``IMAGE``: a folder of ``cluster/images``; default: the plain one. See ``backends/docker_image.py``.
 """
 
 import sys

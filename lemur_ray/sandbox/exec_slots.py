@@ -1,8 +1,8 @@
-"""Who may compute: a few steps of sandboxes at once in this process, and what of a caller's time was not its own.
+"""Limits the sandbox steps that run at once in this process, and accounts for the time that threads lose by waiting.
 
-Dozens of episodes that spin on a few processors would all be starved, and what a machine starves is nobody's fault: so
-steps wait for their turn, and that time, like what a step lasts beyond its own limit because the machine gave it no
-processor (``Limits.patience_s``), counts against no deadline of the thread that waited. Knows no sandbox.
+Dozens of busy episodes on a few processors would all be starved, so steps wait for a slot. That time, like the time a
+step lasts beyond its limit because it got no processor (``Limits.patience_s``), counts against no deadline of the
+waiting thread.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 AT_ONCE = max(4, 3 * len(os.sched_getaffinity(0)))
-"""Steps: most of them wait for something else than a processor, at least for a moment."""
+"""Maximum concurrent steps; more than processors, since most steps also wait for other things."""
 
 
 @dataclass
 class _Account:
-    """Of a thread. ``began``: when its wait, or the part of its step that counts, is over and the rest is lost."""
+    """Lost time of a thread. ``began``: monotonic time from which on it is losing time, None if it is not."""
 
     lost_s: float = 0.0
     began: float | None = None
@@ -32,7 +32,7 @@ _free = threading.BoundedSemaphore(AT_ONCE)
 
 @contextmanager
 def turn(limit_s: float) -> Iterator[None]:
-    """Wait for a turn, and have it for a step that is to take at most ``limit_s`` seconds."""
+    """Hold a slot for a step of at most ``limit_s`` seconds; waiting and overtime count as lost time."""
     account = _accounts.setdefault(threading.get_ident(), _Account())
     with _losing(account, time.monotonic()):
         _free.acquire()
@@ -54,12 +54,12 @@ def _losing(account: _Account, since: float) -> Iterator[None]:
 
 
 def lose(seconds: float) -> None:
-    """Count so many seconds more as lost by this thread."""
+    """Add ``seconds`` to the lost time of this thread."""
     _accounts.setdefault(threading.get_ident(), _Account()).lost_s += seconds
 
 
 def lost_s(thread: int) -> float:
-    """Seconds that a thread has lost so far to others and to a busy machine."""
+    """Seconds that a thread has lost so far by waiting for slots and processors."""
     account = _accounts.get(thread)
     if account is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""What is kept of a long output: its head and its tail, with a line in between that says how much is missing."""
+"""Truncates long output to its head and tail, with a line between them that states the number of dropped bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ CONTINUATION = range(0x80, 0xC0)
 
 
 class HeadTail:
-    """Keeps at most ``budget`` bytes of a stream however long it gets; memory stays bounded too."""
+    """Keeps at most ``budget`` bytes of a stream of any length, in bounded memory."""
 
     def __init__(self, budget: int) -> None:
         self._head_budget = budget - budget // 2
@@ -32,7 +32,7 @@ class HeadTail:
             self._tail_size -= len(self._tail.popleft())
 
     def result(self) -> tuple[bytes, int]:
-        """(what is kept, bytes dropped). A character of several bytes is never cut in two by the gap."""
+        """(kept bytes, number of dropped bytes). The gap never splits a UTF-8 character."""
         tail = b"".join(self._tail)
         if self.produced <= self._head_budget + self._tail_budget:
             return bytes(self._head) + tail, 0
@@ -47,7 +47,7 @@ class HeadTail:
 
 
 def _whole_characters(data: bytes) -> bytes:
-    """``data`` without a UTF-8 character that its end cuts off."""
+    """``data`` without an incomplete UTF-8 character at its end."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte in CONTINUATION:

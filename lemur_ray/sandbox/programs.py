@@ -1,7 +1,7 @@
-"""A program of ours that lives in a sandbox and is spoken with: one JSON message in, one JSON line back.
+"""Runs the project's own programs in a sandbox and exchanges JSON with them: one order in, one line of answer back.
 
-Programs are modules of ``inside`` with a ``serve``; what they say is data, never trusted further than that. Knows no
-orders and no answers.
+Programs are modules of ``inside/payload`` with a function ``serve``; their answers are untrusted data. Knows nothing of
+the content of orders and answers.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from lemur_ray.sandbox.inside import payload
 from lemur_ray.sandbox.sandbox import Blame, ExecResult, Limits, Sandbox, SandboxDestroyed, Session
 from lemur_ray.sandbox.untrusted_output import Bounds, UntrustedData, untrusted_json
 
-# The program comes in on descriptor 9, so nothing of it need lie in any file system of the sandbox. What it imports is
-# the system's: folders that the policy writes to are on the path only once all of it is loaded.
+# The source arrives on descriptor 9, so no file of it exists in the sandbox. It imports from the system alone:
+# folders that the policy can write to join the path only after all of it is loaded.
 START = """
 import sys
 own = [path for path in sys.path if not path]
@@ -41,9 +41,9 @@ sys.path += [path for path in [site.getusersitepackages()] if os.path.isdir(path
 last.serve(*others)
 """
 OPTIONS = ("-u", "-s")
-"""Of the interpreter: no file in the policy's home has a say in its start."""
-SAID = Bounds(2**20, nodes=100_000, depth=250)
-"""Of one answer; more is no answer. A list of 30,000 numbers fits, and dozens of episodes can say as much at once."""
+"""Options of the interpreter: no file in the policy's home affects its start."""
+ANSWER = Bounds(2**20, nodes=100_000, depth=250)
+"""Bounds of one answer: a list of 30,000 numbers fits, and dozens of episodes may send as much at once."""
 _BEYOND_BYTES = 2**16
 
 
@@ -66,10 +66,11 @@ class Reply:
 
 
 class Program:
-    """A running program. ``cpu_s``, ``wall_s`` and ``waited_s`` (of that, for a processor) add up over all exchanges.
+    """A running program. ``cpu_s``, ``wall_s`` and ``waited_s`` (the part of it spent waiting for a processor) are sums
+    over all exchanges.
 
-    Its own time is what it ran or slept. One that has used that up has timed out by its own doing; one that ran out of
-    patience before, with less processor time than it may have, was starved by the machine.
+    Its own time is the time it ran or slept. A program that used up its own time timed out by its own fault; one
+    that exhausted its patience before, with less processor time than it is entitled to, was starved by the machine.
     """
 
     def __init__(
@@ -84,10 +85,10 @@ class Program:
         env: Mapping[str, str] | None = None,
         python: str = "python3",
     ) -> None:
-        """``time_s``: its own time in one exchange; ``total_s``: in all, after which the next one has timed out;
-        ``patience_s``: how much longer all of them may last together; ``allowed_cpu_s``: see ``Limits.cpu_s``.
+        """``time_s``: limit of its own time per exchange; ``total_s``: over all exchanges; ``patience_s``: seconds
+        that all of them together may last longer; ``allowed_cpu_s``: see ``Limits.cpu_s``.
 
-        Raises SandboxDestroyed, blamed on the machine, where it does not start: nothing of a policy's runs before that.
+        Raises SandboxDestroyed, blamed on the machine, where it does not start: no code of the policy ran before.
         """
         self._total_s, self._patience_s = total_s, patience_s
         self._allowed_cpu_s = 0.25 * time_s if allowed_cpu_s is None else allowed_cpu_s
@@ -96,8 +97,8 @@ class Program:
             sandbox.spec.limits,
             time_s=time_s,
             patience_s=patience_s,
-            output_bytes=SAID.size_bytes + _BEYOND_BYTES,
-            kill_at_bytes=SAID.size_bytes + _BEYOND_BYTES,
+            output_bytes=ANSWER.size_bytes + _BEYOND_BYTES,
+            kill_at_bytes=ANSWER.size_bytes + _BEYOND_BYTES,
         )
         names = ("plain_values", "channel", name)
         self._session: Session | None
@@ -107,11 +108,11 @@ class Program:
         )
         self._account(loaded, limits)
         if self._session is None:
-            said = loaded.note or loaded.err[-200:] or "it ended"
-            raise SandboxDestroyed(f"the program {name} did not start: {said}", "infra")
+            reason = loaded.note or loaded.err[-200:] or "it ended"
+            raise SandboxDestroyed(f"the program {name} did not start: {reason}", "infra")
 
     def exchange(self, order: Mapping[str, Any]) -> Reply:
-        """Say something and wait for the answer. A program that ended or was late takes no more messages."""
+        """Send an order and wait for the answer. A program that ended or timed out accepts no more orders."""
         if self._session is None:
             return Reply(None, Failure.ENDED)
         if self._own_s >= self._total_s or self.wall_s >= self._total_s + self._patience_s:
@@ -125,13 +126,13 @@ class Program:
         if self._session is None:
             return Reply(None, Failure.ENDED, result.blame)
         try:
-            message = untrusted_json(result.stdout.rstrip(b"\n").rpartition(b"\n")[2], SAID)
+            message = untrusted_json(result.stdout.rstrip(b"\n").rpartition(b"\n")[2], ANSWER)
         except UntrustedData as error:
             return Reply(None, Failure.NO_ANSWER, error.blame)
         return Reply(message) if isinstance(message, dict) else Reply(None, Failure.NO_ANSWER, "policy")
 
     def close(self) -> None:
-        """End it; idempotent."""
+        """End the program; idempotent."""
         if self._session:
             self._session.close()
             self._session = None
@@ -141,7 +142,7 @@ class Program:
         return self.wall_s - self.waited_s
 
     def _left(self) -> Limits:
-        """Of the next exchange."""
+        """Limits of the next exchange."""
         own_s = min(self._limits.time_s, max(0.1, self._total_s - self._own_s))
         return replace(
             self._limits,
@@ -151,7 +152,7 @@ class Program:
         )
 
     def _late(self, last: ExecResult | None = None) -> Blame:
-        """Whose doing it is that its time is over. ``last``: the exchange that ran out of it."""
+        """Who is to blame for a time-out. ``last``: the exchange that timed out."""
         if last and (last.blame == "infra" or last.wall_s - last.waited_s >= self._limits.time_s):
             return last.blame or "policy"
         has_slept = self._own_s >= self._total_s or self.waited_s <= 0.5 * min(self._limits.time_s, self._total_s)
@@ -161,7 +162,7 @@ class Program:
         self.cpu_s += result.cpu_s
         self.wall_s += result.wall_s
         self.waited_s += result.waited_s
-        # What it lasted beyond its limit is lost anyway.
+        # The time beyond its limit is counted as lost anyway.
         exec_slots.lose(max(0.0, result.waited_s - max(0.0, result.wall_s - limits.time_s)))
         if not result.alive or result.session_ended or result.timed_out:
             self.close()
@@ -176,7 +177,8 @@ def start(
     cwd: str = "/work",
     env: Mapping[str, str] | None = None,
 ) -> tuple[Session, ExecResult]:
-    """A program made of these files of ``inside/payload``, whose last one serves with the others; how it was loaded."""
+    """Start a program from modules of ``inside/payload``; the last one's ``serve`` gets the others. Returns its session
+    and the result of loading it."""
     session = sandbox.session([python, *OPTIONS, "-c", START.format(names=tuple(names))], cwd=cwd, env=env)
     return session, session.step(_texts(names), limits)
 
@@ -188,7 +190,7 @@ def framed(message: Mapping[str, Any]) -> bytes:
 
 
 def _texts(names: Sequence[str]) -> bytes:
-    """The texts of a program's modules, each behind its length."""
+    """The sources of a program's modules, each prefixed by its length."""
     folder = Path(payload.__file__).parent
     texts = [(folder / f"{name}.py").read_bytes() for name in names]
     return b"".join(len(text).to_bytes(4, "big") + text for text in texts)

@@ -1,7 +1,7 @@
-"""A Python that lives from cell to cell and answers as IPython would (``inside/payload/repl.py`` is the part within).
+"""A persistent Python session in a sandbox that prints what IPython would; see ``inside/payload/repl.py``.
 
-A cell that runs longer than its time gets a TimeoutError raised inside it, so the session and its variables stay; a
-cell that does not even let that through is killed, and the session starts anew, which the text says.
+A cell that exceeds its time gets a TimeoutError raised in it, so the session and its variables survive. A cell that
+suppresses the error is killed and the session restarted, which the text states.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from lemur_ray.sandbox.programs import framed, start
 from lemur_ray.sandbox.sandbox import ExecResult, Sandbox, SandboxDestroyed, Session
 
 REPL = ("ipython_text", "channel", "harness_functions", "repl")
-"""Modules of ``inside`` that the loop over cells is made of."""
+"""Modules of ``inside/payload`` that form the loop over cells."""
 HARD_S = 2.0
-"""How long after a cell's own time the process is killed."""
+"""Seconds after a cell's time limit at which the process is killed."""
 LOST = "The Python session was ended and started again: its variables are lost."
 
 
 @dataclass(frozen=True)
 class CellResult:
-    """``text``: what IPython would show, not cut or stripped. ``restarted``: the session ended with this cell."""
+    """Result of a cell. ``text``: all that IPython would print. ``restarted``: the session ended with this cell."""
 
     text: str
     raised: bool
@@ -35,7 +35,7 @@ class CellResult:
 
 
 class PythonSession:
-    """A persistent Python in ``sandbox``. ``packages``: folders inside that ``import`` looks into."""
+    """A persistent Python in ``sandbox``. ``packages``: folders inside for PYTHONPATH."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class PythonSession:
         self._cells = 0
 
     def run(self, code: str, time_s: float = 30.0) -> str:
-        """What IPython would print for the cell."""
+        """Run a cell and return what IPython would print."""
         return self.cell(code, time_s).text
 
     def cell(self, code: str, time_s: float = 30.0) -> CellResult:
-        """Run a cell. SandboxDestroyed where the sandbox is gone, or earlier cells left it so that no Python starts."""
+        """Run a cell. SandboxDestroyed where the sandbox is gone, or earlier cells left it unable to run Python."""
         message = framed({"code": code.encode("utf-8", "replace").decode(), "time_s": time_s})
         limits = replace(self._sandbox.spec.limits, time_s=time_s + HARD_S)
         session = self._started()
@@ -76,7 +76,7 @@ class PythonSession:
         return CellResult(text, raised, timed_out, restarted, result)
 
     def reset(self) -> None:
-        """Begin anew with the next cell."""
+        """End the session; the next cell starts a new one."""
         if self._session:
             self._session.close()
             self._session = None
@@ -88,18 +88,18 @@ class PythonSession:
             limits = replace(self._sandbox.spec.limits, time_s=30.0)
             session, loaded = start(self._sandbox, REPL, limits, python=self._python, cwd=self._cwd, env=self._env)
             if loaded.exit_code != 0:
-                said = (loaded.err or loaded.note or loaded.out)[-500:]
+                output = (loaded.err or loaded.note or loaded.out)[-500:]
                 if self._cells and loaded.blame != "infra":
-                    raise SandboxDestroyed(f"after its cells no Python starts in the sandbox: {said}", "policy")
-                raise RuntimeError(f"no Python session starts in the sandbox: {said}")
+                    raise SandboxDestroyed(f"after its cells no Python starts in the sandbox: {output}", "policy")
+                raise RuntimeError(f"no Python session starts in the sandbox: {output}")
             self._session = session
         return self._session
 
 
 def own_packages() -> Mapping[str, Path]:
-    """Mounts (``SandboxSpec.mounts``) that show this interpreter's packages inside, at /opt/packages.
+    """Mounts (``SandboxSpec.mounts``) of this interpreter's packages at /opt/packages.
 
-    Right where the Python inside is of this version, which bubblewrap's is.
+    Usable where the Python inside has this version, as with bubblewrap.
     """
     folder = Path(sysconfig.get_paths()["purelib"])
     if not folder.is_dir():

@@ -1,7 +1,4 @@
-"""What a given root file system shows to programs, as a digest that is the same wherever it was unpacked.
-
-Knows no sandbox that shows it.
-"""
+"""Digest of a root file system as programs see it, independent of where and by whom it was unpacked."""
 
 from __future__ import annotations
 
@@ -15,25 +12,23 @@ from lemur_ray.sandbox.backends.keeper_client import NOT_OF_ROOTFS
 
 
 def digest(root: str) -> str:
-    """16 hex digits over names, permissions to execute, ends of links and contents; the text itself where it is no
-    folder.
+    """16 hex digits over names, executable bits, link targets and contents; ``root`` itself where it is no folder.
 
-    A link counts for the text it holds: on this machine an absolute one leads to another file than inside. Owners,
-    times, what no sandbox shows (``/proc``, ``/tmp``) and the contents of what others may not read are no part of it,
-    so that who unpacked it does not matter.
+    Links are not followed: an absolute one leads elsewhere on this machine than inside. Owners, times, folders that no
+    sandbox shows (``/proc``, ``/tmp``) and contents of files that others may not read are excluded.
     """
     place = Path(root).expanduser()
     if not root or not place.is_dir():
         return root
     together = hashlib.sha256()
     for path in _beneath(place, NOT_OF_ROOTFS):
-        said = f"{path.relative_to(place).as_posix()}\0{_said(path)}\0"
-        together.update(said.encode("utf-8", "surrogateescape"))
+        text = f"{path.relative_to(place).as_posix()}\0{_entry_text(path)}\0"
+        together.update(text.encode("utf-8", "surrogateescape"))
     return together.hexdigest()[:16]
 
 
 def _beneath(folder: Path, without: set[str]) -> Iterator[Path]:
-    """Everything in a folder in the order of the names, but for some names at its top."""
+    """All paths in a folder, sorted by name, without the top-level names in ``without``."""
     try:
         names = sorted(os.listdir(folder), key=os.fsencode)
     except PermissionError:
@@ -46,7 +41,7 @@ def _beneath(folder: Path, without: set[str]) -> Iterator[Path]:
                 yield from _beneath(path, set())
 
 
-def _said(path: Path) -> str:
+def _entry_text(path: Path) -> str:
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
         return f"l {os.readlink(path)}"

@@ -1,19 +1,19 @@
-"""The sandbox interface: where code of a model runs, what it may use up, and whose fault it was when it ended.
+"""The sandbox interface: runs code of a policy within limits, and reports who is to blame when it ends.
 
-| call | what it promises | what it raises |
+| call | guarantee | raises |
 |---|---|---|
-| ``open_sandbox`` | a private file tree, processes of its own, no network unless asked | SandboxUnavailable |
-| ``exec`` | one command; a limit that struck is a field of the result, no exception | SandboxDestroyed |
-| ``read``, ``write`` | regular files beneath the sandbox's own root, bounded | SandboxFileError |
-| ``listing`` | every entry of everything writable, seen with the first process's own eyes | SandboxFileError |
-| ``snapshot`` | a hash over names, modes, contents and links of everything writable | SandboxDestroyed |
-| ``reset`` | all namespaces destroyed and made anew, the tree back, proven by hash | SandboxQuarantined |
-| ``close`` | idempotent; afterwards nothing of it runs or occupies memory | nothing |
+| ``open_sandbox`` | a private file tree and process namespace, no network unless requested | SandboxUnavailable |
+| ``exec`` | one command; an exceeded limit is a field of the result, no exception | SandboxDestroyed |
+| ``read``, ``write`` | regular files below the sandbox's root, of limited size | SandboxFileError |
+| ``listing`` | all writable entries, listed by the trusted first process | SandboxFileError |
+| ``snapshot`` | a hash over names, modes, contents and links of all writable entries | SandboxDestroyed |
+| ``reset`` | namespaces and tree recreated, verified by the hash | SandboxQuarantined |
+| ``close`` | idempotent; afterwards the sandbox has no processes and uses no memory | nothing |
 
-Blame: ``policy`` is scored, ``infra`` and ``harness`` are retried (same words as ``agents.trajectory.Blame``). A policy
+Blame: ``policy`` is scored, ``infra`` and ``harness`` are retried (values as in ``agents.trajectory.Blame``). A policy
 that destroys its sandbox gets ``alive=False, blame="policy"``: no retry, and never a success.
 
-Knows nothing of any backend's inside, of benchmarks or of graders.
+Knows nothing of the backends' implementation, of benchmarks or of graders.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from typing import Literal, Protocol
 
 Blame = Literal["policy", "infra", "harness"]
 READ_BYTES = 100 * 2**20
-"""What ``read`` returns at most unless told otherwise."""
+"""Default limit of ``read`` in bytes."""
 
 
 class SandboxError(RuntimeError):
-    """Something of a sandbox did not work. ``blame`` says whose doing it was."""
+    """A sandbox operation failed. ``blame``: who caused it."""
 
     blame: Blame = "infra"
 
 
 class SandboxUnavailable(SandboxError):
-    """The backend cannot make a sandbox on this machine: the message says what to install or allow."""
+    """The backend cannot create a sandbox on this machine; the message states what to install or allow."""
 
 
 class SandboxDestroyed(SandboxError):
-    """The sandbox is gone. ``blame`` is ``policy`` where its own code ended it, ``infra`` where the machine did."""
+    """The sandbox no longer exists. ``blame``: ``policy`` where its code ended it, ``infra`` where the machine did."""
 
     def __init__(self, message: str, blame: Blame = "policy") -> None:
         super().__init__(message)
@@ -48,34 +48,34 @@ class SandboxDestroyed(SandboxError):
 
 
 class SandboxQuarantined(SandboxError):
-    """A reset did not bring back the tree it should have: this sandbox takes no more work."""
+    """A reset did not restore the first tree; this sandbox must not be used any more."""
 
 
 class SandboxFileError(SandboxError):
-    """A file could not be read or written: absent, not regular, too large, no space. It is the policy's own tree."""
+    """A file could not be read or written: absent, not regular, too large, no space. The tree is the policy's, so the
+    blame is too."""
 
     blame: Blame = "policy"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one command may use; ``memory_bytes``, ``processes``, ``disk_bytes`` and ``inodes`` are the sandbox's sums.
+    """Limits of one command; ``memory_bytes``, ``processes``, ``disk_bytes`` and ``inodes`` are sums over the sandbox.
 
-    The last three of those are fixed when a sandbox is opened; ``exec`` may be given other times, outputs and
-    ``processes``.
+    Memory, disk and inodes are fixed when a sandbox is opened; ``exec`` accepts other times, outputs and ``processes``.
     """
 
     time_s: float = 10.0
-    """Wall time of a step on the harness's monotonic clock; SIGKILL at the limit."""
+    """Wall time of a step in seconds on the harness's monotonic clock; SIGKILL at the limit."""
     patience_s: float = 0.0
-    """How much longer a step may last that the machine has given no processor: only then is the end its fault."""
+    """Additional seconds for a step that the machine starved of processor time; after them the machine is to blame."""
     cpu_s: float | None = None
-    """Processor time that the machine owes a step: with less, one that ran out of time while it waited for a processor
-    was starved. None: a quarter of ``time_s``."""
+    """Processor seconds that the machine owes a step: one that timed out with less, while waiting for a processor, was
+    starved. None: a quarter of ``time_s``."""
     output_bytes: int = 65536
-    """Kept of stdout, and as much of stderr: half from the head, half from the tail of each, the rest counted."""
+    """Bytes kept of stdout, and of stderr: half from the head, half from the tail; dropped bytes are counted."""
     kill_at_bytes: int = 10 * 2**20
-    """Produced output, both streams together, at which the command is killed."""
+    """Bytes of output, both streams together, at which the command is killed."""
     memory_bytes: int = 2**30
     processes: int = 64
     disk_bytes: int = 64 * 2**20
@@ -84,61 +84,60 @@ class Limits:
 
 @dataclass(frozen=True)
 class SandboxSpec:
-    """What a sandbox is made of. Everything is copied or mounted read-only: nothing on the host is ever written."""
+    """What a sandbox contains. Files are copied or mounted read-only; nothing on the host is written."""
 
     tree: Path | None = None
-    """A host folder whose content is copied to ``/work``."""
+    """Host folder whose content is copied to ``/work``."""
     trees: Mapping[str, Path] = field(default_factory=dict)
     """Absolute path inside -> host folder (or file) whose content is copied there, writable."""
     mounts: Mapping[str, Path] = field(default_factory=dict)
     """Absolute path inside -> host folder, read-only and not copied (packages, large assets)."""
     rootfs: Path | None = None
-    """A root file system whose ``usr``, ``etc`` and ``var`` stand read-only inside; None: ``/usr`` of this machine, or
-    of the backend's image."""
+    """Root file system whose ``usr``, ``etc`` and ``var`` are mounted read-only; None: ``/usr`` of this machine, or of
+    the backend's image."""
     limits: Limits = field(default_factory=Limits)
     network: bool = False
-    """True shares the host's network, loopback included."""
+    """Share the host's network, loopback included."""
     env: Mapping[str, str] = field(default_factory=dict)
     as_root: bool = False
-    """Inside, user 0 owns files and processes (no capability comes with it); default: user 1000."""
+    """Run as user 0 inside, without capabilities; default: user 1000."""
     writable_root: bool = False
-    """``/`` itself and ``/usr`` (not what lies in it) belong to the tree and may be written; default: only ``/work``,
-    ``/tmp``, home and ``trees``."""
+    """Make the folders ``/`` and ``/usr`` writable themselves; default: ``/work``, ``/tmp``, home and ``trees``."""
     masked: tuple[str, ...] = ()
-    """Absolute paths inside of programs that are to be absent: where one leads, an empty file stands."""
+    """Absolute paths of programs to hide; each is covered by an empty file."""
     etc: tuple[str, ...] = ()
-    """Names in ``/etc``, or patterns of them, that are shown besides the usual ones: settings of a tool chain. Not with
-    ``rootfs``."""
+    """Additional names or patterns in the host's ``/etc`` to mount (settings of a tool chain). Not with ``rootfs``."""
     image: str = "sandbox"
-    """Which of the lists of packages in ``cluster/images`` a backend with images makes its userland of."""
+    """Name of the list of packages in ``cluster/images`` for backends with images."""
     tracing: bool = False
-    """Programs may trace one another (gdb). Only where nothing that one could forge is read out of it."""
+    """Allow programs to trace one another (gdb). Only where the harness reads nothing that a tracer could forge."""
     run: str = ""
-    """Label of the run, by which orphans are found."""
+    """Label of the run, which identifies orphans."""
 
 
 @dataclass(frozen=True)
 class ExecResult:
-    """How a command ended. ``exit_code`` and ``signal``: one of them is None, both if the sandbox is gone."""
+    """Result of a command. One of ``exit_code`` and ``signal`` is None; both are if the sandbox was destroyed."""
 
     exit_code: int | None
     signal: int | None
     stdout: bytes
     stderr: bytes
     truncated: bool
-    """Output beyond ``output_bytes`` was left out; a line in place of it says how much."""
+    """Whether output beyond ``output_bytes`` was dropped; a line in its place states how many bytes."""
     bytes_dropped: int
     timed_out: bool
     wall_s: float
     cpu_s: float
     alive: bool
-    """Whether the sandbox still takes commands."""
+    """Whether the sandbox accepts further commands."""
     blame: Blame | None
-    """None: it ended by itself. ``policy``: a limit, or its own destruction. ``infra``: the machine starved it."""
+    """None: the command ended by itself. ``policy``: it exceeded a limit or destroyed the sandbox. ``infra``: the
+    machine starved it."""
     notes: tuple[str, ...] = ()
-    """What the sandbox did, a sentence each: "timed out after 10 s", "memory limit of ...". For people alone."""
+    """Actions of the sandbox as sentences for people: "timed out after 10 s", "memory limit of ..."."""
     session_ended: bool = False
-    """Whether the session that took the step takes no more."""
+    """Whether the session ended with this step."""
     waited_s: float = 0.0
     """Part of ``wall_s`` in which the step was ready to run but had no processor."""
 
@@ -149,12 +148,12 @@ class ExecResult:
 
     @property
     def out(self) -> str:
-        """stdout as text; what is not UTF-8 becomes U+FFFD."""
+        """stdout as text; invalid UTF-8 becomes U+FFFD."""
         return self.stdout.decode("utf-8", "replace")
 
     @property
     def err(self) -> str:
-        """stderr as text; what is not UTF-8 becomes U+FFFD."""
+        """stderr as text; invalid UTF-8 becomes U+FFFD."""
         return self.stderr.decode("utf-8", "replace")
 
     @property
@@ -164,36 +163,36 @@ class ExecResult:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a backend guarantees on this machine. A guarantee that is absent has its reason in ``reasons``."""
+    """Guarantees of a backend on this machine. ``reasons`` explains each missing one."""
 
     network_none: bool = True
     pids_limit: bool = True
     mem_total: bool = True
-    """The sum over all processes is bounded, not each process alone."""
+    """The memory summed over all processes is limited, not only that of each process."""
     disk_quota: bool = True
     inode_quota: bool = True
     seccomp: bool = True
     own_uid: bool = True
-    """Each sandbox is a user of its own to the host."""
+    """Each sandbox has its own uid on the host."""
     reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 class Session(Protocol):
-    """A process that lives from step to step inside a sandbox and takes one message at a time."""
+    """A process that persists between steps inside a sandbox and handles one message at a time."""
 
     @property
     def alive(self) -> bool:
-        """Whether it takes another message."""
+        """Whether it accepts another message."""
 
     def step(self, message: bytes, limits: Limits | None = None) -> ExecResult:
-        """Hand over ``message`` and wait until it is done. ``exit_code`` is what the process reported for it."""
+        """Send ``message`` and wait until it is handled. ``exit_code`` is the status that the process reported."""
 
     def close(self) -> None:
         """End the process and its children."""
 
 
 class Sandbox(Protocol):
-    """One open sandbox. Calls are serialised; any thread may make them."""
+    """An open sandbox. Thread-safe; calls are serialised."""
 
     capabilities: Capabilities
     spec: SandboxSpec
@@ -208,43 +207,43 @@ class Sandbox(Protocol):
         env: Mapping[str, str] | None = None,
         keep_background: bool = False,
     ) -> ExecResult:
-        """Run a command to its end. What it left running is killed unless ``keep_background``."""
+        """Run a command to its end. Its background processes are killed unless ``keep_background``."""
 
     def session(self, argv: Sequence[str], *, cwd: str = "/work", env: Mapping[str, str] | None = None) -> Session:
-        """Start a process that lives until closed, reset or killed; it reads messages at descriptor 9."""
+        """Start a process that lives until closed, reset or killed; it reads messages from descriptor 9."""
 
     def read(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
-        """Content of a regular file; longer than ``max_bytes`` is an error."""
+        """Content of a regular file; an error where it is longer than ``max_bytes``."""
 
     def write(self, path: str, data: bytes) -> None:
-        """Put a file there, its folders too; what was there before is replaced, links are not followed."""
+        """Write a file and create its folders; an existing file is replaced, links are not followed."""
 
     def listing(self, left_out: Collection[str] = ()) -> list[tuple[str, str, int, str]]:
-        """Everything writable but the top-level names in ``left_out``: absolute path, kind (d, f, l, ? for others),
-        permission bits, and SHA-256 of a file or target of a link. No program inside is asked, none can forge it.
+        """All writable entries but the top-level names in ``left_out``: absolute path, kind (d, f, l, ? for others),
+        permission bits, and SHA-256 of a file or target of a link. Programs inside cannot influence it.
 
-        SandboxFileError where a path is too long to be followed, the listing is larger than 2 MiB, or the files say
-        that they hold more than four times what the sandbox can hold (holes take nothing but the time to read them).
+        Raises SandboxFileError where a path is too long, the listing exceeds 2 MiB, or the nominal size of the files
+        exceeds four times the disk limit (holes use no space, but take time to read).
         """
 
     def snapshot(self) -> str:
-        """Hash of everything writable."""
+        """Hash of all writable entries."""
 
     def reset(self) -> None:
-        """Destroy all processes, namespaces and files; begin anew with the first tree."""
+        """Destroy all processes, namespaces and files, and restore the first tree."""
 
     def close(self) -> None:
-        """End it; idempotent, never raises."""
+        """Destroy the sandbox; idempotent, never raises."""
 
 
 class Backend(Protocol):
-    """A way to make sandboxes."""
+    """A factory of sandboxes."""
 
     name: str
     capabilities: Capabilities
 
     def open(self, spec: SandboxSpec) -> Sandbox:
-        """A new sandbox; SandboxUnavailable where this machine cannot."""
+        """Create a sandbox; SandboxUnavailable where this machine cannot."""
 
 
 BACKENDS: dict[str, tuple[str, str]] = {
@@ -254,7 +253,7 @@ BACKENDS: dict[str, tuple[str, str]] = {
 
 
 def backend_named(name: str) -> Backend:
-    """The backend of that name, imported where it is asked for."""
+    """Import and create the backend ``name``."""
     if name not in BACKENDS:
         raise ValueError(f"unknown sandbox backend {name!r}: expected one of {', '.join(sorted(BACKENDS))}")
     module, maker = BACKENDS[name]

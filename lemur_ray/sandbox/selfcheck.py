@@ -1,7 +1,7 @@
-"""A short proof on this machine that a backend holds what it says: attacks that must fail, twins that must work.
+"""A quick check of a backend's guarantees on this machine: attacks that must fail, harmless commands that must work.
 
-The whole suite is ``tests/attacks``; this takes seconds and needs nothing but the library, so a job can ask before it
-lets a model in (``python -m lemur_ray.sandbox.selfcheck``).
+The full suite is ``tests/attacks``; this takes seconds and needs the library alone
+(``python -m lemur_ray.sandbox.selfcheck``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LIMITS = Limits(time_s=5.0, memory_bytes=256 * 2**20, processes=32, disk_bytes=8
 
 @dataclass(frozen=True)
 class Finding:
-    """One check. ``excused``: what is missing is a guarantee the backend says it does not give."""
+    """Result of one check. ``excused``: why the backend does not give this guarantee; empty where it does."""
 
     name: str
     held: bool
@@ -31,7 +31,7 @@ class Finding:
 
 
 def _sh(box: Sandbox, script: str) -> str:
-    """What a script prints."""
+    """Standard output of a script."""
     return box.exec(["bash", "-c", script], limits=Limits(time_s=5.0)).out.strip()
 
 
@@ -81,7 +81,7 @@ CHECKS: list[tuple[str, str, Callable[[Sandbox], bool]]] = [
 
 
 def check(backend: str = "bwrap") -> Iterator[Finding]:
-    """Every check on a fresh tree, then a reset that must bring back the first hash."""
+    """Run every check on a fresh tree, then verify that a reset restores the first hash."""
     made = backend_named(backend)
     box = made.open(SandboxSpec(limits=LIMITS, run="selfcheck"))
     try:
@@ -102,7 +102,7 @@ def check(backend: str = "bwrap") -> Iterator[Finding]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print a line for each finding; 0 if everything held that the backend guarantees."""
+    """Print a line per finding; returns 0 if all guarantees of the backend hold."""
     words = sys.argv[1:] if argv is None else argv
     started, failed = time.monotonic(), 0
     for finding in check(words[0] if words else "bwrap"):

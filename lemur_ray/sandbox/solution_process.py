@@ -1,7 +1,7 @@
-"""Code of the policy in a process of its own, whose functions a grader calls: arguments go in, plain data comes out.
+"""Runs a solution, the policy's code, in its own process, where a grader calls its functions.
 
-Expected values, tests and the grader are never in that process; what it sends is JSON that says values by their exact
-type (``inside/payload/plain_values.py``). Exit codes and printed words mean nothing. Compares nothing itself.
+Expected values, tests and the grader are never in that process; it returns values as JSON with their exact types
+(``inside/payload/plain_values.py``). Exit codes and printed output are ignored. Compares nothing itself.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from lemur_ray.sandbox.sandbox import Blame, Sandbox
 
 @dataclass(frozen=True)
 class Answer:
-    """What a call came to: ``value`` (encoded, see ``inside/payload/plain_values.py``), or why there is none."""
+    """Result of a call: ``value`` (encoded, see ``inside/payload/plain_values.py``), or why there is none."""
 
     value: list[Any] | None
     failure: Failure | None = None
-    """Why the process gave no answer at all."""
+    """Why the process gave no answer, if it gave none."""
     blame: Blame | None = None
     """Whose fault ``failure`` is, where the sandbox knows."""
     raised: str = ""
@@ -34,10 +34,9 @@ class Answer:
 
 
 class SolutionProcess:
-    """Code of the policy, loaded in a process of its own in ``sandbox``.
+    """Code of the policy, loaded in its own process in ``sandbox``. ``loaded``: the answer to loading it.
 
-    ``time_s``: its own time in one order; ``total_s``: in all together, else unbounded; ``patience_s`` and
-    ``allowed_cpu_s``: see ``Program``.
+    ``time_s``: limit of one order; ``total_s``: of all together; ``patience_s``, ``allowed_cpu_s``: see ``Program``.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
-"""What comes out of a sandbox: bytes that code of the policy may have chosen, read as plain JSON within bounds.
+"""Parses untrusted JSON from a sandbox within bounds; the only parser for bytes that the policy may have chosen.
 
-The one road from such bytes to objects. Size, number of values and depth are counted in the bytes themselves, before
-anything is made of them: three bytes of JSON are an empty list of sixty. Whatever is wrong with them is the policy's
-doing, so what is raised here is blamed on it. Knows no protocol: callers say the shape that they expect.
+Size, number of values and depth are counted in the bytes before parsing, since a few bytes of JSON can become large
+objects. Errors are blamed on the policy. Knows no protocol: callers state the shape that they expect.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ from typing import Any
 from lemur_ray.sandbox.sandbox import SandboxError
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-"""One that never closes reaches to the end: whatever it begins at, this matches, and no byte is looked at twice."""
+"""A JSON string; an unclosed one extends to the end. Matches in linear time."""
 _NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 _HALF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class UntrustedData(SandboxError):
-    """What was said is larger, deeper or of another shape than anything that is meant to be said."""
+    """Data from a sandbox that exceeds its bounds or has another shape than expected."""
 
     blame = "policy"
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """``nodes``: values, keys counted as well."""
+    """Limits of a JSON text. ``nodes``: number of values, keys included."""
 
     size_bytes: int
     nodes: int
@@ -37,10 +36,10 @@ class Bounds:
 
 
 def untrusted_json(data: bytes, bounds: Bounds) -> Any:
-    """The value of a JSON text; its texts can be stored and sent anywhere. Raises UntrustedData."""
+    """The value of a JSON text, with valid Unicode in all strings. Raises UntrustedData."""
     if len(data) > bounds.size_bytes:
         raise UntrustedData(f"{len(data)} bytes of JSON: expected at most {bounds.size_bytes}")
-    # Up to where it is JSON at all, this takes its strings for strings, and no value is made of what comes after.
+    # Strings are recognised correctly up to the first syntax error, and nothing behind that is parsed.
     bare = _STRING.sub(b"", data)
     nodes = 1 + sum(bare.count(sign) for sign in (b"[", b"{", b",", b":"))
     if nodes > bounds.nodes:
@@ -58,7 +57,7 @@ def _depth(brackets: bytes) -> int:
     deepest = now = 0
     for sign in brackets:
         now += 1 if sign in b"[{" else -1
-        if now < 0:  # it is no JSON from here on
+        if now < 0:  # not JSON from here on
             break
         deepest = max(deepest, now)
     return deepest
@@ -69,7 +68,7 @@ def _refuse(constant: str) -> Any:
 
 
 def _mended(value: Any) -> Any:
-    """``value`` with U+FFFD for halves of surrogate pairs. No deeper than the bounds that it was read within."""
+    """``value`` with lone surrogates replaced by U+FFFD. Recursion is limited by the bounds of the parsed text."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
@@ -80,8 +79,8 @@ def _mended(value: Any) -> Any:
 
 
 def has_shape(value: Any, shape: Any) -> bool:
-    """Whether a value is what ``shape`` says: a type (exactly), ``[shape]`` for a list of any length, a tuple of shapes
-    for a list of that length, a mapping for an object with exactly those keys."""
+    """Whether a value matches ``shape``: a type (exactly), ``[shape]`` for a list of any length, a tuple of shapes for
+    a list of that length, a mapping for an object with exactly those keys."""
     if isinstance(shape, type):
         return type(value) is shape
     if isinstance(shape, Mapping):

@@ -1,9 +1,8 @@
-"""Warm sandboxes: a verified reset takes milliseconds, where opening a sandbox takes a tenth of a second or more.
+"""A pool of idle sandboxes: a verified reset takes milliseconds, opening a sandbox a tenth of a second or more.
 
-A sandbox that comes back is reset and kept; one whose reset does not prove is closed and counted (``quarantined``),
-never handed out again. A fork's child has none of its parent's. When the last idle one is taken, another one is opened
-in the background. Knows nothing of what runs in them; those left at the end of the process end with it (the backend
-sees to that).
+A returned sandbox is reset and kept; one whose reset cannot be verified is closed and counted (``quarantined``). When
+the last idle one is taken, another is opened in the background. A forked child starts with an empty pool. The backend
+ends open sandboxes with the process.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from types import TracebackType
 from lemur_ray.sandbox.backends.driven_sandbox import DrivenSandbox
 from lemur_ray.sandbox.sandbox import Sandbox, SandboxError, SandboxQuarantined, SandboxSpec, open_sandbox
 
-KEPT = 4
-"""Idle sandboxes of one kind that a process keeps."""
+MAX_IDLE = 4
+"""Default maximum of idle sandboxes in a pool."""
 
 
 _all: weakref.WeakSet[WarmPool] = weakref.WeakSet()
 
 
 class WarmPool:
-    """Sandboxes of one specification. Safe to share between threads."""
+    """A thread-safe pool of sandboxes of one specification."""
 
-    def __init__(self, spec: SandboxSpec, backend: str = "bwrap", kept: int = KEPT) -> None:
+    def __init__(self, spec: SandboxSpec, backend: str = "bwrap", kept: int = MAX_IDLE) -> None:
         if kept < 1:
             raise ValueError(f"number of idle sandboxes {kept}: expected at least 1")
         self._spec, self._backend, self._kept = spec, backend, kept
@@ -41,7 +40,7 @@ class WarmPool:
         _all.add(self)
 
     def take(self) -> Sandbox:
-        """A sandbox as it was at its beginning, to be given back or closed. Raises SandboxUnavailable."""
+        """Take a fresh sandbox, to be given back or closed. Raises SandboxUnavailable."""
         with self._lock:
             taken = self._idle.pop() if self._idle else None
             if not self._idle and self._opening is None and not self._closed:
@@ -50,7 +49,7 @@ class WarmPool:
         return taken or open_sandbox(self._spec, self._backend)
 
     def give_back(self, sandbox: Sandbox) -> None:
-        """Reset and keep it, or close it where the reset does not prove or enough are kept."""
+        """Reset and keep a sandbox; close it where the reset fails or the pool is full."""
         with self._lock:
             wanted = not self._closed and len(self._idle) < self._kept
         if wanted:
@@ -64,7 +63,7 @@ class WarmPool:
 
     @contextmanager
     def one(self) -> Iterator[Sandbox]:
-        """A sandbox for a while."""
+        """A sandbox for the duration of the block."""
         sandbox = self.take()
         try:
             yield sandbox
@@ -72,7 +71,7 @@ class WarmPool:
             self.give_back(sandbox)
 
     def close(self) -> None:
-        """Close those that are idle; those that were taken are the taker's."""
+        """Close the idle sandboxes; taken ones are closed when given back."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -89,7 +88,7 @@ class WarmPool:
         self.close()
 
     def forget(self) -> None:
-        """In the child of a fork: the idle ones are the parent's, and its threads do not run here."""
+        """Empty the pool in a forked child: its sandboxes and threads belong to the parent."""
         self._lock, self._opening = threading.Lock(), None
         idle, self._idle = self._idle, []
         for sandbox in idle:
@@ -100,7 +99,7 @@ class WarmPool:
         try:
             sandbox = open_sandbox(self._spec, self._backend)
         except SandboxError:
-            return  # whoever takes next opens one himself and hears why that fails
+            return  # the next ``take`` opens one itself and raises the error
         finally:
             self._opening = None
         self._keep(sandbox, True)
@@ -127,7 +126,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_pool(spec: SandboxSpec, backend: str = "bwrap") -> WarmPool:
-    """This process's pool of a specification, made at the first call and closed at the end of the process."""
+    """This process's pool of a specification, created at the first call and closed at the end of the process."""
     key = (repr(spec), backend)
     with _shared_lock:
         if key not in _shared:

@@ -145,7 +145,7 @@ def lacks(kind: str, backend: str) -> str:
         return ""
     programs = {name: of for name, of in TOOLCHAINS[kind].programs.items() if not name.startswith("/")}
     if backend == "docker":
-        return "" if docker_image.found(IMAGE) else f"no image {IMAGE}"
+        return "" if docker_image.existing(IMAGE) else f"no image {IMAGE}"
     absent = missing_programs(Sandboxed(), programs)
     return f"apt-get install -y {' '.join(sorted(set(absent.values())))}" if absent else ""
 

@@ -11,7 +11,7 @@ import pytest
 
 from lemur_ray.sandbox import exec_slots
 from lemur_ray.sandbox.inside.processes import Process
-from lemur_ray.sandbox.inside.starvation import Had, owed_s, starved
+from lemur_ray.sandbox.inside.starvation import CpuMeter, owed_s, starved
 from lemur_ray.sandbox.programs import Program
 from lemur_ray.sandbox.sandbox import ExecResult, Limits, Sandbox, SandboxDestroyed, SandboxSpec, open_sandbox
 
@@ -41,12 +41,12 @@ def test_a_crowd_of_short_lived_processes_that_are_always_ready_waits_although_e
     now, ready = 100.0, True
     started = iter(range(10, 10_000))
     crowd = lambda: [Process(7, 7, 0.0, 1), Process(next(started), 7, 0.0, 1, ready)]  # noqa: E731
-    had = Had(str(tmp_path), 7, crowd, lambda: 2.0, lambda: now)
+    meter = CpuMeter(str(tmp_path), 7, crowd, lambda: 2.0, lambda: now)
     for second in range(1, 11):
         now = 100.0 + second
         ready = second <= 8
-        had.look()
-    assert had.said()["waited_s"] == pytest.approx(6.0, abs=0.5), "ready for 8 s, of which it ran 2"
+        meter.look()
+    assert meter.measurements()["waited_s"] == pytest.approx(6.0, abs=0.5), "ready for 8 s, of which it ran 2"
 
 
 @pytest.fixture(scope="module")

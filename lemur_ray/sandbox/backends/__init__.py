@@ -1,1 +1,1 @@
-"""What houses a sandbox: bubblewrap or a Docker container, the keeper in it, slots and control groups."""
+"""Backends: bubblewrap and Docker, the client of their keeper, slots and control groups."""

@@ -1,7 +1,6 @@
-"""Images made of a folder with a Dockerfile, each once: found again by the hash of the folder's content.
+"""Builds Docker images from folders with a Dockerfile, tagged with the hash of the folder's content.
 
-Knows nothing of what runs in them. What a Dockerfile is made FROM must be on this machine or in a registry that the
-engine reaches.
+A Dockerfile's FROM image must be on this machine or in a registry that the engine can reach.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ log = logging.getLogger(__name__)
 
 
 def content_hash(folder: Path) -> str:
-    """32 hex digits over names, modes of execution, link targets and contents of everything in a folder."""
-    found = hashlib.sha256()
+    """Hash (32 hex digits) over names, executable bits, link targets and contents of all files in a folder."""
+    digest = hashlib.sha256()
     for path in sorted(folder.rglob("*"), key=lambda one: one.relative_to(folder).as_posix()):
         if path.is_symlink():
             kind, content = "l", os.readlink(path).encode()
@@ -30,40 +29,40 @@ def content_hash(folder: Path) -> str:
         else:
             continue
         named = f"{kind} {path.relative_to(folder).as_posix()}\0{len(content)}\0"
-        found.update(named.encode("utf-8", "surrogateescape") + content)
-    return found.hexdigest()[:32]
+        digest.update(named.encode("utf-8", "surrogateescape") + content)
+    return digest.hexdigest()[:32]
 
 
 def built(folder: Path, build_s: float) -> str:
-    """The name of the image of the Dockerfile in ``folder``, built now if the engine has none of this content.
+    """Name of the image of the Dockerfile in ``folder``; builds it if the engine has none of this content.
 
-    Raises SandboxUnavailable with the last words of a build that fails.
+    Raises SandboxUnavailable with the last lines of a failed build.
     """
     name = f"{REPOSITORY}:{content_hash(folder)}"
     if is_there(name):
         return name
     with hold(slots.folder() / f"{name.replace(':', '-')}.lock", wait_s=None):
-        if is_there(name):  # somebody else built it while we waited
+        if is_there(name):  # another process built it meanwhile
             return name
         log.warning("building the image %s from %s (once)", name, folder)
         with docker_engine.client("to build an image", timeout_s=build_s) as api:
-            said: list[str] = []
+            output: list[str] = []
             for line in api.build(path=str(folder), tag=name, rm=True, forcerm=True, decode=True):
-                said = [*said[-20:], str(line.get("error") or line.get("stream") or "").strip()]
+                output = [*output[-20:], str(line.get("error") or line.get("stream") or "").strip()]
                 if "error" in line:
-                    words = " / ".join(filter(None, said[-4:]))
+                    words = " / ".join(filter(None, output[-4:]))
                     raise SandboxUnavailable(f"{folder}/Dockerfile cannot be built here: {words}")
     return name
 
 
 def is_there(name: str) -> bool:
-    """Whether the engine has an image of that name."""
+    """Whether the engine has an image of this name."""
     with docker_engine.client("to list images") as api:
         return bool(api.images(name=name))
 
 
 def fetched(name: str, build_s: float) -> str:
-    """An image by its name, from its registry if the engine has none. Raises SandboxUnavailable."""
+    """The image ``name``, pulled from its registry if the engine lacks it. Raises SandboxUnavailable."""
     if not is_there(name):
         with docker_engine.client(f"to fetch the image {name}", timeout_s=build_s) as api:
             api.pull(name)

@@ -1,9 +1,8 @@
-"""The bubblewrap backend: namespaces without a daemon, as root (a user of its own for each sandbox) or not as root.
+"""The bubblewrap backend: namespaces without a daemon, with root (then each sandbox has its own uid) or without.
 
-bubblewrap makes the outer namespaces and shows the system read-only; our keeper in there makes one generation after
-another (``inside/keeper.py``). The keeper lives as long as the socket this process holds: whatever ends this process,
-the kernel closes the socket, the keeper exits and everything beneath it dies. (bubblewrap's own --die-with-parent looks
-at the thread that started it and would end a sandbox with the worker thread that opened it.)
+bubblewrap creates the outer namespaces and mounts the system read-only; the keeper in it creates generations
+(``inside/keeper.py``). The keeper exits when its socket closes, which the kernel does when this process ends, and all
+its descendants die with it. (bubblewrap's --die-with-parent would end a sandbox with the thread that opened it.)
 """
 
 from __future__ import annotations
@@ -123,12 +122,12 @@ class BwrapHousing:
         assert self.process
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(1)
-        said = ""
+        output = ""
         with contextlib.suppress(ValueError):  # it was closed meanwhile
             self.errors.seek(0)
-            said = self.errors.read(4000).decode("utf-8", "replace").strip()
+            output = self.errors.read(4000).decode("utf-8", "replace").strip()
         hint = "jobs/doctor.py says what this machine lacks"
-        return f"bubblewrap starts no sandbox: {said or error} (exit status {self.process.poll()}); {hint}"
+        return f"bubblewrap starts no sandbox: {output or error} (exit status {self.process.poll()}); {hint}"
 
     def _command(self, program: str, channel_fd: int) -> list[str]:
         spec, root = self.spec, os.geteuid() == 0
@@ -156,10 +155,10 @@ class BwrapHousing:
             become = ["setpriv", "--reuid", number, "--regid", number, "--clear-groups"]
         line = " && ".join([*script, 'exec "$@"'])
         start = ["unshare", "--mount", "--propagation", "private"] if any("mount " in s for s in script) else []
-        return _found([*start, "sh", "-c", line, "sh", "env", "-i", *become, *bwrap])
+        return _absolute([*start, "sh", "-c", line, "sh", "env", "-i", *become, *bwrap])
 
     def _shown(self) -> tuple[list[tuple[Path, str]], list[tuple[str, str]]]:
-        """What is shown read-only to the keeper (source, target), and symbolic links (target, name)."""
+        """Read-only mounts of the keeper as (source, target), and symbolic links as (target, name)."""
         spec = self.spec
         code = Path(inside.__file__).parent
         shown = [(Path("/usr"), "/usr"), (code, "/inside/lemur_ray/sandbox/inside")]
@@ -220,7 +219,9 @@ class BwrapHousing:
                 start = slots.started(self.process.pid)
                 if start is not None:
                     slots.end_process(self.process.pid, start)
-                with contextlib.suppress(subprocess.TimeoutExpired):  # what the kernel holds is left to the next reap
+                with contextlib.suppress(
+                    subprocess.TimeoutExpired
+                ):  # a process stuck in the kernel is left to the next reap
                     self.process.wait(5.0)
         self.errors.close()
         left = self.process is not None and self.process.poll() is None
@@ -238,10 +239,10 @@ class BwrapHousing:
 
 
 def python() -> tuple[Path | None, str]:
-    """A Python as the sandbox sees it: (its folder if that is not beneath /usr, its path inside).
+    """The sandbox's Python: (its folder if that is not below /usr, its path inside).
 
-    The system's own where it is of this interpreter's version, so that compiled packages of this interpreter work with
-    it; else this interpreter, shown as /opt/python.
+    The system's Python if it has this interpreter's version, so that this interpreter's compiled packages work; else
+    this interpreter, mounted at /opt/python.
     """
     for folder in ("/usr/bin", "/usr/local/bin"):
         if Path(folder, f"python{python_inside.VERSION}").exists():
@@ -250,13 +251,13 @@ def python() -> tuple[Path | None, str]:
 
 
 def _reachable(path: Path) -> bool:
-    """Whether any user may get at ``path``."""
+    """Whether every user may read ``path``."""
     above = all(parent.stat().st_mode & 0o001 for parent in path.parents)
     return above and bool(path.stat().st_mode & 0o004)
 
 
 def _bring_near(moved: dict[Path, str]) -> list[str]:
-    """Shell commands that, in a mount namespace of their own, show what only root can reach in a folder for all."""
+    """Shell commands that, in their own mount namespace, bind paths only root can reach into a public folder."""
     if not moved:
         return []
     near = shlex.quote(str(slots.folder()))
@@ -267,8 +268,8 @@ def _bring_near(moved: dict[Path, str]) -> list[str]:
     return lines
 
 
-def _found(command: list[str]) -> list[str]:
-    """``command`` with its first word as an absolute path: it runs with an empty environment."""
+def _absolute(command: list[str]) -> list[str]:
+    """``command`` with the absolute path of its program, since it runs with an empty environment."""
     first = shutil.which(command[0])
     if first is None:
         raise SandboxUnavailable(f"{command[0]} is not installed: apt-get install -y util-linux")

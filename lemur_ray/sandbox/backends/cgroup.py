@@ -1,9 +1,8 @@
-"""A control group for a sandbox where this process may make one: memory summed over all processes, and their number.
+"""Control groups of sandboxes: limit the summed memory and the number of processes where this process may create one.
 
 Version 1 needs the writable hierarchies ``memory`` and ``pids``; version 2 a group whose children have the controller
-``memory``. Where there is neither, ``make`` gives None and the caller watches memory itself. Where processors can be
-shared by groups (``cpu``), a sandbox is one among all others to the scheduler however many processes it starts: a crowd
-in one starves no other.
+``memory``. Without either, ``make`` returns None and the caller watches memory itself. With the controller ``cpu``, all
+sandboxes get equal shares of the processors, however many processes each starts.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from pathlib import Path
 MOUNT = Path("/sys/fs/cgroup")
 PREFIX = "lemur-sandbox-"
 NEEDED = {"memory": "memory.limit_in_bytes", "pids": "pids.max", "cpu": "cpu.shares"}
-"""What a group of a version 1 hierarchy must have; one of version 2 must have ``memory.max``."""
+"""File that a group in a version 1 hierarchy must have; in version 2 it is ``memory.max``."""
 EVENTS = ("memory.events", "memory.oom_control")
-"""Files that count what the kernel killed, of version 2 and 1."""
+"""Files with the number of processes killed for memory, in version 2 and 1."""
 
 
 @dataclass(frozen=True)
 class Cgroup:
-    """Folders of one group; a process joins by writing its number to each of ``joins``."""
+    """Folders of one group; a process joins by writing its pid to each file of ``joins``."""
 
     folders: tuple[Path, ...]
 
@@ -38,7 +37,7 @@ class Cgroup:
         return [folder / "cgroup.procs" for folder in self.folders]
 
     def oom_kills(self) -> int:
-        """Processes that the kernel killed because the group's memory was used up."""
+        """Number of processes that the kernel killed because the group exceeded its memory."""
         for folder in self.folders:
             for name in EVENTS:
                 with contextlib.suppress(OSError):
@@ -48,7 +47,7 @@ class Cgroup:
         return 0
 
     def clear(self) -> bool:
-        """Kill every process in it, then remove it: it is a dead run's. Whether it is gone."""
+        """Kill every process of a dead run's group and remove it; whether it is gone."""
         for joined in self.joins:
             with contextlib.suppress(OSError):
                 for pid in joined.read_text().split():
@@ -57,7 +56,7 @@ class Cgroup:
         return self.remove()
 
     def remove(self, timeout_s: float = 5.0) -> bool:
-        """Remove the folders once their processes are gone; False where one stays in use after ``timeout_s``."""
+        """Remove the folders once their processes have ended; False where one is still in use after ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
         for folder in self.folders:
             while True:
@@ -75,9 +74,9 @@ class Cgroup:
 
 
 def make(name: str, memory_bytes: int, processes: int) -> Cgroup | None:
-    """A group ``name`` with these limits; None where this machine does not let us.
+    """Create a group with these limits; None where this process may not.
 
-    What is left of an earlier group of that name is ended first: its limits could forbid these.
+    A group of that name left by an earlier run is removed first, since its limits could conflict.
     """
     parents = _parents()
     if not parents:
@@ -95,12 +94,12 @@ def make(name: str, memory_bytes: int, processes: int) -> Cgroup | None:
 
 
 def bounds_memory() -> bool:
-    """Whether ``make`` gives groups here; they bound the sum of memory."""
+    """Whether ``make`` can create groups here, which limit the summed memory."""
     return bool(_parents())
 
 
 def of_process(pid: int) -> Cgroup | None:
-    """The group with the memory of a process, made by somebody else; None where it cannot be seen from here."""
+    """The memory group of a process, created by another program (Docker); None where it is not visible."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -126,8 +125,8 @@ _trying = threading.Lock()
 
 
 def _parents() -> tuple[Path, ...]:
-    """Where groups can be made, tried out once."""
-    with _trying:  # two threads that try at once would find each other's probe in the way
+    """Folders in which groups can be created; probed once."""
+    with _trying:  # two threads at once would collide on the name of the probe group
         return _tried()
 
 
@@ -141,7 +140,7 @@ def _tried() -> tuple[Path, ...]:
 
 
 def _works(parent: Path) -> bool:
-    """Whether a child of ``parent`` can be made, bounded and joined."""
+    """Whether a child group of ``parent`` can be created, limited and joined."""
     folder = parent / f"{PREFIX}probe-{os.getpid()}"
     try:
         folder.mkdir()

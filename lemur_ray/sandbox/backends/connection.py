@@ -1,4 +1,4 @@
-"""The harness's end of the channel to the first process of a sandbox."""
+"""The harness's end of the channel to a keeper or to the first process of a sandbox."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from lemur_ray.sandbox.inside import wire
 from lemur_ray.sandbox.untrusted_output import Bounds, UntrustedData, untrusted_json
 
 ANSWER = Bounds(2**16, nodes=1000, depth=5)
-"""Of a first process or a keeper."""
+"""Bounds of one answer."""
 
 
 class ConnectionLost(ConnectionError):
-    """The other side is gone, silent for too long, or says what it cannot mean."""
+    """The other side has ended, does not answer in time, or violates the protocol."""
 
 
 class ConnectionSilent(ConnectionLost):
-    """The other side is there and does not answer in time."""
+    """The other side exists but does not answer in time."""
 
 
 class Connection:
-    """One request at a time; every wait has a deadline."""
+    """Request and answer over a socket, one request at a time; every wait has a deadline."""
 
     def __init__(self, channel: socket.socket) -> None:
         self.channel = channel
@@ -42,8 +42,8 @@ class Connection:
     ) -> dict[str, Any]:
         """Send a request (with ``data`` behind it) and wait for its answer.
 
-        ``output`` takes what comes before the answer: (wire.STDOUT or STDERR, bytes). ConnectionLost where there is no
-        answer within ``timeout_s`` seconds.
+        ``output`` receives (wire.STDOUT or STDERR, bytes) frames before the answer. Raises ConnectionLost where there
+        is no answer within ``timeout_s`` seconds.
         """
         deadline = time.monotonic() + timeout_s
         self._send(wire.json_frame(message) + (b"" if data is None else wire.data_frames(data)), deadline)
@@ -60,7 +60,7 @@ class Connection:
             output(kind, payload)
 
     def data(self, deadline: float, max_bytes: int) -> bytes:
-        """The data that an answer announced."""
+        """The data that follows an answer."""
         parts: list[bytes] = []
         size = 0
         while True:
@@ -71,24 +71,24 @@ class Connection:
                 return b"".join(parts)
             size += len(payload)
             if size > max_bytes:
-                raise ConnectionLost(f"more than the {max_bytes} bytes that were asked for")
+                raise ConnectionLost(f"more than the requested {max_bytes} bytes")
             parts.append(payload)
 
     def hang_up(self) -> None:
-        """End the conversation: a thread that waits for an answer gets its ConnectionLost now.
+        """Shut the socket down, so that a waiting thread gets ConnectionLost.
 
-        The descriptor stays: if another took its number at once, who waits would go on waiting, for that one.
+        The descriptor stays open: if its number were reused at once, the waiting thread would wait for another file.
         """
         with contextlib.suppress(OSError):
             self.channel.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Hang up and close; nobody may be waiting in another thread."""
+        """Hang up and close; no other thread may be waiting."""
         self.hang_up()
         self.channel.close()
 
     def abandon(self) -> None:
-        """Close this process's descriptor and nothing else: a fork's parent goes on with its own."""
+        """Close a forked child's descriptor without ending the parent's connection."""
         self.channel.close()
 
     def _send(self, data: bytes, deadline: float) -> None:
@@ -104,8 +104,8 @@ class Connection:
     def _frame(self, deadline: float) -> tuple[int, bytes]:
         while True:
             try:
-                if (found := self._frames.next()) is not None:
-                    return found
+                if (received := self._frames.next()) is not None:
+                    return received
                 more = self.channel.recv(2**18)
             except BlockingIOError:
                 self._wait(select.POLLIN, deadline)

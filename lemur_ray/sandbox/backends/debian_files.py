@@ -1,6 +1,6 @@
-"""Which files of this machine make up a list of Debian packages with everything they depend on.
+"""Lists the files of installed Debian packages with all their dependencies.
 
-Reads what dpkg-query and dpkg said, as text; knows nothing of images.
+Parses the output of dpkg-query and dpkg; knows nothing of images.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ALTERNATIVES = "/etc/alternatives/"
 
 
 def closure(wanted: Iterable[str], listing: str) -> set[str]:
-    """Installed packages among ``wanted``, the essential ones, and all that they need. ``listing``: by ``FORMAT``."""
+    """Installed packages among ``wanted``, the essential ones, and their dependencies. ``listing``: by ``FORMAT``."""
     needs: dict[str, list[str]] = {}
     provided: dict[str, str] = {}
     pending = list(wanted)
@@ -27,26 +27,26 @@ def closure(wanted: Iterable[str], listing: str) -> set[str]:
         provided |= dict.fromkeys(_alternatives(provides), name)
         if essential == "yes":
             pending.append(name)
-    found: set[str] = set()
+    needed: set[str] = set()
     while pending:
         name = pending.pop()
         name = name if name in needs else provided.get(name, "")
-        if name and name not in found:
-            found.add(name)
+        if name and name not in needed:
+            needed.add(name)
             pending += needs[name]
-    return found
+    return needed
 
 
 def _alternatives(text: str) -> list[str]:
-    """Names in a field of dependencies; of alternatives every one, since only what is installed counts."""
+    """Names in a dependency field; all alternatives, since only installed packages count."""
     bare = (re.sub(r"\(.*?\)|\[.*?\]|:\w+", "", part).strip() for part in re.split(r"[,|]", text))
     return [name for name in bare if name]
 
 
 def files(listing: str, dropped: Iterable[str]) -> list[str]:
-    """Paths as they really lie here (folders that are links are resolved), parents first.
+    """Paths of the packages' files with resolved folders, parents first.
 
-    ``listing``: lines of ``dpkg -L``. Links that dpkg does not know (alternatives, merged folders) are added.
+    ``listing``: lines of ``dpkg -L``. Links unknown to dpkg (alternatives, merged folders) are added.
     """
     out = tuple(f"/{folder}/" for folder in dropped)
     real: set[str] = set()
@@ -66,14 +66,14 @@ def files(listing: str, dropped: Iterable[str]) -> list[str]:
 
 
 def _links_to(real: set[str]) -> set[str]:
-    """Links through /etc/alternatives whose end is among ``real``."""
-    found = set()
+    """Links through /etc/alternatives that lead to a path in ``real``."""
+    links = set()
     for folder in ("/usr/bin", "/usr/sbin"):
         for entry in os.scandir(folder):
             step = os.readlink(entry.path) if entry.is_symlink() else ""
             if step.startswith(ALTERNATIVES) and os.path.realpath(entry.path) in real and os.path.lexists(step):
-                found |= {entry.path, step}
-    return found
+                links |= {entry.path, step}
+    return links
 
 
 def _parents(path: str) -> list[str]:

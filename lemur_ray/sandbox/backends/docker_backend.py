@@ -1,11 +1,11 @@
-"""The Docker backend: the engine's container in the place of bubblewrap, the same keeper and first process inside it.
+"""The Docker backend: a container instead of bubblewrap, with the same keeper and first process in it.
 
-The container holds a userland of its own (``docker_image.py``), and has no capability, no new privileges, a user of its
-own, a read-only root, no network unless asked, and the engine's control groups. In it the keeper takes a user namespace
-and makes generations, so resets, quotas, results and errors are those of bubblewrap.
+The container has its own userland (``docker_image.py``) and uid, no capability, no new privileges, a read-only root, no
+network unless requested, and the engine's control groups. The keeper creates a user namespace and generations in it, so
+resets, quotas, results and errors are those of bubblewrap.
 
-The keeper is led over a socket, not through the engine: steps and resets go on where the engine is away, and whatever
-ends this process ends the container. The engine is asked to start one and to remove it, nothing else.
+The keeper is controlled through a socket, not through the engine: steps and resets work without the engine, and the end
+of this process ends the container. The engine only starts and removes containers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from lemur_ray.sandbox.sandbox import (
 CODE = "/inside"
 BOOT = f"import sys; sys.path.insert(0, '{CODE}'); from lemur_ray.sandbox.inside.container_entry import main; main()"
 SETUP_CALLS = {"mount", "unshare", "chroot", "sethostname", "ptrace"}
-"""What the keeper needs and the engine's filter must let through; the filter over every program refuses it again."""
+"""Calls that the engine's filter must allow for the keeper; the filter of the policy's programs refuses them."""
 NO_NAMESPACE = (
     "no user namespace can be made in a container here: sysctl -w kernel.unprivileged_userns_clone=1 "
     "kernel.apparmor_restrict_unprivileged_userns=0 user.max_user_namespaces=10000"
@@ -63,9 +63,9 @@ class DockerBackend:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this engine gives; asks it, so SandboxUnavailable where there is none."""
+        """Guarantees of this engine. Raises SandboxUnavailable where there is none."""
         if self._known is None:
-            with docker_engine.client("a look at what it can") as api:
+            with docker_engine.client("to list its capabilities") as api:
                 self._known = api.info()
         reasons = {}
         if remapped(self._known):
@@ -84,7 +84,7 @@ class DockerBackend:
 
 
 def remapped(info: Mapping[str, Any]) -> bool:
-    """Whether users in a container are others outside (``userns-remap``, rootless engines)."""
+    """Whether the engine maps uids of containers (``userns-remap``, rootless engines)."""
     options = info.get("SecurityOptions") or ()
     return any(option.partition(",")[0] in ("name=userns", "name=rootless") for option in options)
 
@@ -101,7 +101,7 @@ class DockerHousing:
             self.env = {}
         packed = tree.pack([*([("/work", spec.tree)] if spec.tree else []), *spec.trees.items()])
         self.summed = bool(info.get("MemoryLimit"))
-        """Whether the engine bounds the sum of memory; else the first process watches it."""
+        """Whether the engine limits the summed memory; else the first process watches it."""
         self.slot = slots.take()
         self.uid = 1000 if remapped(info) else self.slot.uid
         self.container = ""
@@ -140,7 +140,7 @@ class DockerHousing:
     def _start(self) -> None:
         with docker_containers.lane(self.slot.number), docker_engine.client("to start a container") as api:
             config = self._config(api)
-            # A name of ours: where the engine's answer is lost, the container can be removed all the same.
+            # With a known name the container can be removed even if the engine's answer is lost.
             self.container = f"lemur-{self.uid}-{self.slot.number}-{os.urandom(6).hex()}"
             self.slot.record(run=self.spec.run, container=self.container)
             api.create_container_from_config(config, name=self.container)
@@ -177,7 +177,7 @@ class DockerHousing:
             auto_remove=True,
             log_config=types.LogConfig(type="none"),
         )
-        # A generation has a /proc of its own, which the kernel allows only where nothing of this one is covered.
+        # The kernel allows a generation its own /proc only if no part of the container's /proc is masked.
         host |= {"MaskedPaths": [], "ReadonlyPaths": []}
         config: dict[str, Any] = api.create_container_config(
             self.image.name,
@@ -252,7 +252,7 @@ class DockerHousing:
         if self.container:
             try:
                 docker_containers.remove(self.container)
-            except SandboxError:  # it is gone already, or the engine is: then it goes with its socket if it was started
+            except SandboxError:  # container or engine are gone; a started container ends with its socket
                 if self.keeper is None:
                     docker_containers.unsure.add(self.container)
             self.container = ""
@@ -269,7 +269,7 @@ class DockerHousing:
 
 
 def call_filter() -> str:
-    """The engine's system call filter for a container: ours but for what the keeper needs."""
+    """The engine's seccomp profile of a container: the policy's filter without the keeper's calls."""
     names = sorted(set(syscall_filter.REFUSED) - SETUP_CALLS)
     refused = {"names": names, "action": "SCMP_ACT_ERRNO"}
     return json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [refused]})

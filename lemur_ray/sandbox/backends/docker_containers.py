@@ -1,4 +1,4 @@
-"""Whose containers are whose: started a few at a time, labelled with the process that made them, removed for good.
+"""Life cycle of containers: limits concurrent starts, labels each with its owner, and removes those of dead owners.
 
 Knows nothing of what runs in a container.
 """
@@ -14,16 +14,16 @@ from lemur_ray.sandbox.backends import docker_engine, slots
 from lemur_ray.sandbox.sandbox import SandboxError
 
 RUN, MAKER = "lemur.run", "lemur.maker"
-"""Labels: whose run it is, and which process made it."""
+"""Labels of a container: its run, and the process that created it."""
 STARTS = 4
-"""Containers that all processes of this user start at a time: an engine under more than that turns unreliable."""
+"""Maximum concurrent starts by all processes of this user; with more, engines become unreliable."""
 REMOVE_S = 20.0
 unsure: set[str] = set()
-"""Names of containers of this process that the engine may still make or keep: the next start looks."""
+"""Names of this process's containers that may still exist; the next ``reap`` removes them."""
 
 
 def remove(container: str) -> None:
-    """Remove a container and wait until it is gone. SandboxUnavailable where the engine does not."""
+    """Remove a container and wait until it is gone. SandboxUnavailable where the engine fails."""
     with contextlib.suppress(SandboxError):
         with docker_engine.client("to remove a container", REMOVE_S) as api:
             api.remove_container(container, force=True, v=True)
@@ -33,19 +33,19 @@ def remove(container: str) -> None:
 
 
 def reap() -> list[str]:
-    """Remove containers whose maker is dead, and this process's that it could not remove; their ids.
+    """Remove containers whose creator is dead, and those in ``unsure``; returns their ids.
 
-    Of another process namespace nobody here knows the dead.
+    Containers created in another process namespace are skipped: their creators are not visible here.
     """
     removed = []
     with docker_engine.client("to list containers") as api:
-        found = api.containers(all=True, filters={"label": MAKER})
-    for container in found:
+        containers = api.containers(all=True, filters={"label": MAKER})
+    for container in containers:
         maker = container["Labels"][MAKER]
         pid, _, its_namespace = maker.partition("@")
         doubtful = unsure & {name.removeprefix("/") for name in container["Names"] or ()}
         if doubtful or (its_namespace == namespace() and maker_of(int(pid.partition(":")[0])) != maker):
-            with contextlib.suppress(SandboxError):  # somebody else may be removing it
+            with contextlib.suppress(SandboxError):  # another process may be removing it
                 remove(container["Id"])
                 unsure.difference_update(doubtful)
                 removed.append(container["Id"])
@@ -62,6 +62,6 @@ def maker_of(pid: int) -> str:
 
 @contextlib.contextmanager
 def lane(number: int) -> Iterator[None]:
-    """Wait for one of the ``STARTS`` places in which a container may be started."""
+    """Hold one of the ``STARTS`` locks under which a container may be started."""
     with hold(slots.folder() / f"start-{number % STARTS}", wait_s=None):
         yield

@@ -1,7 +1,7 @@
-"""The Docker engine as this process reaches it: a client for each call, every kind of failure as one.
+"""Clients of the Docker engine; every failure becomes SandboxUnavailable.
 
-Knows nothing of sandboxes. ``DOCKER_HOST`` and its companions say which engine; it must run on this machine, because a
-sandbox is led by a socket that lies in a folder here.
+``DOCKER_HOST`` and related variables select the engine. It must run on this machine, because a sandbox is controlled
+through a socket in a local folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lemur_ray.sandbox.sandbox import SandboxUnavailable
 
 TIMEOUT_S = 60.0
 OLDEST = "1.41"
-"""The protocol is spoken in this version (Docker 20.10) until the engine has said its own."""
+"""API version (Docker 20.10) that is used to ask the engine for its own."""
 SOCKET = "/var/run/docker.sock"
 INSTALL = "apt-get install -y docker.io && systemctl start docker"
 PACKAGE = "pip install 'lemur-ray[docker]'"
@@ -24,10 +24,10 @@ PACKAGE = "pip install 'lemur-ray[docker]'"
 
 @contextmanager
 def client(doing: str, timeout_s: float = TIMEOUT_S) -> Iterator[Any]:
-    """A low-level client (``docker.APIClient``) for one errand.
+    """A low-level client (``docker.APIClient``) for one operation.
 
-    ``doing`` goes into the error. SandboxUnavailable where the package is missing, no engine answers, it refuses, or it
-    is silent for ``timeout_s``.
+    ``doing``: the operation, for error messages. Raises SandboxUnavailable where the package is missing, or the engine
+    refuses, fails, or does not answer within ``timeout_s`` seconds.
     """
     try:
         import docker
@@ -60,7 +60,7 @@ def client(doing: str, timeout_s: float = TIMEOUT_S) -> Iterator[Any]:
 
 
 def _knock(path: str, timeout_s: float) -> None:
-    """OSError where nobody listens at ``path``: the package would leave its socket open there."""
+    """Raise OSError where nobody listens at ``path``; the docker package would leak its socket in that case."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(timeout_s)
         try:

@@ -1,9 +1,9 @@
-"""The image of the Docker sandbox, made on this machine without any registry and found again by the hash of its recipe.
+"""Builds the image of the Docker sandbox on this machine, without a registry; its tag is the hash of its recipe.
 
-The userland named in ``cluster/images/sandbox/packages.txt`` comes from the machine's own apt sources by debootstrap.
-Where that is not there, or not root's, it is copied from the packages that are installed on this machine. The image
-holds nothing of ours but a few empty folders. ``python -m lemur_ray.sandbox.docker_image`` builds it and says its
-name. Other folders of ``cluster/images`` are lists of other userlands, each an image of its own, asked for by name.
+debootstrap installs the packages of ``cluster/images/sandbox/packages.txt`` from the machine's apt sources. Without
+debootstrap or root, the files of the packages installed on this machine are copied. The image contains nothing of this
+project but a few empty folders. ``python -m lemur_ray.sandbox.docker_image`` builds it and prints its name. Each other
+folder of ``cluster/images`` lists the packages of another image.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from lemur_ray.sandbox.backends import debian_files, docker_engine, slots
 from lemur_ray.sandbox.sandbox import SandboxUnavailable
 
 PLAIN = "sandbox"
-"""The list that every sandbox gets which asks for no other."""
+"""Name of the default list of packages."""
 RECIPE = 2
-"""Goes up when this file makes something else of the same packages."""
+"""Version of the build: increased when this module builds another image from the same packages."""
 PYTHON = "lemur.python"
 """Label with the version of the image's Python."""
 LACKS = "lemur.lacks"
@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Image:
-    """``name``: repository and tag. ``python``: version of its Python, such as 3.11. ``lacks``: packages of the list
-    that this machine could not give it."""
+    """An image of the sandbox. ``name``: repository and tag. ``python``: version of its Python, such as 3.11.
+    ``lacks``: packages of the list that were not available on this machine."""
 
     name: str
     python: str
@@ -56,12 +56,12 @@ def packages_file(image: str = PLAIN) -> Path:
 
 
 def lists() -> list[str]:
-    """Names of all images that there is a list for."""
+    """Names of all images with a list of packages."""
     return sorted(path.parent.name for path in packages_file("*").parents[1].glob("*/packages.txt"))
 
 
 def packages(image: str = PLAIN) -> list[str]:
-    """The packages wanted; SandboxUnavailable where the repository's folder ``cluster`` is not beside the library."""
+    """Packages of an image's list; SandboxUnavailable where the repository's folder ``cluster`` is missing."""
     path = packages_file(image)
     if not path.is_file():
         raise SandboxUnavailable(
@@ -72,13 +72,13 @@ def packages(image: str = PLAIN) -> list[str]:
     return [line for line in lines if line]
 
 
-def found(image: str = PLAIN) -> Image | None:
-    """The image by this recipe, if the engine has it."""
-    return next((there for name in _names(image, packages(image)) if (there := _found(name)) is not None), None)
+def existing(image: str = PLAIN) -> Image | None:
+    """The image of the present recipe, if the engine has it."""
+    return next((there for name in _names(image, packages(image)) if (there := _tagged(name)) is not None), None)
 
 
 def repository(image: str) -> str:
-    """``lemur-sandbox``, and of other lists than the plain one their name behind it."""
+    """Repository of an image: ``lemur-sandbox``, with the list's name appended for other lists than the default."""
     return "lemur-sandbox" if image == PLAIN else f"lemur-sandbox-{image}"
 
 
@@ -87,32 +87,32 @@ def _names(image: str, wanted: list[str]) -> list[str]:
 
 
 def ensure(image: str = PLAIN) -> Image:
-    """The image, built now if the engine has none by this recipe (minutes, with a line in the log that says so)."""
-    if (there := found(image)) is not None:
+    """The image of the present recipe; builds it if the engine has none (minutes, with a line in the log)."""
+    if (there := existing(image)) is not None:
         return there
     wanted = packages(image)
     names = _names(image, wanted)
     with hold(slots.folder() / "image.lock", wait_s=None):
-        if (there := found(image)) is not None:  # somebody else has built it while we waited
+        if (there := existing(image)) is not None:  # another process built it meanwhile
             return there
         return _build(wanted, dict(zip(methods(), names, strict=True)))
 
 
 def methods() -> list[str]:
-    """How the userland can be had here, the best first."""
+    """Available build methods, best first."""
     if shutil.which("debootstrap") and os.geteuid() == 0:
         return ["debootstrap", "installed"]
     return ["installed"]
 
 
 def digest(method: str, wanted: Iterable[str]) -> str:
-    """Short hash over everything that makes two images differ, but for the versions in the archive."""
+    """Hash of the recipe (16 hex digits); package versions are not part of it."""
     system = _os_release()
     parts = [str(RECIPE), method, system.get("ID", ""), system.get("VERSION_CODENAME", ""), platform.machine(), *wanted]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def _found(name: str) -> Image | None:
+def _tagged(name: str) -> Image | None:
     with docker_engine.client("to list images") as api:
         for there in api.images(name.partition(":")[0]):
             if name in (there["RepoTags"] or ()):
@@ -157,12 +157,12 @@ chroot "$root" apt-get -q update
 chroot "$root" apt-get -qy --no-install-recommends install "$@"
 rm -rf "$root/etc/apt/apt.conf" "$root"/etc/apt/apt.conf.d/*
 """
-"""A system, then the packages by apt: debootstrap itself cannot put all of them into an order. apt is told how this
-machine reaches its sources; the image is not."""
+"""Installs a minimal system, then the packages with apt, since debootstrap cannot order all of them. The machine's apt
+settings are used for the installation and not left in the image."""
 
 
 def _bootstrapped(wanted: list[str], temp: Path, archive: Path) -> tuple[str, list[str]]:
-    """A root file system from the archive; its tar at ``archive``, the version of its Python and what it lacks."""
+    """Build a root file system with debootstrap, as a tar at ``archive``: (its Python version, missing packages)."""
     suite = _os_release().get("VERSION_CODENAME", "")
     listed = _run(["apt-get", "indextargets", "--format", "$(SITE)|$(CODENAME)", "Created-By: Packages"])
     mirrors = [site for site, _, codename in (line.partition("|") for line in listed.split("\n")) if codename == suite]
@@ -180,7 +180,7 @@ def _bootstrapped(wanted: list[str], temp: Path, archive: Path) -> tuple[str, li
 
 
 def _copied(wanted: list[str], temp: Path, archive: Path) -> tuple[str, list[str]]:
-    """The same from what dpkg says is installed here: no network, nobody's rights."""
+    """Copy the files of installed packages to a tar at ``archive``; needs neither network nor root."""
     if not shutil.which("dpkg-query"):
         raise SandboxUnavailable(
             "the image of the Docker sandbox needs debootstrap (as root) or a machine with dpkg: "
@@ -192,7 +192,7 @@ def _copied(wanted: list[str], temp: Path, archive: Path) -> tuple[str, list[str
     files = debian_files.files(_run(["dpkg", "-L", *sorted(there)]), DROPPED)
     with tarfile.open(archive, "w") as tar:
         for path in files:
-            with contextlib.suppress(PermissionError):  # what only root may read no sandbox needs
+            with contextlib.suppress(PermissionError):  # a sandbox needs no file that only root may read
                 tar.add(path, f".{path}", recursive=False, filter=_kept)
         _add_folders(tar)
     versions = sorted(Path(path).name.removeprefix("python") for path in files if _is_python(path))
@@ -208,7 +208,7 @@ MAKERS = {"debootstrap": _bootstrapped, "installed": _copied}
 
 
 def _roomy() -> str | None:
-    """Where the tree is made: not in a memory file system, if it can be helped."""
+    """Folder for the build: /var/tmp where possible, since /tmp may be in memory."""
     return "/var/tmp" if os.access("/var/tmp", os.W_OK) else None
 
 
@@ -223,7 +223,7 @@ def _kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _add_folders(tar: tarfile.TarFile) -> None:
-    """The empty folders and the file that mounts need; the engine takes no archive that names a path twice."""
+    """Add the mount points; the engine rejects an archive that names a path twice."""
     there = {os.path.normpath(name) for name in tar.getnames()}
     for name in (*FOLDERS, "channel"):
         if name not in there:
@@ -247,6 +247,6 @@ def _run(command: list[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SandboxUnavailable(f"{command[0]}: {error}") from error
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()[-3:]
-        raise SandboxUnavailable(f"{command[0]} failed with {done.returncode}: {' / '.join(said)}")
+        output = (done.stderr or done.stdout).strip().splitlines()[-3:]
+        raise SandboxUnavailable(f"{command[0]} failed with {done.returncode}: {' / '.join(output)}")
     return done.stdout.strip()

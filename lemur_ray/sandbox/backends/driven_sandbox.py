@@ -1,7 +1,7 @@
-"""A sandbox whose first process is ours, whatever houses it (bubblewrap, a container).
+"""The sandbox implementation of both backends: drives the first process in its housing (bubblewrap, a container).
 
-Turns the interface's calls into requests to the first process and its answers into results, decides whose fault an end
-was, and proves resets. Knows nothing of how the housing is made.
+Translates calls of the interface into requests to the first process, decides who is to blame for an end, and verifies
+resets. Knows nothing of how the housing is made.
 """
 
 from __future__ import annotations
@@ -34,41 +34,41 @@ from lemur_ray.sandbox.untrusted_output import Bounds, UntrustedData, has_shape,
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 QUIET = {"PAGER": "cat", "GIT_PAGER": "cat", "DEBIAN_FRONTEND": "noninteractive", "GIT_TERMINAL_PROMPT": "0"}
 WORK = "/work"
-"""Where relative paths begin."""
+"""Folder of relative paths."""
 SLACK_S = 15.0
-"""How much later than its own limit the first process may answer before the sandbox is given up."""
+"""Seconds beyond a step's limit after which a first process without an answer counts as lost."""
 START_S = 60.0
 CLOSE_S = 10.0
-"""How long a call in another thread may take to hear that the sandbox was closed."""
+"""Seconds that ``close`` waits for a call in another thread to end."""
 FILE_S = 60.0
 LISTING = Bounds(2 * 2**20, nodes=120_000, depth=3)
 CONTENT_TIMES = 4
-"""Files of a tree that is listed may say that they hold so many times what the sandbox can hold."""
+"""Nominal size of all files in a listed tree, as a multiple of the disk limit (holes count)."""
 
 
 class Housing(Protocol):
-    """What holds the first process."""
+    """The container or bubblewrap process that holds the first process."""
 
     env: Mapping[str, str]
-    """What every program's environment needs here."""
+    """Environment variables that every program needs in this housing."""
 
     def begin(self) -> Connection:
-        """Destroy the present generation, if any, and start one; its first message is on the connection."""
+        """Replace the present generation, if any, by a new one; returns the connection to its first process."""
 
     def memory_kills(self) -> int:
-        """Processes that the kernel has killed so far because the sandbox's memory was used up."""
+        """Number of processes that the kernel has killed so far for exceeding the sandbox's memory."""
 
     def whose_end(self) -> Blame:
-        """Called after the connection broke: ``policy`` if the housing itself is well, else ``infra``."""
+        """Who is to blame for a broken connection: ``policy`` if the housing is intact, else ``infra``."""
 
     def hang_up(self) -> None:
-        """Let go of what it holds, so that whoever waits for it in another thread stops waiting."""
+        """Disconnect, so that a waiting call in another thread ends."""
 
     def destroy(self) -> None:
         """End everything; idempotent, never raises."""
 
     def abandon(self) -> None:
-        """Close the descriptors that a fork copied, and leave everything to its parent."""
+        """Close a forked child's descriptors; the parent keeps the housing."""
 
 
 class DrivenSandbox:
@@ -176,17 +176,17 @@ class DrivenSandbox:
         order = {"op": "snapshot", "content_bytes": CONTENT_TIMES * self.spec.limits.disk_bytes}
         return str(self._ask(order, error=SandboxFileError)["hash"])
 
-    def listing(self, left_out: Collection[str] = ()) -> list[tree.Seen]:
+    def listing(self, left_out: Collection[str] = ()) -> list[tree.TreeEntry]:
         order = {"op": "list", "left_out": sorted(left_out), "max_bytes": LISTING.size_bytes}
         order["content_bytes"] = CONTENT_TIMES * self.spec.limits.disk_bytes
         with self._lock:
             self._ask(order, error=SandboxFileError)
             data = self._guarded(lambda: self._connection.data(time.monotonic() + FILE_S, LISTING.size_bytes))
             self._guarded(lambda: self._connection.answer(time.monotonic() + FILE_S))
-        seen = untrusted_json(data, LISTING)
-        if not has_shape(seen, [(str, str, int, str)]):
+        entries = untrusted_json(data, LISTING)
+        if not has_shape(entries, [(str, str, int, str)]):
             raise UntrustedData("a listing of other things than path, kind, mode and content")
-        return [(path, kind, mode, content) for path, kind, mode, content in seen]
+        return [(path, kind, mode, content) for path, kind, mode, content in entries]
 
     def reset(self) -> None:
         with self._lock:
@@ -215,13 +215,13 @@ class DrivenSandbox:
         self._end = self._end or SandboxDestroyed("the sandbox was closed", "harness")
         self._connection.hang_up()
         self._housing.hang_up()
-        if self._lock.acquire(timeout=CLOSE_S):  # who waited in a call has left it by then
+        if self._lock.acquire(timeout=CLOSE_S):  # a waiting call ends at the hang-up
             self._connection.close()
             self._lock.release()
         self._housing.destroy()
 
     def abandon(self) -> None:
-        """Close the copy of its descriptors that a fork made; the parent's sandbox goes on."""
+        """Close a forked child's descriptors; the parent's sandbox continues."""
         self._end = SandboxDestroyed("this sandbox is another process's", "harness")
         self._connection.abandon()
         self._housing.abandon()
@@ -255,7 +255,7 @@ class DrivenSandbox:
             raise self._end
 
     def _require_open(self) -> None:
-        """``close`` may come while a reset is under way; what the reset has begun by then ends with the housing."""
+        """Raise if ``close`` was called during a reset; the new generation then ends with the housing."""
         if self._closed:
             self._connection.close()
             self._end = SandboxDestroyed("the sandbox was closed", "harness")
@@ -277,11 +277,11 @@ class DrivenSession:
 
     @property
     def alive(self) -> bool:
-        """Whether it takes another message: a reset of the sandbox ends it too."""
+        """Whether it accepts another message; a reset of the sandbox ends it too."""
         return not self._ended and self._sandbox.generation == self._generation
 
     def step(self, message: bytes, limits: Limits | None = None) -> ExecResult:
-        """One message; ``alive`` turns False where the process ended with it."""
+        """Send one message and wait for its end; ``alive`` becomes False if the process ended with it."""
         if not self.alive:
             raise SandboxError("this session has ended: start another one")
         limits = limits or self._sandbox.spec.limits
@@ -291,7 +291,7 @@ class DrivenSession:
         return result
 
     def close(self) -> None:
-        """End the process; nothing where it or its sandbox has ended already."""
+        """End the process; idempotent."""
         if self.alive:
             self._ended = True
             with contextlib.suppress(SandboxError):

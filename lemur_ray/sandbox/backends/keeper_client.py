@@ -1,6 +1,6 @@
-"""The harness's side of a keeper (``inside/keeper.py``): asks it for generations, asks it whether it is well.
+"""The harness's client of a keeper (``inside/keeper.py``): requests generations and how they ended.
 
-Both backends hold their keeper by one socket and differ only in what they start it in. Knows nothing of either.
+Shared by both backends, which differ only in how they start a keeper.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from lemur_ray.sandbox.backends.driven_sandbox import START_S
 from lemur_ray.sandbox.sandbox import Blame, SandboxDestroyed, SandboxSpec
 
 OVERHEAD = 3
-"""Processes of ours that the kernel counts with those of the sandbox's user."""
+"""Number of the harness's own processes that the kernel counts with the sandbox user's."""
 OURS_BYTES = 64 * 2**20
-"""Memory of keeper and first process, and the kernel's own for the sandbox."""
+"""Memory in bytes of keeper and first process, and of the kernel for the sandbox."""
 WATCHED = "resident memory is watched and the largest process killed, which a program can dodge"
-"""What is done about the sum of memory where no control group bounds it."""
+"""For people: how the sum of memory is limited without a control group."""
 HELD = ("SYS_ADMIN", "SYS_CHROOT", "SETPCAP", "NET_ADMIN", "DAC_OVERRIDE", "KILL")
-"""Capabilities of keeper and first process, in the sandbox's own user namespace. No program of the policy has any."""
+"""Capabilities of keeper and first process in the sandbox's user namespace; no other program has any."""
 MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 ETC = (
     *("ld.so.cache", "alternatives", "localtime", "magic", "magic.mime", "mime.types", "terminfo", "fonts", "perl"),
     *("ImageMagick-6", "ImageMagick-7", "services", "protocols", "ssl/openssl.cnf"),
 )
-"""What of /etc is shown where the specification names no root file system."""
+"""Names in /etc that are mounted where the specification has no root file system."""
 ETC_NETWORK = ("resolv.conf", "ssl/certs", "ca-certificates")
 NOT_OF_ROOTFS = {"proc", "sys", "dev", "tmp", "run", "work", "home", "root", "mnt"}
 
 
 def etc_shown(spec: SandboxSpec) -> tuple[str, ...]:
-    """Names and patterns of names."""
+    """Names and patterns in /etc that a sandbox of ``spec`` shows."""
     return (*ETC, *(ETC_NETWORK if spec.network else ()), *spec.etc)
 
 
 def whose_end(keeper: KeeperClient, memory_kills: int) -> Blame:
-    """Whose doing the end of a generation was.
+    """Who is to blame for the end of a generation.
 
-    Its first process takes no signal from inside: SIGKILL came from the machine, unless it was for the memory that the
-    generation had used up.
+    No signal from inside reaches its first process, so SIGKILL came from the machine, unless the generation exceeded
+    its memory.
     """
     if memory_kills:
         return "policy"
@@ -50,15 +50,15 @@ def whose_end(keeper: KeeperClient, memory_kills: int) -> Blame:
 
 
 class KeeperClient:
-    """A keeper at the other end of ``channel``, which lives as long as this end is open."""
+    """Client of the keeper at the other end of ``channel``; the keeper exits when this end is closed."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._keeper = Connection(channel)
 
     def greet(self, packed: bytes, first: Mapping[str, Any] | None = None) -> None:
-        """Wait until it is there and hand it the packed trees; ``first``: what it must be told before it can start.
+        """Wait for the keeper and send it the packed trees. ``first``: a message that it needs to start.
 
-        ConnectionLost, with its own words where it has any, if it does not come up.
+        Raises ConnectionLost, with the keeper's error message if any, where it does not start.
         """
         if first is None:
             hello = self._keeper.answer(time.monotonic() + START_S)
@@ -69,9 +69,9 @@ class KeeperClient:
         self._keeper.ask({"op": "trees"}, packed, timeout_s=START_S)
 
     def begin(self, spec: SandboxSpec, mounts: Iterable[str], memory_cgroup: bool) -> Connection:
-        """End the present generation and start one; the connection to its first process.
+        """Replace the present generation by a new one; returns the connection to its first process.
 
-        ``mounts``: paths inside, in the order in which they are numbered. SandboxDestroyed, blamed on the machine.
+        ``mounts``: paths inside, in order of their numbers. Raises SandboxDestroyed, blamed on the machine.
         """
         limits = spec.limits
         order = {
@@ -91,7 +91,7 @@ class KeeperClient:
         }
         ours, theirs = socket.socketpair()
         try:
-            # The byte that carries the descriptor goes once the keeper waits for it: a plain read would lose it.
+            # The descriptor is sent once the keeper waits for it; its plain read would lose it.
             self._keeper.ask({"op": "begin", "spec": order}, timeout_s=START_S)
             socket.send_fds(self._keeper.channel, [b"f"], [theirs.fileno()])
             answer = self._keeper.answer(time.monotonic() + START_S)
@@ -106,20 +106,20 @@ class KeeperClient:
         return Connection(ours)
 
     def ended(self) -> Mapping[str, Any] | None:
-        """How the generation ended (``killed``: by SIGKILL), if the keeper itself is well; else None."""
+        """How the generation ended (``killed``: by SIGKILL); None where the keeper does not answer."""
         try:
             return self._keeper.ask({"op": "ended"}, timeout_s=5.0)
         except ConnectionLost:
             return None
 
     def abandon(self) -> None:
-        """Close the copy that a fork made: the parent's keeper goes on."""
+        """Close a forked child's copy; the parent's keeper continues."""
         self._keeper.abandon()
 
     def hang_up(self) -> None:
-        """Let it go, while another thread may still be waiting for its answer."""
+        """Disconnect while another thread may still be waiting for an answer."""
         self._keeper.hang_up()
 
     def close(self) -> None:
-        """Let it go: it exits, and everything beneath it ends."""
+        """Disconnect: the keeper exits, and all its descendants end."""
         self._keeper.close()

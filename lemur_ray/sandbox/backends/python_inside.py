@@ -1,6 +1,6 @@
-"""Which Python a sandbox runs: the one of its own system where the version is this interpreter's, else this one.
+"""The Python of a sandbox: its system's own where it has this interpreter's version, else this interpreter.
 
-Equal versions matter because compiled packages of this interpreter may be mounted inside.
+The versions must be equal because this interpreter's compiled packages may be mounted inside.
 """
 
 from __future__ import annotations
@@ -10,19 +10,16 @@ from pathlib import Path
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 INSIDE = "/opt/python"
-"""Where this interpreter's folder is shown if its system has none of this version."""
+"""Mount point of this interpreter's folder where the system lacks its version."""
 
 
 def ours() -> tuple[Path, str]:
-    """This interpreter for use inside: (its folder here, its path inside once that is shown at ``INSIDE``)."""
+    """This interpreter for use inside: (its folder here, its path inside once mounted at ``INSIDE``)."""
     prefix = Path(sys.base_prefix).resolve()
     program = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     return prefix, f"{INSIDE}/{program.relative_to(prefix)}"
 
 
 def environment() -> dict[str, str]:
-    """What every program needs where ``ours`` is used.
-
-    An interpreter with a shared library looks for it where it was built, which is not where it is shown.
-    """
+    """Environment variables that every program needs where ``ours`` is used: the path of the interpreter's library."""
     return {"LD_LIBRARY_PATH": f"{INSIDE}/lib"}

@@ -1,7 +1,7 @@
-"""Numbered places for the sandboxes of one machine: a uid for each, and the means to find what dead runs left behind.
+"""Numbered slots for the sandboxes of one machine: each has a uid, and a record for cleaning up after dead runs.
 
-A slot is a locked file. The lock lives as long as the process that took it, so a slot that can be locked although it
-holds a record belonged to a run that died: what the record names is destroyed before the slot is used again.
+A slot is a locked file. The kernel releases the lock with its process, so a slot that can be locked and holds a record
+belonged to a run that died: everything that the record names is destroyed before the slot is used again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lemur_ray.sandbox.backends.cgroup import Cgroup
 
 SLOTS = 4096
 FIRST_UID = 2_100_000
-"""Above the ranges that distributions give to users, services and containers."""
+"""First uid of sandboxes, above the ranges that distributions assign to users, services and containers."""
 
 
 _releasing = threading.Lock()
@@ -31,7 +31,7 @@ _releasing = threading.Lock()
 
 @dataclass
 class Slot:
-    """A held slot; ``release`` gives it back."""
+    """A slot held by this process until ``release``."""
 
     number: int
     path: Path
@@ -42,12 +42,12 @@ class Slot:
         return FIRST_UID + self.number
 
     def record(self, **what: Any) -> None:
-        """Note what must be destroyed if this process dies: ``process`` (pid, start), ``cgroups``, ``run``."""
+        """Record what to destroy if this process dies: ``process`` (pid, start), ``cgroups``, ``run``."""
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, json.dumps(what).encode(), 0)
 
     def abandon(self) -> None:
-        """Close the copy that a fork made: the slot stays its parent's."""
+        """Close a forked child's copy; the parent keeps the slot."""
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)
@@ -55,7 +55,7 @@ class Slot:
     def release(self, left: bool = False) -> None:
         """Give the slot back; idempotent, from any thread.
 
-        ``left``: something of it is still there; the record stays for the next reap or taker of the slot.
+        ``left``: parts of the sandbox still exist, so the record stays for the next clean-up.
         """
         with _releasing:
             file, self._file = self._file, -1
@@ -66,7 +66,7 @@ class Slot:
 
 
 def folder() -> Path:
-    """Where the slots of this user are; made if it is not there, refused if it is somebody else's."""
+    """The folder with this user's slots, created if absent; PermissionError if another user owns it."""
     base = Path("/run") if os.geteuid() == 0 else Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     path = base / f"lemur-sandboxes-{os.geteuid()}"
     with contextlib.suppress(FileExistsError):
@@ -78,7 +78,7 @@ def folder() -> Path:
 
 
 def take() -> Slot:
-    """The first free slot, with what a dead run left in it destroyed."""
+    """Take the first free slot, after destroying the remains of a dead run in it."""
     where = folder()
     for number in range(SLOTS):
         slot = _lock(where / str(number), number)
@@ -87,20 +87,22 @@ def take() -> Slot:
             if not left:
                 return slot
             slot.release(left)
-    raise RuntimeError(f"all {SLOTS} sandbox slots in {where} are taken: close sandboxes, or find who holds them")
+    raise RuntimeError(
+        f"all {SLOTS} sandbox slots in {where} are taken: close sandboxes, or end the processes that hold them"
+    )
 
 
 def reap() -> list[dict[str, Any]]:
-    """Destroy what sandboxes of dead runs left behind; their records."""
+    """Destroy the remains of dead runs' sandboxes; returns their records."""
     where = folder()
-    found = []
+    records = []
     for path in sorted(where.iterdir()):
         if path.name.isdigit() and path.stat().st_size and (slot := _lock(path, int(path.name))):
             record, left = _destroy(slot)
             slot.release(left)
             if record:
-                found.append(record)
-    return found
+                records.append(record)
+    return records
 
 
 _reaping = threading.Lock()
@@ -108,7 +110,7 @@ _reaped = False
 
 
 def reap_once() -> None:
-    """``reap``, the first time that this process asks for it."""
+    """Call ``reap`` once per process."""
     global _reaped
     with _reaping:
         if not _reaped:
@@ -125,7 +127,7 @@ def _lock(path: Path, number: int) -> Slot | None:
 
 
 def _destroy(slot: Slot) -> tuple[dict[str, Any], bool]:
-    """End what the slot's record names: the record, and whether something of it is left."""
+    """Destroy everything in the slot's record; returns the record and whether something remains."""
     text = os.pread(slot._file, 2**16, 0)
     try:
         record = json.loads(text) if text else {}
@@ -143,19 +145,19 @@ def _destroy(slot: Slot) -> tuple[dict[str, Any], bool]:
 
 
 def started(pid: int) -> int | None:
-    """When a process began, in clock ticks since boot; None if there is none."""
+    """Start time of a process in clock ticks since boot; None if there is none."""
     fields = _stat(pid)
     return int(fields[19]) if fields else None
 
 
 def runs(pid: int, start: int) -> bool:
-    """Whether the process that began at ``start`` is there and no zombie."""
+    """Whether the process ``pid`` that started at ``start`` exists and is no zombie."""
     fields = _stat(pid)
     return bool(fields) and int(fields[19]) == start and fields[0] != b"Z"
 
 
 def _stat(pid: int) -> list[bytes]:
-    """Fields of a process from its state on; none where there is no such process."""
+    """Fields of /proc/PID/stat from the state on; empty for a missing process."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -163,10 +165,10 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def end_process(pid: int, start: int, timeout_s: float = 5.0) -> None:
-    """Kill the process and its children if it is still the one that began at ``start``; wait until it is gone.
+    """Kill a process, if it is still the one that started at ``start``, and its children; wait for its end.
 
-    Where it is gone already, a child may be left that it was killed before it had set up: bubblewrap's waits for that
-    for ever. It is known by the session that the process had begun.
+    A bubblewrap that was killed during its start may leave a child that waits for ever; it is identified by the session
+    that the process had created.
     """
     there = started(pid)
     ended = [*(int(word) for word in children(pid)), pid] if there == start else []
@@ -181,17 +183,17 @@ def end_process(pid: int, start: int, timeout_s: float = 5.0) -> None:
 
 
 def session(leader: int) -> list[tuple[int, bytes]]:
-    """Numbers and names of the processes in the session that ``leader`` began."""
-    found = []
+    """(pid, name) of the processes in the session of ``leader``."""
+    members = []
     for entry in os.listdir("/proc"):
         if entry.isdigit() and (fields := _stat(int(entry))) and int(fields[3]) == leader:
             with contextlib.suppress(OSError):
-                found.append((int(entry), Path(f"/proc/{entry}/comm").read_bytes().strip()))
-    return found
+                members.append((int(entry), Path(f"/proc/{entry}/comm").read_bytes().strip()))
+    return members
 
 
 def children(pid: int) -> list[bytes]:
-    """Numbers of a process's children."""
+    """Pids of a process's children."""
     try:
         return Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()
     except OSError:

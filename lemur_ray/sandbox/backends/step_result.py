@@ -1,7 +1,4 @@
-"""What the first process said of a step, in the interface's words: how it ended, and whose doing that was.
-
-A pure function of its arguments; knows no connection and no sandbox.
-"""
+"""Converts the first process's answer about a step into an ``ExecResult``, with blame. A pure function."""
 
 from __future__ import annotations
 
@@ -21,9 +18,10 @@ def step_result(
     lost: str,
     end: SandboxError | None,
 ) -> ExecResult:
-    """The result of a step whose answer is ``answer`` and whose output is ``kept``.
+    """The result of a step with the output ``kept``.
 
-    ``lost``: why no answer came, if none did; ``end``: what ended the sandbox, if anything."""
+    ``lost``: why no answer came, or empty; ``end``: the error that ended the sandbox, if any.
+    """
     (stdout, out_dropped), (stderr, err_dropped) = kept[wire.STDOUT].result(), kept[wire.STDERR].result()
     status, reason = answer.get("status"), answer.get("reason", "")
     notes: list[str] = []

@@ -1,12 +1,11 @@
-"""A container that is a policy's whole machine: it is root there, may write everywhere and leave programs running.
+"""A container in which the policy is root, may write everywhere and may leave programs running.
 
-For tasks of others that bring an image of their own. The walls are the engine's alone: its default capabilities and
-filter of calls, control groups for memory, processors and processes, no network unless asked; disk is bounded only
-where the engine's storage does it. A sandbox (``sandbox.py``) promises more and is to be preferred wherever it will do.
+For tasks of external benchmarks with their own image. Isolation is the engine's: its default capabilities and system
+call filter, control groups for memory, processors and processes, no network unless requested; disk is limited only if
+the engine's storage does it. Prefer a sandbox (``sandbox.py``), which guarantees more, wherever it suffices.
 
-``verified`` stops everything that the policy left, keeps what it wrote, and runs a judge's program over that in a new
-container, whose folders of the judge are new and empty: nothing that the policy wrote lies there and nothing that it
-started runs. Knows no benchmark.
+``verified`` ends the policy's programs and runs a judge's program in a new container over the files that the policy
+left; the judge's own folders there are new and empty. Knows no benchmark.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from lemur_ray.sandbox.sandbox import SandboxDestroyed, SandboxError
 OUTPUT_BYTES = 65_536
 KILL_AT_BYTES = 10 * 2**20
 GRACE_S = 10.0
-"""How much longer than its limit a command may last before everything in the container is ended."""
+"""Seconds beyond its limit after which a command and all other programs in the container are killed."""
 WAIT_S = 15.0
-MOST_READ = 2**20
+MAX_READ_BYTES = 2**20
 SHELLS = frozenset(
     f"{folder}/{name}" for folder in ("/bin", "/usr/bin") for name in ("bash", "sh", "dash", "busybox")
 ) | {"/etc/ld.so.preload"}
-"""What the judge's program begins with: where the policy has changed it, nothing is run at all."""
+"""Files that start the judge's program; if the policy has changed one, nothing is judged."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a container may use. ``network``: the engine's own default network, else none."""
+    """Resources of a container. ``network``: True for the engine's default network, False for none."""
 
     memory_bytes: int = 2 * 2**30
     cpus: float = 1.0
@@ -48,12 +47,12 @@ class Machine:
     network: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
-    """Empty: the image's."""
+    """User of the commands; empty for the image's."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended. ``exit_code``: None where it was ended; ``note`` says why."""
+    """Result of a command. ``exit_code``: None where it was killed, ``note`` states why."""
 
     exit_code: int | None
     output: str
@@ -62,14 +61,14 @@ class Ran:
 
 @dataclass(frozen=True)
 class Verified:
-    """``files``: what the judge's program left of those that were asked for, by path."""
+    """Result of a judge. ``files``: path -> content of the requested files that it wrote."""
 
     ran: Ran
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class WholeMachine:
-    """One container. All methods raise SandboxUnavailable where the engine fails; ``close`` raises nothing."""
+    """One container. All methods but ``close`` raise SandboxUnavailable where the engine fails."""
 
     def __init__(self, image: str, machine: Machine, run: str = "") -> None:
         self._machine, self._run, self._image = machine, run, image
@@ -79,12 +78,12 @@ class WholeMachine:
             config = api.inspect_image(image)["Config"]
         self.entrypoint: Sequence[str] = config.get("Entrypoint") or ()
         self._name = self._started(image, ["sleep", "infinity"])
-        if self.entrypoint:  # services of the image: begun once, and not again for the judge
+        if self.entrypoint:  # services of the image: started once, not again for the judge
             self._begin_services()
 
     def run(self, script: str, limit_s: float) -> Ran:
-        """A script of bash in the image's working folder, with what both streams printed. What it leaves running in the
-        background stays; at the limit it is ended, with everything else where it escapes.
+        """Run a bash script in the image's working folder and collect both output streams. Background programs
+        continue; at the time limit the script is killed, and all other programs too if it escapes that.
 
         Raises SandboxDestroyed where the policy has ended the container.
         """
@@ -98,27 +97,27 @@ class WholeMachine:
                 if kept.produced > KILL_AT_BYTES:
                     why = f"ended: more than {KILL_AT_BYTES >> 20} MiB of output"
                     break
-            found = api.exec_inspect(made)
+            state = api.exec_inspect(made)
         output = kept.result()[0].decode("utf-8", "replace")
-        if why or found["Running"]:
+        if why or state["Running"]:
             self._end_everything()
             return Ran(None, output, (why or _timed_out(limit_s)) + "; every program in the container was ended")
-        if found["ExitCode"] == 137 and time.monotonic() - began >= limit_s - 1:
+        if state["ExitCode"] == 137 and time.monotonic() - began >= limit_s - 1:
             return Ran(None, output, _timed_out(limit_s))
-        return Ran(found["ExitCode"], output)
+        return Ran(state["ExitCode"], output)
 
     def upload(self, folder: Path, at: str) -> None:
-        """Copy a folder of this machine there, owned by root."""
+        """Copy a folder of this machine to ``at``, owned by root."""
         with docker_engine.client("to copy files") as api:
             api.put_archive(self._name, "/", _packed(folder, at))
 
     def verified(
         self, tests: Path, at: str, script: str, limit_s: float, wanted: Sequence[str], machine: Machine
     ) -> Verified:
-        """Run a judge's program over what the policy has left, and read what it wrote.
+        """Run a judge's program over the files that the policy left, and read its results.
 
-        ``tests`` is copied to ``at``; ``script`` is a file in it, run by bash; ``wanted``: files that it may write, all
-        of whose folders are new, too. Afterwards nothing runs in this container any more.
+        ``tests`` is copied to ``at``; ``script`` is a file in it, run by bash; ``wanted``: result files, whose folders
+        are new and empty too. Afterwards nothing runs in this container any more.
         """
         with docker_engine.client("to end a policy's programs") as api:
             if api.inspect_container(self._name)["State"]["Running"]:
@@ -152,7 +151,7 @@ class WholeMachine:
             code, note = None, ""
             try:
                 code = int(api.wait(judge, timeout=limit_s)["StatusCode"])
-            except requests.RequestException:  # no answer within the limit: it runs still
+            except requests.RequestException:  # no answer within the limit: it still runs
                 note = _timed_out(limit_s)
                 with contextlib.suppress(Exception):
                     api.kill(judge)
@@ -218,7 +217,7 @@ class WholeMachine:
 
 
 def _streamed(api: Any, made: str, until: float) -> Iterator[bytes]:
-    """What a command prints, until its end or a moment of the monotonic clock."""
+    """The output of a command, until its end or the monotonic time ``until``."""
     from docker.utils.socket import frames_iter
 
     opened = api.exec_start(made, socket=True)
@@ -242,7 +241,7 @@ def _maker() -> str:
 
 
 def _packed(folder: Path, at: str) -> bytes:
-    """A tar of the folder's content with paths from the root on; everything is root's."""
+    """A tar of the folder's content below ``at``; root owns everything."""
 
     def roots(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.uid = entry.gid = 0
@@ -256,17 +255,17 @@ def _packed(folder: Path, at: str) -> bytes:
 
 
 def _content(api: Any, container: str, path: str) -> bytes | None:
-    """Of a regular file; None where there is none, or it is larger than ``MOST_READ``."""
+    """Content of a regular file; None where it is absent or larger than ``MAX_READ_BYTES``."""
     import docker
 
     try:
         stream, about = api.get_archive(container, path)
     except docker.errors.NotFound:
         return None
-    if about["size"] > MOST_READ or about["mode"] & 0x8F280000:  # the engine's bits of links, devices, folders
+    if about["size"] > MAX_READ_BYTES or about["mode"] & 0x8F280000:  # the engine's bits of links, devices, folders
         return None
     data = io.BytesIO(b"".join(stream))
     with tarfile.open(fileobj=data) as tar:
         entry = tar.next()
         file = tar.extractfile(entry) if entry is not None and entry.isreg() else None
-        return file.read(MOST_READ) if file else None
+        return file.read(MAX_READ_BYTES) if file else None

@@ -1,1 +1,1 @@
-"""What runs inside a sandbox as its first process. Standard library only: these files alone are taken in there."""
+"""Code that runs inside a sandbox. Standard library only, since no other package is available there."""

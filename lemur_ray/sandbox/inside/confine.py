@@ -1,4 +1,4 @@
-"""From a fork of the first process to a program of the policy: descriptors, limits, no capabilities, filter."""
+"""Confines a child of the first process before it runs the policy's code: descriptors, limits, capabilities, filter."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ NOT_FOUND, NOT_RUNNABLE, BROKEN = 127, 126, 125
 
 @dataclass(frozen=True)
 class Confinement:
-    """What binds every program of a sandbox."""
+    """Limits and filters of every program in a sandbox."""
 
     processes: int
     memory_bytes: int
     disk_bytes: int
     count_all_memory: bool
+    """Refuse memory that belongs to no process, since no cgroup bounds the sum."""
     tracing: bool = False
-    """No cgroup sums up memory: refuse memory that belongs to no process."""
+    """Allow programs to trace one another."""
     filter_calls: bool = True
 
 
 def limits_of(c: Confinement) -> list[tuple[int, int]]:
+    """(resource, limit) pairs for setrlimit."""
     return [
         (resource.RLIMIT_NPROC, c.processes),
         (resource.RLIMIT_DATA, c.memory_bytes),
@@ -45,9 +47,9 @@ def limits_of(c: Confinement) -> list[tuple[int, int]]:
 
 
 def fork_into(confinement: Confinement, descriptors: Mapping[int, int], action: Callable[[], int]) -> int:
-    """Fork a confined process that runs ``action`` (which may execute a program) and exits with what it returns.
+    """Fork a confined process that runs ``action`` (which may exec a program) and exits with its return value.
 
-    ``descriptors``: number there -> number here; all others are closed. Returns the pid.
+    ``descriptors``: number in the child -> number here; all others are closed. Returns the pid.
     """
     pid = os.fork()
     if pid:
@@ -71,7 +73,7 @@ def _enter(c: Confinement, descriptors: Mapping[int, int]) -> None:
     # /proc/self of a process that may not be looked into belongs to the superuser, even for itself.
     kernel.prctl(kernel.SET_DUMPABLE, 1)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("900")  # where memory ends, programs of the policy go before the first process
+        file.write("900")  # out of memory, the kernel kills programs of the policy before the first process
     kernel.prctl(kernel.SET_DUMPABLE, 0)
     high = {at: os.dup2(fd, 200 + at, inheritable=True) for at, fd in descriptors.items()}
     for at, fd in high.items():
@@ -92,7 +94,7 @@ def _enter(c: Confinement, descriptors: Mapping[int, int]) -> None:
 
 
 def program(argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> Callable[[], int]:
-    """The action that becomes a program. A program that cannot be run says so on stderr, with a shell's exit codes."""
+    """An action that executes a program; failures go to stderr, with a shell's exit codes."""
 
     def action() -> int:
         try:

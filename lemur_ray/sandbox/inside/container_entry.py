@@ -1,7 +1,7 @@
-"""The first process of a container: takes a user namespace of its own, lays out the system, becomes the keeper.
+"""The first process of a container: creates a user namespace, prepares the mounts, then becomes the keeper.
 
-The container gives it no capability and no user of any standing. What the keeper needs to make generations it has in
-its own user namespace alone, as under bubblewrap; from there on both backends are the same.
+The container grants no capability and an unprivileged user. As under bubblewrap, the keeper has the capabilities it
+needs in its own user namespace alone; from there on both backends are the same.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from lemur_ray.sandbox.inside import keeper, kernel
 from lemur_ray.sandbox.inside.wire import Pipe
 
 CHANNEL, ROOTFS, MOUNTS = "/channel", "/rootfs", "/mounts"
-"""Where the engine shows the harness's socket, the specification's root file system and its mounts, by number."""
+"""Paths of the harness's socket, the root file system and the numbered mounts in the container."""
 
 
 def main() -> None:
-    """Serve the harness until it is gone."""
+    """Serve the harness until it disconnects."""
     channel = socket.socket(socket.AF_UNIX)
     channel.connect(CHANNEL)
     pipe = Pipe(channel.fileno(), channel.fileno())
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def own_namespace(uid: int, held: list[int]) -> None:
-    """A user namespace in which this process is ``uid`` with the capabilities ``held``; nothing changes outside."""
+    """Enter a user namespace in which this process is ``uid`` and has the capabilities ``held``."""
     user, group = os.getuid(), os.getgid()
     kernel.unshare(kernel.NEWUSER | kernel.NEWNS)
     for file, text in (
@@ -52,7 +52,7 @@ def own_namespace(uid: int, held: list[int]) -> None:
 
 
 def lay_out(order: dict[str, Any]) -> None:
-    """Show beneath the keeper's base what a generation's root is made of: the same names as bubblewrap shows there.
+    """Mount the parts of a generation's root below the keeper's base, under the same names as with bubblewrap.
 
     ``order``: rootfs (whether one is given), names (of its top level, or of the image's), etc (parts of
     /etc, or patterns of them).

@@ -1,7 +1,7 @@
-"""Files of a sandbox for the harness: read, written, listed, hashed.
+"""Reads, writes, lists and hashes files of a sandbox for the harness.
 
-Single files are opened by a confined child, as the policy's user within its root, so no link leads further than the
-policy gets itself. The whole tree is walked by the first process, so no program has a say in it.
+A confined child opens single files as the policy's user within its root, so a link leads no further than the policy can
+reach itself. The first process walks whole trees, so no program can influence the result.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from lemur_ray.sandbox.inside import processes, tree, wire
 from lemur_ray.sandbox.inside.wire import Pipe
 
 FILE_S = 20.0
-"""A read or write of a file that takes longer is given up."""
+"""Time limit in seconds of a read or write."""
 WALK_S = 3.0
-"""Processor seconds of a walk over the tree: whoever waits for it may have to wait several times as long."""
+"""Processor seconds of a walk over the tree; its wall time may be several times as long."""
 
 
 class Files:
-    """Answers to orders; beyond their JSON, data goes over ``pipe``.
+    """Handlers of file orders; data beyond the JSON answers goes over ``pipe``.
 
-    ``fork``: a confined child with the given descriptors that runs an action; ``waited``: its exit code.
+    ``fork``: starts a confined child with the given descriptors for an action; ``waited``: waits for its exit code.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Files:
         return {"error": error or f"writing {path} took longer than {FILE_S:.0f} s"} if code else {"ok": True}
 
     def _run(self, action: Any, stdin: int, bound: int) -> tuple[int, bytes, str]:
-        """Run ``action`` confined, as the policy's user within its root: (exit code, stdout, first line of stderr)."""
+        """Run ``action`` in a confined child: (exit code, stdout, stderr as text)."""
         out, out_w = os.pipe2(os.O_CLOEXEC)
         err, err_w = os.pipe2(os.O_CLOEXEC)
         pid = self._fork({0: stdin, 1: out_w, 2: err_w}, action)
@@ -117,8 +117,8 @@ class Files:
 
     def listing(self, order: dict[str, Any]) -> dict[str, Any]:
         try:
-            seen = tree.entries("/", order["left_out"], self._work(order), order["max_bytes"])
-            data = json.dumps(seen).encode()
+            entries = tree.entries("/", order["left_out"], self._work(order), order["max_bytes"])
+            data = json.dumps(entries).encode()
         except (OSError, RecursionError) as error:
             return {"error": f"{type(error).__name__}: {str(error)[:200]}"}
         if len(data) > order["max_bytes"]:
@@ -129,7 +129,7 @@ class Files:
 
 
 def descriptor_of(data: bytes, null: int) -> int:
-    """A descriptor that reads as ``data``: ``null`` where there is none."""
+    """A descriptor from which ``data`` can be read; ``null`` where it is empty."""
     if not data:
         return null
     fd = os.memfd_create("stdin", os.MFD_CLOEXEC)

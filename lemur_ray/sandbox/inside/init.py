@@ -1,7 +1,7 @@
-"""The first process of a generation: runs programs, sessions, reads and writes for the harness, collects the dead.
+"""The first process of a generation: runs programs, sessions, reads and writes for the harness, and reaps children.
 
-It keeps its capabilities (in the sandbox's own user namespace) and is not dumpable, so nothing of the policy can look
-into it, and as process 1 no signal from inside reaches it. Everything of the policy is a confined child.
+It keeps its capabilities (in the sandbox's own user namespace) and is not dumpable, so code of the policy can neither
+trace it nor, since it is process 1, signal it. All code of the policy runs in confined children.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 from lemur_ray.sandbox.inside import kernel, processes, tree
 from lemur_ray.sandbox.inside.confine import Confinement, fork_into, program
 from lemur_ray.sandbox.inside.file_access import Files, descriptor_of
-from lemur_ray.sandbox.inside.starvation import Had
-from lemur_ray.sandbox.inside.steps import GRACE_S, IDLE_WATCH_S, SHELL_GRACE_S, Live, Step, Watcher
+from lemur_ray.sandbox.inside.starvation import CpuMeter
+from lemur_ray.sandbox.inside.steps import GRACE_S, IDLE_WATCH_S, SHELL_GRACE_S, SessionProcess, Step, Watcher
 from lemur_ray.sandbox.inside.wire import Pipe
 
 REPORT_FD, ORDERS_FD = 8, 9
 
 
 def main(read_fd: int, write_fd: int, spec: dict[str, Any]) -> None:
-    """Serve until the harness is gone; then exit, which ends every process of the namespace."""
+    """Serve until the harness disconnects; then exit, which ends every process of the namespace."""
     kernel.prctl(kernel.SET_DUMPABLE, 0)
     try:
         init = Init(Pipe(read_fd, write_fd), spec)
@@ -39,15 +39,17 @@ def main(read_fd: int, write_fd: int, spec: dict[str, Any]) -> None:
 
 
 class Init:
+    """Dispatches the harness's orders. ``spec``: the sandbox's settings, see ``keeper_client``."""
+
     def __init__(self, pipe: Pipe, spec: dict[str, Any]) -> None:
         self.pipe, self.spec = pipe, spec
         self.proc = "/proc"
         self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        self.sessions: dict[int, Live] = {}
+        self.sessions: dict[int, SessionProcess] = {}
         self.ended: processes.Ended = {}
-        """Sessions that are already collected: wait status, CPU seconds."""
+        """Wait status and CPU seconds of sessions whose process was already collected."""
         self.killed_between = 0
-        """Processes killed between steps because memory was used up; the next step tells of them."""
+        """Processes killed between steps for exceeding the memory limit; reported with the next step."""
         self.watch_at = 0.0
         self.wakeup, awake = os.pipe()
         os.set_blocking(awake, False)
@@ -79,7 +81,7 @@ class Init:
             self.pipe.send_json(answer)
 
     def _waited_for(self) -> list[int]:
-        """Descriptors with something to read; meanwhile the memory of what runs between steps is watched."""
+        """Wait for readable descriptors; meanwhile the memory of background processes is checked."""
         left_s = None
         if not self.spec["memory_cgroup"]:
             if time.monotonic() >= self.watch_at:
@@ -98,7 +100,7 @@ class Init:
         self.ended.update({pid: how for pid, how in ended.items() if pid in self.sessions})
 
     def _fork(self, order: dict[str, Any], descriptors: dict[int, int], action: Callable[[], int]) -> int:
-        """A confined child; where the sandbox is so full that not even this fits, what is no session goes first."""
+        """Fork a confined child; where the process limit prevents it, kill all but sessions and try again."""
         try:
             return fork_into(self.confinement(order), descriptors, action)
         except BlockingIOError:
@@ -131,9 +133,9 @@ class Init:
         step = self._step(order, started, out, err)
         step.main = pid
         crowd = partial(self._of_step, before)
-        step.had = Had(self.proc, pid, crowd, lambda: sum(process.cpu_s for process in crowd()))
+        step.meter = CpuMeter(self.proc, pid, crowd, lambda: sum(process.cpu_s for process in crowd()))
         self.watcher.watch(step)
-        extra = self._had(step)
+        extra = self._measured(step)
         if step.reason:
             self._clear(before, step)
             self.watcher.settle(step, lambda: step.status is not None, 2.0)
@@ -161,7 +163,7 @@ class Init:
         pid = self._fork(order, descriptors, action)
         for fd in (out_w, err_w, report_w, orders_r):
             os.close(fd)
-        self.sessions[pid] = Live(pid, self._name(pid), out, err, report, orders)
+        self.sessions[pid] = SessionProcess(pid, self._name(pid), out, err, report, orders)
         return {"ok": True, "session": pid}
 
     def step(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -177,9 +179,9 @@ class Init:
         step.pending = message + step.nonce + b"\n"
         if live.pid in self.ended:
             step.status, step.finished = self.ended[live.pid][0], True
-        step.had = Had(self.proc, live.pid, with_it, partial(self._spent_s, step, used_s))
+        step.meter = CpuMeter(self.proc, live.pid, with_it, partial(self._spent_s, step, used_s))
         self.watcher.watch(step)
-        extra = self._had(step)
+        extra = self._measured(step)
         if step.reason:
             self._clear(before, step)
             done = lambda: step.reported is not None or step.status is not None  # noqa: E731
@@ -224,14 +226,14 @@ class Init:
             "memory_kills": step.memory_kills,
         }
 
-    def _had(self, step: Step) -> dict[str, Any]:
-        """Of the machine, before anything is cleared; whole where a limit has struck."""
-        assert step.had
-        said = step.had.said()
-        return said if step.reason else {"waited_s": said["waited_s"]}
+    def _measured(self, step: Step) -> dict[str, Any]:
+        """Starvation measurements, taken before processes are killed; all of them where a limit was exceeded."""
+        assert step.meter
+        measured = step.meter.measurements()
+        return measured if step.reason else {"waited_s": measured["waited_s"]}
 
     def _clear(self, spared: set[tuple[int, int]], step: Step) -> None:
-        processes.kill_except(self.proc, spared, lambda ended: self.watcher.took(step, ended))
+        processes.kill_except(self.proc, spared, lambda ended: self.watcher.record_exits(step, ended))
 
     def _of_step(self, before: set[tuple[int, int]]) -> list[processes.Process]:
         return [p for p in processes.listed(self.proc) if p.name not in before]
@@ -243,11 +245,11 @@ class Init:
         return next((p.name for p in processes.listed(self.proc) if p.pid == pid), (pid, 0))
 
     def _spent_s(self, step: Step, used_s: float) -> float:
-        """CPU seconds of all processes since they had ``used_s`` together, of those that died meanwhile too."""
+        """CPU seconds of all processes, ended ones included, since their total was ``used_s``."""
         ended_s = sum(cpu_s for _, cpu_s in step.dead) + (0.0 if step.status is None else step.cpu_s)
         return max(0.0, processes.used_s(self.proc) + ended_s - used_s)
 
-    def _forget(self, live: Live) -> None:
+    def _forget(self, live: SessionProcess) -> None:
         live.close()
         del self.sessions[live.pid]
         self.ended.pop(live.pid, None)

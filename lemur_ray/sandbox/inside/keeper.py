@@ -1,9 +1,9 @@
-"""The first process of a sandbox's housing: makes generations of the sandbox and destroys them.
+"""The first process of a sandbox's housing: creates and destroys generations of the sandbox.
 
-A generation has process, mount, network, IPC and host name namespaces of its own, nested in the housing's. To reset is
-to kill a whole generation and to begin the next from the same warm interpreter, which takes milliseconds where starting
-bubblewrap takes a tenth of a second, and a container several. The keeper never touches a file of the policy. When its
-channel ends (the harness closed it or died) it exits, and the kernel ends everything beneath it.
+A generation has process, mount, network, IPC and host name namespaces of its own, nested in the housing's. A reset
+kills a generation and forks the next one from the same warm interpreter, in milliseconds; starting bubblewrap takes a
+tenth of a second, a container several. The keeper never touches a file of the policy. When its channel closes (the
+harness closed it or died) it exits, and the kernel ends all its descendants.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ BASE, GENERATION = "/base", "/generation"
 
 
 def main(channel_fd: int) -> None:
-    """Serve the harness until it is gone."""
-    # An open write end in the harness alone keeps this alive; nothing else may hold it.
+    """Serve the harness until it disconnects."""
+    # The harness's end alone keeps this process alive; nothing else may inherit it.
     os.set_inheritable(channel_fd, False)
-    # Python's own handler would let a signal from inside through to process 1, which the kernel else shields.
+    # With Python's handler installed, a signal from inside would reach process 1; the kernel blocks unhandled ones.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     kernel.prctl(kernel.SET_DUMPABLE, 0)
     kernel.drop_bounding_set()
@@ -58,7 +58,7 @@ def main(channel_fd: int) -> None:
 
 
 def killed(timeout_s: float = 2.0) -> bool:
-    """Whether the generation's first process, which is about to end, ends by SIGKILL; there is no other child."""
+    """Whether the generation's first process, the only child, is ended by SIGKILL; waits for its end."""
     deadline = time.monotonic() + timeout_s
     while not (ended := processes.collect()) and time.monotonic() < deadline:
         time.sleep(0.002)
@@ -66,7 +66,7 @@ def killed(timeout_s: float = 2.0) -> bool:
 
 
 def end_generation(timeout_s: float = 5.0) -> int:
-    """Kill everything but this process; how many are left after ``timeout_s``."""
+    """Kill all processes but this one; returns how many remain after ``timeout_s``."""
     deadline = time.monotonic() + timeout_s
     while True:
         processes.send(-1, signal.SIGKILL)
@@ -78,8 +78,8 @@ def end_generation(timeout_s: float = 5.0) -> int:
 
 
 def begin_generation(fd: int, spec: dict[str, Any], packed: bytes) -> None:
-    """Fork the first process of a new generation, which talks to the harness over ``fd``."""
-    # Namespaces of processes begin with the next child, so a middle process asks for them and steps aside.
+    """Fork the first process of a new generation, connected to the harness through ``fd``."""
+    # A process namespace begins with the next child, so an intermediate process creates it and exits.
     middle = os.fork()
     if middle:
         os.waitpid(middle, 0)
@@ -97,14 +97,14 @@ def begin_generation(fd: int, spec: dict[str, Any], packed: bytes) -> None:
 
 
 def _small_buffers(proc: str) -> None:
-    """Connections of the sandbox's own network do not grow their buffers: no cgroup counts what lies in them."""
+    """Fix the buffer sizes of TCP connections in the sandbox's network: no cgroup counts their memory."""
     for name in ("tcp_rmem", "tcp_wmem"):
         with contextlib.suppress(OSError), open(f"{proc}/sys/net/ipv4/{name}", "w") as file:
             file.write("4096 65536 65536")
 
 
 def first_process(fd: int, spec: dict[str, Any], packed: bytes) -> None:
-    """Build the root, then serve the harness."""
+    """Build the root file system, enter it, and serve the harness."""
     os.dup2(fd, 3)
     os.closerange(4, 256)
     try:

@@ -1,4 +1,4 @@
-"""The few kernel calls that Python lacks: mounts, namespaces, capabilities, process settings."""
+"""Bindings of kernel calls that Python lacks: mounts, namespaces, capabilities, prctl."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SET_DUMPABLE, SET_SECCOMP, CAPBSET_DROP, SET_NO_NEW_PRIVS, SET_PDEATHSIG = 4, 22
 CAPABILITY_VERSION_3 = 0x20080522
 LAST_CAPABILITY = 63
 CAPABILITIES = {"DAC_OVERRIDE": 1, "KILL": 5, "SETPCAP": 8, "NET_ADMIN": 12, "SYS_CHROOT": 18, "SYS_ADMIN": 21}
-"""Numbers of those we ever hold (linux/capability.h)."""
+"""Name -> number of the capabilities in use (linux/capability.h)."""
 
 
 def _checked(result: int, what: str) -> None:
@@ -46,19 +46,19 @@ def prctl(option: int, value: int = 0, pointer: ctypes.c_void_p | None = None) -
 
 
 def drop_bounding_set() -> None:
-    """No program that is executed from here on can gain a capability, not even as user 0."""
+    """Prevent all programs executed from here on from gaining a capability, even as user 0."""
     for number in range(LAST_CAPABILITY + 1):
         # The kernel answers EINVAL for capabilities it does not know.
         _libc.prctl(CAPBSET_DROP, ctypes.c_ulong(number), ctypes.c_ulong(0), 0, 0)
 
 
 def drop_capabilities() -> None:
-    """Give up every capability of this process for good (ambient ones go with the permitted)."""
+    """Permanently drop every capability of this process (ambient ones go with the permitted ones)."""
     keep_capabilities(())
 
 
 def keep_capabilities(numbers: Iterable[int]) -> None:
-    """Give up every capability of this process but these, for good."""
+    """Permanently drop every capability of this process but these."""
     header = struct.pack("Ii", CAPABILITY_VERSION_3, 0)
     kept = sum(1 << number for number in numbers)  # all of them below 32, so the upper halves stay empty
     _checked(_libc.capset(header, struct.pack("6I", kept, kept, 0, 0, 0, 0)), "capset")

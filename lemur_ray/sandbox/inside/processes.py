@@ -1,6 +1,6 @@
-"""The processes of a sandbox as its first process sees them: listing, killing, what they use.
+"""Lists, kills and measures the processes of a sandbox, for its first process.
 
-``proc`` is a /proc of the sandbox's own process namespace; process 1 in it is the caller and is never touched.
+``proc`` is the path of a /proc of the sandbox's process namespace; process 1 there is the caller and is left alone.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Process:
+    """One line of /proc/PID/stat."""
+
     pid: int
     session: int
-    """The process that its terminal session is named after."""
+    """Process group session id (setsid)."""
     cpu_s: float
-    """Of it and of the dead children that it has waited for."""
+    """CPU seconds of the process and of the children that it has waited for."""
     started: int
-    """Clock ticks since boot; with ``pid`` it names a process for good."""
+    """Start time in clock ticks since boot; unique together with ``pid``."""
     is_ready: bool = False
-    """Its first thread runs, or could."""
+    """Whether its first thread is running or ready to run."""
 
     @property
     def name(self) -> tuple[int, int]:
@@ -34,8 +36,8 @@ class Process:
 
 
 def listed(proc: str, dead: bool = False) -> list[Process]:
-    """Every process but the first; ``dead``: with those that nobody has collected yet."""
-    found = []
+    """All processes but the first; ``dead``: zombies too."""
+    processes = []
     for name in os.listdir(proc):
         if not name.isdigit() or name == "1":
             continue
@@ -47,33 +49,32 @@ def listed(proc: str, dead: bool = False) -> list[Process]:
         if fields[0] in (b"Z", b"X") and not dead:
             continue
         cpu = sum(int(field) for field in fields[11:15]) / TICKS
-        found.append(Process(int(name), int(fields[3]), cpu, int(fields[19]), fields[0] == b"R"))
-    return found
+        processes.append(Process(int(name), int(fields[3]), cpu, int(fields[19]), fields[0] == b"R"))
+    return processes
 
 
 def used_s(proc: str) -> float:
-    """CPU seconds of all processes that are there; those of a dead one go to the parent that collects it."""
+    """CPU seconds of all existing processes, zombies included; a reaped one's count for its parent."""
     return sum(process.cpu_s for process in listed(proc, dead=True))
 
 
 def send(pid: int, number: int) -> None:
-    """Signal a process; -1 means all but the first. One that is gone needs none."""
+    """Signal a process that may be gone; -1 means all but the first."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
 Ended = dict[int, tuple[int, float]]
-"""Collected children: pid -> (wait status, CPU seconds of it and of the children it waited for)."""
+"""Collected children: pid -> (wait status, CPU seconds with those of the children it waited for)."""
 
 
 def kill_except(
     proc: str, spared: set[tuple[int, int]], collected: Callable[[Ended], None], timeout_s: float = 3.0
 ) -> bool:
-    """Kill all processes that are not in ``spared``; False where the spared ones had to die too.
+    """Kill all processes that are not in ``spared``; False where the spared ones had to be killed too.
 
-    ``collected`` is told of every child that is collected on the way.
-
-    A crowd that forks faster than it is listed is stopped first, then killed as a whole.
+    Processes are stopped before they are killed; a crowd that forks faster than it can be listed is killed as a whole.
+    ``collected`` receives the reaped children.
     """
     deadline = time.monotonic() + timeout_s
     rounds, all_spared = 0, True
@@ -98,7 +99,7 @@ def kill_except(
 
 
 def collect() -> Ended:
-    """Collect every dead child."""
+    """Reap every dead child."""
     ended: Ended = {}
     while True:
         try:
@@ -111,12 +112,12 @@ def collect() -> Ended:
 
 
 FREE_SOCKETS = 128
-"""So many sockets of a sandbox are taken for empty."""
+"""Number of sockets whose buffers are not counted as memory."""
 _DEFAULT_BYTES = 212_992
 
 
 def socket_bytes(proc: str) -> int:
-    """The most that a socket's buffers hold, sent and received (see the filter: nobody gets larger ones)."""
+    """Maximum bytes in a socket's send and receive buffers (the system call filter allows no larger ones)."""
     total = 0
     for name in ("wmem_default", "rmem_default"):
         try:
@@ -128,7 +129,7 @@ def socket_bytes(proc: str) -> int:
 
 
 def sockets(proc: str) -> int:
-    """Sockets of the sandbox's network, those too that no process holds any more because they were sent away."""
+    """Number of sockets in the sandbox's network, including those in flight that no process holds."""
     try:
         with open(f"{proc}/self/net/sockstat", "rb") as file:
             return int(file.readline().split()[2])  # sockets: used N
@@ -137,11 +138,11 @@ def sockets(proc: str) -> int:
 
 
 def heaviest(proc: str, limit_bytes: int, own_network: bool = True) -> int | None:
-    """The process that uses most memory if all together use more than ``limit_bytes``, else None.
+    """The pid of the largest process if all together use more than ``limit_bytes``, else None.
 
-    Resident sizes count shared pages once for each process; only where their sum is over the limit the true shares are
-    asked for, which costs more. What lies in sockets belongs to no process: beyond a few they count as full, with
-    whoever holds most of them; in a network that is not the sandbox's own, those that somebody holds.
+    Resident sizes count shared pages once per process; only where their sum exceeds the limit are the proportional
+    shares read, which is slower. Socket buffers belong to no process: beyond FREE_SOCKETS each socket counts as full,
+    and the process with most sockets is returned; in a shared network only sockets held by these processes count.
     """
     if not own_network or sockets(proc) > FREE_SOCKETS:
         held = {process.pid: _sockets_of(proc, process.pid) for process in listed(proc)}
@@ -164,16 +165,16 @@ def heaviest(proc: str, limit_bytes: int, own_network: bool = True) -> int | Non
 
 
 def _sockets_of(proc: str, pid: int) -> int:
-    found = 0
+    count = 0
     with contextlib.suppress(OSError):  # it is gone
         for name in os.listdir(f"{proc}/{pid}/fd"):
             with contextlib.suppress(OSError):
-                found += os.readlink(f"{proc}/{pid}/fd/{name}").startswith("socket:")
-    return found
+                count += os.readlink(f"{proc}/{pid}/fd/{name}").startswith("socket:")
+    return count
 
 
 def _share(proc: str, pid: int) -> int:
-    """Bytes of a process with shared pages divided among those who share them."""
+    """Proportional set size of a process in bytes: shared pages are divided among their users."""
     try:
         with open(f"{proc}/{pid}/smaps_rollup", "rb") as file:
             for line in file:
@@ -185,8 +186,8 @@ def _share(proc: str, pid: int) -> int:
 
 
 def waited_s(proc: str, pid: int) -> float:
-    """Seconds in which a process could have run but had no processor: of its threads the one that waited longest, since
-    the first of a JVM does nothing but wait for the others."""
+    """Seconds in which a process was ready but had no processor: the maximum over its threads, since the first thread
+    of a JVM only waits for the others."""
     longest = 0
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for thread in os.listdir(f"{proc}/{pid}/task"):
@@ -199,7 +200,7 @@ def waited_s(proc: str, pid: int) -> float:
 
 
 def own_waited_s() -> float:
-    """Of this very process."""
+    """``waited_s`` of this process."""
     with contextlib.suppress(OSError, IndexError), open("/proc/self/schedstat", "rb") as file:
         return int(file.read().split()[1]) / 1e9
     return 0.0

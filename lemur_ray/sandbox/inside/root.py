@@ -1,8 +1,7 @@
-"""The root of one generation of a sandbox: a file system in memory with quotas, the read-only system over it.
+"""Builds the root file system of one generation: a size-limited tmpfs with the read-only system mounted over it.
 
-Everything that can be written lies in ONE memory file system with a bound on bytes and on files: work folder, temp
-folder, home, shared memory, trees. What the system needs is mounted read-only over it. Runs with the capabilities of
-the sandbox's own user namespace, before any program of the policy exists.
+All writable folders (work, temporary, home, shared memory, trees) lie in ONE tmpfs with limits on bytes and inodes.
+Runs with the capabilities of the sandbox's own user namespace, before any program of the policy exists.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
 def build(root: str, base: str, spec: Mapping[str, Any], packed: bytes) -> None:
-    """Make the root at ``root`` from what its housing shows beneath ``base``.
+    """Build the root at ``root`` from the folders that the housing provides below ``base``.
 
     ``spec``: disk_bytes, inodes, as_root, writable_root, masked, rootfs (whether the system is a given one), mounts
     (paths inside, numbered beneath ``base``/mounts).
@@ -73,7 +72,7 @@ def _system(root: str, base: str, writable: bool, hidden: str) -> None:
 
 
 def _kept(source: str, copy: str) -> str:
-    """A copy of a file as it was at first: what an update of the machine replaces can be bound no more."""
+    """A copy of a file, made at first use: a file that an update of the host replaces can no longer be bound."""
     if os.path.isdir(source):
         return source
     if not os.path.exists(copy):
@@ -85,11 +84,11 @@ def _kept(source: str, copy: str) -> str:
 
 
 def _show(source: str, target: str, hidden: str = "") -> None:
-    """Show ``source`` read-only at ``target``.
+    """Mount ``source`` read-only at ``target``.
 
-    A process can read where a bound folder lies on the host in its list of mounts. With ``hidden`` (the base, in which
-    an empty folder is made) it is shown through a layer that says the name in the base; where the kernel knows none
-    (before 5.11, or on top of two others), it is bound.
+    The list of mounts reveals the host path of a bind mount. With ``hidden`` (the base, which gets an empty folder) an
+    overlay mount is used instead, which shows the path in the base; where the kernel supports none (before 5.11, or on
+    two other overlays), the folder is bound.
     """
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
@@ -109,7 +108,7 @@ def _show(source: str, target: str, hidden: str = "") -> None:
 
 
 def _show_children(source: str, target: str, hidden: str) -> None:
-    """Bind what lies in ``source`` read-only in ``target``, a folder that itself can be written to."""
+    """Mount the children of ``source`` read-only in ``target``, which itself stays writable."""
     os.makedirs(target, exist_ok=True)
     for name in sorted(os.listdir(source)):
         if os.path.islink(f"{source}/{name}"):
@@ -119,7 +118,7 @@ def _show_children(source: str, target: str, hidden: str) -> None:
 
 
 def _mask(root: str, path: str) -> None:
-    """Show an empty file that nobody may run where ``path`` leads; nothing where it leads nowhere."""
+    """Cover the file that ``path`` resolves to with an empty one without permissions; nothing where it is absent."""
     for _ in range(40):
         if not os.path.islink(root + path):
             break
@@ -133,7 +132,7 @@ def _mask(root: str, path: str) -> None:
 
 
 def _accounts(root: str, as_root: bool) -> None:
-    """A little /etc where the root file system brings none."""
+    """Write a minimal /etc where the root file system has none."""
     if os.path.ismount(f"{root}/etc") or os.lstat(f"{root}/etc").st_dev != os.lstat(root).st_dev:
         return
     user = "" if as_root else "user:x:1000:1000:user:/home/user:/bin/bash\n"

@@ -1,8 +1,8 @@
-"""What the processes of a step had of the machine: whether one that ran out of time was slow, asleep or starved.
+"""Measures whether a step that ran out of time was slow, asleep, or starved of processor time by the machine.
 
-A step's own time is what it ran and what it slept; what it could have run and had no processor is the machine's doing.
-Two measures, of which the larger counts: the kernel's clock of the time that a thread waits on a run queue (exact, and
-gone with the thread), and looks at who is ready to run (coarse, and right for crowds of short-lived processes too).
+A step's own time is the time it ran or slept; time in which it was ready to run but had no processor is the machine's
+fault. The larger of two measures counts: the kernel's count of run-queue time per thread (exact, lost with the thread),
+and samples of which processes are ready (coarse, but also right for crowds of short-lived processes).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 from lemur_ray.sandbox.inside import processes
 
 LOOK_S = 0.25
-"""How often it is looked who is ready."""
+"""Seconds between two samples of the ready processes."""
 _QUARTER = 0.25
-"""Of the wall time of a step: the processor time after which it was not starved, unless more is promised."""
+"""Share of a step's wall time: with this much processor time it was not starved, unless more was promised."""
 
 
-class Had:
-    """Of one step, from now on. ``crowd``: its processes, ``main`` among them; ``cpu_s``: what they used so far."""
+class CpuMeter:
+    """Measures one step from now on. ``crowd``: the step's processes, with ``main``; ``cpu_s``: their total so far."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Had:
         self._by_clock_s = self._ready_s = 0.0
 
     def look(self) -> None:
-        """Note who is ready, if it is time to."""
+        """Take a sample of the ready processes if one is due."""
         now = self._clock()
         if now - self._looked < LOOK_S:
             return
@@ -46,41 +46,43 @@ class Had:
         self._looked = now
         self._read(crowd)
 
-    def said(self) -> dict[str, Any]:
-        """What ``starved`` asks: seconds since the beginning, of processors, and of waiting for one."""
+    def measurements(self) -> dict[str, Any]:
+        """The arguments of ``starved``: seconds elapsed, of processor time, and of waiting for a processor."""
         self._read(list(self._crowd()))
         elapsed_s, cpu_s = self._clock() - self._began, self._cpu_s()
         waited_s = min(elapsed_s, max(self._by_clock_s, self._ready_s - cpu_s))
-        # It may have slept because it waited for us, and we for a processor.
+        # It may have slept while it waited for this process, which waited for a processor.
         asleep_s = max(0.0, elapsed_s - waited_s - cpu_s)
         waited_s += min(asleep_s, processes.own_waited_s() - self._ours_before)
         return {"elapsed_s": elapsed_s, "crowd_cpu_s": cpu_s, "waited_s": waited_s}
 
     def _read(self, crowd: Iterable[processes.Process]) -> None:
-        """What the kernel's clock says of the main process and of another that it may wait for."""
+        """Update the run-queue time: of the main process, and of one other process that it may wait for."""
         waited = {process.pid: processes.waited_s(self._proc, process.pid) for process in crowd}
         own = max(0.0, waited.pop(self._main, 0.0) - self._before)
         self._by_clock_s = max(self._by_clock_s, own + max(waited.values(), default=0.0))
 
 
-def owed_s(said: Mapping[str, Any], time_s: float, cpu_s: float | None) -> float:
-    """What a step lacks of its own time of ``time_s``; 0 where it has had the processor time that it may have."""
-    if _used_s(said) >= _allowed_s(time_s, cpu_s):
+def owed_s(measured: Mapping[str, Any], time_s: float, cpu_s: float | None) -> float:
+    """Seconds that a step lacks of its own time ``time_s``; 0 where it used the processor time it is entitled to."""
+    if _used_s(measured) >= _allowed_s(time_s, cpu_s):
         return 0.0
-    waited_s = float(said.get("waited_s", 0.0))
-    return max(0.0, time_s + waited_s - float(said.get("elapsed_s", time_s)))
+    waited_s = float(measured.get("waited_s", 0.0))
+    return max(0.0, time_s + waited_s - float(measured.get("elapsed_s", time_s)))
 
 
-def starved(said: Mapping[str, Any], time_s: float, cpu_s: float | None = None) -> bool:
-    """Whether a step ran out of time because the machine gave it no processor: it waited, and neither slept nor spun.
+def starved(measured: Mapping[str, Any], time_s: float, cpu_s: float | None = None) -> bool:
+    """Whether a step ran out of time because the machine gave it no processor: it waited, not slept or computed.
 
     ``cpu_s``: processor time after which it was not starved; None: a quarter of its wall time ``time_s``.
     """
-    return float(said.get("waited_s", 0.0)) > 0.5 * time_s and owed_s(said, time_s, cpu_s) > 0.0
+    return float(measured.get("waited_s", 0.0)) > 0.5 * time_s and owed_s(measured, time_s, cpu_s) > 0.0
 
 
-def _used_s(said: Mapping[str, Any]) -> float:
-    return max(float(said.get(name, 0.0)) for name in ("cpu_s", "crowd_cpu_s"))  # of the dead, of the living
+def _used_s(measured: Mapping[str, Any]) -> float:
+    return max(
+        float(measured.get(name, 0.0)) for name in ("cpu_s", "crowd_cpu_s")
+    )  # of ended processes, of running ones
 
 
 def _allowed_s(time_s: float, cpu_s: float | None) -> float:

@@ -1,7 +1,7 @@
-"""One step inside a sandbox: watch a program or a session until it is done or a limit strikes, then clear up.
+"""Runs one step inside a sandbox: watches a program or a session until it ends or exceeds a limit.
 
-Output goes to the harness as it comes. The clock, the byte count and the memory watch are here so that a limit strikes
-at once; the harness has its own clock and count behind them.
+Output is forwarded to the harness as it arrives. Time, output and memory are checked here so that a limit takes effect
+at once; the harness has a clock and a byte count of its own as a second line of defence.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lemur_ray.sandbox.inside import processes, wire
-from lemur_ray.sandbox.inside.starvation import LOOK_S, Had, owed_s
+from lemur_ray.sandbox.inside.starvation import LOOK_S, CpuMeter, owed_s
 from lemur_ray.sandbox.inside.wire import Pipe
 
 CHUNK = 65536
 WATCH_S = 0.05
 IDLE_WATCH_S = 0.25
-"""How often memory is looked at within a step and between steps, where no cgroup bounds it."""
+"""Seconds between two memory checks, within a step and between steps, where no cgroup bounds memory."""
 GRACE_S = 0.02
-"""How long output of what a program left behind is waited for."""
+"""Seconds to wait for output of processes that a program left running."""
 SHELL_GRACE_S = 0.5
-"""How long a session may take to report after its children were killed."""
+"""Seconds that a session has to report after its children were killed."""
 
 
 @dataclass
-class Live:
-    """A session between its steps."""
+class SessionProcess:
+    """The process of a session with this side's ends of its pipes."""
 
     pid: int
     name: tuple[int, int]
@@ -46,39 +46,39 @@ class Live:
 
 @dataclass
 class Step:
-    """What a step has come to. ``reason``: "" (ended by itself), time, output."""
+    """State of one step. ``reason``: the limit that ended it (``time``, ``output``), or empty."""
 
     out: int
     err: int
     deadline: float
     kill_at: int
     memory_bytes: int | None
-    """Watched sum; None where a cgroup does it."""
+    """Limit of the summed memory that is watched; None where a cgroup enforces it."""
     main: int = -1
-    live: Live | None = None
+    live: SessionProcess | None = None
     nonce: bytes = b""
     pending: bytes = b""
-    """What a session has yet to be told."""
+    """The part of the message that the session has not read yet."""
     produced: int = 0
     reason: str = ""
     finished: bool = False
     status: int | None = None
     """Wait status of ``main`` once it is collected."""
     reported: int | None = None
-    """What a session reported."""
+    """The status that a session reported."""
     time_s: float = 0.0
     patience_s: float = 0.0
     allowed_cpu_s: float | None = None
-    had: Had | None = None
+    meter: CpuMeter | None = None
     cpu_s: float = 0.0
     dead: list[tuple[int, float]] = field(default_factory=list)
-    """Other children that were collected meanwhile: what lost its parent comes to the first process."""
+    """(wait status, CPU seconds) of other collected children: orphans are reparented to the first process."""
     memory_kills: int = 0
     open: set[int] = field(default_factory=set)
 
 
 class Watcher:
-    """Runs steps one after another. ``wakeup``: descriptor that is readable when a child has died."""
+    """Watches steps, one at a time. ``wakeup``: descriptor that becomes readable when a child has died."""
 
     def __init__(
         self, pipe: Pipe, wakeup: int, proc: str, collected: Callable[[processes.Ended], None], own_network: bool
@@ -87,7 +87,7 @@ class Watcher:
         self.own_network = own_network
 
     def watch(self, step: Step) -> None:
-        """Until the program has ended, the session has reported, or a limit has struck."""
+        """Watch until the program ends, the session reports, or a limit is exceeded."""
         poller = select.poll()
         step.open = {step.out, step.err}
         for fd in (step.out, step.err, self.wakeup, self.pipe.read_fd):
@@ -104,8 +104,8 @@ class Watcher:
                 step.reason, step.finished = "time", True
                 break
             wait_s = min(step.deadline - now, LOOK_S if step.memory_bytes is None else WATCH_S)
-            if step.had:
-                step.had.look()
+            if step.meter:
+                step.meter.look()
             for fd, _ in poller.poll(wait_s * 1000 + 1):
                 if fd in step.open:
                     if not self._forward(step, fd):
@@ -117,7 +117,7 @@ class Watcher:
                 elif step.live and fd == step.live.report:
                     if not self._report(step):
                         poller.unregister(fd)
-                elif step.live and fd == step.live.orders and not self._tell(step):
+                elif step.live and fd == step.live.orders and not self._send_message(step):
                     poller.unregister(fd)
             if step.produced > step.kill_at and not step.finished:
                 step.reason, step.finished = "output", True
@@ -128,10 +128,10 @@ class Watcher:
                     step.memory_kills += 1
 
     def _waits_longer(self, step: Step, now: float) -> bool:
-        """Whether the machine owes the step time, and there is still patience with it."""
-        if step.patience_s <= 0 or step.had is None:
+        """Extend the deadline of a starved step if its patience allows; whether it did."""
+        if step.patience_s <= 0 or step.meter is None:
             return False
-        owed = owed_s(step.had.said(), step.time_s, step.allowed_cpu_s)
+        owed = owed_s(step.meter.measurements(), step.time_s, step.allowed_cpu_s)
         if owed <= 0.0:
             return False
         more = min(step.patience_s, owed + 0.01, 0.2 * step.time_s + 0.1)
@@ -140,7 +140,7 @@ class Watcher:
         return True
 
     def settle(self, step: Step, until: Callable[[], bool], timeout_s: float) -> bool:
-        """Go on collecting children and reports until ``until()``; whether it came true."""
+        """Collect children and reports until ``until()`` holds; False after ``timeout_s`` seconds."""
         deadline = time.monotonic() + timeout_s
         reports = [step.live.report] if step.live else []
         while not until():
@@ -156,7 +156,7 @@ class Watcher:
         return True
 
     def drain(self, step: Step, grace_s: float) -> None:
-        """Forward what lies in the pipes already, and what still comes within ``grace_s`` while somebody holds them."""
+        """Forward output that is already in the pipes, and what arrives within ``grace_s`` seconds."""
         deadline = time.monotonic() + grace_s
         bound = step.produced + 2**20
         while step.open and step.produced < bound:
@@ -181,10 +181,10 @@ class Watcher:
     def _collect(self, step: Step) -> None:
         while select.select([self.wakeup], [], [], 0)[0]:
             os.read(self.wakeup, 4096)
-        self.took(step, processes.collect())
+        self.record_exits(step, processes.collect())
 
-    def took(self, step: Step, ended: processes.Ended) -> None:
-        """Children that were collected, perhaps the step's own among them."""
+    def record_exits(self, step: Step, ended: processes.Ended) -> None:
+        """Record collected children; the step's main process may be among them."""
         self._collected(ended)
         step.dead += [how for pid, how in ended.items() if pid != step.main]
         if step.main in ended:
@@ -192,7 +192,7 @@ class Watcher:
             step.finished = True
 
     def _order(self, step: Step) -> None:
-        """The harness says nothing in the middle of a step: what comes is its end (EOFError), or a fault."""
+        """The harness sends nothing during a step, so this is its end (EOFError) or a protocol error."""
         raise wire.WireError(f"an order in the middle of a step: {self.pipe.receive_json()}")
 
     def _report(self, step: Step) -> bool:
@@ -200,7 +200,7 @@ class Watcher:
         data = os.read(step.live.report, CHUNK)
         if not data:
             return False
-        step.produced += len(data)  # one short line is ours: who writes on and on is ended like any who talk too much
+        step.produced += len(data)  # an honest report is one short line; more counts against the output limit
         lines = (step.live.held + data).split(b"\n")
         step.live.held = lines.pop()[-4096:]
         for line in lines:
@@ -210,8 +210,8 @@ class Watcher:
                 step.finished = True
         return True
 
-    def _tell(self, step: Step) -> bool:
-        """Write more of the message; False when all of it is told or nobody listens."""
+    def _send_message(self, step: Step) -> bool:
+        """Write more of the message; False once it is complete or the reader is gone."""
         assert step.live
         try:
             step.pending = step.pending[os.write(step.live.orders, step.pending[:CHUNK]) :]

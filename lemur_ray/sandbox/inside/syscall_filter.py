@@ -1,8 +1,8 @@
-"""The system calls that code of a model is refused, as a filter program for the kernel.
+"""The seccomp filter for code of the policy, as a BPF program.
 
-A deny list: everything that opens a way out of namespaces (mount, unshare, open_by_handle_at), looks into other
-processes (ptrace, process_vm_*), reaches kernel machinery (bpf, perf, userfaultfd, keys, io_uring), or touches the
-machine (reboot, clocks, modules). Sockets are allowed by family: AF_VSOCK, for one, is no part of a network namespace.
+A deny list of calls that can leave namespaces (mount, unshare, open_by_handle_at), inspect other processes (ptrace,
+process_vm_*), reach kernel subsystems (bpf, perf, userfaultfd, keys, io_uring), or change the machine (reboot, clocks,
+modules). Sockets are allowed by family: AF_VSOCK, for one, belongs to no network namespace.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ UNCOUNTED_MEMORY = {
     "msgget": (68, 186),
     "semget": (64, 190),
 }
-"""Memory that belongs to no process: refused where only processes are watched, not a cgroup."""
+"""Calls that allocate memory of no process; refused where memory is summed over processes, not by a cgroup."""
 SETSOCKOPT = (54, 208)
 SOL_SOCKET = 1
 BUFFER_SIZES = (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF and the two that root has; a socket's memory is counted likewise
@@ -92,7 +92,7 @@ def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> 
 
 
 def program(machine: str, count_all_memory: bool, tracing: bool = False) -> bytes:
-    """Filter for an architecture (``platform.machine()``); ValueError where there is no table for it."""
+    """The filter for an architecture (``platform.machine()``); ValueError for an unknown one."""
     if machine not in ARCHITECTURES:
         raise ValueError(f"no system call table for {machine!r}: expected one of {', '.join(ARCHITECTURES)}")
     audit, column = ARCHITECTURES[machine]
@@ -113,7 +113,7 @@ def program(machine: str, count_all_memory: bool, tracing: bool = False) -> byte
     lines += [_instruction(_JEQ, TIOCSTI, 1, 0), _instruction(_JEQ, TIOCLINUX, 0, 1), eperm, allow]
     families = [_instruction(_JEQ, family, len(FAMILIES) - at, 0) for at, family in enumerate(FAMILIES)]
     if count_all_memory:
-        # The kernel takes a wish for a buffer as it likes; here it is never granted, and nobody is told.
+        # Requests for a buffer size are only hints to the kernel, so they are ignored here and reported as granted.
         asked = [_instruction(_JEQ, name, len(BUFFER_SIZES) - at, 0) for at, name in enumerate(BUFFER_SIZES)]
         lines += [_instruction(_JEQ, SETSOCKOPT[column], 0, len(asked) + 5), _instruction(_LOAD, 24)]
         lines += [_instruction(_JEQ, SOL_SOCKET, 0, len(asked) + 1), _instruction(_LOAD, 32), *asked, allow]
@@ -125,7 +125,7 @@ def program(machine: str, count_all_memory: bool, tracing: bool = False) -> byte
 
 
 def install(count_all_memory: bool, tracing: bool = False) -> None:
-    """Bind this process and all it will start by the filter."""
+    """Apply the filter to this process and its descendants."""
     code = program(platform.machine(), count_all_memory, tracing)
     held = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(held))

@@ -1,7 +1,7 @@
-"""A file tree as bytes, its unpacking, and the hash over a tree that proves a reset.
+"""Packs and unpacks file trees, and hashes and lists them; equal hashes prove a reset.
 
-Packed form: one JSON line of entries ``[path, kind, mode, mtime, size or link target]``, then the contents one after
-another. Kinds: d folder, f file, l symbolic link; anything else (devices, pipes, sockets) is refused at packing.
+Packed form: one JSON line of entries ``[path, kind, mode, mtime, size or link target]``, then the joined contents.
+Kinds: d folder, f file, l symbolic link; anything else (devices, pipes, sockets) is refused at packing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 
 Entry = tuple[str, str, int, int, int | str]
-Seen = tuple[str, str, int, str]
+TreeEntry = tuple[str, str, int, str]
 """Path from the root, kind (d, f, l, or ? for all else), permission bits, SHA-256 of a file or a link's target."""
 _KINDS = {stat.S_IFDIR: "d", stat.S_IFREG: "f", stat.S_IFLNK: "l"}
 
 
 def pack(trees: list[tuple[str, Path]]) -> bytes:
-    """Trees of the host as bytes: (absolute path inside, host folder or file). Later ones go over earlier ones."""
+    """Pack host trees, given as (absolute path inside, host folder or file); later ones overwrite earlier ones."""
     entries: list[Entry] = []
     contents: list[bytes] = []
     for inside, source in trees:
@@ -51,7 +51,7 @@ def _pack_one(name: str, path: Path, entries: list[Entry], contents: list[bytes]
 
 
 def unpack(packed: bytes, root: str) -> None:
-    """Make the packed tree beneath ``root``, modes and times too."""
+    """Create the packed tree below ``root``, with modes and times."""
     end = packed.index(b"\n")
     at = end + 1
     folders = []
@@ -78,14 +78,14 @@ def unpack(packed: bytes, root: str) -> None:
 
 
 class Work:
-    """How much a walk over a tree may cost: bytes of files, whatever they say of their size (holes cost no memory, but
-    time to read), and seconds of processor time. OSError where it costs more."""
+    """Budget of a walk over a tree: bytes of files by their nominal size (holes cost no memory, but time to read), and
+    seconds of processor time. Exceeding it raises OSError."""
 
     def __init__(self, content_bytes: int, cpu_s: float) -> None:
         self.content_bytes, self._until = content_bytes, time.thread_time() + cpu_s
 
     def one(self, size: int = 0) -> None:
-        """One more entry, of so many bytes."""
+        """Charge one entry of ``size`` bytes."""
         self.content_bytes -= size
         if self.content_bytes < 0:
             raise OSError(errno.EFBIG, "files whose sizes come to more than a sandbox may hold")
@@ -94,17 +94,17 @@ class Work:
 
 
 def digest(root: str, work: Work | None = None) -> str:
-    """SHA-256 over names, kinds, modes, contents and link targets beneath ``root``, its own file system alone.
+    """SHA-256 over names, modes, contents and link targets below ``root``, within its file system; times excluded.
 
-    Times are left out. Files are read without blocking, so a pipe in the tree holds nobody up.
+    Files are opened without blocking, so a pipe in the tree causes no wait.
     """
     total = hashlib.sha256()
     device = os.lstat(root).st_dev
     pending = [root]
     while pending:
         folder = pending.pop()
-        with os.scandir(folder) as found:
-            children = sorted(found, key=lambda child: child.name)
+        with os.scandir(folder) as scanned:
+            children = sorted(scanned, key=lambda child: child.name)
         for child in children:
             info = child.stat(follow_symlinks=False)
             name = os.fsencode(os.path.relpath(child.path, root))
@@ -122,12 +122,12 @@ def digest(root: str, work: Work | None = None) -> str:
     return total.hexdigest()
 
 
-def entries(root: str, left_out: list[str], work: Work, most_bytes: int) -> list[Seen]:
-    """What lies beneath ``root``, without the top-level names in ``left_out`` and other file systems, in no order.
+def entries(root: str, left_out: list[str], work: Work, most_bytes: int) -> list[TreeEntry]:
+    """Entries below ``root``, unordered, without the top-level names in ``left_out`` and without other file systems.
 
-    Raises OSError where it is more ``work``, or where paths and targets alone come to more than ``most_bytes``.
+    Raises OSError where ``work`` is exceeded, or paths and link targets come to more than ``most_bytes``.
     """
-    found: list[Seen] = []
+    listed: list[TreeEntry] = []
     size = 0
     device = os.lstat(root).st_dev
     pending = [root]
@@ -151,8 +151,8 @@ def entries(root: str, left_out: list[str], work: Work, most_bytes: int) -> list
                 size += len(path) + len(content)
                 if size > most_bytes:
                     raise OSError(errno.E2BIG, f"a listing of more than {most_bytes} bytes")
-                found.append((path, kind, stat.S_IMODE(info.st_mode), content))
-    return found
+                listed.append((path, kind, stat.S_IMODE(info.st_mode), content))
+    return listed
 
 
 def _content(path: str) -> bytes:

@@ -1,7 +1,7 @@
-"""Frames between the harness and the first process of a sandbox: length, kind, payload.
+"""Framing of the channel between the harness and the first process of a sandbox: length, kind, payload.
 
-Code of a model never holds either end of this channel, so a frame cannot be forged by printing one. What a frame
-carries is still only data: JSON that the receiver checks, or bytes.
+Code of the policy never holds an end of this channel, so it cannot forge a frame. Payloads are JSON, which the receiver
+validates, or bytes.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 HEADER = struct.Struct(">IB")
 JSON, DATA, STDOUT, STDERR = range(4)
 LARGEST = 16 * 2**20
-"""No frame is longer; longer data goes in several."""
+"""Maximum payload in bytes; longer data is split into several frames."""
 
 
 class WireError(RuntimeError):
-    """The other side sent what no frame looks like."""
+    """The other side violated the framing."""
 
 
 class Frames:
-    """Takes bytes as they come and gives whole frames."""
+    """Assembles frames from a byte stream."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -32,7 +32,7 @@ class Frames:
         self._held += data
 
     def next(self) -> tuple[int, bytes] | None:
-        """The next whole frame (kind, payload), None while there is none."""
+        """The next complete frame (kind, payload), or None."""
         if len(self._held) < HEADER.size:
             return None
         size, kind = HEADER.unpack_from(self._held)
@@ -55,20 +55,20 @@ def json_frame(message: Mapping[str, Any]) -> bytes:
 
 
 def data_frames(data: bytes) -> bytes:
-    """``data`` in frames that end with an empty one."""
+    """``data`` split into frames, followed by an empty one."""
     parts = [frame(DATA, data[at : at + LARGEST]) for at in range(0, len(data), LARGEST)]
     return b"".join([*parts, frame(DATA, b"")])
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write to a blocking descriptor until nothing is left."""
+    """Write all of ``data`` to a blocking descriptor."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view[: 2**20]) :]
 
 
 class Pipe:
-    """A blocking channel over two descriptors (the same twice for a socket)."""
+    """A blocking channel over a read and a write descriptor (one number for both for a socket)."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self.read_fd, self.write_fd = read_fd, write_fd
@@ -84,13 +84,13 @@ class Pipe:
         write_all(self.write_fd, data_frames(data))
 
     def receive(self) -> tuple[int, bytes]:
-        """The next frame; EOFError where the other side is gone."""
-        while (found := self.frames.next()) is None:
+        """Wait for the next frame; EOFError where the other side has closed the channel."""
+        while (received := self.frames.next()) is None:
             more = os.read(self.read_fd, 2**18)
             if not more:
                 raise EOFError("the other side of the channel is gone")
             self.frames.feed(more)
-        return found
+        return received
 
     def receive_json(self) -> dict[str, Any]:
         kind, payload = self.receive()

@@ -47,7 +47,7 @@ def with_tools(language: str, backend: str = "bwrap", build: bool = False) -> No
         )
     if backend == "docker":
         ready("docker")
-        if not build and docker_image.found(IMAGE) is None:
+        if not build and docker_image.existing(IMAGE) is None:
             pytest.skip(f"the image is not built: {build_command(IMAGE)}")
         docker_image.ensure(IMAGE)
 

@@ -1,1 +1,1 @@
-"""Programs of ours whose texts are sent into a session: each file stands alone, the standard library is all it has."""
+"""Programs whose source is sent into a session; each file uses the standard library alone."""

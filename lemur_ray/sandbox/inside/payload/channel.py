@@ -1,8 +1,7 @@
-"""The inner end of a session whose steps are exchanges: what it says ends a step, what it hears begins the next.
+"""The inner end of a session that exchanges JSON: an answer ends a step, the next order begins another.
 
-Runs as a program in a sandbox. Messages on descriptor 9: four bytes of length, then JSON, then the word of the step,
-which is told back on descriptor 8. What is said are lines on standard output, which prints of the program beneath do
-not reach.
+Runs as a program in a sandbox. Orders arrive on descriptor 9: four bytes of length, then JSON, then the step's nonce,
+which is reported back on descriptor 8. Answers are lines on standard output; the program's own prints go elsewhere.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ ORDERS_FD, REPORT_FD = 9, 8
 
 
 class Channel:
-    """``speaks``: takes standard output for what is said, and the program beneath prints into nothing."""
+    """``speaks``: reserve standard output for answers, and discard what the program prints."""
 
     def __init__(self, speaks: bool = True) -> None:
         self._results = -1
@@ -27,27 +26,27 @@ class Channel:
             os.close(null)
 
     def speak(self, prints: int) -> None:
-        """Take standard output for what is said; prints of the program beneath go to ``prints``, errors nowhere."""
+        """Reserve standard output for answers; the program's prints go to descriptor ``prints``, its errors nowhere."""
         self._results = os.dup(1)
         null = os.open(os.devnull, os.O_RDWR)
         for fd, target in ((0, null), (1, prints), (2, null)):
             os.dup2(target, fd)
         os.close(null)
 
-    def exchange(self, said: dict[str, Any] | None = None, status: int = 0) -> dict[str, Any]:
-        """End this step with ``said`` and wait for the next one's message. Raises EOFError where there is none.
+    def exchange(self, answer: dict[str, Any] | None = None, status: int = 0) -> dict[str, Any]:
+        """End this step with ``answer`` and wait for the next order. Raises EOFError at the end of the session.
 
-        ``status``: reported with the end; where nothing is said, that and the output are all there is.
+        ``status``: reported with the end of the step; without an answer, that and the output are the result.
         """
         word = bytearray()
         while (letter := _exactly(1)) != b"\n":
             word += letter
-        line = b"" if said is None else json.dumps(said).encode() + b"\n"
+        line = b"" if answer is None else json.dumps(answer).encode() + b"\n"
         while line:
             line = line[os.write(self._results, line) :]
         os.write(REPORT_FD, bytes(word) + b" %d\n" % status)
-        heard: dict[str, Any] = json.loads(_exactly(int.from_bytes(_exactly(4), "big")))
-        return heard
+        order: dict[str, Any] = json.loads(_exactly(int.from_bytes(_exactly(4), "big")))
+        return order
 
 
 def _exactly(size: int) -> bytes:

@@ -1,7 +1,7 @@
-"""Functions that cells may call and the harness answers, and cells whose output is handed over as a text.
+"""Functions of the harness that cells may call, and cells whose output is returned as one text.
 
-Runs as a part of ``repl.py``'s loop, in the sandbox. What a cell prints is kept, what it writes to standard error is
-not, and what programs that it starts print stands behind it: so MINT recorded it (mint-bench 3f7f12c).
+Part of ``repl.py``'s loop, in the sandbox. The text is what the cell prints, followed by the output of programs that it
+starts; standard error is discarded, as in MINT's recorded runs (mint-bench 3f7f12c).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 ENOUGH_CHARS = 100_000
-"""Of a cell's output no more is handed on: the harness shows far less."""
+"""Maximum characters of a cell's output; the harness shows far fewer."""
 
 
 class ToolError(Exception):
-    """A function of the harness could not answer."""
+    """A function of the harness failed."""
 
 
 class Capture(io.StringIO):
-    """Standard output of a cell; what is beyond ENOUGH_CHARS is dropped."""
+    """Buffer for a cell's standard output; drops everything beyond ENOUGH_CHARS."""
 
     def write(self, text: str) -> int:
         left = ENOUGH_CHARS - self.tell()
@@ -44,7 +44,7 @@ class TextCells:
         self._channel, self._interpreter = channel, interpreter
         self._programs = _nameless_file()
         channel.speak(self._programs)
-        for stream in (sys.__stdout__, sys.__stderr__):  # who writes to these is not in a cell's output, as recorded
+        for stream in (sys.__stdout__, sys.__stderr__):  # writes to these are no part of a cell's output, as recorded
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(write_through=False)
         sys.stderr = sys.__stderr__ or sys.stderr
@@ -52,13 +52,13 @@ class TextCells:
         interpreter.main.__dict__.update(made)
 
     def run(self, code: str, time_s: float) -> str:
-        """What a cell printed, and behind it what programs that it started printed."""
+        """Run a cell; returns its output, then that of programs it started."""
         captured, ignored = Capture(), Capture()
         os.ftruncate(self._programs, 0)
         with contextlib.redirect_stdout(captured), contextlib.redirect_stderr(ignored):
             try:
                 self._interpreter.run(code, time_s)
-            except BaseException as error:  # the alarm may ring between two lines of the interpreter itself
+            except BaseException as error:  # the alarm may interrupt the interpreter loop itself
                 captured.write(f"{type(error).__name__}: {error}\n")
         return captured.getvalue() + os.pread(self._programs, ENOUGH_CHARS, 0).decode("utf-8", "replace")
 
@@ -71,7 +71,7 @@ class TextCells:
         return function
 
     def _call(self, name: str, arguments: Sequence[str]) -> str:
-        """Time spent waiting is not interrupted, or answers would go astray."""
+        """Ask the harness. The cell's alarm is blocked meanwhile, so that no answer is lost."""
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
         try:
             answer = self._channel.exchange({"call": name, "arguments": arguments})
@@ -85,9 +85,9 @@ class TextCells:
 
 
 def _nameless_file() -> int:
-    """A file in the sandbox's own tree, beneath its limit (and allowed where memory files are not).
+    """An unlinked file in the sandbox's tree, so that its size counts against the disk limit.
 
-    Whoever writes writes behind what is there: programs share the place in it, and each cell begins it anew.
+    Opened for appending: programs share it, and each cell truncates it first.
     """
     fd, path = tempfile.mkstemp(dir="/tmp")
     os.close(fd)

@@ -1,8 +1,8 @@
-"""How IPython 8.12 shows values and errors, for a Python without it.
+"""Formats values and errors as IPython 8.12 does, without IPython.
 
-Values: containers longer than a line are broken one element a line; everything else is its ``repr``. Errors: a rule,
-the kind, frames with two statements of context on either side, the message. The rules are those of the recorded runs'
-observations (specs of MINT); they were written from what those show.
+Values: containers longer than a line have one element per line; everything else is its ``repr``. Errors: a rule, the
+class, frames with two statements of context on either side, the message. The rules follow the observations in MINT's
+recorded runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CELL = re.compile(r"<cell (\d+)>")
 
 
 def translated(code: str) -> str:
-    """``code`` with IPython's own lines (``!command``, ``%magic``) as Python, where it is not Python already."""
+    """``code`` with IPython's ``!command`` and ``%magic`` lines replaced by Python, unless it is valid Python."""
     try:
         ast.parse(code)
         return code
@@ -40,7 +40,7 @@ def translated(code: str) -> str:
 
 
 def silenced(code: str) -> bool:
-    """Whether the cell ends with a semicolon, which keeps its last value from being shown."""
+    """Whether the cell ends with a semicolon, which suppresses its last value."""
     last = code.rstrip().rpartition("\n")[2]
     return last.partition("#")[0].rstrip().endswith(";")
 
@@ -103,13 +103,13 @@ def error_text(error: BaseException, cell: str) -> str:
     seen = {id(error)}
     while True:
         last = chain[-1][0]
-        cause, said = last.__cause__, "The above exception was the direct cause of the following exception:"
+        cause, link = last.__cause__, "The above exception was the direct cause of the following exception:"
         if cause is None and not last.__suppress_context__:
-            cause, said = last.__context__, "During handling of the above exception, another exception occurred:"
+            cause, link = last.__context__, "During handling of the above exception, another exception occurred:"
         if cause is None or id(cause) in seen:
             break
         seen.add(id(cause))
-        chain.append((cause, said))
+        chain.append((cause, link))
     parts = []
     for at in range(len(chain) - 1, -1, -1):
         parts.append(_one_error(chain[at][0]))
@@ -133,10 +133,10 @@ def _message(error: BaseException) -> str:
         return _syntax_text(error)
     name = type(error).__name__
     try:
-        said = str(error)
+        message = str(error)
     except Exception:  # the policy's own __str__
-        said = "<exception str() failed>"
-    return f"{name}: {said}" if said else f"{name}: "
+        message = "<exception str() failed>"
+    return f"{name}: {message}" if message else f"{name}: "
 
 
 def _syntax_text(error: SyntaxError) -> str:
@@ -225,15 +225,15 @@ def _pieces(source: list[str], frame: types.FrameType) -> list[range]:
                 if frame.f_code.co_firstlineno in (begin, node.lineno) and node.name == frame.f_code.co_name:
                     tree, first, end = node, begin, (node.end_lineno or node.lineno) + 1
                     break
-    found = []
+    ranges = []
     for low, high in _split(tree, first, end):
         while low < high and not source[low - 1].strip():
             low += 1
         while low < high and not source[high - 2].strip():
             high -= 1
         if low < high:
-            found.append(range(low, high))
-    return found
+            ranges.append(range(low, high))
+    return ranges
 
 
 def _split(node: ast.AST, start: int, end: int) -> list[tuple[int, int]]:

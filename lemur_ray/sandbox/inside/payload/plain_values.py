@@ -1,7 +1,7 @@
-"""Python values as plain JSON by their exact type, and back: what crosses the border between an answer and its grader.
+"""Encodes Python values as plain JSON by their exact type, and decodes them: the format between solution and grader.
 
-``type(x)`` decides, never ``isinstance`` or anything the value itself could answer, so a subclass with an ``__eq__`` of
-its own is an unknown kind. Stands alone: its text is also handed into sandboxes.
+``type(x)`` decides, never ``isinstance`` or a method of the value, so a subclass with its own ``__eq__`` is an unknown
+kind. Uses the standard library alone: its source is also sent into sandboxes.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _TYPES: dict[str, type] = {
     kind.__name__: kind
     for kind in (bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict, range, object)
 }
-"""Types that are values themselves: what a test may ask a function to look for."""
+"""Types that may be passed as values."""
 
 
 class NotPlain(ValueError):
-    """A value that has no plain form, or text that is none."""
+    """A value without a plain form, or data that does not encode one."""
 
 
 def encode(value: object, depth: int = 0, keep: Callable[[Any], list[Any]] | None = None) -> list[Any]:
-    """``[kind, content]``; for every type that is not in the list what ``keep`` makes of it, else kind ``unknown``."""
+    """Encode as ``[kind, content]``; other types are passed to ``keep``, or become kind ``unknown``."""
     kind = type(value)
     if depth > DEEPEST:
         return ["unknown", "too deep"]
@@ -72,9 +72,9 @@ def encode(value: object, depth: int = 0, keep: Callable[[Any], list[Any]] | Non
 
 
 def decode(plain: Any, depth: int = 0, kept: Callable[[Any], Any] | None = None) -> Any:
-    """The value of an encoded plain kind; NotPlain for everything else.
+    """Decode a value; NotPlain for anything that ``encode`` does not produce.
 
-    ``kept`` gives what stands for the number of a kept value.
+    ``kept``: returns the object for the number of a kept value.
     """
     if depth > DEEPEST or type(plain) is not list or len(plain) != 2 or type(plain[0]) is not str:
         raise NotPlain(f"not a plain value: {str(plain)[:100]}")

@@ -1,13 +1,12 @@
-"""A Python that runs one cell after another and shows what IPython 8.12 would: output, ``Out[n]``, tracebacks.
+"""A Python loop over cells that prints what IPython 8.12 would: output, ``Out[n]``, tracebacks.
 
-Runs as a program of the policy: its text is handed to a plain interpreter, so this file uses nothing but the standard
-library and the texts that come with it (``ipython_text.py``, ``channel.py``, ``harness_functions.py``). Everything it
-prints is the policy's; nothing of it is trusted.
+Runs as a program of the policy in a plain interpreter, so this file uses the standard library and the modules sent with
+it alone (``ipython_text.py``, ``channel.py``, ``harness_functions.py``). Its output is untrusted.
 
-| order | what comes of it |
+| order | effect |
 |---|---|
-| ``code``, ``time_s`` | the cell is run: its output on standard output as it comes, status as of ``run`` |
-| ``functions`` | from here on cells may call these, and output is said: ``{"out": text}`` |
+| ``code``, ``time_s`` | runs the cell: output on standard output as it arrives, status as ``Interpreter.run`` returns |
+| ``functions`` | from now on cells may call these functions, and the output is the answer: ``{"out": text}`` |
 """
 
 from __future__ import annotations
@@ -97,19 +96,19 @@ class _Alarm:
 
 
 def serve(ipython_text: Any, channel: Any, harness_functions: Any) -> None:
-    """Run cells until there are no more."""
+    """Run cells until the session ends."""
     line, interpreter = channel.Channel(speaks=False), Interpreter(ipython_text)
     sys.stderr = sys.stdout
-    said: dict[str, Any] | None = None
+    answer: dict[str, Any] | None = None
     cells, status = None, 0
     while True:
         try:
-            order = line.exchange(said, status)
+            order = line.exchange(answer, status)
         except EOFError:
             return
         if "functions" in order:
             cells = harness_functions.TextCells(line, interpreter, order["functions"])
         if cells is None:
             status = interpreter.run(order["code"], order["time_s"])
-        else:  # an answer to a call that is no longer waited for is no cell
-            said = {"out": cells.run(order["code"], order["time_s"]) if "code" in order else ""}
+        else:  # an answer to a call that no cell waits for any more is ignored
+            answer = {"out": cells.run(order["code"], order["time_s"]) if "code" in order else ""}

@@ -1,16 +1,16 @@
-"""A solution that is called from outside: loads code of the policy and applies its functions to given arguments.
+"""Loads a solution, the policy's code, and calls its functions with given arguments.
 
-Runs as a program of the policy, in a process of its own; expected values never come here, arguments come one call at a
-time. Whatever this sends is only data to compare: code that takes over this process can send any data, which is no more
-than it could have returned. A value that has no plain form (an iterator, a match, an object of the code's own) stays
-here and is named by a number.
+Runs as a program of the policy in its own process; expected values never reach it, and arguments arrive one call at a
+time. Answers are only data to compare: code that takes over this process can send any data, which is no more than it
+could have returned. A value without a plain form (an iterator, an object of the code's own classes) stays here and is
+referred to by a number.
 
 | order | answer |
 |---|---|
-| ``code`` | loads it: ``ok`` |
-| ``names`` | a dict of those that the code has defined |
-| ``function``, ``args``, ``named`` | the value of a call of a name, or of the number of a value that stays here |
-| ``about``, ``what``, ``args`` | the value of a question about a value that stays here (see ``_QUESTIONS``) |
+| ``code`` | ``ok`` once the code is loaded |
+| ``names`` | a dict of the names that the code has defined |
+| ``function``, ``args``, ``named`` | the result of calling a name, or the number of a kept value |
+| ``about``, ``what``, ``args`` | the result of a query of a kept value (see ``_QUESTIONS``) |
 
 ``{"raised": NAME}`` where any of it raises.
 """
@@ -33,7 +33,7 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
 
 
 class Solution:
-    """The code's names, and the values of its that have no plain form."""
+    """The loaded code's namespace and its kept values."""
 
     def __init__(self, plain: Any) -> None:
         self._plain = plain
@@ -41,7 +41,7 @@ class Solution:
         self._kept: list[Any] = []
 
     def answer(self, order: dict[str, Any]) -> dict[str, Any]:
-        """The answer to one order."""
+        """Execute one order; see the table above."""
         try:
             if "code" in order:
                 exec(compile(order["code"], "<answer>", "exec", dont_inherit=True), self._scope)
@@ -68,12 +68,12 @@ class Solution:
 
 
 def serve(plain: Any, channel: Any) -> None:
-    """Answer orders until there is nothing more."""
+    """Answer orders until the session ends."""
     line, solution = channel.Channel(), Solution(plain)
-    said: dict[str, Any] = {"ok": True}
+    answer: dict[str, Any] = {"ok": True}
     while True:
         try:
-            order = line.exchange(said)
+            order = line.exchange(answer)
         except EOFError:
             return
-        said = solution.answer(order)
+        answer = solution.answer(order)

@@ -1,8 +1,8 @@
-"""Tests that run beside nothing: what they call lives in another process, and only plain data comes back from there.
+"""Runs tests whose subject, the solution, lives in another process; only plain data comes back from there.
 
-Runs in a sandbox of its own with no code of the policy in it, so its verdict can be believed. A name that the answer
-defined is a value here, or an ``Absent``: a stand-in that asks for everything it is asked. A stand-in equals only
-itself, so no ``__eq__`` of the answer's has a say.
+Runs in a sandbox without code of the policy, so its verdict can be trusted. A name that the solution defined is a plain
+value here, or an ``Absent``: a proxy that forwards every operation. A proxy equals only itself, so an ``__eq__`` of the
+solution has no effect.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 
 class AnswerRaised(Exception):
-    """The answer raised what has no name here."""
+    """The solution raised an exception that is no builtin."""
 
 
 class Absent:
-    """A value of the answer's process. Not comparable, not an instance of anything."""
+    """Proxy of a value in the solution's process; not comparable, and an instance of no other class."""
 
     __slots__ = ("_ask", "_number")
 
@@ -49,9 +49,9 @@ class Absent:
         iterator = self._question("iterator")
         number = 1
         while True:
-            found = iterator._question("some", number)
-            yield from found
-            if len(found) < number:
+            items = iterator._question("some", number)
+            yield from items
+            if len(items) < number:
                 return
             number = min(2 * number, 1024)
 
@@ -60,15 +60,15 @@ class Absent:
 
 
 class Tests:
-    """Runs tests; ``channel`` leads to the answer."""
+    """Runs tests; ``channel`` leads to the solution's process."""
 
     def __init__(self, plain: Any, channel: Any) -> None:
         self._plain, self._channel = plain, channel
 
     def run(self, tests: str, defined: dict[str, Any], modules: dict[str, str], setup: str) -> dict[str, Any]:
-        """``defined``: encoded values of the names under test. ``modules``: name -> module that it stands for.
+        """Execute ``setup``, the task's own code, then ``tests``.
 
-        ``setup`` is the task's own and comes before the tests.
+        ``defined``: name -> encoded value, for names of the solution. ``modules``: name -> module to import for it.
         """
         try:
             scope: dict[str, Any] = {name: self._decode(value) for name, value in defined.items()}
@@ -105,12 +105,12 @@ def _number_of(value: Any) -> list[Any]:
 
 
 def serve(plain: Any, channel: Any) -> None:
-    """Run one set of tests after another until there is nothing more."""
+    """Run sets of tests until the session ends."""
     line = channel.Channel()
-    said: dict[str, Any] = {"ok": True}
+    answer: dict[str, Any] = {"ok": True}
     while True:
         try:
-            order = line.exchange(said)
+            order = line.exchange(answer)
         except EOFError:
             return
-        said = Tests(plain, line).run(order["tests"], order["defined"], order["modules"], order["setup"])
+        answer = Tests(plain, line).run(order["tests"], order["defined"], order["modules"], order["setup"])
