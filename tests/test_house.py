@@ -93,7 +93,7 @@ UNCLEAR_FILES = ["takes", "told", "seen", "looked_at", "outside", "waiting", "gu
 """Names that files of the packages had and that told nobody what they hold."""
 MOST_DIALECT_WORDS = 2605
 """How often ``said``, ``told`` and ``found`` may stand in the packages together. Only ever lowered."""
-MOST_FILES_WITH_MIN_P = 8
+MOST_FILES_WITH_MIN_P = 4
 """Files that name one sampling option: a new option must not touch more. Only ever lowered."""
 MOST_ROOMS = 24
 """Entries of ``lemur_ray/``."""

@@ -41,7 +41,7 @@ def open_stream(stream: Stream) -> Any:
             address.repo, data_files=address.file, revision=address.commit, split="train", streaming=True
         )
     except datasets.exceptions.DatasetNotFoundError as error:
-        if "gated" in str(error) or "private" in str(error):
+        if "gated" in str(error) or "private" in str(error):  # datasets has one class for both
             raise FetchError(gated(address.repo)) from error
         raise FetchError(
             f"{endpoint()} has no data set {address.repo} at {address.commit}, or does not show it"

@@ -31,6 +31,7 @@ from lemur_ray.sandbox.backends.keeper_client import (
     OURS_BYTES,
     WATCHED,
     KeeperClient,
+    KeeperFailed,
     etc_shown,
     whose_end,
 )
@@ -219,7 +220,8 @@ class DockerHousing:
         try:
             self.keeper.greet(packed, order)
         except ConnectionLost as error:
-            hint = f"; {NO_NAMESPACE}" if "unshare" in str(error) else ""
+            outside = isinstance(error, KeeperFailed) and not error.in_namespace
+            hint = f"; {NO_NAMESPACE}" if outside else ""
             raise SandboxUnavailable(f"a container starts, but no sandbox in it: {error}{hint}") from error
 
     def _needs_python(self) -> bool:

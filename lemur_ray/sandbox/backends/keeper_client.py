@@ -49,6 +49,14 @@ def whose_end(keeper: KeeperClient, memory_kills: int) -> Blame:
     return "infra" if ended is None or ended["killed"] else "policy"
 
 
+class KeeperFailed(ConnectionLost):
+    """A keeper did not start. ``in_namespace``: whether it had already entered its user namespace."""
+
+    def __init__(self, message: str, *, in_namespace: bool) -> None:
+        super().__init__(message)
+        self.in_namespace = in_namespace
+
+
 class KeeperClient:
     """Client of the keeper at the other end of ``channel``; the keeper exits when this end is closed."""
 
@@ -65,7 +73,7 @@ class KeeperClient:
         else:
             hello = self._keeper.ask(first, timeout_s=START_S)
         if "error" in hello:
-            raise ConnectionLost(str(hello["error"]))
+            raise KeeperFailed(str(hello["error"]), in_namespace=bool(hello.get("in_namespace")))
         self._keeper.ask({"op": "trees"}, packed, timeout_s=START_S)
 
     def begin(self, spec: SandboxSpec, mounts: Iterable[str], memory_cgroup: bool) -> Connection:

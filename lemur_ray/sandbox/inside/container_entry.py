@@ -25,13 +25,15 @@ def main() -> None:
     channel = socket.socket(socket.AF_UNIX)
     channel.connect(CHANNEL)
     pipe = Pipe(channel.fileno(), channel.fileno())
+    in_namespace = False
     try:
         order = pipe.receive_json()
         own_namespace(order["uid"], order["held"])
+        in_namespace = True
         lay_out(order)
     except BaseException:  # whatever it was, the harness must hear of it and this process must end
         with contextlib.suppress(OSError):
-            pipe.send_json({"error": traceback.format_exc()[-2000:]})
+            pipe.send_json({"error": traceback.format_exc()[-2000:], "in_namespace": in_namespace})
         os._exit(1)
     keeper.main(channel.detach())
 
