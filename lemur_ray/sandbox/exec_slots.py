@@ -31,7 +31,7 @@ _free = threading.BoundedSemaphore(AT_ONCE)
 
 
 @contextmanager
-def turn(limit_s: float) -> Iterator[None]:
+def hold_slot(limit_s: float) -> Iterator[None]:
     """Hold a slot for a step of at most ``limit_s`` seconds; waiting and overtime count as lost time."""
     account = _accounts.setdefault(threading.get_ident(), _Account())
     with _losing(account, time.monotonic()):
@@ -53,7 +53,7 @@ def _losing(account: _Account, since: float) -> Iterator[None]:
         account.began = outer
 
 
-def lose(seconds: float) -> None:
+def add_lost_time(seconds: float) -> None:
     """Add ``seconds`` to the lost time of this thread."""
     _accounts.setdefault(threading.get_ident(), _Account()).lost_s += seconds
 

@@ -163,7 +163,7 @@ class Program:
         self.wall_s += result.wall_s
         self.waited_s += result.waited_s
         # The time beyond its limit is counted as lost anyway.
-        exec_slots.lose(max(0.0, result.waited_s - max(0.0, result.wall_s - limits.time_s)))
+        exec_slots.add_lost_time(max(0.0, result.waited_s - max(0.0, result.wall_s - limits.time_s)))
         if not result.alive or result.session_ended or result.timed_out:
             self.close()
 

@@ -61,7 +61,7 @@ class PythonSession:
         """Run a cell. SandboxDestroyed where the sandbox is gone, or earlier cells left it unable to run Python."""
         message = framed({"code": code.encode("utf-8", "replace").decode(), "time_s": time_s})
         limits = replace(self._sandbox.spec.limits, time_s=time_s + HARD_S)
-        session = self._started()
+        session = self._ensure_started()
         self._cells += 1
         result = session.step(message, limits)
         restarted = result.session_ended
@@ -83,7 +83,7 @@ class PythonSession:
 
     close = reset
 
-    def _started(self) -> Session:
+    def _ensure_started(self) -> Session:
         if self._session is None or not self._session.alive:
             limits = replace(self._sandbox.spec.limits, time_s=30.0)
             session, loaded = start(self._sandbox, REPL, limits, python=self._python, cwd=self._cwd, env=self._env)

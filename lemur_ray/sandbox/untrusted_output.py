@@ -50,7 +50,7 @@ def untrusted_json(data: bytes, bounds: Bounds) -> Any:
         value = json.loads(data.decode("utf-8", "replace"), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise UntrustedData(f"no JSON: {str(error)[:200]}") from error
-    return _mended(value) if _HALF_A_PAIR.search(data) else value
+    return _valid_unicode(value) if _HALF_A_PAIR.search(data) else value
 
 
 def _depth(brackets: bytes) -> int:
@@ -67,14 +67,14 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is no number of JSON")
 
 
-def _mended(value: Any) -> Any:
+def _valid_unicode(value: Any) -> Any:
     """``value`` with lone surrogates replaced by U+FFFD. Recursion is limited by the bounds of the parsed text."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
-        return [_mended(item) for item in value]
+        return [_valid_unicode(item) for item in value]
     if isinstance(value, dict):
-        return {_mended(key): _mended(item) for key, item in value.items()}
+        return {_valid_unicode(key): _valid_unicode(item) for key, item in value.items()}
     return value
 
 

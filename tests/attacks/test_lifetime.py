@@ -59,17 +59,17 @@ def test_row_39_a_harness_killed_in_a_step_leaves_no_process_and_no_slot(backend
     harness = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert harness.stdout
     pid = int(harness.stdout.readline())
-    start = slots.started(pid)
+    start = slots.start_time(pid)
     assert start is not None
     (held,) = records_of(run)
     harness.send_signal(signal.SIGKILL)
     harness.wait()
     harness.stdout.close()
     deadline = time.monotonic() + 60.0
-    while slots.runs(pid, start):
+    while slots.is_running(pid, start):
         assert time.monotonic() < deadline, "the sandbox outlives its harness"
     while records_of(run):  # where another process opens a sandbox just now, that one clears it
         assert time.monotonic() < deadline, "its slot is still taken"
         slots.reap()
-    assert not slots.runs(*held.get("process", (pid, start)))
+    assert not slots.is_running(*held.get("process", (pid, start)))
     assert not any(Path(group).exists() for group in held.get("cgroups", []))

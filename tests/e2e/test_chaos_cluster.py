@@ -137,18 +137,18 @@ class Watch:
     def look(self) -> dict[int, list[int]]:
         """The sandboxes that are open now: the outermost process -> all that descend from it."""
         parent_of, now = parents(), boxes.sandboxes_of(self.run)
-        open_now: dict[int, list[int]] = {pid: [] for pid, start in now.items() if slots.started(pid) == start}
+        open_now: dict[int, list[int]] = {pid: [] for pid, start in now.items() if slots.start_time(pid) == start}
         for pid in parent_of:
             above = pid
             while above in parent_of and above not in open_now:
                 above = parent_of[above]
-            if above in open_now and (start := slots.started(pid)) is not None:
+            if above in open_now and (start := slots.start_time(pid)) is not None:
                 open_now[above].append(pid)
                 self.seen[pid] = start
         return open_now
 
     def alive(self) -> list[str]:
-        return [command_line(pid) for pid, start in self.seen.items() if slots.started(pid) == start]
+        return [command_line(pid) for pid, start in self.seen.items() if slots.start_time(pid) == start]
 
 
 def kill_sandboxes(watch: Watch, number: int) -> int:

@@ -102,16 +102,16 @@ def test_what_a_dead_run_left_in_a_cgroup_or_a_session_is_ended_before_the_next_
     assert starter.stdout
     orphan = int(starter.stdout.readline())
     slot = slots.take()
-    slot.record(run="dead", process=[starter.pid, slots.started(starter.pid)])
+    slot.record(run="dead", process=[starter.pid, slots.start_time(starter.pid)])
     starter.kill()
     starter.wait()
     starter.stdin.close()
     starter.stdout.close()
     os.close(slot._file)  # as the death of its process does
-    assert slots.started(orphan) is not None
+    assert slots.start_time(orphan) is not None
     assert any(record.get("run") == "dead" for record in slots.reap())
     deadline = time.monotonic() + 60
-    while slots.started(orphan) is not None and slots.runs(orphan, slots.started(orphan) or 0):
+    while slots.start_time(orphan) is not None and slots.is_running(orphan, slots.start_time(orphan) or 0):
         assert time.monotonic() < deadline
 
 
@@ -155,7 +155,7 @@ def test_threads_that_ask_at_once_are_all_told_the_same_of_cgroups() -> None:
 def test_the_first_sandbox_of_a_process_clears_what_dead_runs_left(monkeypatch: pytest.MonkeyPatch) -> None:
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     held, slot = slots.take(), slots.take()
-    slot.record(run="dead-first", process=[sleeper.pid, slots.started(sleeper.pid)], cgroups=[])
+    slot.record(run="dead-first", process=[sleeper.pid, slots.start_time(sleeper.pid)], cgroups=[])
     slot.abandon()
     monkeypatch.setattr(slots, "_reaped", False)
     open_sandbox(SandboxSpec()).close()
@@ -181,7 +181,7 @@ def test_what_cannot_be_ended_keeps_its_record_and_its_slot(own_slots: None, mon
 def test_a_slot_of_a_dead_run_is_cleared_before_it_is_used_again(own_slots: None) -> None:
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     slot = slots.take()
-    slot.record(run="dead", process=[sleeper.pid, slots.started(sleeper.pid)], cgroups=[])
+    slot.record(run="dead", process=[sleeper.pid, slots.start_time(sleeper.pid)], cgroups=[])
     os.close(slot._file)
     slot._file = -1
     records = slots.reap()

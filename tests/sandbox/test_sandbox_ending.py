@@ -150,7 +150,7 @@ def test_closing_is_idempotent_ends_a_step_in_another_thread_and_leaves_nothing(
     sandbox.close()
     runner.join(45)
     assert not runner.is_alive()
-    assert slots.started(pid) is None
+    assert slots.start_time(pid) is None
     assert not any(folder.exists() for folder in folders)
     with pytest.raises(SandboxDestroyed, match="closed"):
         sandbox.exec(["true"])

@@ -18,7 +18,7 @@ def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def busy(begun: threading.Event, done: threading.Event, limit_s: float = 60.0) -> None:
-    with exec_slots.turn(limit_s):
+    with exec_slots.hold_slot(limit_s):
         begun.set()
         done.wait(30)
 
@@ -42,7 +42,7 @@ def test_waiting_for_a_turn_is_lost_time_and_having_one_is_not(one_at_a_time: No
 
 def test_what_a_step_lasts_beyond_its_limit_is_lost_too() -> None:
     before = exec_slots.lost_s(threading.get_ident())
-    with exec_slots.turn(0.1):
+    with exec_slots.hold_slot(0.1):
         time.sleep(0.3)
     assert 0.1 < exec_slots.lost_s(threading.get_ident()) - before < 5.0
     assert exec_slots.lost_s(-1) == 0.0

@@ -22,7 +22,7 @@ from envs.intercode.fenced_block import first_fenced
 from envs.text_env import Opening, TextEnv, Turn, check_texts
 from lemur_ray.agents.external_calls import external_call
 from lemur_ray.sandbox.backends import built_image
-from lemur_ray.sandbox.backends.whole_machine import Machine, Ran, WholeMachine
+from lemur_ray.sandbox.backends.whole_machine import CommandResult, ContainerSettings, WholeMachine
 
 SUBMIT = "submit"
 SHOWN_CHARS = 10_000
@@ -68,9 +68,9 @@ class HarborEnv(TextEnv):
         self._network, self._shown = str(options.get("network", "tests")), 0
         with external_call("container"):
             if task.image:
-                image = built_image.fetched(task.image, task.build_s)
+                image = built_image.ensure_pulled(task.image, task.build_s)
             else:
-                image = built_image.built(path / "environment", task.build_s)
+                image = built_image.ensure_built(path / "environment", task.build_s)
             env = {**task.env, **(task.solution_env if self.with_hints else {})}
             self._machine = WholeMachine(
                 image, self._resources(env, task.agent_user, self._has_network(task.policy_network))
@@ -108,7 +108,7 @@ class HarborEnv(TextEnv):
         assert self._machine is not None
         task = self._task
         with external_call("tests"):
-            checked = self._machine.verified(
+            checked = self._machine.judge(
                 task.path / task_folder.TESTS,
                 "/tests",
                 "test.sh",
@@ -133,9 +133,9 @@ class HarborEnv(TextEnv):
         unsaid = of_tests or self._network == "format"
         return self._network != "none" and (unsaid if declared is None else declared)
 
-    def _resources(self, env: Mapping[str, str], user: str, network: bool) -> Machine:
+    def _resources(self, env: Mapping[str, str], user: str, network: bool) -> ContainerSettings:
         task = self._task
-        return Machine(int(task.memory_mb * 2**20), task.cpus, network=network, env=env, user=user)
+        return ContainerSettings(int(task.memory_mb * 2**20), task.cpus, network=network, env=env, user=user)
 
     def hints(self) -> dict[str, Any]:
         """The task's own solution followed by ``submit``, and a harmless command."""
@@ -150,7 +150,7 @@ class HarborEnv(TextEnv):
             self._machine = None
 
 
-def _shown(ran: Ran) -> str:
+def _shown(ran: CommandResult) -> str:
     text = ran.output
     if len(text) > SHOWN_CHARS:
         half = SHOWN_CHARS // 2

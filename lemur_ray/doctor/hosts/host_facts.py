@@ -82,7 +82,7 @@ class Asked:
         return time.time()
 
     def bucket(self, url: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
-        """The result of ``bucket_access.tried`` in the project that this host has or the job brought.
+        """The result of ``bucket_access.check_clients`` in the project that this host has or the job brought.
 
         A project of another version may return sentences alone.
         """

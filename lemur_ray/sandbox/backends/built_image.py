@@ -33,16 +33,16 @@ def content_hash(folder: Path) -> str:
     return digest.hexdigest()[:32]
 
 
-def built(folder: Path, build_s: float) -> str:
+def ensure_built(folder: Path, build_s: float) -> str:
     """Name of the image of the Dockerfile in ``folder``; builds it if the engine has none of this content.
 
     Raises SandboxUnavailable with the last lines of a failed build.
     """
     name = f"{REPOSITORY}:{content_hash(folder)}"
-    if is_there(name):
+    if has_image(name):
         return name
     with hold(slots.folder() / f"{name.replace(':', '-')}.lock", wait_s=None):
-        if is_there(name):  # another process built it meanwhile
+        if has_image(name):  # another process built it meanwhile
             return name
         log.warning("building the image %s from %s (once)", name, folder)
         with docker_engine.client("to build an image", timeout_s=build_s) as api:
@@ -55,15 +55,15 @@ def built(folder: Path, build_s: float) -> str:
     return name
 
 
-def is_there(name: str) -> bool:
+def has_image(name: str) -> bool:
     """Whether the engine has an image of this name."""
     with docker_engine.client("to list images") as api:
         return bool(api.images(name=name))
 
 
-def fetched(name: str, build_s: float) -> str:
+def ensure_pulled(name: str, build_s: float) -> str:
     """The image ``name``, pulled from its registry if the engine lacks it. Raises SandboxUnavailable."""
-    if not is_there(name):
+    if not has_image(name):
         with docker_engine.client(f"to fetch the image {name}", timeout_s=build_s) as api:
             api.pull(name)
     return name

@@ -109,16 +109,16 @@ class BwrapHousing:
     def _record(self) -> None:
         assert self.process
         groups = [str(f) for f in self.cgroup.folders] if self.cgroup else []
-        start = slots.started(self.process.pid)
+        start = slots.start_time(self.process.pid)
         self.slot.record(run=self.spec.run, process=[self.process.pid, start], cgroups=groups)
 
     def _greet(self, packed: bytes) -> None:
         try:
             self.keeper.greet(packed)
         except ConnectionLost as error:
-            raise SandboxUnavailable(self._why(error)) from error
+            raise SandboxUnavailable(self._start_error(error)) from error
 
-    def _why(self, error: Exception) -> str:
+    def _start_error(self, error: Exception) -> str:
         assert self.process
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(1)
@@ -136,7 +136,7 @@ class BwrapHousing:
         if root:
             hidden = [source for source, _ in shown if not _reachable(source)]
             moved = {source: f"{slots.folder()}/{number}" for number, source in enumerate(hidden)}
-            script += _bring_near(moved)
+            script += _public_binds(moved)
             shown = [(Path(moved.get(source, source)), target) for source, target in shown]
         script += [f"echo $$ > {shlex.quote(str(join))}" for join in (self.cgroup.joins if self.cgroup else [])]
         uid = "0" if spec.as_root else "1000"
@@ -202,7 +202,7 @@ class BwrapHousing:
         try:
             return self.keeper.begin(self.spec, self._mounts(), self.cgroup is not None)
         except SandboxDestroyed as error:
-            raise SandboxDestroyed(self._why(error), "infra") from error
+            raise SandboxDestroyed(self._start_error(error), "infra") from error
 
     def memory_kills(self) -> int:
         return self.cgroup.oom_kills() if self.cgroup else 0
@@ -216,7 +216,7 @@ class BwrapHousing:
             try:
                 self.process.wait(10.0)
             except subprocess.TimeoutExpired:
-                start = slots.started(self.process.pid)
+                start = slots.start_time(self.process.pid)
                 if start is not None:
                     slots.end_process(self.process.pid, start)
                 with contextlib.suppress(
@@ -247,7 +247,7 @@ def python() -> tuple[Path | None, str]:
     for folder in ("/usr/bin", "/usr/local/bin"):
         if Path(folder, f"python{python_inside.VERSION}").exists():
             return None, f"{folder}/python{python_inside.VERSION}"
-    return python_inside.ours()
+    return python_inside.this_interpreter()
 
 
 def _reachable(path: Path) -> bool:
@@ -256,7 +256,7 @@ def _reachable(path: Path) -> bool:
     return above and bool(path.stat().st_mode & 0o004)
 
 
-def _bring_near(moved: dict[Path, str]) -> list[str]:
+def _public_binds(moved: dict[Path, str]) -> list[str]:
     """Shell commands that, in their own mount namespace, bind paths only root can reach into a public folder."""
     if not moved:
         return []

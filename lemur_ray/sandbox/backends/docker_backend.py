@@ -139,7 +139,7 @@ class DockerHousing:
         return slots.folder() / f"{self.slot.number}.channel"
 
     def _start(self) -> None:
-        with docker_containers.lane(self.slot.number), docker_engine.client("to start a container") as api:
+        with docker_containers.start_slot(self.slot.number), docker_engine.client("to start a container") as api:
             config = self._config(api)
             # With a known name the container can be removed even if the engine's answer is lost.
             self.container = f"lemur-{self.uid}-{self.slot.number}-{os.urandom(6).hex()}"
@@ -148,7 +148,7 @@ class DockerHousing:
             api.start(self.container)
             pid = int(api.inspect_container(self.container)["State"]["Pid"])
         self.cgroup = cgroup.of_process(pid) if self.summed else None
-        if os.geteuid() == 0 and (begun := slots.started(pid)) is not None:
+        if os.geteuid() == 0 and (begun := slots.start_time(pid)) is not None:
             self.slot.record(run=self.spec.run, container=self.container, process=[pid, begun])
 
     def _config(self, api: Any) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class DockerHousing:
         shown |= {f"{container_entry.MOUNTS}/{number}": path for number, path in enumerate(self._mounts().values())}
         if spec.rootfs is not None:
             shown[container_entry.ROOTFS] = spec.rootfs
-        prefix, program = python_inside.ours()
+        prefix, program = python_inside.this_interpreter()
         if self._needs_python():
             shown[python_inside.INSIDE] = prefix
         else:
@@ -231,7 +231,7 @@ class DockerHousing:
         return self._needs_python() and self.spec.rootfs is None
 
     def _mounts(self) -> dict[str, Path]:
-        own = {python_inside.INSIDE: python_inside.ours()[0]} if self._mounts_python() else {}
+        own = {python_inside.INSIDE: python_inside.this_interpreter()[0]} if self._mounts_python() else {}
         return {**own, **self.spec.mounts}
 
     # See driven_sandbox.Housing
@@ -256,7 +256,7 @@ class DockerHousing:
                 docker_containers.remove(self.container)
             except SandboxError:  # container or engine are gone; a started container ends with its socket
                 if self.keeper is None:
-                    docker_containers.unsure.add(self.container)
+                    docker_containers.possibly_left.add(self.container)
             self.container = ""
         self.slot.release()
 

@@ -18,7 +18,7 @@ RUN, MAKER = "lemur.run", "lemur.maker"
 STARTS = 4
 """Maximum concurrent starts by all processes of this user; with more, engines become unreliable."""
 REMOVE_S = 20.0
-unsure: set[str] = set()
+possibly_left: set[str] = set()
 """Names of this process's containers that may still exist; the next ``reap`` removes them."""
 
 
@@ -33,7 +33,7 @@ def remove(container: str) -> None:
 
 
 def reap() -> list[str]:
-    """Remove containers whose creator is dead, and those in ``unsure``; returns their ids.
+    """Remove containers whose creator is dead, and those in ``possibly_left``; returns their ids.
 
     Containers created in another process namespace are skipped: their creators are not visible here.
     """
@@ -43,11 +43,11 @@ def reap() -> list[str]:
     for container in containers:
         maker = container["Labels"][MAKER]
         pid, _, its_namespace = maker.partition("@")
-        doubtful = unsure & {name.removeprefix("/") for name in container["Names"] or ()}
+        doubtful = possibly_left & {name.removeprefix("/") for name in container["Names"] or ()}
         if doubtful or (its_namespace == namespace() and maker_of(int(pid.partition(":")[0])) != maker):
             with contextlib.suppress(SandboxError):  # another process may be removing it
                 remove(container["Id"])
-                unsure.difference_update(doubtful)
+                possibly_left.difference_update(doubtful)
                 removed.append(container["Id"])
     return removed
 
@@ -57,11 +57,11 @@ def namespace() -> str:
 
 
 def maker_of(pid: int) -> str:
-    return f"{pid}:{slots.started(pid)}@{namespace()}"
+    return f"{pid}:{slots.start_time(pid)}@{namespace()}"
 
 
 @contextlib.contextmanager
-def lane(number: int) -> Iterator[None]:
+def start_slot(number: int) -> Iterator[None]:
     """Hold one of the ``STARTS`` locks under which a container may be started."""
     with hold(slots.folder() / f"start-{number % STARTS}", wait_s=None):
         yield

@@ -122,7 +122,7 @@ def _tagged(name: str) -> Image | None:
 
 
 def _build(wanted: list[str], names: dict[str, str]) -> Image:
-    with tempfile.TemporaryDirectory(prefix="lemur-image-", dir=_roomy()) as temp:
+    with tempfile.TemporaryDirectory(prefix="lemur-image-", dir=_build_folder()) as temp:
         archive = Path(temp) / "root.tar"
         for method, name in names.items():
             started = time.monotonic()
@@ -161,7 +161,7 @@ rm -rf "$root/etc/apt/apt.conf" "$root"/etc/apt/apt.conf.d/*
 settings are used for the installation and not left in the image."""
 
 
-def _bootstrapped(wanted: list[str], temp: Path, archive: Path) -> tuple[str, list[str]]:
+def _bootstrap(wanted: list[str], temp: Path, archive: Path) -> tuple[str, list[str]]:
     """Build a root file system with debootstrap, as a tar at ``archive``: (its Python version, missing packages)."""
     suite = _os_release().get("VERSION_CODENAME", "")
     listed = _run(["apt-get", "indextargets", "--format", "$(SITE)|$(CODENAME)", "Created-By: Packages"])
@@ -173,13 +173,13 @@ def _bootstrapped(wanted: list[str], temp: Path, archive: Path) -> tuple[str, li
     alone = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", BOOTSTRAP, "sh"]
     _run([*alone, suite, str(root), mirrors[0], *wanted])
     with tarfile.open(archive, "w") as tar:
-        tar.add(root, ".", filter=_kept)
+        tar.add(root, ".", filter=_tar_entry)
         _add_folders(tar)
     versions = sorted(path.name.removeprefix("python") for path in root.glob("usr/bin/python3.*[0-9]"))
     return versions[0] if versions else "", []
 
 
-def _copied(wanted: list[str], temp: Path, archive: Path) -> tuple[str, list[str]]:
+def _copy_installed(wanted: list[str], temp: Path, archive: Path) -> tuple[str, list[str]]:
     """Copy the files of installed packages to a tar at ``archive``; needs neither network nor root."""
     if not shutil.which("dpkg-query"):
         raise SandboxUnavailable(
@@ -193,7 +193,7 @@ def _copied(wanted: list[str], temp: Path, archive: Path) -> tuple[str, list[str
     with tarfile.open(archive, "w") as tar:
         for path in files:
             with contextlib.suppress(PermissionError):  # a sandbox needs no file that only root may read
-                tar.add(path, f".{path}", recursive=False, filter=_kept)
+                tar.add(path, f".{path}", recursive=False, filter=_tar_entry)
         _add_folders(tar)
     versions = sorted(Path(path).name.removeprefix("python") for path in files if _is_python(path))
     return versions[0] if versions else "", left_out
@@ -204,15 +204,15 @@ def _is_python(path: str) -> bool:
     return folder == "/usr/bin" and name.startswith("python3.") and name[8:].isdigit()
 
 
-MAKERS = {"debootstrap": _bootstrapped, "installed": _copied}
+MAKERS = {"debootstrap": _bootstrap, "installed": _copy_installed}
 
 
-def _roomy() -> str | None:
+def _build_folder() -> str | None:
     """Folder for the build: /var/tmp where possible, since /tmp may be in memory."""
     return "/var/tmp" if os.access("/var/tmp", os.W_OK) else None
 
 
-def _kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+def _tar_entry(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     name = entry.name.removeprefix("./")
     if entry.isdev() or name.startswith(tuple(f"{folder}/" for folder in DROPPED)):
         return None

@@ -146,7 +146,7 @@ class DrivenSandbox:
                 raise ConnectionLost("output after the limit that should have ended it")
 
         started = time.monotonic()
-        with exec_slots.turn(limits.time_s), self._lock:
+        with exec_slots.hold_slot(limits.time_s), self._lock:
             self._require()
             killed = self._housing.memory_kills()
             try:

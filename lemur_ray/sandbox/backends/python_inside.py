@@ -13,7 +13,7 @@ INSIDE = "/opt/python"
 """Mount point of this interpreter's folder where the system lacks its version."""
 
 
-def ours() -> tuple[Path, str]:
+def this_interpreter() -> tuple[Path, str]:
     """This interpreter for use inside: (its folder here, its path inside once mounted at ``INSIDE``)."""
     prefix = Path(sys.base_prefix).resolve()
     program = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
@@ -21,5 +21,5 @@ def ours() -> tuple[Path, str]:
 
 
 def environment() -> dict[str, str]:
-    """Environment variables that every program needs where ``ours`` is used: the path of the interpreter's library."""
+    """Environment variables that programs need where ``this_interpreter`` is used: the path of its library."""
     return {"LD_LIBRARY_PATH": f"{INSIDE}/lib"}

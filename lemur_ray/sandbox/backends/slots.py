@@ -136,7 +136,7 @@ def _destroy(slot: Slot) -> tuple[dict[str, Any], bool]:
     left = False
     if process := record.get("process"):
         end_process(*process)
-        left = runs(*process)
+        left = is_running(*process)
     if groups := record.get("cgroups"):
         left |= not Cgroup(tuple(Path(group) for group in groups)).clear()
     if not left:
@@ -144,13 +144,13 @@ def _destroy(slot: Slot) -> tuple[dict[str, Any], bool]:
     return record, left
 
 
-def started(pid: int) -> int | None:
+def start_time(pid: int) -> int | None:
     """Start time of a process in clock ticks since boot; None if there is none."""
     fields = _stat(pid)
     return int(fields[19]) if fields else None
 
 
-def runs(pid: int, start: int) -> bool:
+def is_running(pid: int, start: int) -> bool:
     """Whether the process ``pid`` that started at ``start`` exists and is no zombie."""
     fields = _stat(pid)
     return bool(fields) and int(fields[19]) == start and fields[0] != b"Z"
@@ -170,7 +170,7 @@ def end_process(pid: int, start: int, timeout_s: float = 5.0) -> None:
     A bubblewrap that was killed during its start may leave a child that waits for ever; it is identified by the session
     that the process had created.
     """
-    there = started(pid)
+    there = start_time(pid)
     ended = [*(int(word) for word in children(pid)), pid] if there == start else []
     if there is None:
         ended = [number for number, name in session(pid) if name == b"bwrap"]
@@ -178,7 +178,7 @@ def end_process(pid: int, start: int, timeout_s: float = 5.0) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
     deadline = time.monotonic() + timeout_s
-    while runs(pid, start) and time.monotonic() < deadline:
+    while is_running(pid, start) and time.monotonic() < deadline:
         time.sleep(0.005)
 
 

@@ -4,7 +4,7 @@ For tasks of external benchmarks with their own image. Isolation is the engine's
 call filter, control groups for memory, processors and processes, no network unless requested; disk is limited only if
 the engine's storage does it. Prefer a sandbox (``sandbox.py``), which guarantees more, wherever it suffices.
 
-``verified`` ends the policy's programs and runs a judge's program in a new container over the files that the policy
+``judge`` ends the policy's programs and runs a judge's program in a new container over the files that the policy
 left; the judge's own folders there are new and empty. Knows no benchmark.
 """
 
@@ -38,7 +38,7 @@ SHELLS = frozenset(
 
 
 @dataclass(frozen=True)
-class Machine:
+class ContainerSettings:
     """Resources of a container. ``network``: True for the engine's default network, False for none."""
 
     memory_bytes: int = 2 * 2**30
@@ -51,7 +51,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Ran:
+class CommandResult:
     """Result of a command. ``exit_code``: None where it was killed, ``note`` states why."""
 
     exit_code: int | None
@@ -60,28 +60,28 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Verified:
+class JudgeResult:
     """Result of a judge. ``files``: path -> content of the requested files that it wrote."""
 
-    ran: Ran
+    ran: CommandResult
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class WholeMachine:
     """One container. All methods but ``close`` raise SandboxUnavailable where the engine fails."""
 
-    def __init__(self, image: str, machine: Machine, run: str = "") -> None:
+    def __init__(self, image: str, machine: ContainerSettings, run: str = "") -> None:
         self._machine, self._run, self._image = machine, run, image
         self._committed = ""
         docker_containers.reap()
         with docker_engine.client("to look at an image") as api:
             config = api.inspect_image(image)["Config"]
         self.entrypoint: Sequence[str] = config.get("Entrypoint") or ()
-        self._name = self._started(image, ["sleep", "infinity"])
+        self._name = self._start_container(image, ["sleep", "infinity"])
         if self.entrypoint:  # services of the image: started once, not again for the judge
-            self._begin_services()
+            self._start_services()
 
-    def run(self, script: str, limit_s: float) -> Ran:
+    def run(self, script: str, limit_s: float) -> CommandResult:
         """Run a bash script in the image's working folder and collect both output streams. Background programs
         continue; at the time limit the script is killed, and all other programs too if it escapes that.
 
@@ -89,10 +89,10 @@ class WholeMachine:
         """
         limited = ["timeout", "-s", "KILL", str(max(1, int(limit_s))), "/bin/bash", "-c", script]
         with docker_engine.client("to run a command", timeout_s=limit_s + GRACE_S) as api:
-            made = self._made(api, limited)
+            made = self._create_exec(api, limited)
             kept, why = HeadTail(OUTPUT_BYTES), ""
             began = time.monotonic()
-            for chunk in _streamed(api, made, began + limit_s + GRACE_S / 2):
+            for chunk in _output_frames(api, made, began + limit_s + GRACE_S / 2):
                 kept.add(chunk)
                 if kept.produced > KILL_AT_BYTES:
                     why = f"ended: more than {KILL_AT_BYTES >> 20} MiB of output"
@@ -101,19 +101,21 @@ class WholeMachine:
         output = kept.result()[0].decode("utf-8", "replace")
         if why or state["Running"]:
             self._end_everything()
-            return Ran(None, output, (why or _timed_out(limit_s)) + "; every program in the container was ended")
+            return CommandResult(
+                None, output, (why or _timed_out(limit_s)) + "; every program in the container was ended"
+            )
         if state["ExitCode"] == 137 and time.monotonic() - began >= limit_s - 1:
-            return Ran(None, output, _timed_out(limit_s))
-        return Ran(state["ExitCode"], output)
+            return CommandResult(None, output, _timed_out(limit_s))
+        return CommandResult(state["ExitCode"], output)
 
     def upload(self, folder: Path, at: str) -> None:
         """Copy a folder of this machine to ``at``, owned by root."""
         with docker_engine.client("to copy files") as api:
-            api.put_archive(self._name, "/", _packed(folder, at))
+            api.put_archive(self._name, "/", _tar_of(folder, at))
 
-    def verified(
-        self, tests: Path, at: str, script: str, limit_s: float, wanted: Sequence[str], machine: Machine
-    ) -> Verified:
+    def judge(
+        self, tests: Path, at: str, script: str, limit_s: float, wanted: Sequence[str], machine: ContainerSettings
+    ) -> JudgeResult:
         """Run a judge's program over the files that the policy left, and read its results.
 
         ``tests`` is copied to ``at``; ``script`` is a file in it, run by bash; ``wanted``: result files, whose folders
@@ -125,13 +127,15 @@ class WholeMachine:
                 api.wait(self._name, timeout=WAIT_S)
             changed = {entry["Path"] for entry in api.diff(self._name) or ()}
             if forged := sorted(changed & SHELLS):
-                return Verified(Ran(None, "", f"not judged: {', '.join(forged)} is not the image's own any more"))
+                return JudgeResult(
+                    CommandResult(None, "", f"not judged: {', '.join(forged)} is not the image's own any more")
+                )
             self._committed = api.commit(self._name)["Id"]
         self._machine = machine
         fresh = sorted({at, *(os.path.dirname(path) for path in wanted)})
-        judge = self._started(self._committed, ["/bin/bash", f"{at}/{script}"], fresh, _packed(tests, at))
+        judge = self._start_container(self._committed, ["/bin/bash", f"{at}/{script}"], fresh, _tar_of(tests, at))
         try:
-            return self._judged(judge, limit_s, wanted)
+            return self._judge_result(judge, limit_s, wanted)
         finally:
             with contextlib.suppress(SandboxError):
                 docker_containers.remove(judge)
@@ -144,7 +148,7 @@ class WholeMachine:
                 api.remove_image(self._committed, force=True)
             self._committed = ""
 
-    def _judged(self, judge: str, limit_s: float, wanted: Sequence[str]) -> Verified:
+    def _judge_result(self, judge: str, limit_s: float, wanted: Sequence[str]) -> JudgeResult:
         import requests
 
         with docker_engine.client("to wait for tests", timeout_s=limit_s + GRACE_S) as api:
@@ -159,15 +163,15 @@ class WholeMachine:
             kept = HeadTail(OUTPUT_BYTES)
             for chunk in api.logs(judge, stream=True):
                 kept.add(chunk)
-            files = {path: content for path in wanted if (content := _content(api, judge, path)) is not None}
-        return Verified(Ran(code, kept.result()[0].decode("utf-8", "replace"), note), files)
+            files = {path: content for path in wanted if (content := _read_file(api, judge, path)) is not None}
+        return JudgeResult(CommandResult(code, kept.result()[0].decode("utf-8", "replace"), note), files)
 
-    def _started(self, image: str, command: list[str], fresh: Sequence[str] = (), packed: bytes = b"") -> str:
+    def _start_container(self, image: str, command: list[str], fresh: Sequence[str] = (), packed: bytes = b"") -> str:
         from docker import types
 
         machine = self._machine
         name = f"lemur-whole-{os.getpid()}-{os.urandom(6).hex()}"
-        with docker_containers.lane(hash(name)), docker_engine.client("to start a container") as api:
+        with docker_containers.start_slot(hash(name)), docker_engine.client("to start a container") as api:
             host = api.create_host_config(
                 network_mode=None if machine.network else "none",
                 mem_limit=machine.memory_bytes,
@@ -194,12 +198,12 @@ class WholeMachine:
             api.start(name)
         return name
 
-    def _begin_services(self) -> None:
+    def _start_services(self) -> None:
         with docker_engine.client("to begin an image's services") as api:
             made = api.exec_create(self._name, [*self.entrypoint, "sh", "-c", "sleep infinity"])["Id"]
             api.exec_start(made, detach=True)
 
-    def _made(self, api: Any, argv: list[str]) -> str:
+    def _create_exec(self, api: Any, argv: list[str]) -> str:
         import docker
 
         try:
@@ -213,10 +217,10 @@ class WholeMachine:
         with docker_engine.client("to end what a policy runs") as api:
             api.restart(self._name, timeout=0)
         if self.entrypoint:
-            self._begin_services()
+            self._start_services()
 
 
-def _streamed(api: Any, made: str, until: float) -> Iterator[bytes]:
+def _output_frames(api: Any, made: str, until: float) -> Iterator[bytes]:
     """The output of a command, until its end or the monotonic time ``until``."""
     from docker.utils.socket import frames_iter
 
@@ -240,7 +244,7 @@ def _maker() -> str:
     return docker_containers.maker_of(os.getpid())
 
 
-def _packed(folder: Path, at: str) -> bytes:
+def _tar_of(folder: Path, at: str) -> bytes:
     """A tar of the folder's content below ``at``; root owns everything."""
 
     def roots(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -254,7 +258,7 @@ def _packed(folder: Path, at: str) -> bytes:
     return archive.getvalue()
 
 
-def _content(api: Any, container: str, path: str) -> bytes | None:
+def _read_file(api: Any, container: str, path: str) -> bytes | None:
     """Content of a regular file; None where it is absent or larger than ``MAX_READ_BYTES``."""
     import docker
 

@@ -67,11 +67,11 @@ class Saboteur(threading.Thread):
     def _look(self) -> None:
         for actor in self._actors():
             for pid, line in descendants(actor).items():
-                if any(name in line for name in OURS) and (start := slots.started(pid)) is not None:
+                if any(name in line for name in OURS) and (start := slots.start_time(pid)) is not None:
                     self.beneath[pid] = start
 
     def alive(self) -> list[str]:
-        return [command_line(pid) for pid, start in self.beneath.items() if slots.started(pid) == start]
+        return [command_line(pid) for pid, start in self.beneath.items() if slots.start_time(pid) == start]
 
 
 @pytest.fixture
