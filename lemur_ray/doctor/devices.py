@@ -32,11 +32,6 @@ class Devices:
     """Topology of a TPU slice -> number of its hosts; empty where unknown or where the cluster may grow."""
 
     @property
-    def is_here(self) -> bool:
-        """Whether these are the devices of this machine."""
-        return not self.in_cluster
-
-    @property
     def where(self) -> str:
         """Whose devices these are, for messages."""
         return "the cluster" if self.in_cluster else "this machine"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.machinery
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
+from lemur_ray.doctor.hosts.grouped_findings import few
 from lemur_ray.doctor.machine import Check, Machine
 
 
@@ -33,14 +33,10 @@ def packages(machine: Machine) -> Check:
     ]
     fix = f"{sys.executable} -m pip install -r {lock}"
     if absent:
-        return Check("packages", "missing", f"{len(absent)} of {len(pins)} not installed: {_few(absent)}", fix, True)
+        return Check("packages", "missing", f"{len(absent)} of {len(pins)} not installed: {few(absent, 5)}", fix, True)
     if other:
-        return Check("packages", "warn", f"{len(other)} of {len(pins)} in other versions: {_few(other)}", fix, True)
+        return Check("packages", "warn", f"{len(other)} of {len(pins)} in other versions: {few(other, 5)}", fix, True)
     return Check("packages", "ok", f"all {len(pins)} as pinned", required=True)
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def envs_package(machine: Machine) -> Check:

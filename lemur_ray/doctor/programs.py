@@ -45,12 +45,8 @@ def chromium(machine: Machine) -> Check:
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     path = next((place for name in names if (place := machine.which(name))), None)
     if path is None:
-        return Check(
-            "chromium",
-            "missing",
-            "not installed (only WebArena and tests of the chat page need it)",
-            "apt-get install -y chromium",
-        )
+        detail = "not installed (only WebArena and tests of the chat page need it)"
+        return Check("chromium", "missing", detail, "apt-get install -y chromium")
     return Check("chromium", "ok", path)
 
 

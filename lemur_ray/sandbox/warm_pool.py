@@ -21,7 +21,6 @@ from lemur_ray.sandbox.sandbox import Sandbox, SandboxError, SandboxQuarantined,
 MAX_IDLE = 4
 """Default maximum of idle sandboxes in a pool."""
 
-
 _all: weakref.WeakSet[WarmPool] = weakref.WeakSet()
 
 

@@ -113,7 +113,7 @@ def memory_faults(config: ModelConfig, job: ServeJob, devices: Devices) -> list[
 
 def port_faults(job: ServeJob, devices: Devices) -> list[str]:
     """A fault if the server cannot listen there; not checked on a cluster, where Serve may listen already."""
-    why = unusable(job.host, job.port) if devices.is_here else ""
+    why = unusable(job.host, job.port) if not devices.in_cluster else ""
     if not why:
         return []
     if not job.port:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lemur_ray.doctor.hosts import bucket, consistency, headroom, slices
-from lemur_ray.doctor.hosts.grouped_findings import by_reason
+from lemur_ray.doctor.hosts.grouped_findings import by_reason, few
 from lemur_ray.doctor.hosts.host_facts import HostFacts
 from lemur_ray.doctor.machine import Check
 from lemur_ray.storage.bucket_access import AccessFailure
@@ -44,8 +44,7 @@ def checks(
 
 
 def _hosts(hosts: Sequence[HostFacts], silent: Mapping[str, str]) -> Check:
-    names = ", ".join(f"{host.name}{' (head)' if host.is_head else ''}" for host in hosts[:8])
-    detail = f"{len(hosts)}: {names}" + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")
+    detail = f"{len(hosts)}: {few([host.name + (' (head)' if host.is_head else '') for host in hosts], 8)}"
     if not silent:
         return Check("hosts", "ok", detail, required=True)
     fix = "ray list nodes   # then read raylet.out in the logs of that host, or take it out of the cluster"

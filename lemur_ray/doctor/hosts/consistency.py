@@ -49,19 +49,14 @@ def packages(hosts: Sequence[HostFacts], lock: Mapping[str, str]) -> Check:
             if installed[name] != version and (installed[name] or lock)
         ]
         if odd:
-            differing[host.name] = ", ".join(odd[:3]) + (f" and {len(odd) - 3} more" if len(odd) > 3 else "")
+            differing[host.name] = few(odd, 3)
     if not differing:
         digest = hashlib.sha256("".join(f"{n}=={v}\n" for n, v in sorted(wanted.items())).encode())
         return Check("packages", "ok", f"{len(wanted)} equal on {len(hosts)} hosts, lock {digest.hexdigest()[:12]}")
     detail = by_reason(differing)
     fix = f"pip install -r requirements.lock   # on {few(sorted(differing))}; or {_ONE_IMAGE}"
-    return Check(
-        "packages",
-        "missing",
-        f"not those of {'the lock' if lock else 'most hosts'} on {len(differing)} of {len(hosts)} hosts: {detail}",
-        fix,
-        True,
-    )
+    where = f"{'the lock' if lock else 'most hosts'} on {len(differing)} of {len(hosts)} hosts"
+    return Check("packages", "missing", f"not those of {where}: {detail}", fix, True)
 
 
 def shared_packages(hosts: Sequence[HostFacts]) -> Check:

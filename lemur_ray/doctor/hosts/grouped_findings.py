@@ -8,9 +8,9 @@ FEW = 4
 """Names of hosts that a sentence lists at most."""
 
 
-def few(names: Sequence[str]) -> str:
-    """The first ``FEW`` names and the number of the others."""
-    return ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
+def few(names: Sequence[str], most: int = FEW) -> str:
+    """The first ``most`` names and the number of the others."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def by_reason(sentences: Mapping[str, str], between: str = ": ") -> str:

@@ -25,9 +25,8 @@ def disks(hosts: Sequence[HostFacts]) -> Check:
     if free < DISK_NEEDED:
         return Check("disks", "missing", f"{detail}, at least {DISK_NEEDED // GIB} needed", fix, True)
     if free < DISK_WANTED:
-        return Check(
-            "disks", "warn", f"{detail}, {DISK_WANTED // GIB} wanted for bundles, shards and spilled objects", fix
-        )
+        wanted = f"{detail}, {DISK_WANTED // GIB} wanted for bundles, shards and spilled objects"
+        return Check("disks", "warn", wanted, fix)
     return Check("disks", "ok", detail, required=True)
 
 

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from lemur_ray.doctor.hosts.grouped_findings import few
 from lemur_ray.doctor.hosts.host_facts import HostFacts
 from lemur_ray.doctor.machine import Check
 
@@ -57,9 +58,8 @@ def _slice_problems(members: Sequence[HostFacts]) -> Iterator[tuple[str, str]]:
         elif times > 1:
             yield f"{sharing} are all TPU_WORKER_ID {number}", _WEBHOOK
     if absent := [str(number) for number in range(expected) if str(number) not in ids]:
-        few = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" if len(absent) > 5 else "")
         fix = "wait for all pods of the slice (kubectl get pods), or end it: a slice works whole"
-        yield f"of {expected} hosts TPU_WORKER_ID {few} {'is' if len(absent) == 1 else 'are'} not there", fix
+        yield f"of {expected} hosts TPU_WORKER_ID {few(absent, 5)} {'is' if len(absent) == 1 else 'are'} not there", fix
     for host in members:
         if host.unresolved:
             fix = "make the headless service: a cluster's name of fewer than 25 characters keeps its names whole"

@@ -66,7 +66,7 @@ def ask(timeout_s: float = 60.0, bucket: str = "") -> Answers:
                 silent[name] = f"no answer within {timeout_s:g} s"
             except ray.exceptions.RayError as error:
                 silent[name] = str(error).strip().splitlines()[-1][:300]
-        return Answers(tuple(facts), silent, free, most, _tried(bucket, answering) if bucket else {})
+        return Answers(tuple(facts), silent, free, most, _bucket_attempts(bucket, answering) if bucket else {})
     finally:
         for _, _, actor, _ in actors:
             ray.kill(actor)
@@ -93,7 +93,7 @@ def _of_node(node: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _tried(bucket: str, hosts: Sequence[tuple[str, Any]]) -> dict[str, dict[str, AccessFailure | None]]:
+def _bucket_attempts(bucket: str, hosts: Sequence[tuple[str, Any]]) -> dict[str, dict[str, AccessFailure | None]]:
     """Let all hosts try the bucket at the same time."""
     environment = bucket_environment() | {"LEMUR_BUCKET_PATIENCE_S": str(CLIENT_S)}
     asked = [(name, actor.bucket.remote(bucket, environment)) for name, actor in hosts]

@@ -19,24 +19,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lemur_ray.sandbox import inside
-from lemur_ray.sandbox.backends import cgroup, python_inside, slots
+from lemur_ray.sandbox.backends import cgroup, keeper_client, python_inside, slots
 from lemur_ray.sandbox.backends.connection import Connection, ConnectionLost
 from lemur_ray.sandbox.backends.driven_sandbox import PATH, DrivenSandbox
-from lemur_ray.sandbox.backends.keeper_client import (
-    HELD,
-    MERGED,
-    NOT_OF_ROOTFS,
-    OURS_BYTES,
-    WATCHED,
-    KeeperClient,
-    etc_shown,
-    whose_end,
-)
-from lemur_ray.sandbox.inside import syscall_filter, tree
+from lemur_ray.sandbox.inside import root, syscall_filter, tree
 from lemur_ray.sandbox.sandbox import Blame, Capabilities, SandboxDestroyed, SandboxSpec, SandboxUnavailable
 
 INSTALL = "apt-get install -y bubblewrap"
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 KEEPER = "import sys; sys.path.insert(0, '/inside'); from lemur_ray.sandbox.inside.keeper import main; main({})"
 
 
@@ -47,17 +36,17 @@ class BwrapBackend:
 
     @property
     def capabilities(self) -> Capabilities:
-        root = os.geteuid() == 0
+        is_root = os.geteuid() == 0
         known = os.uname().machine in syscall_filter.ARCHITECTURES
         reasons = {}
-        if not root:
+        if not is_root:
             reasons["own_uid"] = "not started as root: to the host all sandboxes are this user"
         if not known:
             reasons["seccomp"] = f"no system call table for {os.uname().machine}"
         summed = cgroup.bounds_memory()
         if not summed:
-            reasons["mem_total"] = f"no memory cgroup can be made here: {WATCHED}"
-        return Capabilities(own_uid=root, seccomp=known, mem_total=summed, reasons=reasons)
+            reasons["mem_total"] = f"no memory cgroup can be made here: {keeper_client.WATCHED}"
+        return Capabilities(own_uid=is_root, seccomp=known, mem_total=summed, reasons=reasons)
 
     def open(self, spec: SandboxSpec) -> DrivenSandbox:
         program = shutil.which("bwrap")
@@ -81,13 +70,14 @@ class BwrapHousing:
         self.cgroup: cgroup.Cgroup | None = None
         self.process: subprocess.Popen[bytes] | None = None
         ours, theirs = socket.socketpair()
-        self.keeper = KeeperClient(ours)
+        self.keeper = keeper_client.KeeperClient(ours)
         self._kills_before = 0
         try:
             name = f"{os.geteuid()}-{self.slot.number}"
-            memory = limits.memory_bytes + limits.disk_bytes + OURS_BYTES
+            memory = limits.memory_bytes + limits.disk_bytes + keeper_client.OURS_BYTES
             self.cgroup = cgroup.make(name, memory, limits.processes + 16)
-            self.slot.record(run=spec.run, cgroups=[str(f) for f in self.cgroup.folders] if self.cgroup else [])
+            groups = [str(folder) for folder in self.cgroup.folders] if self.cgroup else []
+            self.slot.record(run=spec.run, cgroups=groups)
             command = self._command(program, theirs.fileno())
             self.process = subprocess.Popen(
                 command,
@@ -99,18 +89,13 @@ class BwrapHousing:
                 start_new_session=True,
             )
             theirs.close()
-            self._record()
+            start = slots.start_time(self.process.pid)
+            self.slot.record(run=spec.run, process=[self.process.pid, start], cgroups=groups)
             self._greet(packed)
         except BaseException:
             theirs.close()
             self.destroy()
             raise
-
-    def _record(self) -> None:
-        assert self.process
-        groups = [str(f) for f in self.cgroup.folders] if self.cgroup else []
-        start = slots.start_time(self.process.pid)
-        self.slot.record(run=self.spec.run, process=[self.process.pid, start], cgroups=groups)
 
     def _greet(self, packed: bytes) -> None:
         try:
@@ -130,10 +115,10 @@ class BwrapHousing:
         return f"bubblewrap starts no sandbox: {output or error} (exit status {self.process.poll()}); {hint}"
 
     def _command(self, program: str, channel_fd: int) -> list[str]:
-        spec, root = self.spec, os.geteuid() == 0
+        spec, is_root = self.spec, os.geteuid() == 0
         shown, links = self._shown()
         script = []
-        if root:
+        if is_root:
             hidden = [source for source, _ in shown if not _reachable(source)]
             moved = {source: f"{slots.folder()}/{number}" for number, source in enumerate(hidden)}
             script += _public_binds(moved)
@@ -143,14 +128,14 @@ class BwrapHousing:
         bwrap = [program, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
         bwrap += [] if spec.network else ["--unshare-net"]
         bwrap += ["--as-pid-1", "--clearenv", *self._libraries(), "--uid", uid, "--gid", uid, "--cap-drop", "ALL"]
-        bwrap += [word for name in HELD for word in ("--cap-add", f"CAP_{name}")]
+        bwrap += [word for name in keeper_client.HELD for word in ("--cap-add", f"CAP_{name}")]
         bwrap += ["--proc", "/proc", "--dir", "/generation", "--dir", "/base"]
-        bwrap += [word for name in DEVICES for word in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")]
+        bwrap += [word for name in root.DEVICES for word in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")]
         bwrap += [word for target, name in links for word in ("--symlink", target, name)]
         bwrap += [word for source, target in shown for word in ("--ro-bind", str(source), target)]
         bwrap += [python()[1], "-I", "-S", "-c", KEEPER.format(channel_fd)]
         become = []
-        if root:
+        if is_root:
             number = str(self.slot.uid)
             become = ["setpriv", "--reuid", number, "--regid", number, "--clear-groups"]
         line = " && ".join([*script, 'exec "$@"'])
@@ -163,7 +148,7 @@ class BwrapHousing:
         code = Path(inside.__file__).parent
         shown = [(Path("/usr"), "/usr"), (code, "/inside/lemur_ray/sandbox/inside")]
         links = []
-        for name in MERGED:
+        for name in keeper_client.MERGED:
             path = Path("/") / name
             if path.is_symlink():
                 links.append((os.readlink(path), f"/{name}"))
@@ -172,14 +157,14 @@ class BwrapHousing:
         if spec.rootfs is None:
             shown += [(source, f"/base{target}") for source, target in shown if not target.startswith("/inside")]
             links += [(target, f"/base{name}") for target, name in links]
-            parts = sorted({path for name in etc_shown(spec) for path in Path("/etc").glob(name)})
+            parts = sorted({path for name in keeper_client.etc_shown(spec) for path in Path("/etc").glob(name)})
             there = [path for path in parts if path.exists()]
             shown += [(path.resolve(), f"/base/etc-parts/{path.relative_to('/etc')}") for path in there]
         else:
             for path in sorted(spec.rootfs.iterdir()):
                 if path.is_symlink():
                     links.append((os.readlink(path), f"/base/{path.name}"))
-                elif path.name not in NOT_OF_ROOTFS:
+                elif path.name not in keeper_client.NOT_OF_ROOTFS:
                     shown.append((path.resolve(), f"/base/{path.name}"))
         prefix, _ = python()
         if prefix:
@@ -208,7 +193,7 @@ class BwrapHousing:
         return self.cgroup.oom_kills() if self.cgroup else 0
 
     def whose_end(self) -> Blame:
-        return whose_end(self.keeper, self.memory_kills() - self._kills_before)
+        return keeper_client.whose_end(self.keeper, self.memory_kills() - self._kills_before)
 
     def destroy(self) -> None:
         self.keeper.close()

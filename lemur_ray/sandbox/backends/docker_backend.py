@@ -21,28 +21,19 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.sandbox import inside
-from lemur_ray.sandbox.backends import cgroup, docker_containers, docker_engine, docker_image, python_inside, slots
+from lemur_ray.sandbox.backends import (
+    cgroup,
+    docker_containers,
+    docker_engine,
+    docker_image,
+    keeper_client,
+    python_inside,
+    slots,
+)
 from lemur_ray.sandbox.backends.connection import Connection, ConnectionLost
 from lemur_ray.sandbox.backends.driven_sandbox import PATH, START_S, DrivenSandbox
-from lemur_ray.sandbox.backends.keeper_client import (
-    HELD,
-    MERGED,
-    NOT_OF_ROOTFS,
-    OURS_BYTES,
-    WATCHED,
-    KeeperClient,
-    KeeperFailed,
-    etc_shown,
-    whose_end,
-)
 from lemur_ray.sandbox.inside import container_entry, kernel, syscall_filter, tree
-from lemur_ray.sandbox.sandbox import (
-    Blame,
-    Capabilities,
-    SandboxError,
-    SandboxSpec,
-    SandboxUnavailable,
-)
+from lemur_ray.sandbox.sandbox import Blame, Capabilities, SandboxError, SandboxSpec, SandboxUnavailable
 
 CODE = "/inside"
 BOOT = f"import sys; sys.path.insert(0, '{CODE}'); from lemur_ray.sandbox.inside.container_entry import main; main()"
@@ -74,7 +65,7 @@ class DockerBackend:
         if platform.machine() not in syscall_filter.ARCHITECTURES:
             reasons["seccomp"] = f"no system call table for {platform.machine()}"
         if not self._known.get("MemoryLimit"):
-            reasons["mem_total"] = f"the engine bounds no memory: {WATCHED}"
+            reasons["mem_total"] = f"the engine bounds no memory: {keeper_client.WATCHED}"
         given = {name: name not in reasons for name in ("own_uid", "seccomp", "mem_total")}
         return Capabilities(**given, reasons=reasons)
 
@@ -107,13 +98,13 @@ class DockerHousing:
         self.uid = 1000 if remapped(info) else self.slot.uid
         self.container = ""
         self.cgroup: cgroup.Cgroup | None = None
-        self.keeper: KeeperClient | None = None
+        self.keeper: keeper_client.KeeperClient | None = None
         self._kills_before = 0
         try:
             docker_containers.reap()
             with self._listening() as listener:
                 self._start()
-                self.keeper = KeeperClient(self._accepted(listener))
+                self.keeper = keeper_client.KeeperClient(self._accepted(listener))
             self._greet(packed)
         except BaseException:
             self.destroy()
@@ -165,7 +156,7 @@ class DockerHousing:
             shown[python_inside.INSIDE] = prefix
         else:
             program = f"/usr/bin/python{python_inside.VERSION}"
-        memory = limits.memory_bytes + limits.disk_bytes + OURS_BYTES
+        memory = limits.memory_bytes + limits.disk_bytes + keeper_client.OURS_BYTES
         host = api.create_host_config(
             network_mode="host" if spec.network else "none",
             mem_limit=memory if self.summed else None,
@@ -206,21 +197,21 @@ class DockerHousing:
     def _greet(self, packed: bytes) -> None:
         spec = self.spec
         if spec.rootfs is None:
-            names = ["usr", *MERGED]
+            names = ["usr", *keeper_client.MERGED]
         else:
-            names = sorted(path.name for path in spec.rootfs.iterdir() if path.name not in NOT_OF_ROOTFS)
+            names = sorted(path.name for path in spec.rootfs.iterdir() if path.name not in keeper_client.NOT_OF_ROOTFS)
         order = {
             "uid": 0 if spec.as_root else 1000,
-            "held": [kernel.CAPABILITIES[name] for name in HELD],
+            "held": [kernel.CAPABILITIES[name] for name in keeper_client.HELD],
             "rootfs": spec.rootfs is not None,
             "names": names,
-            "etc": [] if spec.rootfs is not None else list(etc_shown(spec)),
+            "etc": [] if spec.rootfs is not None else list(keeper_client.etc_shown(spec)),
         }
         assert self.keeper
         try:
             self.keeper.greet(packed, order)
         except ConnectionLost as error:
-            outside = isinstance(error, KeeperFailed) and not error.in_namespace
+            outside = isinstance(error, keeper_client.KeeperFailed) and not error.in_namespace
             hint = f"; {NO_NAMESPACE}" if outside else ""
             raise SandboxUnavailable(f"a container starts, but no sandbox in it: {error}{hint}") from error
 
@@ -246,7 +237,7 @@ class DockerHousing:
 
     def whose_end(self) -> Blame:
         assert self.keeper
-        return whose_end(self.keeper, self.memory_kills() - self._kills_before)
+        return keeper_client.whose_end(self.keeper, self.memory_kills() - self._kills_before)
 
     def destroy(self) -> None:
         if self.keeper:

@@ -25,7 +25,6 @@ SLOTS = 4096
 FIRST_UID = 2_100_000
 """First uid of sandboxes, above the ranges that distributions assign to users, services and containers."""
 
-
 _releasing = threading.Lock()
 
 

@@ -12,11 +12,7 @@ from lemur_ray.sandbox.sandbox import Blame, ExecResult, Limits, SandboxError
 
 
 def step_result(
-    answer: Mapping[str, Any],
-    kept: Mapping[int, HeadTail],
-    limits: Limits,
-    lost: str,
-    end: SandboxError | None,
+    answer: Mapping[str, Any], kept: Mapping[int, HeadTail], limits: Limits, lost: str, end: SandboxError | None
 ) -> ExecResult:
     """The result of a step with the output ``kept``.
 

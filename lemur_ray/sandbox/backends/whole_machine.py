@@ -188,7 +188,10 @@ class WholeMachine:
                 entrypoint=[],
                 user=machine.user or None,
                 environment=dict(machine.env),
-                labels={docker_containers.RUN: self._run, docker_containers.MAKER: _maker()},
+                labels={
+                    docker_containers.RUN: self._run,
+                    docker_containers.MAKER: docker_containers.maker_of(os.getpid()),
+                },
                 host_config=host,
             )
             config["Entrypoint"] = []  # an empty one is left out by the package, and the image's would stand
@@ -238,10 +241,6 @@ def _output_frames(api: Any, made: str, until: float) -> Iterator[bytes]:
 
 def _timed_out(limit_s: float) -> str:
     return f"timed out after {limit_s:g} s"
-
-
-def _maker() -> str:
-    return docker_containers.maker_of(os.getpid())
 
 
 def _tar_of(folder: Path, at: str) -> bytes:

@@ -42,11 +42,7 @@ def own_namespace(uid: int, held: list[int]) -> None:
     """Enter a user namespace in which this process is ``uid`` and has the capabilities ``held``."""
     user, group = os.getuid(), os.getgid()
     kernel.unshare(kernel.NEWUSER | kernel.NEWNS)
-    for file, text in (
-        ("setgroups", "deny"),
-        ("uid_map", f"{uid} {user} 1"),
-        ("gid_map", f"{uid} {group} 1"),
-    ):
+    for file, text in (("setgroups", "deny"), ("uid_map", f"{uid} {user} 1"), ("gid_map", f"{uid} {group} 1")):
         with open(f"/proc/self/{file}", "w") as opened:
             opened.write(text)
     kernel.mount("none", "/", None, kernel.REC | kernel.PRIVATE)

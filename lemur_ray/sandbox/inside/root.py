@@ -15,7 +15,6 @@ from lemur_ray.sandbox.inside import kernel, tree
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
-MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
 def build(root: str, base: str, spec: Mapping[str, Any], packed: bytes) -> None:

@@ -94,7 +94,7 @@ def check_tuning_run(
         checks.append(lambda: check_table(recipe, resolve_out(table, "")))
     else:
         checks += [
-            lambda: start_tokenizer(init_from), lambda: check_new_table(_tokenizer(init_from), devices.is_here)
+            lambda: start_tokenizer(init_from), lambda: check_new_table(_tokenizer(init_from), not devices.in_cluster)
         ]  # fmt: skip
     check_run(recipe, devices, out, checks)
     return find_model(init_from, buckets=True)
