@@ -120,8 +120,7 @@ OF_FORMATS = {
     ),
     "texts of recorded runs of others": (
         "No SQL code was found", "Format your SQL command as", "No code was found", r"^You have (-?\d+) steps left",
-        "<h2>New Page</h2>", "<img src=", "<div class=", "^intent: ", "Reach max steps", "Failed to parse actions for",
-        "Same action for", "Same typing action for",
+        "<h2>New Page</h2>", "<img src=", "<div class=", "^intent: ",
     ),
     "SQL": (
         "CREATE USER", "  (?P<kind>PRIMARY KEY", "DEFAULT (?:", "NOT NULL", "PRIMARY KEY", "UNIQUE KEY",
@@ -158,9 +157,5 @@ OF_OURS = {
 
 def excused(sentence: str) -> bool:
     """Whether a comparison with a sentence has its reason in one of the tables."""
-    return any(sentence.startswith(start) for start in all_excuses())
-
-
-def all_excuses() -> list[str]:
-    """The beginnings in all tables."""
-    return [start for table in (OF_OTHERS, OF_FORMATS, OF_OURS) for starts in table.values() for start in starts]
+    reasons = (starts for table in (OF_OTHERS, OF_FORMATS, OF_OURS) for starts in table.values())
+    return any(sentence.startswith(start) for starts in reasons for start in starts)

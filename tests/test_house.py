@@ -79,19 +79,11 @@ ROOMS_NAMED_AS_OTHERS = {"lemur_ray/serve/http", "lemur_ray/serve/openai"}
 
 MOST_LINES, MOST_PARAMETERS = 60, 8
 """Of a function; ``self`` and ``cls`` are not counted."""
-LONG_FUNCTIONS = {
-    "manifest": "64 lines",
-    "export": "65 lines",
-    "build_app": "72 lines",
-    "OpenAIPolicy.__init__": "9 parameters",
-    "question": "15 parameters: an author's options, each by its name",
-    "compile_step": "9 parameters",
-    "serve_model": "12 parameters",
-}
-"""Functions beyond the limits -> why. Entries are only ever removed."""
+LONG_FUNCTIONS: dict[str, str] = {}
+"""Functions beyond the limits -> why."""
 UNCLEAR_FILES = ["takes", "told", "seen", "looked_at", "outside", "waiting", "guarded", "loaded", "beats", "answering"]
-"""Names that files of the packages had and that told nobody what they hold."""
-MOST_DIALECT_WORDS = 2605
+"""Names that say nothing about the content of a file."""
+MOST_DIALECT_WORDS = 250
 """How often ``said``, ``told`` and ``found`` may stand in the packages together. Only ever lowered."""
 MOST_FILES_WITH_MIN_P = 4
 """Files that name one sampling option: a new option must not touch more. Only ever lowered."""
@@ -236,15 +228,17 @@ def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.Functi
 
 
 def test_functions_are_of_a_size_that_one_reads_at_once() -> None:
-    wrong = []
+    large = {}
     for path in python_files("lemur_ray/", "envs/", "jobs/"):
         for qualified, node in functions(ast.parse(path.read_text())):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             parameters = len({argument.arg for argument in arguments} - {"self", "cls"})
-            if (lines > MOST_LINES or parameters > MOST_PARAMETERS) and qualified not in LONG_FUNCTIONS:
-                wrong.append(f"{name(path)}:{node.lineno}: {qualified}: {lines} lines, {parameters} parameters")
+            if lines > MOST_LINES or parameters > MOST_PARAMETERS:
+                large[qualified] = f"{name(path)}:{node.lineno}: {qualified}: {lines} lines, {parameters} parameters"
+    wrong = [text for qualified, text in large.items() if qualified not in LONG_FUNCTIONS]
     assert not wrong, f"at most {MOST_LINES} lines and {MOST_PARAMETERS} parameters: {wrong}"
+    assert not (stale := LONG_FUNCTIONS.keys() - large), f"within the limits by now, take them off the list: {stale}"
 
 
 def test_no_decision_hangs_on_the_words_of_a_sentence() -> None:
