@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from lemur_ray.corpus.manifest import MANIFEST, CorpusError, check_manifest, man
 from lemur_ray.corpus.rows import INDEX
 from lemur_ray.corpus.sources.folders import Source
 from lemur_ray.corpus.sources.listing import files_hash
-from lemur_ray.corpus.step_files import BUILDS, CLAIM, ThroughBucket, remove_build_files
+from lemur_ray.corpus.step_files import BUILDS, CLAIM, SharedFolder, ThroughBucket, remove_build_files
 from lemur_ray.storage.conditional_writes import VersionConflict, read_version, write_if
 from lemur_ray.storage.file_system import file_system
 from lemur_ray.storage.published_folder import work_folder
@@ -28,11 +27,11 @@ _CLAIM = f"{BUILDS}/{CLAIM}"
 _OTHER_CONFIGURATION = "another corpus"
 
 
-@dataclass(frozen=True)
 class BucketCorpus:
     """The corpus at ``url`` (see ``locations.CorpusFolder`` for the shared methods)."""
 
-    url: str
+    def __init__(self, url: str) -> None:
+        self.url = url
 
     @property
     def name(self) -> str:
@@ -43,7 +42,7 @@ class BucketCorpus:
         return work_folder(self.url)
 
     @property
-    def shared_folder(self) -> None:
+    def shared_folder(self) -> Path | None:
         return None
 
     def committed(self) -> dict[str, Any] | None:
@@ -113,7 +112,7 @@ class BucketCorpus:
                 return manifest
         return None
 
-    def handover(self, work: Path, sources: Sequence[Source]) -> ThroughBucket:
+    def handover(self, work: Path, sources: Sequence[Source]) -> SharedFolder:
         """Exchange of files for a build of exactly these files: changed sources make it another build."""
         hashes = hashlib.sha256("".join(files_hash(source) for source in sources).encode()).hexdigest()[:12]
         return ThroughBucket(work, self.url, f"{work.name}-{hashes}")

@@ -99,45 +99,42 @@ class CorpusFolder:
         return read_manifest(self.folder)
 
 
-class UploadedCorpus(CorpusFolder):
-    """A corpus in a bucket that is built in a folder of this host, because a source or the work is local."""
+class UploadedCorpus(BucketCorpus):
+    """A corpus in a bucket that this host builds in a folder, because a source or the work is local, and uploads."""
 
-    def __init__(self, bucket: BucketCorpus, overwrite: bool, say: Say) -> None:
-        super().__init__(bucket.folder)
-        self.bucket, self._overwrite, self._say = bucket, overwrite, say
+    def __init__(self, url: str, overwrite: bool, say: Say) -> None:
+        super().__init__(url)
+        self._local, self._overwrite, self._say = CorpusFolder(self.folder), overwrite, say
 
     @property
-    def name(self) -> str:
-        return self.bucket.url
-
-    def committed(self) -> dict[str, Any] | None:
-        return self.bucket.committed()
+    def shared_folder(self) -> Path:
+        return self._local.folder
 
     def reusable(self, description: dict[str, Any], overwrite: bool, say: Say) -> dict[str, Any] | None:
-        if (manifest := self.bucket.find(description, overwrite, say)[0]) is not None:
+        if (manifest := self.find(description, overwrite, say)[0]) is not None:
             return manifest
-        check_writable(self.bucket.url)
-        local = super().reusable(description, True, say)  # built before, but its upload was cut off
+        check_writable(self.url)
+        local = self._local.reusable(description, True, say)  # built before, but its upload was cut off
         return self._upload(local) if local else None
 
-    def made_meanwhile(self, description: dict[str, Any]) -> dict[str, Any] | None:
-        return self.bucket.made_meanwhile(description)
+    def handover(self, work: Path, sources: Sequence[Source]) -> SharedFolder:
+        return self._local.handover(work, sources)
 
     def commit(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        return self._upload(super().commit(manifest))
+        return self._upload(self._local.commit(manifest))
 
     def _upload(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """Copy the finished build to the bucket unless another host has committed the same corpus meanwhile."""
-        if (other := self.bucket.find(manifest["config"], self._overwrite, self._say)[0]) is not None:
+        if (other := self.find(manifest["config"], self._overwrite, self._say)[0]) is not None:
             return other
-        self.bucket.claim(manifest["build"], self._overwrite)
-        publish(self.folder, self.bucket.url, last=MANIFEST)
-        remove_build_files(self.bucket.url)
+        self.claim(manifest["build"], self._overwrite)
+        publish(self.folder, self.url, last=MANIFEST)
+        remove_build_files(self.url)
         return manifest
 
 
 CorpusLocation = CorpusFolder | BucketCorpus
-"""Destination of a build; UploadedCorpus is a CorpusFolder."""
+"""Destination of a build."""
 
 
 def corpus_location(
@@ -146,6 +143,6 @@ def corpus_location(
     """The location for ``folder``, a path or URL. Hosts build in a bucket together if all sources lie in buckets."""
     if not is_bucket(str(folder)):
         return CorpusFolder(local_folder(folder).absolute())
-    bucket = BucketCorpus(str(folder).rstrip("/"))
+    url = str(folder).rstrip("/")
     in_buckets = bool(config.source) and all(is_bucket(spec.split(":", 2)[-1]) for spec in config.source)
-    return bucket if in_buckets and workers != 0 else UploadedCorpus(bucket, overwrite, say)
+    return BucketCorpus(url) if in_buckets and workers != 0 else UploadedCorpus(url, overwrite, say)

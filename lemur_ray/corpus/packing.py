@@ -31,13 +31,7 @@ class PackedRow:
 
     def as_dict(self) -> dict[str, np.ndarray]:
         """The five arrays by name."""
-        return {
-            "tokens": self.tokens,
-            "targets": self.targets,
-            "loss_weights": self.loss_weights,
-            "segment_ids": self.segment_ids,
-            "positions": self.positions,
-        }
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)

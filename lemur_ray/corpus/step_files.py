@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,6 +21,7 @@ from lemur_ray.corpus import stages
 from lemur_ray.corpus.rows import write_atomically
 from lemur_ray.corpus.sources.listing import LISTING
 from lemur_ray.storage.file_system import bucket_environment, file_system
+from lemur_ray.storage.folder_mirror import download_file
 from lemur_ray.storage.published_folder import scratch_folder
 
 BUILDS, CLAIM = ".build", "claim.json"
@@ -121,8 +121,7 @@ class ThroughBucket(SharedFolder):
         _in_parallel(lambda name: fs.put_file(str(self.work / name), f"{there}/{name}"), files)
 
     def fetch(self, *names: str) -> None:
-        fs, there = self._there()
-        _in_parallel(lambda name: fetch_object(fs, f"{there}/{name}", self.work / name), names)
+        _in_parallel(lambda name: _fetch(f"{self.url}/{BUILDS}/{self.name}/{name}", self.work / name), names)
 
     def _names(self, stage: str) -> set[str]:
         fs, there = self._there()
@@ -132,18 +131,11 @@ class ThroughBucket(SharedFolder):
         return file_system(f"{self.url}/{BUILDS}/{self.name}")
 
 
-def fetch_object(fs: Any, path: str, to: Path) -> None:
+def _fetch(url: str, to: Path) -> None:
     """Download an object atomically; does nothing if the file exists or the object does not."""
-    if to.exists():
-        return
-    to.parent.mkdir(parents=True, exist_ok=True)
-    partial_file = to.with_name(f".{to.name}.{uuid.uuid4().hex[:12]}.part")
-    try:
-        fs.get_file(path, str(partial_file))
-    except FileNotFoundError:
-        partial_file.unlink(missing_ok=True)
-        return
-    partial_file.replace(to)
+    if not to.exists():
+        with contextlib.suppress(FileNotFoundError):
+            download_file(url, to)
 
 
 def remove_build_files(url: str, but: str = "") -> None:
@@ -188,7 +180,7 @@ def _run_remotely(
             if needed.endswith("/"):
                 wanted = [path.removeprefix(there).lstrip("/") for path in fs.find(f"{there}/{needed.rstrip('/')}")]
             for one in wanted:
-                fetch_object(fs, f"{there}/{one}", build / one)
+                _fetch(f"{url}/{BUILDS}/{name}/{one}", build / one)
         step(build, **arguments)
         _check(fs, there)
         for made in stages.GIVES[step](build, **arguments):

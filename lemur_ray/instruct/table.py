@@ -194,10 +194,7 @@ def _write(
     packing: Packing,
 ) -> dict[str, Any]:
     """Write the rows, padded with empty ones to ``total``; returns the source's entry of the manifest."""
-    joint = (
-        np.array([_or(tokenizer.eos_id, tokenizer.filler_id)], np.int32),
-        np.zeros(1, bool),
-    )
+    joint = (np.array([_or(tokenizer.eos_id, tokenizer.filler_id)], np.int32), np.zeros(1, bool))
     with RowWriter(
         row_folder(folder, SOURCE), seq_len, vocab_size=tokenizer.vocab_size, pad_id=tokenizer.filler_id
     ) as writer:
@@ -208,10 +205,7 @@ def _write(
                 pieces = [(np.concatenate([t for t, _ in parts]), np.concatenate([m for _, m in parts]))]
             writer.write([tokens for tokens, _ in pieces], [marks for _, marks in pieces])
         for _ in range(total - len(rows)):
-            writer.write(
-                [np.array([_or(tokenizer.bos_id, tokenizer.filler_id)], np.int32)],
-                [np.zeros(1, bool)],
-            )
+            writer.write([np.array([_or(tokenizer.bos_id, tokenizer.filler_id)], np.int32)], [np.zeros(1, bool)])
         writer.close(documents=len(examples))
     return {
         "name": SOURCE,

@@ -150,13 +150,8 @@ def _parsed(arguments: str) -> Any:
 
 
 def _disguised(chat: Chat, disguise: Disguise) -> Chat:
-    return replace(
-        chat,
-        messages=disguise.apply(chat.messages),
-        tools=disguise.apply(chat.tools),
-        documents=disguise.apply(chat.documents),
-        options=disguise.apply(chat.options),
-    )
+    texts = ("messages", "tools", "documents", "options")
+    return replace(chat, **{name: disguise.apply(getattr(chat, name)) for name in texts})
 
 
 def _weighed(spans: list[Span], messages: Sequence[Message]) -> list[Span]:

@@ -72,13 +72,7 @@ def special_tokens(backend: Backend, files: Mapping[str, str]) -> SpecialTokens:
     if bos is None and "bos_token" not in names and before:
         bos = before[0]
     return SpecialTokens(
-        bos,
-        eos,
-        role("pad"),
-        role("unk"),
-        _ids(eos, end_turn, *_listed(generation.get("eos_token_id"))),
-        before,
-        after,
+        bos, eos, role("pad"), role("unk"), _ids(eos, end_turn, *_listed(generation.get("eos_token_id"))), before, after
     )
 
 
