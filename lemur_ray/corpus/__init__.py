@@ -1,1 +1,1 @@
-"""From raw code and text to packed token rows on disk. Ray only in build.py; knows no plan, model or trainer."""
+"""Builds packed token rows from raw code and text. Only on_ray.py imports Ray; knows no plan, model or trainer."""

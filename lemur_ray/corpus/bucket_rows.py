@@ -169,12 +169,12 @@ class BucketRows:
         widths = {"tokens": dtype.itemsize * self.seq_len, "starts": 8}
         if "trained" in self.index["shards"][0]["files"]:
             widths["trained"] = -(-self.seq_len // 8)
-        asked = [
+        requests = [
             (shard, kind, place * width, width + (8 if kind == "starts" else 0))
             for kind, width in widths.items()
             for shard, place in zip(shards.tolist(), within.tolist(), strict=True)
         ]
-        ranges = self._ranges(asked)
+        ranges = self._ranges(requests)
         tokens = np.frombuffer(b"".join(ranges[:num]), dtype).reshape(num, self.seq_len)
         starts = np.frombuffer(b"".join(ranges[num : 2 * num]), "<i8").reshape(num, 2)
         trained = None
@@ -185,14 +185,14 @@ class BucketRows:
         pieces = self._ranges([(shard, "lengths", 4 * begin, 4 * (end - begin)) for shard, (begin, end) in spans])
         return packed_rows(tokens, [np.frombuffer(piece, "<u4") for piece in pieces], trained)
 
-    def _ranges(self, asked: Sequence[tuple[int, str, int, int]]) -> list[bytes]:
+    def _ranges(self, requests: Sequence[tuple[int, str, int, int]]) -> list[bytes]:
         """Read (shard, kind of file, first byte, number of bytes). Raises RowSetError if fewer bytes arrive."""
-        names = [f"{self.index['shards'][shard]['name']}.{kind}" for shard, kind, _, _ in asked]
-        for (shard, kind, begin, size), name in zip(asked, names, strict=True):
+        names = [f"{self.index['shards'][shard]['name']}.{kind}" for shard, kind, _, _ in requests]
+        for (shard, kind, begin, size), name in zip(requests, names, strict=True):
             if not 0 <= begin <= begin + size <= self.index["shards"][shard]["files"][kind]["bytes"]:
                 raise RowSetError(f"{self.url}/{name}: the index places rows outside of it; build this corpus again")
         paths = [f"{self._inner}/{name}" for name in names]
-        begins, sizes = [begin for _, _, begin, _ in asked], [size for _, _, _, size in asked]
+        begins, sizes = [begin for _, _, begin, _ in requests], [size for _, _, _, size in requests]
         ends = [begin + size for begin, size in zip(begins, sizes, strict=True)]
         pieces: list[bytes] = self._fs.cat_ranges(paths, begins, ends, on_error="raise")
         for name, size, piece in zip(names, sizes, pieces, strict=True):

@@ -1,4 +1,4 @@
-"""Where a corpus lies: a folder that every worker sees, or a bucket, which each host reaches for itself.
+"""Location of a corpus: a folder that all workers see, or a bucket that each host accesses by itself.
 
 A location answers the questions in which the two differ: what is committed there, whether a build may replace it, how
 workers exchange files, and how the result is committed. Knows nothing of the steps of a build.

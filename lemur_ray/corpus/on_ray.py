@@ -116,11 +116,11 @@ def hosts_without_access(
         return all(os.path.isfile(path) and os.path.getsize(path) == size for path, size in sizes.items())
 
     try:
-        asked = [
+        tasks = [
             sees.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
             for node in nodes
         ]
-        answers = [one.remote(expected) for one in asked]
+        answers = [one.remote(expected) for one in tasks]
         access = [_answer(answer, silent_sees) for answer in answers]
         return [node["NodeManagerHostname"] for node, seen in zip(nodes, access, strict=True) if not seen]
     finally:
@@ -128,9 +128,9 @@ def hosts_without_access(
             mark.unlink()
 
 
-def _answer(asked: Any, otherwise: bool) -> bool:
+def _answer(task: Any, otherwise: bool) -> bool:
     """Result of a task, or ``otherwise`` if it takes more than 60 s or its host is lost."""
     try:
-        return bool(ray.get(asked, timeout=60))
+        return bool(ray.get(task, timeout=60))
     except ray.exceptions.RayError:
         return otherwise

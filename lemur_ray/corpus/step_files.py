@@ -79,7 +79,7 @@ class ThroughBucket(SharedFolder):
         self.url, self.name = url, name
 
     def was_begun(self) -> bool:
-        """As above; also replaces local files of another build by this build's listing."""
+        """Whether the build has a listing; if so, local files of another build are replaced by it."""
         fs, there = self._there()
         try:
             listed = bytes(fs.cat_file(f"{there}/{LISTING}"))

@@ -51,7 +51,7 @@ class SetsConfig:
     character_run: int = 3
     """ShareGPT: minimum run of non-Latin letters for which an instruction is dropped. 0: no filter."""
     character_run_unit: Literal["row", "sentence"] = "row"
-    """What the filter drops: the conversation, or the sentence of the instruction."""
+    """Unit that the filter drops: the conversation, or the sentence of the instruction."""
     near_duplicate: float = 0.95
     """ShareGPT, Evol and verified: drop an instruction whose cosine to an earlier one is above this. 0: no filter."""
     encoder: str = "sentence-transformers:all-mpnet-base-v2"

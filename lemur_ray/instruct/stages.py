@@ -116,21 +116,21 @@ def clean_rows(table: pa.Table, config: SetsConfig) -> pa.Table:
 def _cleaned(row: dict[str, Any], config: SetsConfig, patterns: list[re.Pattern[str]]) -> dict[str, Any]:
     """The changed columns of a row."""
     messages, out = messages_of(row["messages"]), {}
-    asked = clean.instruction(messages)
+    text = clean.instruction(messages)
     if row["dataset"] in FILTERED_BY_TEXT:
         if config.language:
-            language = clean.detected_language(asked)
+            language = clean.detected_language(text)
             if language is None:
                 out["note"] = "language_not_detected"
             elif language != config.language:
                 return _dropped_row("language", f"not_{config.language}")
-        if config.character_run and clean.character_run(asked) >= config.character_run:
+        if config.character_run and clean.character_run(text) >= config.character_run:
             if config.character_run_unit == "row":
                 return _dropped_row("character_run", "foreign_letters")
-            asked = clean.without_foreign_sentences(asked, config.character_run)
-            if not asked:
+            text = clean.without_foreign_sentences(text, config.character_run)
+            if not text:
                 return _dropped_row("character_run", "nothing_left")
-            messages = clean.with_instruction(messages, asked)
+            messages = clean.with_instruction(messages, text)
             out |= {"note": "sentence_removed", "messages": messages_cell(messages)}
     if clean.holds(messages, patterns):
         return _dropped_row("patterns", "drop_pattern")

@@ -37,12 +37,12 @@ def mirror_growing_files(url: str, growing: str, small: Sequence[str]) -> list[P
     pieces, whole = list_growing_files(url, growing)
     paths = []
     for name in sorted({*pieces, *(one for one in whole if one.rsplit("/", 1)[-1] == growing)}):
-        path, beside = _place_of(url) / name, name.removesuffix(growing).rstrip("/")
+        path, parent = _place_of(url) / name, name.removesuffix(growing).rstrip("/")
         if name not in pieces or not read_growing(f"{url}/{name}", path):
             download_file(f"{url}/{name}", path)
         written = fs.modified(f"{there}/{name}{PIECES}/{INDEX}" if name in pieces else f"{there}/{name}").timestamp()
         os.utime(path, (written, written))
-        mirror_files(f"{url}/{beside}".rstrip("/"), small)
+        mirror_files(f"{url}/{parent}".rstrip("/"), small)
         paths.append(path)
     return paths
 

@@ -195,7 +195,7 @@ class _Kept:
             if name not in self._files:
                 file = self._file(name)
                 if not starts_with_pieces(path, file.pieces):  # the first listing was outdated
-                    raise _Lacks(f"{self._url}/{name} has lines that this host was not shown when it began")
+                    raise _Lacks(f"{self._url}/{name} has lines that were not there when this host began")
                 self._files[name] = file
             while self._files[name].upload_next():
                 self._renew_if_due()

@@ -53,7 +53,7 @@ def _add_named(backend: Backend, files: Mapping[str, str], where: str) -> None:
             wanted[int(number)] = AddedToken(entry["content"], **flags)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{where}: {CONFIG} beside it: added_tokens_decoder is no object of ids and tokens "
+            f"{where}: {CONFIG} next to it: added_tokens_decoder is not an object of ids and tokens "
             f"({type(error).__name__}: {error}): copy it anew from where the model came from"
         ) from error
     if "added_tokens_decoder" not in config:

@@ -89,12 +89,12 @@ def encode_dialogue(
     messages = template_messages([turn if isinstance(turn, Message) else Message("assistant", "") for turn in turns])
     disguise = marked.disguise(iter_texts(messages), len(id_turns))
     marks = iter(disguise.marks)
-    shown = [
+    rendered = [
         disguise.apply(message) if isinstance(turn, Message) else {**message, "content": next(marks)}
         for turn, message in zip(turns, messages, strict=True)
     ]
     try:
-        around = _around(template, shown, disguise)
+        around = _around(template, rendered, disguise)
     except _RenderedDifferently as error:  # fall back to the text of those ids
         turn = Message("assistant", _text(tokenizer, turns[error.number]))  # type: ignore[arg-type]
         return encode_dialogue(tokenizer, [*turns[: error.number], turn, *turns[error.number + 1 :]], template)
@@ -202,16 +202,16 @@ class _RenderedDifferently(Exception):
         self.number = number
 
 
-def _around(template: ChatTemplate, shown: Sequence[Mapping[str, Any]], disguise: Disguise) -> list[str]:
+def _around(template: ChatTemplate, messages: Sequence[Mapping[str, Any]], disguise: Disguise) -> list[str]:
     """Texts that the template prints before, between and after the turns that are ids.
 
     Generation starts at the end of a prompt. If the template prints blanks between that position and the text of the
     turn, they are omitted, because the generated ids contain their own.
     """
-    where = {mark: next(i for i, m in enumerate(shown) if m["content"] == mark) for mark in disguise.marks}
+    where = {mark: next(i for i, m in enumerate(messages) if m["content"] == mark) for mark in disguise.marks}
     chats = [
-        Chat(shown, add_generation_prompt=True),
-        *(Chat(shown[:i], add_generation_prompt=True) for i in where.values()),
+        Chat(messages, add_generation_prompt=True),
+        *(Chat(messages[:i], add_generation_prompt=True) for i in where.values()),
     ]
     text, *prompts = template.render(chats, disguise.characters)
     around, done = [], 0
@@ -219,8 +219,8 @@ def _around(template: ChatTemplate, shown: Sequence[Mapping[str, Any]], disguise
         at = text.find(mark)
         if at < 0 or text.find(mark, at + 1) >= 0 or at < done:
             raise _RenderedDifferently(i)
-        asked = len(prompt)
-        blank = text.startswith(prompt) and not text[asked:at].strip()
-        around.append(text[done : asked if blank else at])
+        prompt_end = len(prompt)
+        blank = text.startswith(prompt) and not text[prompt_end:at].strip()
+        around.append(text[done : prompt_end if blank else at])
         done = at + 1
     return [*around, text[done:]]

@@ -69,8 +69,8 @@ class WindowText:
         """decode: ids of a whole text to text. hidden: ids without text. before: preceding ids, whose text is not
         returned."""
         self._decode, self._hidden = decode, hidden
-        shown = (token for token in reversed(before) if token not in hidden)
-        self._ids = list(itertools.islice(shown, _BEFORE))[::-1]
+        visible = (token for token in reversed(before) if token not in hidden)
+        self._ids = list(itertools.islice(visible, _BEFORE))[::-1]
         self._emitted = decode(self._ids) if self._ids else ""
         self._old = len(self._ids)
         """Number of ids of the window whose text was returned."""

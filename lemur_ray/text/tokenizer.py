@@ -84,7 +84,7 @@ class Tokenizer:
                 raise ValueError(f"{where}: {error}") from error
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{where}: a file beside it says something of another form than such files do "
+                f"{where}: a config file next to it does not have the form of such files "
                 f"({type(error).__name__}: {error}): copy all files of the tokenizer anew from one place"
             ) from error
 
@@ -282,7 +282,7 @@ def _text_of(content: str | bytes, name: str, where: str) -> str:
         return content if isinstance(content, str) else content.decode()
     except UnicodeDecodeError as error:
         if name != TOKENIZER:
-            raise ValueError(f"{where}: {name} beside it is no text ({error}): copy it anew") from error
+            raise ValueError(f"{where}: {name} next to it is not text ({error}): copy it anew") from error
         raise ValueError(
             f"{where} is not a tokenizer.json of the tokenizers library ({error}): copy it anew from where it came "
             "from, or build the corpus again"

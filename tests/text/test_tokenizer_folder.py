@@ -117,13 +117,13 @@ def test_a_damaged_small_file_is_named(name: str, content: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("listed", [[1], {"x": {"content": "a"}}, {"3": {}}, {"3": "a"}, {"3": {"content": 7}}])
 def test_added_tokens_that_are_none_are_named(listed: Any, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"tokenizer_config.json beside it: added_tokens_decoder .*copy it anew"):
+    with pytest.raises(ValueError, match=r"tokenizer_config.json next to it: added_tokens_decoder .*copy it anew"):
         load_folder(folder(kinds.llama_2(), tmp_path, added_tokens_decoder=listed))
 
 
 def test_a_value_of_another_form_is_one_line(tmp_path: Path) -> None:
     for number, said in enumerate(({"extra_special_tokens": 7}, {"additional_special_tokens": 1.5})):
-        with pytest.raises(ValueError, match=r"tokenizer\.json: a file beside it .*copy all files"):
+        with pytest.raises(ValueError, match=r"tokenizer\.json: a config file next to it .*copy all files"):
             load_folder(folder(kinds.qwen(), tmp_path / str(number), **{"additional_special_tokens": None, **said}))
 
 
@@ -131,7 +131,7 @@ def test_a_value_of_another_form_is_one_line(tmp_path: Path) -> None:
 def test_a_small_file_that_is_no_text_is_named_and_not_the_tokenizer(name: str, tmp_path: Path) -> None:
     path = folder(kinds.llama_2(), tmp_path)
     (path / name).write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match=f"{name} beside it is no text .*copy it anew"):
+    with pytest.raises(ValueError, match=f"{name} next to it is not text .*copy it anew"):
         load_folder(path)
 
 

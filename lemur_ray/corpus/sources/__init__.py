@@ -1,1 +1,1 @@
-"""What a corpus is made of: files of each source, the records of a data file, and the texts in any of them."""
+"""Sources of a corpus: their files, the records of a data file, and the texts of a file."""

@@ -1,4 +1,4 @@
-"""A bundle: what stands for a file or folder on its way to other hosts. Reads and writes nothing."""
+"""Bundle: a reference to an archived file or folder for transport to other hosts. Reads and writes nothing."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class BundleError(ValueError):
 
 @dataclass(frozen=True)
 class Bundle:
-    """Where an archive is kept, and what it must be."""
+    """Location, digest and size of an archive."""
 
     url: str
-    """Of the archive: what fsspec reads, or ``pieces:NAME`` of an actor that holds it (``pieces_on_ray``)."""
+    """URL of the archive for fsspec, or ``pieces:NAME`` with the name of an actor that holds it (``on_ray``)."""
     digest: str
     """SHA-256 of the archive in hex digits: its name."""
     size: int
-    """Of the archive in bytes; unpacked it takes about as many."""
+    """Bytes of the archive; the unpacked folder takes about as much."""

@@ -70,8 +70,8 @@ class Publisher:
             with archive.open("rb") as file:
                 pieces = [ray.put(piece) for piece in iter(lambda: file.read(PIECE_BYTES), b"")]
         if self._holder is None:
-            beside = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-            remote = ray.remote(_Holder).options(name=self._name, num_cpus=0, scheduling_strategy=beside)
+            here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+            remote = ray.remote(_Holder).options(name=self._name, num_cpus=0, scheduling_strategy=here)
             self._holder = remote.remote()
         ray.get(self._holder.keep.remote(digest, pieces))
         return Bundle(f"{SCHEME}{self._name}", digest, size)

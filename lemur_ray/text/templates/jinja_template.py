@@ -47,7 +47,7 @@ class JinjaTemplate:
         """Whether the template for requests with tools uses them."""
         return bool(_TOOLS.search(self._source_for(True)))
 
-    def marks_what_is_said(self, chat: Chat) -> bool:
+    def marks_assistant_text(self, chat: Chat) -> bool:
         """Whether the template for this chat has ``{% generation %}``."""
         return bool(_GENERATION.search(self._source_for(bool(chat.tools))))
 
@@ -63,19 +63,19 @@ class JinjaTemplate:
 
     def render_with_spans(self, chat: Chat, placeholders: Sequence[str] = ()) -> tuple[str, list[Span]]:
         """Raises TemplateError, also if the template renders an earlier turn differently once later ones follow."""
-        if self.marks_what_is_said(chat):
+        if self.marks_assistant_text(chat):
             (rendered,) = self._rendered([chat], placeholders)
             return rendered.text, list(rendered.spans)
         at = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
-        asked = [chat]
+        chats = [chat]
         for i in at:
             opening = replace(chat, messages=chat.messages[:i])
-            asked += [
+            chats += [
                 opening,
                 replace(opening, add_generation_prompt=True),
                 replace(chat, messages=chat.messages[: i + 1]),
             ]
-        whole, *parts = (rendered.text for rendered in self._rendered(asked, placeholders))
+        whole, *parts = (rendered.text for rendered in self._rendered(chats, placeholders))
         spans = []
         for n, i in enumerate(at):
             before, prompt, after = parts[3 * n : 3 * n + 3]

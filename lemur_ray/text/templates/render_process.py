@@ -149,14 +149,14 @@ class Renderer:
         self._environment = environment(self._kept)
         self._compiled: dict[str, jinja2.Template] = {}
 
-    def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """``text`` and ``spans``; or ``kind`` and ``error``."""
         try:
-            return self._rendered(asked)
+            return self._rendered(request)
         except Refused as error:
             return {"kind": REFUSED, "error": str(error)}
         except TooLong:
-            return {"kind": BEYOND, "error": f"it prints more than {asked['most_characters']} characters"}
+            return {"kind": BEYOND, "error": f"it prints more than {request['most_characters']} characters"}
         except MemoryError:
             return {"kind": BEYOND, "error": "it needs more memory than it is given"}
         except OverflowError as error:  # a range above the sandbox's limit, or an impossible length
@@ -170,15 +170,15 @@ class Renderer:
         except Exception as error:  # expressions of a template can raise anything
             return {"kind": FAILED, "error": f"{type(error).__name__}: {error}"}
 
-    def _rendered(self, asked: dict[str, Any]) -> dict[str, Any]:
-        source = asked["template"]
-        self._kept[:] = asked["kept"]
+    def _rendered(self, request: dict[str, Any]) -> dict[str, Any]:
+        source = request["template"]
+        self._kept[:] = request["kept"]
         template = self._compiled.get(source)
         if template is None:
             template = self._compiled[source] = self._environment.from_string(source)
-        page = self._environment.page = Page(asked["most_characters"])  # type: ignore[attr-defined]
+        page = self._environment.page = Page(request["most_characters"])  # type: ignore[attr-defined]
         try:
-            return {"text": page.write(template.generate(**asked["values"])), "spans": page.spans}
+            return {"text": page.write(template.generate(**request["values"])), "spans": page.spans}
         finally:
             self._environment.page = None  # type: ignore[attr-defined]
 
@@ -205,9 +205,9 @@ def main() -> None:
     # Reading and writing lines is outside of a template's time limit.
     for line in sys.stdin.buffer:
         answers = []
-        for asked in json.loads(line):
+        for request in json.loads(line):
             signal.setitimer(signal.ITIMER_PROF, seconds)
-            answers.append(renderer.answer(asked))
+            answers.append(renderer.answer(request))
             signal.setitimer(signal.ITIMER_PROF, 0)
             if "kind" in answers[-1]:
                 break

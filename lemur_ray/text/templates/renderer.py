@@ -75,14 +75,14 @@ class _Process:
         self._child: subprocess.Popen[bytes] | None = None
         atexit.register(self.close)
 
-    def ask(self, asked: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def ask(self, requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """One answer per request, up to the first failure. Raises TemplateUnusable if the process fails."""
-        line = json.dumps(asked).encode() + b"\n"
+        line = json.dumps(requests).encode() + b"\n"
         with self._lock:
             child = self._child if self._child is not None and self._child.poll() is None else self._start()
             try:
                 answers: list[dict[str, Any]] = json.loads(
-                    self._exchanged(child, line, PATIENCE_S + 2 * SECONDS * len(asked))
+                    self._exchanged(child, line, PATIENCE_S + 2 * SECONDS * len(requests))
                 )
                 return answers
             except (OSError, ValueError) as error:
