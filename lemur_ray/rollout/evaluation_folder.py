@@ -42,7 +42,7 @@ def default_out(benchmark: str, label: str) -> str:
 def with_local_folder(out: str, play: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     """Call ``play`` with ``out``, or with a local copy of a bucket, downloaded first and uploaded as episodes end.
 
-    Raises NotKept, LedgerError."""
+    Raises SyncError, LedgerError."""
     if not is_bucket(out):
         return play(out)
     url = resolve_out(out, "")

@@ -75,7 +75,7 @@ class BucketLease:
         """Wait until the lease is released or unchanged for ``patience_s``; returns it. Compares no clocks of two
         hosts."""
         waiting = TakeoverWait(self._url, decode_record(seen), patience_s)
-        while waiting.goes_on():
+        while waiting.keep_waiting():
             now = read_version(self._url)
             if now != seen:
                 if decode_record(now).get("given_back"):
@@ -96,7 +96,7 @@ class TakeoverWait:
         self._url, self._holder, self._patience_s = url, holder, patience_s
         self._began, self._said = time.monotonic(), False
 
-    def goes_on(self) -> bool:
+    def keep_waiting(self) -> bool:
         """Sleep briefly; returns False once ``patience_s`` has passed."""
         waited_s = time.monotonic() - self._began
         if waited_s >= self._patience_s:

@@ -33,7 +33,7 @@ def write_if(url: str, data: bytes, version: str | None) -> str:
     """Replace the given version of an object, or create it (None); returns the new version.
 
     Raises:
-        Overtaken: it has another version by now, and that is not this very write.
+        VersionConflict: the object has another version, and not from a lost response to this very write.
         OSError: the bucket does not answer; the object may or may not have been written.
     """
     fs, path = file_system(url)

@@ -166,7 +166,7 @@ def test_a_listing_that_comes_late_costs_no_line(
             add(folder, "a line that is longer than both that are there")
             time.sleep(60)
 
-    with pytest.raises(SyncError, match=r"gs://bucket/run/part/e.jsonl has lines that were not there when this host began"):
+    with pytest.raises(SyncError, match=r"gs://bucket/run/part/e.jsonl has lines that were not there when"):
         work()
     with open_run(url) as folder:
         found = (folder / "part/e.jsonl").read_text().splitlines()

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import socket
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from lemur_ray.host.renamed_names import renamed_names
 from lemur_ray.storage.bundles.bundle import Bundle, BundleError
 
 
@@ -159,12 +159,7 @@ def host_identity() -> str:
     return "|".join(identity)
 
 
-_RENAMED = {"named": "host_path_option", "shipped_if_there": "mark_host_paths", "by_content": "replace_paths_by_digest"}
-
-
-def __getattr__(name: str) -> Any:
-    """Names of an earlier release, which plug-ins import, for one release."""
-    if name not in _RENAMED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(f"{__name__}.{name} is now {_RENAMED[name]}: import that one", DeprecationWarning, stacklevel=2)
-    return globals()[_RENAMED[name]]
+if not TYPE_CHECKING:
+    __getattr__ = renamed_names(
+        __name__, named="host_path_option", shipped_if_there="mark_host_paths", by_content="replace_paths_by_digest"
+    )

@@ -110,7 +110,7 @@ def _read(path: str) -> dict[str, Any] | None:
 def _changes(path: str, stored: dict[str, Any] | None, patience_s: float) -> bool:
     """Whether a holder renews the lease within ``patience_s`` seconds; False if it is removed."""
     waiting = TakeoverWait(path, stored or {}, patience_s)
-    while waiting.goes_on():
+    while waiting.keep_waiting():
         now = _read(path)
         if now is None:
             return False
