@@ -115,10 +115,7 @@ BENCHMARKS = {
             needs=partial(_needs_real, split),
             sources=(GAMES,),
             has_hints=True,
-            details=BenchmarkDetails(
-                size=str(SPLITS[split]),
-                about=_about_real,
-            ),
+            details=BenchmarkDetails(size=str(SPLITS[split]), about=_about_real),
         )
         for split in SPLITS
     },

@@ -191,11 +191,7 @@ BENCHMARKS = {
         has_hints=True,
         sources=SOURCES["intercode/python"],
         details=BenchmarkDetails(
-            opening=question,
-            size="974",
-            recording_format=recorded_with(),
-            published_runs=RUNS,
-            about=about("python"),
+            opening=question, size="974", recording_format=recorded_with(), published_runs=RUNS, about=about("python")
         ),
     ),
     "sql": Benchmark(

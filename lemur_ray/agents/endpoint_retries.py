@@ -161,8 +161,8 @@ def requested_pause_s(headers: Mapping[str, str], now: float) -> float | None:
     None if there is none, in an unknown form, or of no length (0, a date in the past by this clock): immediate retries
     would flood the endpoint, so the caller's own pause applies.
     """
-    asked = (_milliseconds(headers.get("retry-after-ms")), _seconds(headers.get("retry-after"), now))
-    return next((seconds for seconds in asked if seconds is not None and 0 < seconds < math.inf), None)
+    pauses = (_milliseconds(headers.get("retry-after-ms")), _seconds(headers.get("retry-after"), now))
+    return next((seconds for seconds in pauses if seconds is not None and 0 < seconds < math.inf), None)
 
 
 def _milliseconds(text: str | None) -> float | None:

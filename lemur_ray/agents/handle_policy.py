@@ -84,8 +84,8 @@ class HandlePolicy:
 
     def _reply(self, request: ChatRequest, messages: Sequence[Message], past: PastReplies) -> ChatReply:
         sampling = {**asdict(request.sampling), **self._sampling}
-        asked = {"turns": turns_of(messages, past), "sampling": sampling, "session": request.session}
-        return self._persistence.ask(lambda left_s: self._once(asked, left_s), request.sampling.seed)
+        body = {"turns": turns_of(messages, past), "sampling": sampling, "session": request.session}
+        return self._persistence.ask(lambda left_s: self._once(body, left_s), request.sampling.seed)
 
     def pressure(self) -> Pressure:
         """How the model's queue holds this process back."""
@@ -102,8 +102,8 @@ class HandlePolicy:
                 self._past.popitem(last=False)
         return past
 
-    def _once(self, asked: Mapping[str, Any], left_s: float) -> ChatReply:
-        answer = self._ask(asked, max(0.1, min(self._timeout_s, left_s)))
+    def _once(self, body: Mapping[str, Any], left_s: float) -> ChatReply:
+        answer = self._ask(body, max(0.1, min(self._timeout_s, left_s)))
         match answer.get("refused"):
             case None:
                 usage = Usage(answer["prompt_tokens"], answer["completion_tokens"], answer["cached_tokens"])

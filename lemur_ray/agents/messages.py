@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, get_args
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
-"""``developer`` is what newer models call the system's turn; templates that do not know it are shown ``system``."""
+"""``developer`` is the system role of newer models; templates without it get ``system``"""
 FinishReason = Literal["stop", "length"]
 REASONING = ("reasoning_content", "thinking", "reasoning")
-"""Names under which an assistant's thoughts come beside its content."""
+"""Field names of an assistant's reasoning in responses"""
 
 
 @dataclass(frozen=True)

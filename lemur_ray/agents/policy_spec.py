@@ -168,44 +168,21 @@ def _not_served(spec: PolicySpec) -> Policy:
 
 
 KINDS: Mapping[str, PolicyKind] = {
-    "openai": PolicyKind(
-        "openai:URL",
-        "an OpenAI-compatible endpoint, for example openai:http://127.0.0.1:8000/v1",
-        _endpoint,
-        _build_endpoint,
-    ),
-    "checkpoint": PolicyKind(
-        "checkpoint[:RUN]",
-        "a local checkpoint, served here: a run folder or its name, by default the newest",
-        _model,
-        _not_served,
-        served_here=True,
-    ),
-    "handle": PolicyKind(
-        "handle[:RUN]",
-        "the same, asked for token ids inside the cluster, without HTTP; RUN, a model or an application "
-        "that jobs/serve.py serves there already is asked as it is",
-        _model,
-        _not_served,
-        served_here=True,
-    ),
-    "replay": PolicyKind(
-        "replay:FILE",
-        "a recorded run of the benchmark, where it knows any (.json or .jsonl, either with .gz)",
-        _recording,
-        _build_replay,
-    ),
-    "ledger": PolicyKind(
-        "ledger:DIR", "what a policy said in an evaluation's folder, graded again", _elsewhere, _build_replay
-    ),
-    "replies": PolicyKind(
-        "replies:FILE",
-        'JSON lines with "task", "reply" and, for samples, "sample", graded',
-        _elsewhere,
-        _build_replay,
-    ),
+    "openai": PolicyKind("openai:URL", "an OpenAI-compatible endpoint, for example openai:http://127.0.0.1:8000/v1",
+                         _endpoint, _build_endpoint),
+    "checkpoint": PolicyKind("checkpoint[:RUN]", "a local checkpoint, served here: a run folder or its name, by "
+                             "default the newest", _model, _not_served, served_here=True),
+    "handle": PolicyKind("handle[:RUN]", "the same, asked for token ids inside the cluster, without HTTP; RUN, a model "
+                         "or an application that jobs/serve.py serves there already is asked as it is", _model,
+                         _not_served, served_here=True),
+    "replay": PolicyKind("replay:FILE", "a recorded run of the benchmark, where it knows any (.json or .jsonl, either "
+                         "with .gz)", _recording, _build_replay),
+    "ledger": PolicyKind("ledger:DIR", "what a policy said in an evaluation's folder, graded again", _elsewhere,
+                         _build_replay),
+    "replies": PolicyKind("replies:FILE", 'JSON lines with "task", "reply" and, for samples, "sample", graded',
+                          _elsewhere, _build_replay),
     "human": PolicyKind("human", "a person at this terminal", _name_alone, lambda spec: HumanPolicy()),
     "random": PolicyKind("random", "a random admissible action", _name_alone, lambda spec: RandomPolicy()),
     "expert": PolicyKind("expert", "the environment's own expert", _name_alone, lambda spec: ExpertPolicy()),
-}
+}  # fmt: skip
 """Every kind of ``--policy`` by the text before its colon."""

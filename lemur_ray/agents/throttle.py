@@ -137,7 +137,7 @@ class Throttle:
             return
         self._limit += 1.0 if self._limit < CUT * self._ceiling else 1.0 / self._limit
         if self._limit >= self._ceiling and not self._waiting:
-            self._limit = self._ceiling = math.inf  # it bears again what it once refused, and nobody asks for more
+            self._limit = self._ceiling = math.inf  # the endpoint has recovered, and no request waits
 
     def _shrink(self, entered_at: float) -> None:
         self._refused += 1

@@ -119,8 +119,8 @@ class Trajectory:
     shared: int = 0
     """Number of characters at the start of the opening that many episodes share: worked examples"""
     dialogue_limit: int | None = None
-    """How many messages of past turns the policy was shown, in whole turns; 0: the newest observation alone, in the
-    place of the first. None: all, or not recorded, as of any other number so far"""
+    """Number of messages of past turns in each request, in whole turns; 0: the newest observation alone, in place of
+    the first one. None: all, or not recorded"""
 
     def messages(self) -> tuple[Message, ...]:
         """The whole conversation; the last observation is its last user message."""
@@ -142,9 +142,9 @@ class Trajectory:
 
 
 def newest_steps(steps: Sequence[Step], dialogue_limit: int | None) -> Sequence[Step]:
-    """The past turns that are shown: every one, or the newest whole ones that fit ``dialogue_limit`` messages.
+    """Past turns of a request: all, or the newest whole ones within ``dialogue_limit`` messages.
 
-    At least one, so that roles go on alternating. The record of an episode keeps everything.
+    At least one, so that roles alternate. The record of an episode contains all turns.
     """
     return steps if dialogue_limit is None else steps[-max(1, dialogue_limit // 2) :]
 
@@ -160,7 +160,7 @@ class EpisodeKey:
     epoch: int = 0
 
     def __str__(self) -> str:
-        """One text of five parts between pipes; a pipe within a part is written out (``from_text``)."""
+        """The five parts joined by pipes, with pipes inside a part escaped (inverse: ``from_text``)."""
         parts = (self.benchmark, self.task, self.policy, self.recipe, str(self.epoch))
         return "|".join(part.replace("%", "%25").replace("|", "%7C") for part in parts)
 
@@ -186,7 +186,7 @@ class Episode:
     trajectory: Trajectory
     wall_s: float = 0.0
     detail: str = ""
-    """What went wrong, or was cut"""
+    """Error, or the limit that ended the episode"""
     retried: tuple[str, ...] = ()
     scores: Mapping[str, float] = field(default_factory=dict)
     """Score by each grader, where a benchmark has several; ``score`` is one of them."""
@@ -297,9 +297,9 @@ def _limit(value: Any) -> int | None:
 
 
 def split_opening(trajectory: Trajectory) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """The shared part of an opening, and the rest: the message in which it ends stands in both, cut in two.
+    """Split an opening into its shared part and the rest; the message at the boundary is cut in two.
 
-    Raises ValueError where more is shared than there is.
+    Raises ValueError if the shared part is longer than the opening.
     """
     left = trajectory.shared
     for place, message in enumerate(trajectory.opening):
@@ -314,7 +314,7 @@ def split_opening(trajectory: Trajectory) -> tuple[tuple[Message, ...], tuple[Me
 
 
 def join_opening(head: tuple[Message, ...], trajectory: Trajectory) -> Trajectory:
-    """Inverse of ``split_opening``. Raises ValueError where there is nothing to put it before."""
+    """Inverse of ``split_opening``. Raises ValueError for an empty part."""
     if not trajectory.opening or not head:
         raise ValueError("an opening without a message that goes on from its shared part")
     first, *rest = trajectory.opening
@@ -323,6 +323,6 @@ def join_opening(head: tuple[Message, ...], trajectory: Trajectory) -> Trajector
 
 
 def opening_digest(head: tuple[Message, ...]) -> str:
-    """16 hex digits that stand for a shared part."""
+    """Digest of a shared opening, 16 hex digits."""
     text = json.dumps([message.to_json() for message in head])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -125,9 +125,9 @@ def names() -> Iterator[str]:
 
 def table_of(family: str, name: str = "") -> Mapping[str, Any]:
     """The benchmarks of a family by variant. ``name``: for error messages. Raises ValueError."""
-    modules, asked = _modules(family), f"--benchmark {name or family}"
+    modules, flag = _modules(family), f"--benchmark {name or family}"
     if not modules:
-        raise ValueError(f"{asked}: no package offers {family!r}{did_you_mean(name or family, list(names()))}")
+        raise ValueError(f"{flag}: no package offers {family!r}{did_you_mean(name or family, list(names()))}")
     if why := _doubled(name or family, modules, family):
         raise ValueError(why)
     return _table(name or family, modules[0])
@@ -186,7 +186,7 @@ def _table(name: str, module: str) -> Mapping[str, Any]:
 def _imported(name: str, module: str) -> Any:
     try:
         return import_module(module)
-    except (Exception, SystemExit) as error:  # whatever the package of somebody else raises while it is imported
+    except (Exception, SystemExit) as error:  # an installed package may raise anything on import
         raise ValueError(f"--benchmark {name}: {module} cannot be imported: {type(error).__name__}: {error}") from error
 
 

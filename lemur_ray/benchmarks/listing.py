@@ -43,7 +43,7 @@ def _of(offer: Offer, data: Path | None) -> BenchmarkStatus:
     size = offer.benchmark.details.size or "unknown"
     try:
         needs = offer.benchmark.requirements(offer.benchmark.options(), EvaluationRequest(data))
-    except (Exception, SystemExit) as error:  # whatever the package of somebody else raises
+    except (Exception, SystemExit) as error:  # an installed package may raise anything
         problem = f"{offer.name}: what it needs cannot be had: {type(error).__name__}: {error}"
         return BenchmarkStatus(offer.name, size, (), (problem,))
     kinds = dict.fromkeys("data" if "/" in need.what else need.what for need in needs if need.what)

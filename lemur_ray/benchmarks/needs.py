@@ -37,7 +37,7 @@ def requirement_of(what: str, look: Callable[[], object]) -> Requirement:
 
 def first_task_loads(load: Callable[[Any, Any], Iterable[Any]]) -> Callable[[Any, Any], Sequence[Requirement]]:
     """The ``needs`` of a benchmark that reads files: its first task can be loaded."""
-    return lambda options, asked: (requirement_of("data", lambda: next(iter(load(options, asked)), None)),)
+    return lambda options, request: (requirement_of("data", lambda: next(iter(load(options, request)), None)),)
 
 
 def missing_requirements(needs: Sequence[Requirement]) -> list[str]:
@@ -52,9 +52,9 @@ def missing_requirements(needs: Sequence[Requirement]) -> list[str]:
 def _check(need: Requirement) -> str | None:
     try:
         return need.missing()
-    except SystemExit as error:  # of somebody else's package, and in a thread: the process would end without a word
+    except SystemExit as error:  # of an installed package, in a thread: the process would exit silently
         return f"{need.what}: what was looked for asked the process to end ({error.code})"
-    except Exception as error:  # whatever a look raises: what it looked for cannot be used as it is
+    except Exception as error:  # any error means that the requirement is not met
         return " ".join(str(error).split()) or f"{need.what}: {type(error).__name__}"
 
 

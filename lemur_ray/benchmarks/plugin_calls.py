@@ -65,7 +65,7 @@ def _tried(what: str, look: Callable[[], Result]) -> tuple[Result | None, str]:
     """The result of ``look``, or None and the error."""
     try:
         return look(), ""
-    except (Exception, SystemExit) as error:  # whatever the package of somebody else raises
+    except (Exception, SystemExit) as error:  # an installed package may raise anything
         place = traceback.extract_tb(error.__traceback__)[-1]
         why = f"{what}: {type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
         _say(why)

@@ -6,10 +6,9 @@ Knows no benchmark.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from lemur_ray.benchmarks.contract import EvaluationRequest, all_options
-from lemur_ray.host.renamed_names import renamed_names
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,3 @@ def version_by_mode(options: Protocol) -> int:
 def version_by_prefill(options: Protocol) -> int:
     """The same if they changed only for chat models without a prefill."""
     return 1 if options.raw or options.prefill else version_by_mode(options)
-
-
-if not TYPE_CHECKING:
-    __getattr__ = renamed_names(
-        __name__, Form="PromptForm", of_one_protocol="single_protocol_identity", changed_as_released="version_by_mode",
-        changed_unbegun="version_by_prefill",
-    )  # fmt: skip

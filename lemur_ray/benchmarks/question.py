@@ -9,11 +9,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.host.renamed_names import renamed_names
 
 ENV_ID = "envs:lemur/Question-v0"
 
@@ -102,7 +101,3 @@ def cut_at(reply: str, stops: Sequence[str]) -> str:
     """``reply`` up to the first stop string in it."""
     places = [place for stop in stops if stop and (place := reply.find(stop)) >= 0]
     return reply[: min(places)] if places else reply
-
-
-if not TYPE_CHECKING:
-    __getattr__ = renamed_names(__name__, goes_on="continues_prompt")

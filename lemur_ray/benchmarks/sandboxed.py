@@ -24,8 +24,8 @@ from lemur_ray.sandbox.sandbox import SandboxError, SandboxSpec, open_sandbox
 
 SandboxName = Literal["bwrap", "docker"]
 PROGRAM_S = 60.0
-"""``Benchmark.step_s`` where a model's program runs and is tested: 45 s by the limits of ``grading/python_tests.py``,
-which are the longest, and what its sandboxes take to begin."""
+"""``Benchmark.min_step_s`` for a model's program and its tests: 45 s by the limits of ``grading/python_tests.py``, the
+longest, plus the start of its sandboxes."""
 COMMAND_S = 30.0
 """Where a command of 10 s runs, and the tree that it leaves is read."""
 QUERY_S = 20.0
@@ -59,7 +59,7 @@ def first_task_loads_in_sandbox(
 ) -> Callable[[Any, Any], Sequence[Requirement]]:
     """The ``needs`` of a benchmark that reads files and runs a model's code."""
     reads = first_task_loads(load)
-    return lambda options, asked: (*reads(options, asked), sandbox_requirement(options, image))
+    return lambda options, request: (*reads(options, request), sandbox_requirement(options, image))
 
 
 @cache

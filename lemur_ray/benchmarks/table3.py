@@ -26,7 +26,7 @@ _ANYWHERE: Mapping[str, Any] = {
     "episode_s": 0.0,
     "episode_cost": 0.0,
 }
-"""Common settings of every column; those beside temperature are kept where they are other ones."""
+"""Common settings of every column. All but the temperature are stored only if they differ."""
 _OF_NO_SCORE = {f.name for f in fields(Protocol)} | {"sandbox"}
 _SHORT = 20
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
-
-from lemur_ray.host.renamed_names import renamed_names
+from typing import TypeVar
 
 Id = TypeVar("Id", int, str)
 
@@ -13,20 +11,16 @@ Id = TypeVar("Id", int, str)
 def played_dependencies(task: Id, after: Mapping[Id, Sequence[Id]], there: Collection[Id]) -> tuple[Id, ...]:
     """The nearest played dependencies of a task. ``after``: of every task; ``there``: played ids."""
     nearest: dict[Id, None] = {}
-    seen, stack = {task}, _last_first(after.get(task, ()))
+    visited, stack = {task}, _last_first(after.get(task, ()))
     while stack:
         before = stack.pop()
         if before in there:
             nearest[before] = None
-        elif before not in seen:
-            seen.add(before)
+        elif before not in visited:
+            visited.add(before)
             stack += _last_first(after.get(before, ()))
     return tuple(nearest)
 
 
 def _last_first(ids: Iterable[Id]) -> list[Id]:
     return list(ids)[::-1]
-
-
-if not TYPE_CHECKING:
-    __getattr__ = renamed_names(__name__, waits_for="played_dependencies")

@@ -41,7 +41,7 @@ def _made(name: str, load: Callable[[], Iterable[Task]]) -> Iterator[Task]:
         yield from tasks
     except (ValueError, OSError):
         raise
-    except SystemExit as error:  # a package of somebody else would end the process without a word
+    except SystemExit as error:  # an installed package would exit the process silently
         message = f"{name}: its tasks cannot be loaded: it asked the process to end ({error.code})"
         raise ValueError(message) from error
     except Exception as error:

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.agents import external_calls, task_leases
-from lemur_ray.benchmarks import contract, needs, protocol_options, question, rows, run_notes, sandboxed
-from lemur_ray.benchmarks import task_dependencies as dependencies
+from lemur_ray.agents import external_calls
+from lemur_ray.benchmarks import contract, needs, rows, run_notes, sandboxed
 from lemur_ray.benchmarks.contract import EvaluationRequest, storable_options
 from lemur_ray.benchmarks.discovery import find
 
@@ -92,15 +91,11 @@ def test_a_plug_in_of_the_previous_release_is_found_and_makes_its_tasks(
     ("module", "old", "new"),
     [
         (contract, "whole", "all_options"),
-        (dependencies, "waits_for", "played_dependencies"),
         (external_calls, "OutsideFault", "ExternalCallError"),
         (needs, "Need", "Requirement"),
-        (protocol_options, "Form", "PromptForm"),
-        (question, "goes_on", "continues_prompt"),
         (rows, "rows_of", "read_rows"),
         (run_notes, "About", "RunDescription"),
         (sandboxed, "without", "missing_programs_departure"),
-        (task_leases, "Leasing", "WithLeases"),
     ],
 )
 def test_an_old_name_is_the_new_one_with_a_warning(module: object, old: str, new: str) -> None:

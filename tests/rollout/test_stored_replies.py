@@ -43,9 +43,7 @@ def _sums(options: Any, request: EvaluationRequest) -> list[Task]:
             f"{n} + 1?",
             grade,
             str(n + 1),
-            QuestionDetails(
-                gold=str(n + 1),
-            ),
+            QuestionDetails(gold=str(n + 1)),
         )
         for n in range(6)
     ]
@@ -191,9 +189,7 @@ def test_replies_that_go_on_behind_a_stop_are_told(tmp_path: Path, capsys: pytes
             "1 + 1?",
             "m:grade",
             2,
-            QuestionDetails(
-                stop=("\n",),
-            ),
+            QuestionDetails(stop=("\n",)),
         )
         for task in said
     ]

@@ -47,17 +47,13 @@ def test_a_benchmark_of_somebody_else_is_in_a_table_by_the_column_that_it_names(
         find("mmlu").options,
         find("mmlu").load,
         {"full": 1, "brief": 1},
-        details=BenchmarkDetails(
-            about=Column("DS-1000"),
-        ),
+        details=BenchmarkDetails(about=Column("DS-1000")),
     )
     scaled = Benchmark(
         theirs.options,
         theirs.load,
         {"full": 1, "brief": 1},
-        details=BenchmarkDetails(
-            about=lambda run: RunDescription(column="MMLU", other_protocol="x"),
-        ),
+        details=BenchmarkDetails(about=lambda run: RunDescription(column="MMLU", other_protocol="x")),
     )
     ours = list(discovery.offers())
     offered = [discovery.Offer("theirs/scaled", scaled), *ours, discovery.Offer("theirs/x", theirs)]

@@ -57,9 +57,7 @@ def harbor(path: str) -> Benchmark[HarborOptions]:
         needs=_needs,
         resources=PROGRAMS,
         has_hints=True,
-        details=BenchmarkDetails(
-            about=_about,
-        ),
+        details=BenchmarkDetails(about=_about),
     )
 
 

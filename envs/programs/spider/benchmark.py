@@ -95,9 +95,7 @@ BENCHMARKS = {
         sources=SOURCES,
         has_hints=True,
         details=BenchmarkDetails(
-            file_patterns=tuple(DEV),
-            size="1034",
-            about=Column("Spider", SpiderOptions, 256, released=False),
+            file_patterns=tuple(DEV), size="1034", about=Column("Spider", SpiderOptions, 256, released=False)
         ),
     )
 }

@@ -1,7 +1,7 @@
-"""The policy that is a person at a terminal: shows what a model would be shown, and reads one reply a turn.
+"""The human policy: prints each observation to a terminal and reads one reply per turn.
 
-A reply is one line, or as many as it takes to close a fence (```) that it opens. The end of input (Ctrl-D) is the
-person leaving: it raises KeyboardInterrupt, which stops the run as Ctrl-C does, resumable. It shows the messages since
+A reply is one line, or as many as it takes to close a fence (```) that it opens. The end of input (Ctrl-D)
+raises KeyboardInterrupt, which stops the run as Ctrl-C does, resumable. It shows the messages since
 the last turn; terminal escapes in it are shown as text. One episode at a time. Knows no environment.
 """
 

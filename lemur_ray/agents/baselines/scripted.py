@@ -1,8 +1,7 @@
-"""Policies without a model: a random admissible action, the expert's action.
+"""Baseline policies without a model: a random admissible action, the expert's action.
 
-They live on ``request.hints``, which the environment gives because they ask for them (``wants_hints``); a
-model never sees hints. They play the same at any time (``repeats``) and are the baselines of every report. Knows
-nothing of any particular environment.
+They use ``request.hints``, which environments supply to policies with ``wants_hints`` and never to a model. Their
+replies are deterministic (``repeats``). Knows nothing of any particular environment.
 """
 
 from __future__ import annotations

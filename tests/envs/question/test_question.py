@@ -144,9 +144,7 @@ def test_the_expert_says_the_gold(tmp_path: Path) -> None:
             "?",
             f"{HERE}:same",
             f"{n}",
-            QuestionDetails(
-                gold=gold,
-            ),
+            QuestionDetails(gold=gold),
         )
         for n, gold in enumerate("0x")
     ]

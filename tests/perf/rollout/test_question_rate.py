@@ -39,9 +39,7 @@ def test_questions_a_second(tmp_path: Path) -> None:
             f"Question {n}?",
             grade,
             "A",
-            QuestionDetails(
-                shots="Worked. " * 800,
-            ),
+            QuestionDetails(shots="Worked. " * 800),
         )
         for n in range(1500)
     ]
