@@ -1,29 +1,27 @@
 """TextEnv: an environment whose observation is a text and whose action is a model's raw reply.
 
-Keeps what is the same in all of them: options checked by name, the count of turns, what ends an episode, and the keys
-of ``info``. A subclass has two methods to write (``begin``, ``respond``) and one to add (``hints``); it parses the
-reply itself, because only it knows its protocol. Knows no model, no policy and no task.
+It checks option names, counts turns, ends episodes and fills ``info``. A subclass implements ``begin`` and ``respond``
+and may implement ``hints``; it parses replies itself, because only it knows its protocol. Knows no model, no policy
+and no task.
 
-``info`` holds at every reset and step
+The keys of ``info`` at every reset and step:
 
-- ``action``: what was understood of the reply, None at reset or where nothing was;
-- ``valid``: whether the reply was an action that could be carried out;
+- ``action``: the parsed action; None at reset, or if the reply has none;
+- ``valid``: whether the reply was an action that could be executed;
 - ``solved``: whether the task is solved;
 - ``outcome``: at the end of an episode, the value of an ``Outcome``;
 - ``system``: at reset, the system prompt, if there is one;
-- ``dialogue_limit``: at reset, the number of messages of past turns that a model is to be shown, if there is a limit;
-- ``reply_prefix``: at reset, what past replies begin with when a model is shown them, if anything;
-- ``ask``: at reset, worked examples that come before the observation, and what stands for the reply of a policy that
-  raises ValueError, if there are any;
+- ``dialogue_limit``: at reset, the number of messages of past turns that a model is shown, if there is a limit;
+- ``reply_prefix``: at reset, the prefix of past replies when a model is shown them, if there is one;
+- ``ask``: at reset, worked examples before the observation, and the reply that replaces a policy's ValueError, if any;
 - ``score``: at the end, the score of the episode;
-- ``note``: what is kept with the episode if it ends here;
-- ``scores``: the score so far by each grader, where a benchmark has several;
-- ``picture``: what is seen beside the observation, a PNG as a ``data:`` address, if there is one;
-- ``hints``: if ``options["hints"]``, what scripted policies may see and a model may not.
+- ``note``: text to store with the episode if it ends here;
+- ``scores``: the score so far by each grader, if there are several;
+- ``picture``: a picture shown with the observation, a PNG as a ``data:`` URL, if there is one;
+- ``hints``: if ``options["hints"]``, information for scripted policies that a model may not see.
 
 The reward is 0.0 until the end and the score at the end, unless the benchmark rewards every turn (``Turn.reward``).
-A solved or otherwise finished task is ``terminated``; the limit of turns is ``truncated``, with the outcome
-``turn_limit``.
+A solved or otherwise finished task is ``terminated``; the turn limit is ``truncated``, with the outcome ``turn_limit``.
 """
 
 from __future__ import annotations

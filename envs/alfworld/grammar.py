@@ -56,7 +56,7 @@ class Grammar:
 
 
 def reworded(command: str, to: GrammarName) -> str:
-    """A command of either wording in one of them; what is none stays as it is."""
+    """A command of either wording in one of them. Any other text is returned unchanged."""
     target = GRAMMARS[to]
     for grammar in GRAMMARS.values():
         action = grammar.read(command)

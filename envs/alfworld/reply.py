@@ -43,7 +43,7 @@ def read_command(reply: str) -> str | None:
 
 
 def _bare(text: str) -> str:
-    """Drop what is around a command until nothing more falls off: ``"look."`` in quotes, dots and backticks."""
+    """Strip quotes, dots and backticks around a command repeatedly: ``"look."``."""
     while (shorter := text.strip().strip(_AROUND).rstrip(_AFTER)) != text:
         text = shorter
     return text

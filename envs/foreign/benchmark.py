@@ -56,7 +56,7 @@ def _gym_tasks(env_id: str, options: GymOptions, request: EvaluationRequest) -> 
     env = made(env_id, options.parsed())
     turns = options.turns or (env.spec.max_episode_steps if env.spec else None) or 50
     env.close()
-    arguments = mark_host_paths(dict(options.parsed()))  # which of them are paths nobody says
+    arguments = mark_host_paths(dict(options.parsed()))  # no type tells which arguments are paths
     shared = {"id": env_id, "arguments": arguments, "solved_at": options.solved_at, "max_steps": turns}
     for seed in range(options.seeds):
         yield Task(f"gym:{env_id}", f"seed-{seed}", ENV_ID, env_id.rpartition(":")[2], {**shared, "seed": seed}, turns)

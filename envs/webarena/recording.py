@@ -172,7 +172,7 @@ def read_render(text: str, task: str, solved: bool) -> WebEpisode:
         if observation is None or raw is None or understood is None:
             raise ValueError(f"page {number} lacks an observation, a prediction or an action")
         seen.append(observation[1])
-        replies.append(raw[1] or f"{FENCE}{understood[1]}{FENCE}")  # an early stop is nobody's prediction
+        replies.append(raw[1] or f"{FENCE}{understood[1]}{FENCE}")  # an early stop has no prediction
     turns = [RecordedTurn(reply, after) for reply, after in zip(replies, [*seen, None][1:], strict=True)]
     return WebEpisode(task, asked[1], tuple(turns), solved, seen=tuple(seen))
 

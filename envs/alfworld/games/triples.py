@@ -97,5 +97,5 @@ def goals_in_room(task_type: str, room: str, furniture: frozenset[str]) -> tuple
 
 
 def homes(thing: str, furniture: frozenset[str]) -> frozenset[str]:
-    """Those of the furniture classes that can hold the thing."""
+    """The furniture classes that can hold the thing."""
     return frozenset(kind for kind in furniture if thing in FITS[kind])

@@ -1,6 +1,6 @@
 """Tasks of InterCode-Bash: 200 sentences about four file trees. Knows no environment and no policy.
 
-The data (MIT, drawn from NL2Bash) is outside of this project, in ``DATA/intercode/nl2bash``.
+The data (MIT, from NL2Bash) is not part of this project: ``DATA/intercode/nl2bash``.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FILE_SYSTEMS = (1, 2, 3, 4)
 
 
 def load_bash_tasks(data: Path, *, scratch: Path | None = None, compat: bool = False, rootfs: str = "") -> list[Task]:
-    """The tasks of all four trees, which are made anew under ``scratch`` (default: LEMUR_HOME); category: the tree.
+    """The tasks of all four trees, which are built under ``scratch`` (default: LEMUR_HOME). The category is the tree.
 
-    Raises FileNotFoundError that says what to fetch, ValueError that names file and place.
+    Raises FileNotFoundError with the command that fetches the data, ValueError that names file and place.
     """
     tasks = []
     for number in FILE_SYSTEMS:
@@ -34,7 +34,7 @@ def load_bash_tasks(data: Path, *, scratch: Path | None = None, compat: bool = F
         content = hashlib.sha256(manifest.read_bytes() + questions.read_bytes()).hexdigest()[:16]
         folder = (scratch or lemur_home() / "intercode" / "bash") / f"{content}{'-compat' if compat else ''}"
         trees = make_tree(manifest, folder, keep_empty_folders=not compat)
-        # Ages and modes of files are asked about, and nothing of the tree is left behind that lies beside it.
+        # Questions ask for ages and modes of files, so the whole folder is shipped with its times.
         shipped = {inside: HostPath(source, source.parent, dated=True) for inside, source in trees.items()}
         shared: dict[str, Any] = {"trees": shipped, "compat": compat, "file_system": number}
         shared |= {"rootfs": rootfs and HostPath(rootfs), "database_id": content, "max_steps": MAX_TURNS}

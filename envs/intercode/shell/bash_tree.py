@@ -1,6 +1,6 @@
-"""InterCode-Bash's four file trees, made as folders from their manifests. Knows no sandbox and no task.
+"""Builds InterCode-Bash's four file trees as folders from their manifests. Knows no sandbox and no task.
 
-A manifest lists path, mode, type (dir or file), content (``text`` or ``b64``) and, where it was set on purpose, mtime.
+A manifest lists path, mode, type (dir or file), content (``text`` or ``b64``) and, if it matters, mtime.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 from lemur_ray.host.json_files import read_json
 
 OLD_S = 2 * 86_400.0
-"""Seconds after which nobody plays in a tree any more."""
+"""Seconds after which a tree is no longer in use."""
 
 
 def make_tree(manifest: Path, folder: Path, *, keep_empty_folders: bool) -> dict[str, Path]:
-    """Make the tree beneath ``folder``; returns absolute path inside -> what to copy there, for each top-level entry.
+    """Build the tree below ``folder``. Returns absolute path inside -> source folder, for each top-level entry.
 
-    Entries without an mtime are dated now, so that their age does not grow with that of the folder: there is a tree for
-    each hour, which other processes may be reading and nobody changes; those of the day before yesterday are removed.
-    Upstream's first reset deletes folders without a file beneath them: ``keep_empty_folders`` False does so too. Raises
+    Entries without an mtime are dated now, since their age must not grow with the folder's. So each hour has a tree of
+    its own, which is never changed while other processes may read it; trees older than ``OLD_S`` are removed.
+    Upstream's first reset deletes folders without a file below them, as does ``keep_empty_folders`` False. Raises
     ValueError that names the entry.
     """
     entries = _read(manifest)

@@ -1,6 +1,6 @@
-"""What MySQL 8 refuses although SQLite would run it: needed where a recording made on MySQL is replayed on SQLite.
+"""Detects statements that SQLite runs and MySQL 8 rejects, for replays on SQLite of recordings made on MySQL.
 
-| refused | rule of the MySQL 8.0 manual |
+| rejected | rule of the MySQL 8.0 manual |
 |---|---|
 | ``FROM (SELECT ...)`` without a name | every derived table must have its own alias |
 | ``COUNT (*)`` with a blank, likewise MIN, MAX, SUM | function name parsing without IGNORE_SPACE |
@@ -8,7 +8,7 @@
 | ``IN (SELECT ... LIMIT n)``, likewise ANY, ALL, SOME | restrictions on subqueries |
 | ``x IN (SELECT a, b ...)`` | an operand has one column |
 
-Works on the words of a statement and never fails: what it cannot read it does not refuse. Knows no database.
+Works on the tokens of a statement and never fails: it rejects nothing that it cannot parse. Knows no database.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A database on a MySQL or MariaDB server that untrusted queries may be sent to, over a connection of its own.
+"""Runs untrusted queries in a database on a MySQL or MariaDB server, over a connection of its own.
 
 | danger | guard |
 |---|---|

@@ -1,4 +1,4 @@
-"""A read-only SQLite database that untrusted queries may be sent to.
+"""Runs untrusted queries in a read-only SQLite database.
 
 | danger | guard |
 |---|---|

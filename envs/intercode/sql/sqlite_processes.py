@@ -120,12 +120,12 @@ def worker() -> Iterator[Worker]:
         mine = _idle.pop() if _idle else None
     keep = False
     try:
-        if mine is not None and not mine.alive:  # killed while nobody used it: no query's fault
+        if mine is not None and not mine.alive:  # killed while idle: no query's fault
             mine.close()
             mine = None
         mine = mine or Worker()
         yield mine
-        keep = not mine.dead  # after an exception an answer may still be on its way: nobody else must read it
+        keep = not mine.dead  # after an exception an answer may still arrive, which the next query must not read
     finally:
         with _changed:
             _busy -= 1

@@ -176,14 +176,14 @@ def _authorize(action: int, first: str | None, second: str | None, database: str
 def main() -> None:
     """Answer queries until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then closes this process
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # whoever started this process may have ignored or blocked it
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the parent may have ignored or blocked it
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     opened: OrderedDict[str, sqlite3.Connection] = OrderedDict()
     while True:
         if not (line := sys.stdin.buffer.readline()):
             return
         query = Query(*json.loads(line))
-        signal.setitimer(signal.ITIMER_REAL, query.time_s + GRACE_S)  # nobody handles it: the kernel ends the process
+        signal.setitimer(signal.ITIMER_REAL, query.time_s + GRACE_S)  # without a handler: the kernel ends the process
         answer = _answer(opened, query)
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.stdout.buffer.write(answer)

@@ -77,7 +77,7 @@ def program_of(reply: str, asked: Mapping[str, Any]) -> str:
     if opening not in code:
         return f"{asked['prompt']}{_cut(code, asked['stops'])}\n{asked['tests']}"
     above, _, body = code.partition(opening)
-    # A method that is said alone may stand further to the left than the stops, which close it, expect.
+    # A method that is repeated alone may be indented less than the stops, which close it, expect.
     missing = len(last) - len(last.lstrip()) - (len(above) - len(above.rstrip(" ")))
     body = indent(body, " " * max(0, missing)).lstrip(" ")
     return f"{prompt}{_cut(body, asked['stops'])}\n{asked['tests']}"

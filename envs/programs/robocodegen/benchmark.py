@@ -1,9 +1,9 @@
 """RoboCodeGen (Liang et al. 2023, Code as Policies, arXiv 2209.07753): ``robocodegen``, tasks ``robocodegen/<name>``.
 
-Data beneath ``DATA``: ``robocodegen/problems.json``, the 37 problems with inputs and expected outputs, those without
-tests left out; else the published notebook, whose problems get inputs of the project's (``notebook.py``). Which prompt,
-recursion and number of turns gave the paper's 28 of 37 is not published, so every page names the variant that was
-played. Its words spatial, geometric and controls are assigned by this data set.
+Data below ``DATA``: ``robocodegen/problems.json``, the 37 problems with inputs and expected outputs, without those that
+have no tests; else the published notebook, whose problems get inputs of the project's (``notebook.py``). The prompt,
+recursion and number of turns behind the paper's 28 of 37 are not published, so every page names the variant. This data
+set assigns the labels spatial, geometric and controls.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WORDS = {
     "compat": ("inputs and comparison as published", "the project's inputs"),
     "examples_file": ("examples of a file", "the project's examples"),
 }
-"""Of what makes a variant, on every page."""
+"""Descriptions of the settings that make a variant, for report pages."""
 STOPS = ("# define function:", "# example:")
 REQUEST = (
     "Write this function. Reply with its code in a fenced block. np and the names of shapely.geometry and "
@@ -61,20 +61,19 @@ REQUEST = (
 
 @dataclass(frozen=True)
 class RoboCodeGenOptions(OneProtocol, Sandboxed):
-    """RoboCodeGen's own."""
+    """Options of RoboCodeGen."""
 
     examples_file: str = file_option()
-    """A file with worked examples, used as it is in place of the project's own; its functions are there when answers
-    run."""
+    """A file with worked examples that replaces the project's own. Its functions are available to answers."""
     tries: int = 1
-    """How often a function may be run: after an exception the model is shown its traceback and writes it anew. More
-    than 1 only with --form chat."""
+    """Number of attempts: after an exception the model gets its traceback and rewrites the function. More than 1
+    only with --form chat."""
     recursion: bool = False
-    """Ask for functions that an answer calls and nobody has defined, one in a turn. Only with --form chat."""
+    """Ask for undefined functions that an answer calls, one in a turn. Only with --form chat."""
     compat: bool = False
-    """Inputs and comparison as the published notebook has them, faults included; drawn from --draw-seed."""
+    """Inputs and comparison of the published notebook, faults included; drawn from --draw-seed."""
     draw_seed: int = 0
-    """Of the inputs, with --compat."""
+    """Seed of the inputs, with --compat."""
 
     def __post_init__(self) -> None:
         if self.tries < 1:
@@ -139,7 +138,7 @@ def _data(path: Path) -> dict[str, Any]:
 
 
 def _playable(options: RoboCodeGenOptions, data: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Problems that can be graded, and of the others the names of those that have tests and still cannot."""
+    """Problems that can be graded, and the names of those with tests that cannot."""
     tested = [problem for problem in data["problems"] if problem["tests"]]
     if not options.compat:
         return tested, []
@@ -157,7 +156,7 @@ def _in_turns(task: Task, options: RoboCodeGenOptions) -> Task:
 
 
 def _identity(options: RoboCodeGenOptions, request: EvaluationRequest) -> dict[str, Any]:
-    """What runs of before had; of later options those that are not as they were then."""
+    """Identity of earlier runs, with those later options that differ from their former behaviour."""
     fields, as_before = (
         single_protocol_identity(options, request),
         {"tries": 1, "recursion": False, "compat": False, "draw_seed": 0},
@@ -166,7 +165,7 @@ def _identity(options: RoboCodeGenOptions, request: EvaluationRequest) -> dict[s
 
 
 def _departures(options: RoboCodeGenOptions, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Problems that nothing here can grade."""
+    """Problems that cannot be graded here."""
     path = find_file(request.data_folder("what RoboCodeGen asks"), FILES, SOURCE)
     data = _data(path)
     problems = data["problems"]

@@ -188,7 +188,7 @@ def _is_joined(node: ast.Constant, source: str) -> bool:
 def _num_strings(segment: str) -> int:
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(f"({segment})").readline))
-    except (tokenize.TokenError, SyntaxError):  # what ast has read is code; how it is told apart does not matter here
+    except (tokenize.TokenError, SyntaxError):  # ast has parsed it, so it is code: count it as one string
         return 1
     return sum(token.type == tokenize.STRING for token in tokens)
 

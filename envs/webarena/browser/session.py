@@ -172,7 +172,7 @@ class Session:
                 await page.goto(url, wait_until="commit", timeout=limit_s * 1000)
                 return
             except PlaywrightTimeout:
-                with contextlib.suppress(PlaywrightError, TimeoutError):  # or it would hold up whoever looks
+                with contextlib.suppress(PlaywrightError, TimeoutError):  # else it would block the next observation
                     await asyncio.wait_for((await self.protocol(page)).send("Page.stopLoading"), 1.0)
                 raise NotReached(f"{url[:100]}: no page came within {limit_s:g} s") from None
             except PlaywrightError as error:

@@ -19,7 +19,7 @@ from envs.webarena.actions.python_calls import signature_of
 NONE_YET = "None"
 PROBLEM_CHARS = 200
 _CALL = re.compile(r"^\w+\.\w+: ")
-"""What a driver's complaint begins with: which function of its own was called."""
+"""Prefix of a driver's error message: the function that was called."""
 _TURN = "OBSERVATION:\n{observation}\nURL: {url}\nOBJECTIVE: {objective}\nPREVIOUS ACTION: {previous_action}"
 _SHAPES: Mapping[str, tuple[str, str]] = {
     "click": ("click [id]", "click the element with this id"),

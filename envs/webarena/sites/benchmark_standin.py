@@ -46,7 +46,7 @@ class StandinOptions(BrowserOptions):
     seed_of_sites: int = SEED
     """Seed of all content on the sites."""
     site_copies: int = _copies()
-    """Maximum copies of each application per process, started when needed: so many of its episodes run at once."""
+    """Maximum copies of each application per process, started when needed; limits its concurrent episodes."""
     without: str = ""
     """Applications to leave out with their tasks, comma-separated: shop, trac, forum, cms, wiki."""
 

@@ -64,7 +64,7 @@ def _digest(software: Software, seed: int) -> str:
     """Hash of everything that a build depends on: content, login, programs and installed packages."""
     parts = [_content(seed), repr(software.form), software.login]
     folder = programs()
-    assert folder is not None  # ``missing`` has been asked
+    assert folder is not None  # ``missing`` has been called before
     own = [path for path in sorted(folder.rglob("*.py")) if _is_input(path.relative_to(folder).parts[0], software)]
     parts += [path.read_text(encoding="utf-8") for path in own]
     installed = interpreter().parent.parent.glob("lib/python3*/site-packages/*.dist-info") if software.module else ()

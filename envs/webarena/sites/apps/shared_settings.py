@@ -15,7 +15,7 @@ DATABASES = {
 }
 # What a process remembered would outlive the database that is put back beneath it.
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
-# Faster than Django's own choice, which makes passwords dear that nobody here has to guess.
+# Faster than Django's default, which protects passwords that are public here anyway.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
 DEFAULT_AUTO_FIELD = "django.db.models.AutoField"
