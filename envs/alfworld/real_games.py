@@ -70,8 +70,8 @@ def game_content(place: Path, split: str, game: str) -> Mapping[str, Any]:
         file = place / game / GAME_FILE
         if not file.is_file():
             raise ValueError(f"{file}: no such game")
-        return _parsed(file.read_bytes(), file)
-    known = _archived(place, split)
+        return _parse(file.read_bytes(), file)
+    known = _games_in_archive(place, split)
     if game not in known:
         raise ValueError(f"{place}: no game {game} of {split} in it")
     return known[game]
@@ -80,13 +80,13 @@ def game_content(place: Path, split: str, game: str) -> Mapping[str, Any]:
 def _contents(place: Path, split: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if place.is_dir():
         for file in place.rglob(GAME_FILE):
-            yield "/".join(file.parts[-3:-1]), _parsed(file.read_bytes(), file)
+            yield "/".join(file.parts[-3:-1]), _parse(file.read_bytes(), file)
     else:
-        yield from _archived(place, split).items()
+        yield from _games_in_archive(place, split).items()
 
 
 @lru_cache(maxsize=2)
-def _archived(archive: Path, split: str) -> Mapping[str, Mapping[str, Any]]:
+def _games_in_archive(archive: Path, split: str) -> Mapping[str, Mapping[str, Any]]:
     """Game files of an archive, read once per process."""
     games = {}
     try:
@@ -94,13 +94,13 @@ def _archived(archive: Path, split: str) -> Mapping[str, Mapping[str, Any]]:
             for member in tar:
                 parts = Path(member.name).parts
                 if parts[-1] == GAME_FILE and split in parts and (file := tar.extractfile(member)) is not None:
-                    games["/".join(parts[-3:-1])] = _parsed(file.read(), Path(f"{archive}, {member.name}"))
+                    games["/".join(parts[-3:-1])] = _parse(file.read(), Path(f"{archive}, {member.name}"))
     except (tarfile.TarError, EOFError, OSError) as error:
         raise ValueError(f"{archive}: not an archive of games ({error})") from error
     return games
 
 
-def _parsed(text: bytes, where: Path) -> Mapping[str, Any]:
+def _parse(text: bytes, where: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(text)
     except ValueError as error:

@@ -38,11 +38,11 @@ def read_command(reply: str) -> str | None:
     chosen = chosen.strip()
     if len(chosen) > 2 * MAX_COMMAND_CHARACTERS:  # no honest wrapping is that long, and peeling it off takes time
         return None
-    command = _bare(chosen)
+    command = _stripped_command(chosen)
     return command if 0 < len(command) <= MAX_COMMAND_CHARACTERS and command.isprintable() else None
 
 
-def _bare(text: str) -> str:
+def _stripped_command(text: str) -> str:
     """Strip quotes, dots and backticks around a command repeatedly: ``"look."``."""
     while (shorter := text.strip().strip(_AROUND).rstrip(_AFTER)) != text:
         text = shorter

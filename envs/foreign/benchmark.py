@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from envs.foreign.gym_env import made
+from envs.foreign.gym_env import make_env
 from envs.foreign.harbor.benchmark import harbor
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
@@ -53,7 +53,7 @@ class GymOptions:
 
 
 def _gym_tasks(env_id: str, options: GymOptions, request: EvaluationRequest) -> Iterator[Task]:
-    env = made(env_id, options.parsed())
+    env = make_env(env_id, options.parsed())
     turns = options.turns or (env.spec.max_episode_steps if env.spec else None) or 50
     env.close()
     arguments = mark_host_paths(dict(options.parsed()))  # no type tells which arguments are paths

@@ -34,7 +34,7 @@ class ForeignEnv(TextEnv):
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
         self.close()
-        self._env = made(str(options["id"]), options.get("arguments") or {})
+        self._env = make_env(str(options["id"]), options.get("arguments") or {})
         self._sum, self._solved_at = 0.0, float(options.get("solved_at", 1.0))
         self._said = None
         text, info = self._env.reset(seed=options.get("seed"))
@@ -78,7 +78,7 @@ class ForeignEnv(TextEnv):
         return max(0.0, min(1.0, self._sum / self._solved_at))
 
 
-def made(env_id: str, arguments: Mapping[str, Any]) -> gymnasium.Env[str, str]:
+def make_env(env_id: str, arguments: Mapping[str, Any]) -> gymnasium.Env[str, str]:
     """Create the environment. Raises ValueError for an unknown id, or for spaces that are not text."""
     try:
         env = gymnasium.make(env_id, disable_env_checker=True, **arguments)

@@ -27,7 +27,7 @@ _GOALS = (
 )
 
 
-def _of_file(file: Path, name: str, strict: StrictReplays) -> Iterator[RecordedRun]:
+def _runs_of_file(file: Path, name: str, strict: StrictReplays) -> Iterator[RecordedRun]:
     match = _NAME.match(file.name)
     if match is None or "_react_" in file.name:
         return
@@ -41,4 +41,4 @@ def _of_file(file: Path, name: str, strict: StrictReplays) -> Iterator[RecordedR
     yield RecordedRun(file, name, f"intercode/{kind}", "grading" if kind == "ctf" else "strict", flags)
 
 
-RUNS = PublishedRuns(_of_file, _GOALS)
+RUNS = PublishedRuns(_runs_of_file, _GOALS)

@@ -54,7 +54,9 @@ def read_recording(path: Path) -> Recording[InterCodeEpisode]:
         try:
             episode = _episode(key, value)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{path}, {place}: {_said(error)}; expected an episode as InterCode logs it") from error
+            raise ValueError(
+                f"{path}, {place}: {_reply_text(error)}; expected an episode as InterCode logs it"
+            ) from error
         if episode.task in episodes:
             raise ValueError(f"{path}, {place}: task {episode.task} is recorded twice")
         episodes[episode.task] = episode
@@ -123,7 +125,7 @@ def _reply(action: Any, observation: Any) -> str:
     return "" if str(observation).startswith(_NOT_CODE) else action
 
 
-def _said(error: Exception) -> str:
+def _reply_text(error: Exception) -> str:
     return f"no {error}" if isinstance(error, KeyError) else str(error)
 
 

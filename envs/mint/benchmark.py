@@ -49,7 +49,7 @@ def _load(subset: str, options: MintOptions, request: EvaluationRequest) -> Iter
     from envs.mint.tasks import load_mint_tasks, recorded_tasks, replay_options
 
     data = request.data_folder(DATA)
-    of_env = _of_the_environment(options, request)
+    of_env = _env_options(options, request)
     recording = None
     if request.recording is not None:
         recording = recorded_as(subset).read(request.recording)
@@ -61,7 +61,7 @@ def _load(subset: str, options: MintOptions, request: EvaluationRequest) -> Iter
     return in_sandbox(tasks, options)
 
 
-def _of_the_environment(options: MintOptions, request: EvaluationRequest) -> dict[str, Any]:
+def _env_options(options: MintOptions, request: EvaluationRequest) -> dict[str, Any]:
     fields = {name: value for name, value in asdict(options).items() if name != "sandbox"}
     files = {
         "teacher": host_path_option(options.teacher, "log"),

@@ -51,10 +51,10 @@ def _files(subset: str, options: Any, request: EvaluationRequest) -> list[Requir
 def _search(source: str) -> list[Requirement]:
     if source == "live":
         return [requirement_of("search", _wikipedia_answers)]
-    return [] if source == "none" else [requirement_of("search", partial(_opened, source))]
+    return [] if source == "none" else [requirement_of("search", partial(_open_source, source))]
 
 
-def _opened(source: str) -> None:
+def _open_source(source: str) -> None:
     """Open a source. Raises ValueError, OSError if it is none, with the command that builds an index."""
     from envs.mint.sources import wikipedia_of
 

@@ -105,7 +105,7 @@ class SandboxedPython:
                     raise PythonToolFault(f"the Python tool was lost: {result.note}")
                 if not result.alive:
                     raise SandboxDestroyed(result.note, "policy")
-                return _ended(result, self._time_s)
+                return _death_message(result, self._time_s)
             try:
                 message = {"answer": self._answer(answer["call"], answer["arguments"])}
             except ToolRefused as error:
@@ -199,7 +199,7 @@ def shown(out: str) -> str:
     return text.strip()
 
 
-def _ended(result: ExecResult, time_s: float) -> str:
+def _death_message(result: ExecResult, time_s: float) -> str:
     """Observation of a cell in which the session died."""
     if result.timed_out:
         return f"Timed out after {time_s:g} seconds. The interpreter was restarted."

@@ -21,7 +21,7 @@ _GOALS = (
 )
 
 
-def _of_file(file: Path, name: str, strict: StrictReplays) -> Iterator[RecordedRun]:
+def _runs_of_file(file: Path, name: str, strict: StrictReplays) -> Iterator[RecordedRun]:
     """``strict`` selects the runs without feedback whose code is run again, too."""
     subset = subset_of(file)
     if not subset or not is_mint_recording(file):
@@ -33,4 +33,4 @@ def _of_file(file: Path, name: str, strict: StrictReplays) -> Iterator[RecordedR
         yield RecordedRun(file, f"{name} (strict)", f"mint/{subset}", "strict")
 
 
-RUNS = PublishedRuns(_of_file, _GOALS)
+RUNS = PublishedRuns(_runs_of_file, _GOALS)

@@ -19,31 +19,31 @@ _CODELLAMA = ("[PYTHON]", "[/PYTHON]")
 
 
 @dataclass(frozen=True)
-class Understood:
+class ParsedReply:
     """A parsed reply. ``content`` is None if a proposal, or the whole reply, has no content."""
 
     kind: Literal["propose", "execute", "nothing"]
     content: str | None = None
 
 
-def tags(reply: str) -> Understood:
+def tags(reply: str) -> ParsedReply:
     """Parse by the protocol of the recorded runs."""
     if "<solution>" in reply:
-        return Understood("propose", _joined(_between(reply, *_SOLUTION)))
-    code = _joined(_between(reply, *_EXECUTE))
-    return Understood("nothing") if code is None else Understood("execute", code)
+        return ParsedReply("propose", _join_blocks(_blocks_between(reply, *_SOLUTION)))
+    code = _join_blocks(_blocks_between(reply, *_EXECUTE))
+    return ParsedReply("nothing") if code is None else ParsedReply("execute", code)
 
 
-def lenient(reply: str) -> Understood:
+def lenient(reply: str) -> ParsedReply:
     """Parse as ``tags`` does; without a tag, fenced blocks or CodeLlama's tag are code."""
     understood = tags(reply)
     if understood.kind != "nothing":
         return understood
-    code = _joined(_between(reply, *_CODELLAMA)) or _joined(_FENCE.findall(reply))
-    return understood if code is None else Understood("execute", code)
+    code = _join_blocks(_blocks_between(reply, *_CODELLAMA)) or _join_blocks(_FENCE.findall(reply))
+    return understood if code is None else ParsedReply("execute", code)
 
 
-def _between(reply: str, begin: str, end: str) -> list[str]:
+def _blocks_between(reply: str, begin: str, end: str) -> list[str]:
     """The texts between each ``begin`` and the first ``end`` after it.
 
     A regular expression would search for the end of each unclosed block, in time quadratic in the reply's length.
@@ -56,9 +56,9 @@ def _between(reply: str, begin: str, end: str) -> list[str]:
     return blocks
 
 
-def _joined(blocks: Sequence[str]) -> str | None:
+def _join_blocks(blocks: Sequence[str]) -> str | None:
     """All blocks, stripped and joined by line breaks. None if they are empty."""
     return "\n".join(block.strip() for block in blocks) or None
 
 
-PARSERS: Mapping[str, Callable[[str], Understood]] = {"tags": tags, "lenient": lenient}
+PARSERS: Mapping[str, Callable[[str], ParsedReply]] = {"tags": tags, "lenient": lenient}

@@ -54,7 +54,7 @@ def load_mint_tasks(subset: str, data: Path, limit: int = 0, options: Mapping[st
     texts = {str(row["id"]): task_text(subset, str(row["prompt"])) for row in rows}
     wording = recorded_wording(data / "mint" / "outputs", subset, texts)
     shared["wording"] = dataclasses.asdict(wording)
-    known = [[texts[str(row["id"])], _given(subset, {**row, "games": ""})] for row in rows]
+    known = [[texts[str(row["id"])], _reference(subset, {**row, "games": ""})] for row in rows]
     other = _games_unlike_pinned(data, rows) if subset == "alfworld" else []
     content = json.dumps([shared["wording"], feedback, known, *other], sort_keys=True)
     shared["database_id"] = hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -70,7 +70,7 @@ def load_mint_tasks(subset: str, data: Path, limit: int = 0, options: Mapping[st
                 category=family.removeprefix("alfworld/") if subset == "alfworld" else row.get("answer_type", subset),
                 options={
                     **shared,
-                    **_given(subset, row),
+                    **_reference(subset, row),
                     "id": str(row["id"]),
                     "prompt": wording.lead + texts[str(row["id"])],
                     "example": example,
@@ -119,7 +119,7 @@ def _log_name(subset: str) -> str:
     return subset if subset in ("humaneval", "mbpp", "alfworld") else "reasoning"
 
 
-def _given(subset: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def _reference(subset: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """The reference by which a task's answer is graded."""
     if subset == "alfworld":
         return {"games": row["games"], "reference": ""}
@@ -143,7 +143,7 @@ def household_prompt(game: Game) -> str:
 
 
 @cache
-def _archived(archive: Path) -> Mapping[str, tuple[Game, str]]:
+def _games_in_archive(archive: Path) -> Mapping[str, tuple[Game, str]]:
     """Games with their digests, read once per process."""
     return read_with_digests(archive)
 
@@ -151,12 +151,12 @@ def _archived(archive: Path) -> Mapping[str, tuple[Game, str]]:
 @cache
 def household_games(archive: Path) -> Mapping[str, Game]:
     """The games of an archive by id (``<task>/<trial>``), read once per process. Raises ValueError without any."""
-    return {name: game for name, (game, _) in _archived(archive).items()}
+    return {name: game for name, (game, _) in _games_in_archive(archive).items()}
 
 
 def _games_unlike_pinned(data: Path, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Digest of the games if they are not those of the recorded runs, whose evaluations keep their identity."""
-    games = _archived(required(data, GAMES))
+    games = _games_in_archive(required(data, GAMES))
     digest = digest_of_all({row["id"]: games[row["id"]][1] for row in rows})
     return [] if digest == _PINNED_GAMES else [digest]
 

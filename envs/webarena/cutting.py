@@ -21,7 +21,7 @@ def cut_of(tokenizer: str, max_tokens: int = MAX_TOKENS) -> Cut:
     files."""
     if not tokenizer:
         return lambda text: text[: max_tokens * CHARS_PER_TOKEN]
-    loaded = _loaded(tokenizer)
+    loaded = _load_tokenizer(tokenizer)
 
     def cut(text: str) -> str:
         ends = loaded.encode(text, add_special_tokens=False).offsets
@@ -31,7 +31,7 @@ def cut_of(tokenizer: str, max_tokens: int = MAX_TOKENS) -> Cut:
 
 
 @cache
-def _loaded(file: str) -> Any:
+def _load_tokenizer(file: str) -> Any:
     from tokenizers import Tokenizer
 
     if not Path(file).is_file():

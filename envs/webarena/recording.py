@@ -73,10 +73,10 @@ class WebEpisode(RecordedEpisode):
 
     def named(self) -> list[Named | None]:
         """The element of each turn's action. None for an action without one, or with an unknown id."""
-        return [_named(turn.reply, seen) for turn, seen in zip(self.turns, self.seen, strict=True)]
+        return [_named_element(turn.reply, seen) for turn, seen in zip(self.turns, self.seen, strict=True)]
 
 
-def _named(reply: str, seen: str) -> Named | None:
+def _named_element(reply: str, seen: str) -> Named | None:
     fenced = reply.split(FENCE, 2)  # the first block, which is what acts
     acts = _ACTS_ON.findall(fenced[1]) if len(fenced) == 3 else []
     return _element(acts[0], seen) if acts else None
@@ -177,19 +177,19 @@ def read_render(text: str, task: str, solved: bool) -> WebEpisode:
     return WebEpisode(task, asked[1], tuple(turns), solved, seen=tuple(seen))
 
 
-def _compared(episode: Episode, recorded: WebEpisode) -> EpisodeComparison:
+def _compare(episode: Episode, recorded: WebEpisode) -> EpisodeComparison:
     steps = episode.trajectory.steps
     return EpisodeComparison(
         {"turns": len(steps), "carried_out": sum(s.valid for s in steps), "recorded": len(recorded.turns)}
     )
 
 
-def _asked(task: Task) -> str:
+def _question_text(task: Task) -> str:
     return str(task.options["record"]["intent"])
 
 
 RENDERED = RecordingFormat(
     read_recording,
-    Comparison(_compared, ("turns", "carried_out", "recorded"), {"actions_carried_out": ("carried_out", "turns")}),
-    question=_asked,
+    Comparison(_compare, ("turns", "carried_out", "recorded"), {"actions_carried_out": ("carried_out", "turns")}),
+    question=_question_text,
 )

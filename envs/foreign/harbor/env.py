@@ -84,26 +84,26 @@ class HarborEnv(TextEnv):
         fenced = first_fenced(reply, _OPENING)
         action = reply.strip() if fenced is None else fenced.strip()
         if action.lower() == SUBMIT:
-            return self._judged(SUBMIT, "")
+            return self._run_tests(SUBMIT, "")
         last = self._turns_left == 1
         if fenced is None or not action:
             output = "No block of commands was found in your reply. Answer with one: ```bash ... ```, or with submit."
-            return self._judged(None, output, finished=False) if last else Turn(output, None, valid=False)
-        output = self._carried_out(action)
+            return self._run_tests(None, output, finished=False) if last else Turn(output, None, valid=False)
+        output = self._run_command(action)
         if last or self._left_s <= 0:
-            return self._judged(action, output, finished=not last)
+            return self._run_tests(action, output, finished=not last)
         return Turn(output, action, valid=True)
 
-    def _carried_out(self, action: str) -> str:
+    def _run_command(self, action: str) -> str:
         assert self._machine is not None
         limit_s = min(self._left_s, self._task.agent_s if self.with_hints else self._command_s)
         began = time.monotonic()
         with external_call("container"):
             ran = self._machine.run(action, limit_s)
         self._left_s -= min(limit_s, time.monotonic() - began)
-        return _shown(ran)
+        return _render_result(ran)
 
-    def _judged(self, action: str | None, output: str, finished: bool = True) -> Turn:
+    def _run_tests(self, action: str | None, output: str, finished: bool = True) -> Turn:
         """Run the tests and end the episode. ``finished``: by the policy or its time limit, not by the turn limit."""
         assert self._machine is not None
         task = self._task
@@ -124,7 +124,7 @@ class HarborEnv(TextEnv):
             reward, note = 0.0, f"; {error}"
         if checked.ran.exit_code is None:  # what ran out of time may have written half of what it had to say
             reward = 0.0
-        text = "\n".join(filter(None, (output, f"Reward of the tests: {reward:g}{note}", _shown(checked.ran))))
+        text = "\n".join(filter(None, (output, f"Reward of the tests: {reward:g}{note}", _render_result(checked.ran))))
         valid = action is not None
         return Turn(text, action, valid, reward == 1, finished, score=reward)
 
@@ -150,7 +150,7 @@ class HarborEnv(TextEnv):
             self._machine = None
 
 
-def _shown(ran: CommandResult) -> str:
+def _render_result(ran: CommandResult) -> str:
     text = ran.output
     if len(text) > SHOWN_CHARS:
         half = SHOWN_CHARS // 2

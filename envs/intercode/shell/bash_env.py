@@ -103,7 +103,7 @@ class InterCodeBashEnv(TextEnv):
         if self._compat and self._sandbox.exec([*OLD_SHELL, "-c", "true"], cwd="/").ok:
             self._shell = OLD_SHELL
         self._before = listing(self._sandbox)
-        self._gold_output, self._gold_tree = self._played_gold(self._gold_command)
+        self._gold_output, self._gold_tree = self._run_gold(self._gold_command)
         if self._compat and self._recorded and options.get("recording"):
             self._gold_output = cut_as_recorded(self._gold_output, recorded_episode(options).gold_output)
         self._terminal = self._new_terminal("agent")
@@ -129,7 +129,7 @@ class InterCodeBashEnv(TextEnv):
         observation = f"Output: {shown(output.text)}\nReward: {reward:g}\nThe task was: {self._question}\nTry again."
         return Turn(observation, action, output.understood, solved=reward == 1, reward=reward, score=self._best)
 
-    def _played_gold(self, gold: str) -> tuple[str, Tree]:
+    def _run_gold(self, gold: str) -> tuple[str, Tree]:
         """Run the gold command. Returns its output and the file tree, and resets the sandbox."""
         assert self._sandbox is not None
         output = self._new_terminal("judge").run(gold)

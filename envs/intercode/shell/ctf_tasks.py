@@ -47,7 +47,7 @@ def load_ctf_tasks(data: Path, *, scratch: Path | None = None, compat: bool = Fa
     assets = None
     if files:
         packed = required(data, "intercode/ctf/task_assets.tar.gz")
-        assets = _unpacked(packed, scratch or lemur_home() / "intercode" / "ctf")
+        assets = _unpack_assets(packed, scratch or lemur_home() / "intercode" / "ctf")
     content = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     tasks = []
     for entry in entries:
@@ -79,7 +79,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def _unpacked(packed: Path, into: Path) -> Path:
+def _unpack_assets(packed: Path, into: Path) -> Path:
     """Unpack the assets to one folder per task, unless they exist. Files named solution are left out."""
     folder = into / hashlib.sha256(packed.read_bytes()).hexdigest()[:16]
     done = folder / ".done"

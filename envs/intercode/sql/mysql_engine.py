@@ -72,7 +72,7 @@ class ServerUrl:
         pymysql = driver()
         where = {"unix_socket": self.unix_socket} if self.unix_socket else {"host": self.host, "port": self.port}
         try:
-            return _bounded()(
+            return _bounded_connection()(
                 user=self.user,
                 password=self.password,
                 database=database,
@@ -120,28 +120,28 @@ class MySqlDatabase:
             try:
                 self._limit(limits.time_s)
                 cursor.execute(query.encode("utf-8", "replace").decode())
-                result = self._fetched(cursor, limits)
+                result = self._fetch_rows(cursor, limits)
                 if result.cut:  # reading the rest could take for ever
-                    _forget(cursor)
+                    _discard_result(cursor)
                     self._reopen()
                 return result
-            except (*_broken(), self._errors) as error:
+            except (*_connection_errors(), self._errors) as error:
                 if self._closed:
                     return SqlError("the database was closed")
                 if not self._connection.open:
-                    _forget(cursor)
-                    self._back()
+                    _discard_result(cursor)
+                    self._reconnect()
                 number = error.args[0] if error.args else None
                 if number in _TIMED_OUT or isinstance(error, TimeoutError) or "(timed out)" in message_of(error):
                     return SqlError("Command timed out", timed_out=True)
                 return SqlError(message_of(error))
             finally:
-                _forget(cursor)
+                _discard_result(cursor)
 
     def close(self) -> None:
         """Drop the connection, whereupon the server ends its statement. Safe to call twice, from any thread."""
         self._closed = True
-        self._drop()
+        self._close_socket()
 
     def _must(self, query: str) -> tuple[Row, ...]:
         result = self.execute(query)
@@ -157,7 +157,7 @@ class MySqlDatabase:
             cursor.execute(f"SET SESSION {name} = {value}")
         self._limit_s = time_s
 
-    def _fetched(self, cursor: Any, limits: QueryLimits) -> Rows:
+    def _fetch_rows(self, cursor: Any, limits: QueryLimits) -> Rows:
         rows: list[Row] = []
         size = 0
         while (row := cursor.fetchone()) is not None:
@@ -168,15 +168,15 @@ class MySqlDatabase:
         return Rows(tuple(rows))
 
     def _reopen(self) -> None:
-        self._drop()
+        self._close_socket()
         self._connection.connect()
         self._begin_session()
 
-    def _back(self) -> None:
+    def _reconnect(self) -> None:
         """Replace a connection that ended during a statement."""
         try:
             self._reopen()
-        except (*_broken(), self._errors) as error:
+        except (*_connection_errors(), self._errors) as error:
             if not self._closed:
                 raise ConnectionError(f"{self.name}: the server is gone: {message_of(error)}") from error
 
@@ -191,7 +191,7 @@ class MySqlDatabase:
                 # sorted by their place there, they keep the order they were met in, as in MySQL 8.
                 cursor.execute("SET SESSION tmp_memory_table_size = 0, max_length_for_sort_data = 4")
 
-    def _drop(self) -> None:
+    def _close_socket(self) -> None:
         """Close the socket at once, whatever is being read from it."""
         opened: socket.socket | None = self._connection._sock
         if opened is not None:
@@ -200,7 +200,7 @@ class MySqlDatabase:
             self._connection._force_close()
 
 
-def _forget(cursor: Any) -> None:
+def _discard_result(cursor: Any) -> None:
     """Discard a result that was not read to its end: pymysql would read the rest when deleting it."""
     for result in (cursor._result, cursor.connection._result if cursor.connection else None):
         if result is not None:
@@ -219,7 +219,7 @@ def driver() -> Any:
 
 
 @cache
-def _bounded() -> Any:
+def _bounded_connection() -> Any:
     """pymysql's connection class, with a limit on the size of a packet."""
     pymysql = driver()
 
@@ -246,7 +246,7 @@ def message_of(error: BaseException) -> str:
     return str(error.args[1]) if len(error.args) > 1 else str(error)
 
 
-def _broken() -> tuple[type[Exception], ...]:
+def _connection_errors() -> tuple[type[Exception], ...]:
     """Exceptions of pymysql, its own and others, if a connection ends during a statement."""
     return (OSError, ValueError, AttributeError, RuntimeError)
 

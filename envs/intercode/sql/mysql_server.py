@@ -40,7 +40,7 @@ def reader_url(engine: str, data: Path, scratch: Path | None = None) -> str:
             _load(admin, dump)
             if difference := _first_difference(admin, expected):
                 raise ValueError(f"{dump} was loaded, and still {difference}; use a server that nothing else uses")
-        return str(_reader(admin, url, expected))
+        return str(_reader_account(admin, url, expected))
 
 
 def _check_settings(admin: Any) -> None:
@@ -95,7 +95,7 @@ def _statements(dump: Path) -> Iterator[tuple[int, str]]:
                     yield number, statement
 
 
-def _reader(admin: Any, url: ServerUrl, expected: Path) -> ServerUrl:
+def _reader_account(admin: Any, url: ServerUrl, expected: Path) -> ServerUrl:
     """The reading account, made if necessary. Without the right to make one, the given account, with a warning."""
     password = hashlib.sha256(f"{READER}:{url.password}".encode()).hexdigest()[:32]
     databases = json.loads((expected / CATALOGUE).read_text(encoding="utf-8"))

@@ -68,7 +68,7 @@ def build_sample(path: Path, dpkg_status: Path = DPKG_STATUS, stdlib: Path | Non
             # Unused parts of pages are zeroed: SQLite would fill them with what its memory held before.
             connection.execute("pragma secure_delete = on")
             connection.executescript(SCHEMA)
-            _insert_packages(connection, list(_installed(dpkg_status)))
+            _insert_packages(connection, list(_installed_packages(dpkg_status)))
             _insert_modules(connection, stdlib or Path(sysconfig.get_path("stdlib")))
             _insert_distributions(connection)
         half.replace(path)
@@ -82,7 +82,7 @@ def content_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def _installed(status: Path) -> Iterator[dict[str, str]]:
+def _installed_packages(status: Path) -> Iterator[dict[str, str]]:
     """Fields of every installed package, by name; of several architectures the first."""
     seen: dict[str, dict[str, str]] = {}
     for paragraph in status.read_text(encoding="utf-8", errors="replace").split("\n\n"):

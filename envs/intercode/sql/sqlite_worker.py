@@ -142,7 +142,7 @@ def run(connection: sqlite3.Connection, query: Query) -> bytes:
     deadline = time.monotonic() + query.time_s
     try:
         connection.set_progress_handler(lambda: time.monotonic() > deadline, _OPERATIONS_BETWEEN_CHECKS)
-        return _fetched(connection.execute(query.text), query)
+        return _fetch_rows(connection.execute(query.text), query)
     except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
         timed_out = time.monotonic() > deadline
         return answer_line(error="Command timed out" if timed_out else str(error), timed_out=timed_out)
@@ -150,7 +150,7 @@ def run(connection: sqlite3.Connection, query: Query) -> bytes:
         return answer_line(error=str(error) or "out of memory")
 
 
-def _fetched(cursor: sqlite3.Cursor, query: Query) -> bytes:
+def _fetch_rows(cursor: sqlite3.Cursor, query: Query) -> bytes:
     rows: list[str] = []
     written_bytes = held = 0
     for row in cursor:

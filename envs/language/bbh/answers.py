@@ -45,7 +45,7 @@ def grade_direct(reply: str, options: Mapping[str, Any]) -> Graded:
 
 def grade_lemur(reply: str, options: Mapping[str, Any]) -> Graded:
     answer = lemur_answer(reply if continues_prompt(options) else _without_cue(reply))
-    return Graded(float(_bare(answer) == _bare(options["reference"])), answer or None)
+    return Graded(float(_normalised(answer) == _normalised(options["reference"])), answer or None)
 
 
 def lemur_answer(reply: str) -> str:
@@ -63,11 +63,11 @@ def _without_cue(reply: str) -> str:
 
 def _graded(answer: str, target: str) -> Graded:
     exact = float(answer == target)
-    relaxed = float(_bare(answer) == _bare(target))
+    relaxed = float(_normalised(answer) == _normalised(target))
     return Graded(exact, answer or None, scores={"exact": exact, RELAXED: relaxed})
 
 
-def _bare(text: str) -> str:
+def _normalised(text: str) -> str:
     return text.lower().translate(_NO_PUNCTUATION)
 
 

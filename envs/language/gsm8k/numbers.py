@@ -54,7 +54,7 @@ def equal(answer: str, reference: str) -> bool:
 
 def lemur_equal(answer: str, reference: str) -> bool:
     """Whether two answers are equal by the released script, which compares only letters and digits."""
-    return _bare(answer) == _bare(reference)
+    return _normalised(answer) == _normalised(reference)
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
@@ -66,5 +66,5 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     return Graded(float(answer is not None and equal(answer, standard_answer(reference) or "")), answer)
 
 
-def _bare(text: str) -> str:
+def _normalised(text: str) -> str:
     return text.lower().translate(_NO_PUNCTUATION)

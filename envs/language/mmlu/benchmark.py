@@ -96,10 +96,10 @@ def _load(options: MmluOptions, request: EvaluationRequest) -> Iterator[Task]:
     for subject, (examples, items) in sets.items():
         named = subject.replace("_", " ")
         header = (options.header or HEADER).replace("{subject}", f" {named}" if lemur else named)
-        worked = [_asked(item) + f" {LETTERS[item.answer]}\n\n" for item in examples[: options.shots]]
+        worked = [_question_text(item) + f" {LETTERS[item.answer]}\n\n" for item in examples[: options.shots]]
         texts = [f"{header}\n\n" + "".join(worked[:count]) for count in range(len(worked) + 1)]
         for place, item in items:
-            own = _asked(item)
+            own = _question_text(item)
             fits = [text for text in texts if not options.most_chars or len(text + own) <= options.most_chars]
             yield question(
                 "mmlu",
@@ -121,7 +121,7 @@ def _load(options: MmluOptions, request: EvaluationRequest) -> Iterator[Task]:
             )
 
 
-def _asked(item: Item) -> str:
+def _question_text(item: Item) -> str:
     lines = [f"{letter}. {text}" for letter, text in zip(LETTERS, item.options, strict=True)]
     return "\n".join([item.question, *lines, "Answer:"])
 
@@ -140,17 +140,17 @@ def _sets(data: Path, lemur: bool) -> tuple[Sets, list[Path]]:
         for path in tests:
             subject = path.name.split("_test.csv")[0]
             dev = find_file(data, [f"{home.relative_to(data)}/dev/{subject}_dev.csv"], _SOURCE)
-            items = [_of_cells(cells, path, lemur) for cells in read_cells(path)]
-            sets[subject] = ([_of_cells(cells, dev, lemur) for cells in read_cells(dev)], list(enumerate(items)))
+            items = [_item_of_cells(cells, path, lemur) for cells in read_cells(path)]
+            sets[subject] = ([_item_of_cells(cells, dev, lemur) for cells in read_cells(dev)], list(enumerate(items)))
             paths += [path, dev]
         return sets, paths
     tests, devs = _parquet(data)
     sets = {subject: ([], []) for subject in sorted(SUBJECTS)}
     for path in devs:
-        for subject, item in _of_rows(path, lemur):
+        for subject, item in _items_of_rows(path, lemur):
             sets[subject][0].append(item)
     for path in tests:
-        for subject, item in _of_rows(path, lemur):
+        for subject, item in _items_of_rows(path, lemur):
             sets[subject][1].append((len(sets[subject][1]), item))
     return {subject: of for subject, of in sets.items() if of[1]}, [*tests, *devs]
 
@@ -167,7 +167,7 @@ def _parquet(data: Path) -> tuple[list[Path], list[Path]]:
     return [find_file(data, looked_for, _SOURCE)], []
 
 
-def _of_rows(path: Path, lemur: bool) -> Iterator[tuple[str, Item]]:
+def _items_of_rows(path: Path, lemur: bool) -> Iterator[tuple[str, Item]]:
     """Yield subject and question of every row. Raises ValueError that names the row."""
     for number, row in enumerate(read_rows(path, ("question", "subject", "choices", "answer"))):
         options, answer = row["choices"], row["answer"]
@@ -182,7 +182,7 @@ def _item(question: str, options: Sequence[str], answer: int, lemur: bool) -> It
     return Item(question, tuple("nan" if lemur and text in _LOST else text for text in options), answer)
 
 
-def _of_cells(cells: list[str], path: Path, lemur: bool) -> Item:
+def _item_of_cells(cells: list[str], path: Path, lemur: bool) -> Item:
     if len(cells) != 6 or cells[5] not in tuple(LETTERS):
         raise ValueError(f"{path}: a row {cells!r}: expected a question, four options and a letter")
     return _item(cells[0], cells[1:5], LETTERS.index(cells[5]), lemur)

@@ -114,11 +114,11 @@ def _pages(dump: Path) -> Iterator[Page]:
     reader = readers.get(Path(name).suffix)
     if reader is None:
         raise ValueError(f"{dump}: expected .xml or .jsonl, either with .gz or .bz2")
-    with _opened(dump) as stream:
+    with _open_dump(dump) as stream:
         yield from reader(stream, dump)
 
 
-def _opened(dump: Path) -> IO[bytes]:
+def _open_dump(dump: Path) -> IO[bytes]:
     if dump.suffix == ".gz":
         return cast(IO[bytes], gzip.open(dump))
     return cast(IO[bytes], bz2.open(dump)) if dump.suffix == ".bz2" else dump.open("rb")
@@ -140,9 +140,9 @@ def _line_pages(lines: IO[bytes], dump: Path) -> Iterator[Page]:
 def _xml_pages(stream: IO[bytes], dump: Path) -> Iterator[Page]:
     try:
         for _, element in ET.iterparse(stream):
-            if _bare(element.tag) != "page":
+            if _strip_markup(element.tag) != "page":
                 continue
-            fields = {_bare(child.tag): child.text or "" for child in element.iter()}
+            fields = {_strip_markup(child.tag): child.text or "" for child in element.iter()}
             text = fields.get("text", "")
             if fields.get("ns", "0") == "0" and "redirect" not in fields and not _DISAMBIGUATION.search(text):
                 title, summary = fields.get("title", ""), lead_section(text)
@@ -153,7 +153,7 @@ def _xml_pages(stream: IO[bytes], dump: Path) -> Iterator[Page]:
         raise ValueError(f"{dump}: not a MediaWiki dump: {error}") from error
 
 
-def _bare(tag: str) -> str:
+def _strip_markup(tag: str) -> str:
     return tag.rpartition("}")[2]
 
 
@@ -162,7 +162,7 @@ def lead_section(wikitext: str) -> str:
     text = re.split(r"^==", _COMMENT.sub("", wikitext), maxsplit=1, flags=re.MULTILINE)[0]
     text = _TAG.sub("", _UNSEEN.sub("", text))
     text = _inside_out(_TEMPLATE, "", text)
-    text = _inside_out(_LINK, _shown, _OUTSIDE.sub(r"\1", text))
+    text = _inside_out(_LINK, _link_text, _OUTSIDE.sub(r"\1", text))
     text = _SWITCH.sub("", text).replace("'''", "").replace("''", "")
     lines = (re.sub(r"[ \t]+", " ", line).strip() for line in html.unescape(text).splitlines())
     return "\n".join(line for line in lines if line)[:LEAD_CHARS].strip()
@@ -175,6 +175,6 @@ def _inside_out(pattern: re.Pattern[str], by: str | Callable[[re.Match[str]], st
     return text
 
 
-def _shown(link: re.Match[str]) -> str:
+def _link_text(link: re.Match[str]) -> str:
     """Displayed text of a link: its last part; empty for a picture or a category."""
     return "" if _NO_TEXT.match(link[1]) else link[1].rpartition("|")[2]

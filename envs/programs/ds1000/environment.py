@@ -46,11 +46,11 @@ def folder_of(named: str) -> Path:
 def versions(named: str) -> dict[str, str]:
     """Distributions of an environment -> version; empty without an environment."""
     folder = folder_of(named)
-    return dict(_installed(folder, folder.stat().st_mtime_ns)) if folder.is_dir() else {}
+    return dict(_installed_versions(folder, folder.stat().st_mtime_ns)) if folder.is_dir() else {}
 
 
 @cache
-def _installed(folder: Path, changed_ns: int) -> tuple[tuple[str, str], ...]:
+def _installed_versions(folder: Path, changed_ns: int) -> tuple[tuple[str, str], ...]:
     distributions = importlib.metadata.distributions(path=[str(folder)])
     return tuple(sorted((plain_name(one.name), one.version) for one in distributions))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from envs.programs.ds1000.environment import folder_of, pinned, plain_version, requirements_file, versions
 
 
-def made(folder: Path, without: Sequence[str]) -> Path:
+def install(folder: Path, without: Sequence[str]) -> Path:
     """Install into the folder, completely or not at all. Raises RuntimeError with pip's last lines."""
     wanted = [f"{name}=={version}" for name, version, group in pinned() if group not in without]
     half = folder.with_name(f"{folder.name}.half")
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         folder = folder_of(asked.folder)
         if not _complete(asked.folder, without):
-            folder = made(folder, without)
+            folder = install(folder, without)
         print(folder)
     except (RuntimeError, OSError) as error:
         print(error, file=sys.stderr)

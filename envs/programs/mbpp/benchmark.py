@@ -92,9 +92,9 @@ def _task(options: MbppOptions, row: Mapping[str, Any], examples: list[dict[str,
     turns: list[Message] = []
     if not options.raw:
         for example in examples:
-            turns.append(Message("user", _in_turns(example)))
+            turns.append(Message("user", _as_conversation(example)))
             turns.append(Message("assistant", f"[PYTHON]\n{example['code']}\n[/PYTHON]"))
-        turns.append(Message("user", _in_turns(row)))
+        turns.append(Message("user", _as_conversation(row)))
     worked = "".join(f"{_stated(example)}[BEGIN]\n{example['code']}\n[DONE]\n\n" for example in examples)
     return question(
         "mbpp",
@@ -120,11 +120,11 @@ def _stated(row: Mapping[str, Any]) -> str:
     return f"You write Python well. Your task: {row['text']} These tests must pass:\n\n{tests}\n"
 
 
-def _in_turns(row: Mapping[str, Any]) -> str:
+def _as_conversation(row: Mapping[str, Any]) -> str:
     return f"{_stated(row)}\nWrite the code between [PYTHON] and [/PYTHON]."
 
 
-def _ended(settings: Settings) -> Sequence[str]:
+def _turn_departures(settings: Settings) -> Sequence[str]:
     """Departure of conversations from the released script, whose example replies have no end of turn."""
     there = settings.get("form") == "chat" and settings.get("mode") == "lemur"
     return ("examples' turns are ended",) if there and settings.get("shots", 1) else ()
@@ -145,7 +145,7 @@ BENCHMARKS = {
             file_patterns=(*FILES, *PARQUET.values()),
             size="500 (974 with --split all)",
             settings={"mode": "lemur"},
-            about=Column("MBPP", MbppOptions, 650, more=_ended),
+            about=Column("MBPP", MbppOptions, 650, more=_turn_departures),
         ),
     )
 }

@@ -49,7 +49,7 @@ class MultiplEOptions(OneProtocol, Sandboxed):
 def _load(language: str, options: MultiplEOptions, request: EvaluationRequest) -> Iterator[Task]:
     source = f"MultiPL-E: nuprl/MultiPL-E on the Hub; MIT; python jobs/fetch_data.py multipl_e/{language}"
     path = find_file(request.data_folder("what MultiPL-E asks"), _files(language), source)
-    data_id, shown = files_digest(path), _shown(language, options)
+    data_id, shown = files_digest(path), _mounted_folders(language, options)
     for row in read_rows(path):
         goes_on = options.raw or options.prefill
         yield question(
@@ -71,7 +71,7 @@ def _load(language: str, options: MultiplEOptions, request: EvaluationRequest) -
         )
 
 
-def _shown(language: str, options: MultiplEOptions) -> dict[str, HostPath]:
+def _mounted_folders(language: str, options: MultiplEOptions) -> dict[str, HostPath]:
     """Folders of this host that sandboxes mount."""
     folders = {"javatuples": options.javatuples, "typescript": typescript.installed() if language == "ts" else None}
     return {name: HostPath(folder) for name, folder in folders.items() if folder}

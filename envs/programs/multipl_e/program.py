@@ -75,15 +75,15 @@ def program_of(reply: str, asked: Mapping[str, Any]) -> str:
     prompt, last = asked["prompt"].rstrip(), asked["prompt"].strip().splitlines()[-1]
     opening = last.strip()
     if opening not in code:
-        return f"{asked['prompt']}{_cut(code, asked['stops'])}\n{asked['tests']}"
+        return f"{asked['prompt']}{_cut_at_stops(code, asked['stops'])}\n{asked['tests']}"
     above, _, body = code.partition(opening)
     # A method that is repeated alone may be indented less than the stops, which close it, expect.
     missing = len(last) - len(last.lstrip()) - (len(above) - len(above.rstrip(" ")))
     body = indent(body, " " * max(0, missing)).lstrip(" ")
-    return f"{prompt}{_cut(body, asked['stops'])}\n{asked['tests']}"
+    return f"{prompt}{_cut_at_stops(body, asked['stops'])}\n{asked['tests']}"
 
 
-def _cut(code: str, stops: Sequence[str]) -> str:
+def _cut_at_stops(code: str, stops: Sequence[str]) -> str:
     """``code`` up to the first of ``stops``, which may also be its last line without a line break."""
     return min(code, cut_at(f"{code}\n", stops), key=len)
 

@@ -37,7 +37,7 @@ def installed() -> Path | None:
     return folder if about.is_file() and read_json(about).get("version") == pinned() else None
 
 
-def made(folder: Path) -> Path:
+def install(folder: Path) -> Path:
     """Install the compiler into the folder, completely or not at all. Raises RuntimeError with npm's last lines."""
     if shutil.which("npm") is None:
         raise RuntimeError("no npm on this machine: apt-get install -y npm")
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit status 0, or 1 with the error on stderr."""
     argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args(argv)
     try:
-        print(installed() or made(lemur_home() / "environments" / "typescript"))
+        print(installed() or install(lemur_home() / "environments" / "typescript"))
     except (RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

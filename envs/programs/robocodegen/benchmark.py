@@ -110,7 +110,7 @@ def _load(options: RoboCodeGenOptions, request: EvaluationRequest) -> Iterator[T
                 data=files_digest(*files),
             ),
         )
-        yield _in_turns(task, options) if options.tries > 1 or options.recursion else task
+        yield _as_conversation(task, options) if options.tries > 1 or options.recursion else task
 
 
 def _gold(name: str, objects: Mapping[str, Any], options: RoboCodeGenOptions) -> str | None:
@@ -149,7 +149,7 @@ def _playable(options: RoboCodeGenOptions, data: Mapping[str, Any]) -> tuple[lis
     return [one for one in drawn.values() if one], [name for name, one in drawn.items() if not one]
 
 
-def _in_turns(task: Task, options: RoboCodeGenOptions) -> Task:
+def _as_conversation(task: Task, options: RoboCodeGenOptions) -> Task:
     turns = options.tries * (1 + (MOST_FUNCTIONS if options.recursion else 0))
     more = {"tries": options.tries} | ({"recursion": True} if options.recursion else {})
     return replace(task, env_id=ENV_ID, options={**task.options, **more}, max_turns=turns)

@@ -74,7 +74,7 @@ def undefined_call(source: str, helpers: str) -> tuple[str, str] | None:
         tree, known = parsed(source), parsed(helpers)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    names = _bound(tree) | _bound(known) | _there()
+    names = _bound_names(tree) | _bound_names(known) | _there()
     calls = [call for call in ast.walk(tree) if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)]
     unknown = [(call.func.id, call) for call in calls if isinstance(call.func, ast.Name) and call.func.id not in names]
     if not unknown:
@@ -84,7 +84,7 @@ def undefined_call(source: str, helpers: str) -> tuple[str, str] | None:
     return name, ast.unparse(assigned[0]) if assigned else f"ret_val = {ast.unparse(call)}"
 
 
-def _bound(tree: ast.AST) -> set[str]:
+def _bound_names(tree: ast.AST) -> set[str]:
     """Every name that is bound anywhere in the tree."""
     names = set()
     for node in ast.walk(tree):

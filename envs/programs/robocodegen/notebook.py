@@ -30,7 +30,7 @@ _STABLE = 0.9
 def read_notebook(path: Path) -> dict[str, Any]:
     """``problems`` and ``scene`` in the form of problems.json. Raises ValueError that names the file and the fault."""
     try:
-        assigned = _assigned(path)
+        assigned = _assigned_values(path)
         names, places, sizes = (ast.literal_eval(assigned[name]) for name in ("obj_names", "obj_positions", "sizes"))
         outlines = {
             name: np.array(FUNCTIONS["make_rectangle"](size, size, place).exterior.coords)
@@ -46,7 +46,7 @@ def read_notebook(path: Path) -> dict[str, Any]:
     return {"problems": problems, "scene": {"get_obj_outer_pts_np": {n: line.tolist() for n, line in outlines.items()}}}
 
 
-def _assigned(path: Path) -> dict[str, ast.expr]:
+def _assigned_values(path: Path) -> dict[str, ast.expr]:
     """Values assigned in the cell with the problems, without their ``np.array(...)``."""
     sources = ["".join(cell["source"]) for cell in read_value(path)["cells"] if cell["cell_type"] == "code"]
     (cell,) = (source for source in sources if all(f"{name} = [" in source for name in _LISTS))
@@ -133,7 +133,7 @@ def _near_and_far(outlines: Outlines) -> list[list[Any]]:
     return asked
 
 
-def _of_other_sizes(outlines: Outlines) -> list[list[Any]]:
+def _arrays_of_other_sizes(outlines: Outlines) -> list[list[Any]]:
     return [
         [[name for n, name in enumerate(names) if not any(_as_large(outlines, name, other) for other in names[:n])]]
         for names in _halves(outlines)
@@ -150,7 +150,7 @@ _ASKED: dict[str, Callable[[Outlines], list[list[Any]]]] = {
     "is_obj0_bigger_than_obj1": _pairs,
     "get_one_bbox_xyxy_of_all_objs": lambda outlines: [[names] for names in _halves(outlines)],
     "are_obj_centers_close": _near_and_far,
-    "get_name_of_biggest_obj": _of_other_sizes,
+    "get_name_of_biggest_obj": _arrays_of_other_sizes,
     "do_any_object_shapes_intersect_with_each_other": lambda outlines: [[names] for names in _halves(outlines)],
     "get_name_of_obj_with_min_dist_to_pt": lambda outlines: [
         [point, names]

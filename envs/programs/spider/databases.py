@@ -37,10 +37,10 @@ def files_of(home: Path, name: str) -> list[Path]:
     own = [file for file in files if file.stem == name]
     if files:
         return [*own[:1], *(file for file in files if file not in own[:1])]
-    return [_built(find_file(folders[0], ["schema.sql"], _SET), name)]
+    return [_build_database(find_file(folders[0], ["schema.sql"], _SET), name)]
 
 
-def _built(script: Path, name: str) -> Path:
+def _build_database(script: Path, name: str) -> Path:
     target = lemur_home() / "cache" / "spider" / f"{name}-{files_digest(script)}.sqlite"
     if not target.is_file():
         target.parent.mkdir(parents=True, exist_ok=True)

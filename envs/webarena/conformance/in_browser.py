@@ -52,7 +52,7 @@ def browser_gates(folder: Path, host: BrowserHost) -> Iterator[Gate]:
     observations = rows_in(folder, "observations_chromium156.json")
     programs = rows_in(folder, "program_html_scores.json")
     with served(folder / "pages") as base:
-        scored = compared(programs, lambda row: _scored(row, base, host) == row["score"], lambda row: row["name"])
+        scored = compared(programs, lambda row: _score(row, base, host) == row["score"], lambda row: row["name"])
         yield gate("program_html", scored)
         read = compared(
             observations,
@@ -72,9 +72,9 @@ def fonts() -> str:
     return f"recorded with {FONT}; here is {done.stdout.strip()}: apt-get install -y fonts-liberation"
 
 
-def _scored(row: Mapping[str, Any], base: str, host: BrowserHost) -> float | str:
+def _score(row: Mapping[str, Any], base: str, host: BrowserHost) -> float | str:
     record = {"task_id": row["name"], **json.loads(json.dumps({"eval": row["eval"]}).replace("{BASE}", base))}
-    session = _opened(host, base, row["page"])
+    session = _open_page(host, base, row["page"])
     try:
         page = LastTab(session, _SETTLES_S)
         if row.get("setup_js"):
@@ -87,7 +87,7 @@ def _scored(row: Mapping[str, Any], base: str, host: BrowserHost) -> float | str
 
 
 def _read(row: Mapping[str, Any], base: str, host: BrowserHost) -> str:
-    session = _opened(host, base, row["page"])
+    session = _open_page(host, base, row["page"])
 
     async def look() -> str:
         for _ in range(row["scroll_steps"]):
@@ -101,7 +101,7 @@ def _read(row: Mapping[str, Any], base: str, host: BrowserHost) -> str:
         host.run(session.close(), LIMIT_S, "closing a context")
 
 
-def _opened(host: BrowserHost, base: str, page: str) -> Session:
+def _open_page(host: BrowserHost, base: str, page: str) -> Session:
     session = Session(host, [base.removeprefix("http://")])
 
     async def open_() -> None:

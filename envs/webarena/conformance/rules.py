@@ -57,15 +57,15 @@ def parser_gates(folder: Path) -> Iterator[Gate]:
     rows = rows_in(folder, "id_action_parsing.json")
 
     def as_upstream(row: Row) -> bool:
-        action = _parsed(row["input"])
+        action = _parse(row["input"])
         return bool((action.to_upstream() if action else None) == row["parsed"])
 
     def the_same_again(row: Row) -> bool:
-        action = _parsed(row["input"])
+        action = _parse(row["input"])
         return bool(parse_calls(render_call(action)).action == action)
 
     yield gate("symbolic parser", compared(rows, as_upstream, _input))
-    parsed = [row for row in rows if _parsed(str(row.get("input", ""))) is not None]
+    parsed = [row for row in rows if _parse(str(row.get("input", ""))) is not None]
     yield gate("python-call round trip", compared(parsed, the_same_again, _input))
 
 
@@ -77,7 +77,7 @@ def _task(row: Row) -> str:
     return f"task {row['task_id']}"
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     try:
         return parse_symbolic(text)
     except ActionParsingError:
@@ -86,13 +86,13 @@ def _parsed(text: str) -> Any:
 
 def early_stop_gate(folder: Path) -> Iterator[Gate]:
     rows = rows_in(folder, "early_stop.json")
-    yield gate("early stop", compared(rows, lambda row: _stops(row) == row["result"], lambda row: ""))
+    yield gate("early stop", compared(rows, lambda row: _early_stop(row) == row["result"], lambda row: ""))
 
 
-def _stops(row: Mapping[str, Any]) -> list[Any]:
+def _early_stop(row: Mapping[str, Any]) -> list[Any]:
     thresholds = row["thresholds"]
     rule = EarlyStop(row["max_steps"], thresholds["parsing_failure"], thresholds["repeating_action"])
-    stop = rule.check([_parsed(text) or NOTHING for text in row["actions"]])
+    stop = rule.check([_parse(text) or NOTHING for text in row["actions"]])
     return [stop is not None, stop.reason if stop else ""]
 
 
@@ -101,7 +101,7 @@ def answer_gates(folder: Path, records: Mapping[int, Record]) -> Iterator[Gate]:
     exempt: list[Row] = []
 
     def as_scored(row: Row) -> bool:
-        if _of_rules(records[row["task_id"]], row["answer"]) == row["score"]:
+        if _rule_score(records[row["task_id"]], row["answer"]) == row["score"]:
             return True
         if not (row.get("single_char_ref") and "." in row["answer"]):
             return False
@@ -113,19 +113,19 @@ def answer_gates(folder: Path, records: Mapping[int, Record]) -> Iterator[Gate]:
     rows = rows_in(folder, "url_match_scores.json")
 
     def as_matched(row: Row) -> bool:
-        return _of_url(records[row["task_id"]], row["url"]) == row["score"]
+        return _url_score(records[row["task_id"]], row["url"]) == row["score"]
 
     yield gate("url_match, upstream", compared(rows, as_matched, _task))
 
 
-def _of_rules(record: Record, answer: str) -> float | None:
+def _rule_score(record: Record, answer: str) -> float | None:
     try:
         return string_match(record, answer, NoJudge())
     except NoVerdict:
         return None
 
 
-def _of_url(record: Record, url: str, strict: bool = False) -> float:
+def _url_score(record: Record, url: str, strict: bool = False) -> float:
     return url_match(filled(record, BASES)["eval"]["reference_url"], url, strict=strict)
 
 
@@ -147,11 +147,13 @@ def task_gates(records: Sequence[Record]) -> Iterator[Gate]:
     split = (len(records) - needing, needing) == (694, 118)
     yield Gate("judge split", len(records), () if split else (f"{len(records) - needing} / {needing}",))
     asked = [one for one in records if "string_match" in one["eval"]["eval_types"]]
-    yield gate("N/A rule", ((f"task {one['task_id']}", _of_rules(one, "N/A") == _expected_of_na(one)) for one in asked))
+    yield gate(
+        "N/A rule", ((f"task {one['task_id']}", _rule_score(one, "N/A") == _expected_of_na(one)) for one in asked)
+    )
     yield gate(
         "early-stop text",
         (
-            (f"task {one['task_id']}", not any(_of_rules(one, ANSWER.format(reason=why)) for why in REASONS))
+            (f"task {one['task_id']}", not any(_rule_score(one, ANSWER.format(reason=why)) for why in REASONS))
             for one in asked
         ),
     )
@@ -172,7 +174,7 @@ def _expected_of_na(record: Record) -> float | None:
     fuzzy = record["eval"]["reference_answers"].get("fuzzy_match")
     if fuzzy is None:
         return 0.0
-    return 1.0 if fuzzy == "N/A" else _of_rules(record, "N/A")
+    return 1.0 if fuzzy == "N/A" else _rule_score(record, "N/A")
 
 
 def _strict_rows(records: Sequence[Record]) -> Iterator[tuple[str, bool]]:
@@ -184,5 +186,5 @@ def _strict_rows(records: Sequence[Record]) -> Iterator[tuple[str, bool]]:
             parts = urlsplit(gold)
             longer = urlunsplit(parts._replace(path=parts.path.rstrip("/") + "asdf"))
             foreign = f"http://other.test/{parts.netloc}{parts.path}"
-            scores = [_of_url(record, url, strict=True) for url in (gold, longer, foreign)]
+            scores = [_url_score(record, url, strict=True) for url in (gold, longer, foreign)]
             yield f"task {record['task_id']}", scores == [1.0, 0.0, 0.0]

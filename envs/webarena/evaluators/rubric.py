@@ -46,28 +46,28 @@ def _check(rubric: Mapping[str, Any], kinds: Sequence[str]) -> None:
             raise ValueError(f"url_note {rule!r}: expected {RULE!r}")
     targets = rubric.get("program_html") or []
     if not isinstance(targets, list) or ("program_html" in kinds and not targets):
-        raise ValueError(f"program_html without targets: it is {_shown(targets)}")
+        raise ValueError(f"program_html without targets: it is {_excerpt(targets)}")
     for target in targets:
         _check_target(target)
 
 
 def _check_answers(answers: Any) -> None:
     if not isinstance(answers, Mapping) or not answers:
-        raise ValueError(f"string_match without reference answers: they are {_shown(answers)}")
+        raise ValueError(f"string_match without reference answers: they are {_excerpt(answers)}")
     for rule, wanted in answers.items():
         if rule not in RULES:
             raise ValueError(f"unknown rule {rule!r} among its reference answers{did_you_mean(str(rule), RULES)}")
         if rule == "exact_match" or (rule == "fuzzy_match" and isinstance(wanted, str)):
             _check_text(rule, wanted)
             if rule == "fuzzy_match" and wanted != NOT_AVAILABLE:
-                raise ValueError(f"fuzzy_match: {_shown(wanted)}, expected {NOT_AVAILABLE!r} or a list of texts")
+                raise ValueError(f"fuzzy_match: {_excerpt(wanted)}, expected {NOT_AVAILABLE!r} or a list of texts")
         else:
             _check_texts(rule, wanted)
 
 
 def _check_target(target: Any) -> None:
     if not isinstance(target, Mapping):
-        raise ValueError(f"program_html: a target is {_shown(target)}, expected an object with url and locator")
+        raise ValueError(f"program_html: a target is {_excerpt(target)}, expected an object with url and locator")
     if unknown := [key for key in target if key not in _TARGET_KEYS]:
         raise ValueError(f"unknown key {unknown[0]!r} in program_html{did_you_mean(unknown[0], _TARGET_KEYS)}")
     url: Any = target.get("url")
@@ -76,16 +76,16 @@ def _check_target(target: Any) -> None:
     if url.startswith("func:"):
         read_call(url.removeprefix("func:"))
     elif url != "last" and not is_address(url):
-        raise ValueError(f"url of program_html: {_shown(url)}, expected an address, last or func:")
+        raise ValueError(f"url of program_html: {_excerpt(url)}, expected an address, last or func:")
     if not isinstance(locator, str):
-        raise ValueError(f"locator: {_shown(locator)}, expected a text")
+        raise ValueError(f"locator: {_excerpt(locator)}, expected a text")
     if locator.startswith("func:"):
         read_call(locator.removeprefix("func:"))
     elif locator.strip() and not is_script(locator):
-        raise ValueError(f"unknown locator {_shown(locator)}: expected none, a script on document, or func:")
+        raise ValueError(f"unknown locator {_excerpt(locator)}: expected none, a script on document, or func:")
     if not isinstance(contents, Mapping) or not contents or set(contents) - set(CONTENTS):
         keys = sorted(contents) if isinstance(contents, Mapping) else contents
-        raise ValueError(f"unknown required contents {_shown(keys)}: expected {' or '.join(CONTENTS)}")
+        raise ValueError(f"unknown required contents {_excerpt(keys)}: expected {' or '.join(CONTENTS)}")
     for rule, wanted in contents.items():
         (_check_text if rule == "exact_match" else _check_texts)(rule, wanted)
     if "prep_actions" in target:
@@ -104,8 +104,8 @@ def _check_text(what: str, value: Any) -> None:
 
 def _check_texts(what: str, value: Any) -> None:
     if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
-        raise ValueError(f"{what}: {_shown(value)}, expected a list of texts")
+        raise ValueError(f"{what}: {_excerpt(value)}, expected a list of texts")
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     return repr(value)[:80]

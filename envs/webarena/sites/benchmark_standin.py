@@ -77,10 +77,10 @@ _OWN = ("seed_of_sites", "site_copies", "without")
 def needs(options: StandinOptions, request: EvaluationRequest) -> list[Requirement]:
     """Requirements: a browser, and each application in use."""
     played = [one for one in SOFTWARE.values() if one.name not in options.left_out]
-    return [*of_browser.needs(options), *(Requirement(one.title, partial(_lacks, one.name)) for one in played)]
+    return [*of_browser.needs(options), *(Requirement(one.title, partial(_missing, one.name)) for one in played)]
 
 
-def _lacks(name: str) -> str | None:
+def _missing(name: str) -> str | None:
     reason = missing(SOFTWARE[name])
     return f"{reason} (or --without {name})" if reason else None
 

@@ -105,7 +105,7 @@ def test_npm_that_fails_leaves_what_was_there_and_says_why(
 def test_known_solutions_pass_by_the_pinned_version(lemur_home: Path, tmp_path: Path) -> None:
     with_tools("js")
     try:
-        typescript.made(lemur_home / "environments/typescript")
+        typescript.install(lemur_home / "environments/typescript")
     except RuntimeError as error:
         pytest.skip(f"npm brings no TypeScript here: {error}")
     assert said(tmp_path)[0] == []
