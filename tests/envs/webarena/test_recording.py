@@ -13,7 +13,7 @@ import pytest
 from envs.webarena.actions.languages import read_reply
 from envs.webarena.benchmark import BENCHMARKS, WebOptions
 from envs.webarena.browser.tree import Element
-from envs.webarena.recording import _named, current_id, read_recording
+from envs.webarena.recording import _named_element, current_id, read_recording
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome
 from lemur_ray.benchmarks.contract import EvaluationRequest
@@ -86,12 +86,16 @@ def test_an_action_is_on_the_element_of_the_same_words_in_the_same_place() -> No
 
 def test_where_properties_differ_an_element_is_that_of_its_place_among_those_of_its_name() -> None:
     seen = "\t[4] textbox '' required: False\n\t[5] textbox '' focused: True required: False"
-    named = _named("```type [5] [x]```", seen)
+    named = _named_element("```type [5] [x]```", seen)
     assert named == ("textbox '' focused: True required: False", 0, 1)
     texts = ["textbox '' required: False", "textbox '' required: True"]
     now = {str(at): Element("textbox", "", text, (0.0, 0.0, 1.0, 1.0)) for at, text in enumerate(texts, 70)}
     assert current_id(named, now) == "71", "the second, although it has not the focus yet"
-    assert _named("```click [7]```", """[7] link "it's \\" here" url: x""") == ("""link "it's \\" here" url: x""", 0, 0)
+    assert _named_element("```click [7]```", """[7] link "it's \\" here" url: x""") == (
+        """link "it's \\" here" url: x""",
+        0,
+        0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,5 +152,9 @@ def test_what_was_acted_on_is_named_by_the_block_that_acted() -> None:
     seen = "\t[4] link 'A'\n\t[5] link 'B'"
     reply = "I try ```click [4]``` or rather ```click [5]```"
     assert read_reply(reply, "symbolic").action.element_id == "4"
-    assert _named(reply, seen) == _named("```click [4]```", seen) != _named("```click [5]```", seen)
-    assert _named("a fence that nobody closed ```click [4]", seen) is None
+    assert (
+        _named_element(reply, seen)
+        == _named_element("```click [4]```", seen)
+        != _named_element("```click [5]```", seen)
+    )
+    assert _named_element("a fence that nobody closed ```click [4]", seen) is None
