@@ -173,7 +173,7 @@ def test_an_image_of_an_earlier_list_of_packages_is_to_be_built_before_and_not_b
 
     check = Check("docker", "ok", "engine 27, sandbox image lemur-sandbox:0123", "")
     monkeypatch.setitem(sandboxed._CHECKS, "docker", lambda machine: check)
-    monkeypatch.setattr(docker_image, "found", lambda image: None)
+    monkeypatch.setattr(docker_image, "existing", lambda image: None)
     monkeypatch.setattr(sandboxed, "open_sandbox", lambda *a: pytest.fail("a sandbox was opened"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")  # nobody has looked at that one
     said = sandbox_requirement(Sandboxed("docker")).missing()

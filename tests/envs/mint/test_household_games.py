@@ -44,7 +44,7 @@ def test_other_game_files_are_another_evaluation(data_dir: Path, monkeypatch: py
         return {**read, first: (read[first][0], "another grammar")}
 
     recorded, read = identity(), tasks._games_in_archive(data_dir / GAMES)
-    monkeypatch.setattr(tasks, "_archived", with_another_game)
+    monkeypatch.setattr(tasks, "_games_in_archive", with_another_game)
     monkeypatch.setattr(tasks, "household_games", lambda archive: {name: game for name, (game, _) in read.items()})
     assert identity() != recorded
 

@@ -198,7 +198,7 @@ def test_an_image_that_is_not_built_is_told_with_the_command_that_builds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sandboxed._CHECKS, "docker", lambda machine: Check("docker", "ok", "engine 28", ""))
-    monkeypatch.setattr(docker_image, "found", lambda image="sandbox": None)
+    monkeypatch.setattr(docker_image, "existing", lambda image="sandbox": None)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent")  # what was found under another one says nothing here
     said = missing_requirements(
         find("multipl_e/php").requirements(MultiplEOptions(sandbox="docker"), EvaluationRequest(data=DATA))
