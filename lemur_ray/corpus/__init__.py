@@ -1,1 +1,1 @@
-"""Builds packed token rows from raw code and text. Only on_ray.py imports Ray; knows no plan, model or trainer."""
+"""Build of a training corpus: from raw code and text to packed rows of token ids. Only on_ray.py imports Ray."""

@@ -1,6 +1,6 @@
-"""Steps of the driver between and after the parallel ones: tokenizer, plan of the row sets, manifest.
+"""Steps of a corpus build that run in one process: train the tokenizer, assign documents to shards, write the manifest.
 
-Handles ids, sizes and counts of documents; their texts only for the tokenizer's sample. Knows nothing of Ray.
+They work on ids, sizes and counts of documents, and load texts only to train the tokenizer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.text.tokenizer_folder import tokenizer_in
 
 HELDOUT = "heldout-"
-"""Prefix of the row set of a source's held-out documents, before the source's name."""
+"""Name prefix of the row set with the held-out documents of a source; the source's name follows."""
 _SAMPLED_PARTS = 64
 """Maximum number of parts of one source from which the tokenizer's sample is drawn."""
 
@@ -40,9 +40,9 @@ def make_tokenizer(
     extra: Sequence[str],
     given: Tokenizer | None,
 ) -> Tokenizer:
-    """Write the tokenizer of this build: the given one, or one trained on a seeded sample in the requested mixture.
+    """Return the tokenizer of this build after writing it to ``work``: ``given``, or one trained on a seeded sample.
 
-    A resumed build reads back the tokenizer that it has trained before.
+    The sample has the ratio of code to text of ``config``; ``extra`` texts join it. A resumed build does not retrain.
     """
     folder = work / stages.TOKENIZER
     folder.mkdir(exist_ok=True)
@@ -60,7 +60,7 @@ def make_tokenizer(
 
 
 def sampled_parts(listing: Listing, config: CorpusConfig) -> list[list[int]]:
-    """Per source, the part numbers from which the tokenizer's sample is drawn."""
+    """For each source, up to 64 random numbers of parts from which the tokenizer's training texts are drawn."""
     return [
         np.random.default_rng([config.seed, index]).permutation(entry["parts"])[:_SAMPLED_PARTS].tolist()
         for index, entry in enumerate(listing.sources)
@@ -93,7 +93,7 @@ def _sample(work: Path, listing: Listing, clean: CleanDocuments, config: CorpusC
 
 @dataclass(frozen=True)
 class RowSet:
-    """One row set to pack."""
+    """A row set to be packed: its name, kind (code or text), documents, bytes of text, and number of shards."""
 
     name: str
     kind: str
@@ -103,7 +103,7 @@ class RowSet:
 
 
 def row_sets(work: Path, listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> list[RowSet]:
-    """Plan the row sets of all sources and of their held-out documents; writes the document list of every shard."""
+    """Row sets of all sources, then of their held-out documents; writes the list of documents of every shard."""
     lengths = np.zeros(len(clean.sizes), np.int64)
     for number in range(listing.num_parts):
         at = np.arange(*np.searchsorted(clean.part, [number, number + 1]))
@@ -136,7 +136,7 @@ def row_sets(work: Path, listing: Listing, clean: CleanDocuments, config: Corpus
 def manifest(
     folder: Path, work: Path, listing: Listing, clean: CleanDocuments, sets: Sequence[RowSet], config: CorpusConfig
 ) -> dict[str, Any]:
-    """Commit every row set and return the manifest: sizes, fill, counts, the requested and the resulting mixture."""
+    """Write the index of every row set; returns the corpus manifest as JSON values, without version and build hash."""
     tokenizer = tokenizer_in(work / stages.TOKENIZER)
     for name in tokenizer.to_files():
         write_atomically(folder / name, (work / stages.TOKENIZER / name).read_bytes())

@@ -1,6 +1,6 @@
-"""A corpus that hosts build together in a bucket, without any other shared storage: its lookup, claim and commit.
+"""A corpus that several hosts build together in a bucket: look it up, reserve its URL, commit it.
 
-All sources and all output lie in buckets, so every host of the cluster can take any step (``handover``).
+All sources and all output lie in buckets, so every host of the cluster can run any step of the build.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OTHER_CONFIGURATION = "another corpus"
 
 
 class BucketCorpus:
-    """The corpus at ``url`` (see ``locations.CorpusFolder`` for the shared methods)."""
+    """A corpus in the bucket folder ``url``, with the same methods as ``locations.CorpusFolder``."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -46,7 +46,7 @@ class BucketCorpus:
         return None
 
     def committed(self) -> dict[str, Any] | None:
-        """The committed manifest, empty if it is damaged. Raises CorpusError where the bucket cannot be read."""
+        """The committed manifest: None if there is none, {} if it is damaged. Raises CorpusError if access fails."""
         try:
             fs, path = file_system(f"{self.url}/{MANIFEST}")
             manifest = json.loads(fs.cat_file(path))
@@ -59,10 +59,10 @@ class BucketCorpus:
         return manifest if isinstance(manifest, dict) else {}
 
     def find(self, description: dict[str, Any], overwrite: bool, say: Any) -> tuple[dict[str, Any] | None, str]:
-        """(manifest if the described corpus is there and intact, reason why the committed one is replaced).
+        """(manifest, "") if the described corpus is committed and intact, else (None, why the committed one is not it).
 
-        Changes nothing. Raises CorpusError where another corpus, or one of another version, is there or is being made,
-        and ``overwrite`` is not set.
+        The reason is empty if none is committed. Changes nothing. Raises CorpusError if a corpus of another
+        configuration or version is committed or being built and ``overwrite`` is False.
         """
         manifest = self.committed()
         reason = "" if manifest is None else self._replacement_reason(manifest, description, overwrite, say)
@@ -74,7 +74,7 @@ class BucketCorpus:
     def _replacement_reason(
         self, manifest: dict[str, Any], description: dict[str, Any], overwrite: bool, say: Any
     ) -> str:
-        """Why the committed corpus cannot be used; empty if it can. Raises CorpusError as ``find``."""
+        """Why the committed corpus cannot be used; empty if it can. Raises CorpusError in the cases of ``find``."""
         try:
             check_manifest(manifest, self.url)
         except CorpusError as error:
@@ -88,7 +88,7 @@ class BucketCorpus:
         return "" if matches_build(self.url, manifest, description, overwrite, say) else _OTHER_CONFIGURATION
 
     def reusable(self, description: dict[str, Any], overwrite: bool, say: Any) -> dict[str, Any] | None:
-        """Manifest if the described corpus is there; else None, with the URL claimed for it. Raises as ``find``."""
+        """Manifest if the described corpus is committed, else None after reserving the URL. Raises as ``find``."""
         manifest, reason = self.find(description, overwrite, say)
         if manifest is not None:
             remove_build_files(self.url)  # the process that committed it may have been killed before that
@@ -103,7 +103,7 @@ class BucketCorpus:
         return None
 
     def made_meanwhile(self, description: dict[str, Any]) -> dict[str, Any] | None:
-        """Manifest if another process has committed the described corpus; the build then stops."""
+        """Manifest of the described corpus if another process has committed it, else None."""
         with contextlib.suppress(OSError, CorpusError):
             manifest = self.committed()
             if manifest is not None and manifest.get("build") == build_hash(description):
@@ -113,14 +113,14 @@ class BucketCorpus:
         return None
 
     def handover(self, work: Path, sources: Sequence[Source]) -> SharedFolder:
-        """Exchange of files for a build of exactly these files: changed sources make it another build."""
+        """File exchange of driver and workers, in a bucket folder named by the configuration and the sources' files."""
         hashes = hashlib.sha256("".join(files_hash(source) for source in sources).encode()).hexdigest()[:12]
         return ThroughBucket(work, self.url, f"{work.name}-{hashes}")
 
     def commit(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Publish what the driver wrote into ``folder``, the manifest last; returns it.
+        """Upload the tokenizer and indices from ``folder``, then the manifest; returns the manifest as stored.
 
-        Raises CorpusError where a shard in the bucket is missing or has another size than was written; OSError.
+        Raises CorpusError if a shard in the bucket is missing or has another size than its index entry; OSError.
         """
         (fs, root), folder = file_system(self.url), self.folder
         content = manifest_bytes(self.url, manifest)
@@ -138,7 +138,7 @@ class BucketCorpus:
         return dict(json.loads(content))
 
     def _wrong_shard(self, row_set: str, shards: Sequence[Mapping[str, Any]]) -> str:
-        """Description of the first file whose size differs from its index entry; empty if none. Raises OSError."""
+        """Message about the first missing or wrongly sized file of a row set; empty if all match. Raises OSError."""
         fs, root = file_system(f"{self.url}/{row_set}")
         sizes = {path: info["size"] for path, info in fs.find(root, detail=True).items()}
         for shard in shards:
@@ -149,7 +149,7 @@ class BucketCorpus:
         return ""
 
     def _damage(self, manifest: Mapping[str, Any]) -> str:
-        """Description of the first missing or damaged file of a committed corpus; empty if none. Raises OSError."""
+        """Message about the first missing or damaged file of the corpus; empty if it is intact. Raises OSError."""
         fs, root = file_system(self.url)
         for entry in (*manifest.get("sources", ()), *manifest.get("heldout", ())):
             index = f"{root}/{entry['folder']}/{INDEX}"
@@ -164,9 +164,9 @@ class BucketCorpus:
         return ""
 
     def claim(self, mine: str, overwrite: bool) -> None:
-        """Reserve the URL for build ``mine``: two configurations at once would mix their files. Raises CorpusError.
+        """Reserve the URL for the build with hash ``mine``; processes with the same hash share the reservation.
 
-        Processes of one configuration share a claim, as they write the same bytes.
+        Raises CorpusError if another build has reserved it (unless ``overwrite``) or the bucket does not exist.
         """
         claimed = self._read_claim(mine, overwrite)
         if claimed is not None and claimed[0] == mine.encode():
@@ -179,7 +179,7 @@ class BucketCorpus:
             raise CorpusError(f"another build began at {self.url} at this moment: run the same command again") from None
 
     def _read_claim(self, mine: str, overwrite: bool) -> tuple[bytes, str] | None:
-        """(build hash, object version) of the current claim. Raises CorpusError if it is not ``mine``."""
+        """(build hash, version) of the claim file, or None. Raises CorpusError if another's and not ``overwrite``."""
         claimed = read_version(f"{self.url}/{_CLAIM}")
         if claimed is not None and claimed[0] != mine.encode() and not overwrite:
             raise CorpusError(

@@ -47,9 +47,9 @@ _SHARDS_AT_ONCE = 4
 
 
 def open_rows(corpus: str | Path, source: str, *, check: bool = True) -> Rows:
-    """The row set of a source of a corpus, on a disk or in a bucket.
+    """Open the row set of a source of the corpus at ``corpus``, a folder or URL. Raises RowSetError.
 
-    check: in a bucket, compare the sizes of all files, which needs a listing. Raises RowSetError.
+    check: in a bucket, list the files and compare their sizes with the index.
     """
     if not is_bucket(str(corpus)):
         return RowReader(row_folder(corpus, source))
@@ -62,18 +62,18 @@ def shard_cache() -> BoundedCache:
 
 
 def limit_environment() -> dict[str, str]:
-    """Environment variable of the cache limit for other hosts; empty if it is not set."""
+    """{name: value} of the environment variable that limits the cache, to set on other hosts; {} if it is not set."""
     return {LIMIT: os.environ[LIMIT]} if os.environ.get(LIMIT) else {}
 
 
 class BucketRows:
-    """Rows of one source (``rows.Rows``). Every error is a RowSetError."""
+    """Random access to a row set in a bucket (a ``rows.Rows``). Raises RowSetError if a file is missing or damaged."""
 
     def __init__(self, url: str, *, check: bool = True) -> None:
-        """url: folder of the row set. check: compare the sizes of all files, which needs a listing."""
+        """url: folder of the row set. check: list the files and compare their sizes with the index."""
         self.url = url
         self._fs, self._inner = file_system(url)
-        with self._said():
+        with self._errors_as_row_set_errors():
             try:
                 content = bytes(self._fs.cat_file(f"{self._inner}/{INDEX}"))
             except FileNotFoundError:
@@ -83,7 +83,7 @@ class BucketRows:
                 self._check_sizes()
         self.seq_len: int = self.index["seq_len"]
         self.whole = max(map(_size, self.index["shards"]), default=0) <= shard_cache().limit_bytes()
-        """Whether shards are copied to this host. Default: if the largest one fits in the cache."""
+        """True: copy shards to this host; False: request single rows. Default: whether the largest shard fits."""
 
     def __len__(self) -> int:
         return int(self.index["rows"])
@@ -100,17 +100,17 @@ class BucketRows:
         return sum(_size(s) for i, s in enumerate(self.index["shards"]) if not (there / self._name(i)).is_dir())
 
     def read(self, indices: np.ndarray) -> PackedRow:
-        """Rows by number (any order, repeats allowed). Raises IndexError outside [0, len)."""
+        """Rows with the given numbers (any order, repeats allowed). Raises IndexError for one outside [0, len)."""
         shards, within = locate_rows(self.index, indices, self.url)
         if not self.whole:
-            with self._said():
+            with self._errors_as_row_set_errors():
                 return self._read_alone(shards, within)
         self._bring(shards)
-        with self._said():
+        with self._errors_as_row_set_errors():
             return gather_rows(self.index, shards, within, self._opened)
 
     def bring(self, indices: np.ndarray) -> None:
-        """Copy the shards of rows that will be read soon, several in parallel."""
+        """Copy the shards with the given row numbers to this host, in parallel; nothing if rows are read singly."""
         if self.whole:
             self._bring(locate_rows(self.index, indices, self.url)[0])
 
@@ -118,7 +118,7 @@ class BucketRows:
         there = shard_cache().folder
         missing = [shard for shard in np.unique(shards).tolist() if not (there / self._name(shard)).is_dir()]
         if missing:
-            with self._said(), ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
+            with self._errors_as_row_set_errors(), ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
                 for _ in pool.map(self._touch, missing):
                     pass
 
@@ -162,7 +162,7 @@ class BucketRows:
             raise RowSetError(f"{self.url}/{name}: its content differs from what was written; build this corpus again")
 
     def _read_alone(self, shards: np.ndarray, within: np.ndarray) -> PackedRow:
-        """As ``gather_rows``, by two rounds of concurrent requests."""
+        """Read rows at (shard, index in the shard) by two rounds of concurrent requests, without copying shards."""
         num, dtype = len(shards), np.dtype(self.index["dtype"])
         if not num:
             return packed_rows(np.empty((0, self.seq_len), dtype), [], None)
@@ -186,7 +186,7 @@ class BucketRows:
         return packed_rows(tokens, [np.frombuffer(piece, "<u4") for piece in pieces], trained)
 
     def _ranges(self, requests: Sequence[tuple[int, str, int, int]]) -> list[bytes]:
-        """Read (shard, kind of file, first byte, number of bytes). Raises RowSetError if fewer bytes arrive."""
+        """Bytes of each request (shard, kind of file, first byte, size). Raises RowSetError if bytes are missing."""
         names = [f"{self.index['shards'][shard]['name']}.{kind}" for shard, kind, _, _ in requests]
         for (shard, kind, begin, size), name in zip(requests, names, strict=True):
             if not 0 <= begin <= begin + size <= self.index["shards"][shard]["files"][kind]["bytes"]:
@@ -209,7 +209,7 @@ class BucketRows:
                 check_size(f"{self.url}/{name}", sizes.get(name), expected["bytes"])
 
     @contextlib.contextmanager
-    def _said(self) -> Iterator[None]:
+    def _errors_as_row_set_errors(self) -> Iterator[None]:
         try:
             yield
         except (ImportError, OSError) as error:
@@ -217,9 +217,9 @@ class BucketRows:
 
 
 def plan_copies(readers: Sequence[BucketRows], whole: Sequence[bool]) -> None:
-    """Set for each reader of a run whether its shards are copied. Raises RowSetError if the disk lacks room for them.
+    """Set ``whole`` of each reader: whether its shards are copied to this host.
 
-    Copies left by other runs count as free space, as they will be evicted.
+    Raises RowSetError if the disk lacks room for them; copies of other runs count as free space, as they are evicted.
     """
     here = shard_cache()
     here.folder.mkdir(parents=True, exist_ok=True)

@@ -57,13 +57,13 @@ def build(
     workers: int | None = None,
     say: Say = _print,
 ) -> dict[str, Any]:
-    """Build the corpus in ``folder``, a path or URL, unless it is there already; returns its manifest.
+    """Build the corpus in ``folder``, a path or URL, unless it is complete there already; returns its manifest.
 
     ``extra_texts`` join those of ``config.tokenizer_extra`` in the tokenizer's sample. ``workers``: tasks at once on
     the cluster that ``ray.init`` has joined (default: as many as it has cores), or 0 to do everything in this process
-    without Ray; the rows do not depend on it. ``overwrite``: a complete corpus of another configuration is replaced.
-    Raises CorpusError where there is one and it may not be, a source has no documents, the folder cannot be written,
-    or the disk is full.
+    without Ray; the rows do not depend on it. ``overwrite``: replace a complete corpus of another configuration.
+    Raises CorpusError if there is such a corpus and ``overwrite`` is False, a source has no documents, the folder
+    cannot be written, or the disk is full.
     """
     location = corpus_location(folder, config, workers, overwrite, say)
     work_folder, description = location.folder, None
@@ -97,9 +97,9 @@ def build(
 def _described(
     config: CorpusConfig, committed: dict[str, Any] | None, extra: Sequence[str], given: Tokenizer | None
 ) -> tuple[CorpusConfig, dict[str, Any]]:
-    """The configuration with its word pattern settled, and the description whose hash names the build.
+    """(configuration with a word pattern, JSON description of it, of the extra texts and of the tokenizer).
 
-    committed: manifest of the corpus that already lies at the destination, if any.
+    ``build_hash`` of the description identifies the build. committed: manifest at the destination, if any.
     """
     if not config.word_pattern:
         config = dataclasses.replace(config, word_pattern=_word_pattern(committed))
@@ -114,14 +114,14 @@ def _described(
 
 @contextlib.contextmanager
 def _exclusive(folder: Path, say: Say) -> Iterator[None]:
-    """Hold the folder's lock, which the kernel releases when this process ends for any reason."""
+    """Wait for and hold the lock of a corpus folder; the kernel releases it when this process ends for any reason."""
     message = f"another process is building {folder}: waiting for it"
     with hold(folder / ".lock", wait_s=None, waiting=lambda: say(message)):
         yield
 
 
 def _word_pattern(committed: dict[str, Any] | None) -> WordPattern:
-    """Pattern of the committed corpus, so that the command that built it matches it again; else the general one."""
+    """Word pattern of the committed corpus (numbered if it records none); general if no corpus is committed."""
     pattern = (
         (committed or {"config": {"word_pattern": GENERAL}}).get("config", {}).get("word_pattern", DEFAULT_OLD_PATTERN)
     )
@@ -129,7 +129,7 @@ def _word_pattern(committed: dict[str, Any] | None) -> WordPattern:
 
 
 def _extra_texts(config: CorpusConfig) -> list[str]:
-    """Texts of ``tokenizer_extra`` files. Raises CorpusError where a file gives none."""
+    """Texts of the files in ``config.tokenizer_extra``. Raises CorpusError if a file contains no text."""
     texts = []
     for path in config.tokenizer_extra:
         source = folder_source(f"tokenizer-extra:text:{path}")
@@ -141,7 +141,7 @@ def _extra_texts(config: CorpusConfig) -> list[str]:
 
 
 def _given_tokenizer(config: CorpusConfig) -> Tokenizer | None:
-    """The tokenizer that the configuration names. Raises CorpusError where its file is missing or damaged."""
+    """Tokenizer at ``config.tokenizer``, None if that is empty. Raises CorpusError if it is missing or damaged."""
     if not config.tokenizer:
         return None
     try:
@@ -152,7 +152,7 @@ def _given_tokenizer(config: CorpusConfig) -> Tokenizer | None:
 
 @dataclass(frozen=True)
 class _Build:
-    """One build under way."""
+    """One build of a corpus: its configuration, destination and workers; ``run`` executes the steps."""
 
     config: CorpusConfig
     location: CorpusLocation
@@ -166,7 +166,7 @@ class _Build:
         return self.folder / _WORK / build_hash(self.description)
 
     def run(self, extra: Sequence[str], given: Tokenizer | None) -> dict[str, Any]:
-        """Build and commit the corpus; returns its manifest."""
+        """Execute all steps and commit the corpus; returns its manifest. given: tokenizer to use, None to train one."""
         sources = self._sources()
         handover = self.location.handover(self.work, sources)
         try:
@@ -221,7 +221,7 @@ class _Build:
         handover.fetch(*(f"sets/{name}-{window:05d}.json" for name, window in shards))
 
     def _list(self, sources: list[Source], handover: SharedFolder) -> Listing:
-        """Files of every source: the listing of an interrupted build if the files are unchanged, else a new one."""
+        """Listing of the sources' files: that of an interrupted build if the files are unchanged, else a new one."""
         self._make_folders()  # an interrupted build may have run on another disk
         if handover.was_begun() and (listing := read_listing(self.work, sources)):
             self.say("an earlier build was cut off: going on with its finished parts")
@@ -257,7 +257,7 @@ class _Build:
         return sources
 
     def _parallel(self, label: str, step: Callable[..., None], tasks: Sequence[dict[str, Any]]) -> None:
-        """Run a step once per task on the workers and report progress every few seconds."""
+        """Run ``step(**task)`` for every task on the workers and report progress every few seconds."""
         if not tasks:
             return
 

@@ -70,7 +70,7 @@ class CorpusConfig:
 
 
 def describe(config: CorpusConfig) -> dict[str, Any]:
-    """The configuration as JSON values, without a word pattern that old corpora did not record."""
+    """The configuration as JSON values; an empty or numbered word pattern is left out, as old corpora record none."""
     value: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
     if value["word_pattern"] in ("", DEFAULT_OLD_PATTERN):
         del value["word_pattern"]
@@ -78,5 +78,5 @@ def describe(config: CorpusConfig) -> dict[str, Any]:
 
 
 def build_hash(description: dict[str, Any]) -> str:
-    """16 hex digits of SHA-256 over a description: the name of a build."""
+    """First 16 hex digits of SHA-256 over the JSON description of a build; they identify the build."""
     return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]

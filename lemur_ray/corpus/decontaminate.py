@@ -1,7 +1,4 @@
-"""Overlap with benchmarks: texts that share 13 consecutive words with a text of a benchmark.
-
-Knows files, texts and words, but not what happens to a text that overlaps.
-"""
+"""Detection of benchmark contamination: training texts that share 13 consecutive words with a benchmark file."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ _WORD = re.compile(r"\w+")
 
 
 def ngrams(text: str, n: int = N) -> Iterator[int]:
-    """64-bit hash of every ``n`` consecutive words, ignoring case and punctuation; none for shorter texts."""
+    """64-bit hashes of all runs of ``n`` consecutive words, ignoring case and punctuation; none for shorter texts."""
     words = _WORD.findall(text.casefold())
     for begin in range(len(words) - n + 1):
         gram = " ".join(words[begin : begin + n]).encode("utf-8", "surrogatepass")
@@ -27,15 +24,15 @@ def ngrams(text: str, n: int = N) -> Iterator[int]:
 
 
 def overlap(texts: Iterable[str], index: dict[int, str]) -> str | None:
-    """Name of the first benchmark in ``index`` that shares an n-gram with one of the texts, or None."""
+    """Name of the benchmark file of the first 13-gram in ``texts`` that ``index`` (hash to file name) has, or None."""
     return next((index[gram] for text in texts for gram in ngrams(text) if gram in index), None)
 
 
 def benchmark_index(files: Iterable[str | Path]) -> dict[int, str]:
     """Index from the hash of every 13-gram in the files to the name of the first file that contains it.
 
-    Every string value of a .json or .jsonl file (also .gz) is a text of its own; any other file is one text. Raises
-    ValueError naming a file without any 13-gram: a check against nothing would look like a clean result.
+    Each string value of a .json or .jsonl file (also .gz) is a separate text; any other file is one text. Raises
+    ValueError naming a file that is invalid JSON or has no 13-gram: a check against nothing would look clean.
     """
     index: dict[int, str] = {}
     for file in map(Path, files):

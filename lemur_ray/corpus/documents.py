@@ -1,6 +1,6 @@
-"""Identity of a document, an id that is the hash of its normalised text, and exact deduplication by id.
+"""Document ids (hashes of the normalised text), exact deduplication by id, and a pseudo-random order by id.
 
-Knows nothing of files, filters or tokens. Deduplication needs 24 bytes of memory per document.
+Deduplication needs 24 bytes of memory per document.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ ID_BYTES = 16
 
 
 def content_id(text: str) -> bytes:
-    """blake2b-128 of the normalised text."""
+    """Id of a document: 16 bytes, BLAKE2b-128 of the normalised text."""
     return hashlib.blake2b(normalise(text).encode("utf-8", "surrogatepass"), digest_size=ID_BYTES).digest()
 
 
 def normalise(text: str) -> str:
-    """Text as deduplication compares it: NFC, case folded, every run of white space one blank."""
+    """Text in the form that deduplication compares: NFC, case folded, each run of white space replaced by one blank."""
     if not text.isascii():
         text = unicodedata.normalize("NFC", text)
     return " ".join(text.casefold().split())
 
 
 def first_occurrences(ids: bytes) -> np.ndarray:
-    """Mask of the documents to keep: (n,) bool for ``n`` ids of 16 bytes, concatenated in corpus order."""
+    """Mask (n,) bool that is True for the first document with each id. ids: ``n`` ids of 16 bytes, concatenated."""
     words = _words(ids)
     order = np.lexsort((words[:, 1], words[:, 0]))  # stable: equal ids stay in corpus order
     ordered = words[order]

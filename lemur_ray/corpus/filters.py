@@ -1,4 +1,4 @@
-"""Quality filters by named rules, and masking of personal data in the documents that pass.
+"""Quality filters of documents by named rules, and masking of e-mail and IP addresses in a text.
 
 Pure functions of a text; the thresholds are constants of this file. Code rules follow StarCoder (arXiv 2305.06161,
 section 3.1), text rules follow Gopher (arXiv 2112.11446, table A1); deviations are noted at their constants.
@@ -41,7 +41,7 @@ _MIN_STOP_WORDS = 2
 
 
 def drop_rule(text: str, kind: Kind) -> str | None:
-    """Name of the first rule that drops this text, or None if it passes."""
+    """Name of the first quality rule that the text violates, so that it is dropped; None if it passes all."""
     if "\0" in text:
         return "nul_byte"
     if len(text.strip()) < MIN_CHARACTERS:
@@ -69,7 +69,7 @@ def _code_rule(text: str) -> str | None:
 
 
 def _shares(text: str) -> tuple[float, float]:
-    """(letters and digits / all characters, digits / non-blank characters)."""
+    """(fraction of all characters that are letters or digits, fraction of non-blank characters that are digits)."""
     counts = Counter(text)
     alphanumeric = sum(n for c, n in counts.items() if c.isalnum())
     digits = sum(n for c, n in counts.items() if c.isdigit())
@@ -107,7 +107,7 @@ _IPV6_PATTERN = re.compile(r"(?<![\w:.])(?:[0-9A-Fa-f]{1,4}:){3,7}(?::|[0-9A-Fa-
 
 
 def mask_personal_data(text: str) -> tuple[str, dict[str, int]]:
-    """The text with e-mail addresses and public IP addresses replaced, and the number of each.
+    """(text with e-mail and public IP addresses replaced, number of replacements by kind: email, ip_address).
 
     Private, loopback and documentation addresses stay: they identify no one, and code is full of them.
     """

@@ -1,7 +1,7 @@
-"""Location of a corpus: a folder that all workers see, or a bucket that each host accesses by itself.
+"""Destination of a corpus build: a folder that all workers see, or a bucket that each host accesses by itself.
 
-A location answers the questions in which the two differ: what is committed there, whether a build may replace it, how
-workers exchange files, and how the result is committed. Knows nothing of the steps of a build.
+Each class defines what is committed there, whether a build may replace it, how workers exchange files, and how the
+result is committed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Say = Callable[[str], None]
 class CorpusFolder:
     """A corpus in a local or mounted folder that every worker sees.
 
-    Methods raise CorpusError if the corpus may not be built, and OSError from storage.
+    Methods raise OSError from storage, and CorpusError if an existing corpus may not be replaced.
     """
 
     def __init__(self, folder: Path) -> None:
-        """folder: where the driver of a build works, on this host."""
+        """folder: path of the corpus on this host; the driver of a build works in it."""
         self.folder = folder
 
     @property
@@ -48,18 +48,18 @@ class CorpusFolder:
 
     @property
     def shared_folder(self) -> Path:
-        """Folder that all workers must see, on whose disk the build lies; None if they exchange files by bucket."""
+        """Folder in which all workers read and write files of the build; None if they exchange files by bucket."""
         return self.folder
 
     def committed(self) -> dict[str, Any] | None:
-        """Manifest of the committed corpus, whatever its configuration; None if there is none."""
+        """Manifest of the committed corpus, whatever its configuration; None if there is none that can be read."""
         try:
             return read_manifest(self.folder)
         except CorpusError:
             return None
 
     def reusable(self, description: dict[str, Any], overwrite: bool, say: Say) -> dict[str, Any] | None:
-        """Manifest of the committed corpus if it is the described one and intact; else None, ready for its build."""
+        """Manifest of the committed corpus if it has this description and is intact; else remove it and return None."""
         if not is_complete(self.folder):
             return None
         manifest = self._intact_manifest(overwrite, say)
@@ -69,7 +69,7 @@ class CorpusFolder:
         return None
 
     def _intact_manifest(self, overwrite: bool, say: Say) -> dict[str, Any] | None:
-        """The manifest if this version reads it and every row matches its checksum. Raises CorpusError."""
+        """Manifest if all shards match their checksums, else None; CorpusError if unreadable and not ``overwrite``."""
         try:
             manifest = read_manifest(self.folder)
         except CorpusError as error:
@@ -86,21 +86,21 @@ class CorpusFolder:
         return manifest
 
     def made_meanwhile(self, description: dict[str, Any]) -> dict[str, Any] | None:
-        """Manifest if another process has committed the described corpus during this build."""
+        """Manifest of the described corpus if another process has committed it during this build: never in a folder."""
         return None  # the folder's lock keeps other processes out
 
     def handover(self, work: Path, sources: Sequence[Source]) -> SharedFolder:
-        """Exchange of files between the driver and the workers of a build in ``work``."""
+        """Object by which the driver and the workers exchange files of a build in the folder ``work``."""
         return SharedFolder(work)
 
     def commit(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Publish the build in ``folder``, the manifest last; returns the manifest as stored."""
+        """Write the manifest, which completes the corpus; returns the manifest as stored."""
         write_manifest(self.folder, manifest)
         return read_manifest(self.folder)
 
 
 class UploadedCorpus(BucketCorpus):
-    """A corpus in a bucket that this host builds in a folder, because a source or the work is local, and uploads."""
+    """A corpus that this host builds in a local folder, because a source is local or workers is 0, and then uploads."""
 
     def __init__(self, url: str, overwrite: bool, say: Say) -> None:
         super().__init__(url)
@@ -124,7 +124,7 @@ class UploadedCorpus(BucketCorpus):
         return self._upload(self._local.commit(manifest))
 
     def _upload(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Copy the finished build to the bucket unless another host has committed the same corpus meanwhile."""
+        """Copy the finished build to the bucket, unless it is committed there already; returns its manifest."""
         if (other := self.find(manifest["config"], self._overwrite, self._say)[0]) is not None:
             return other
         self.claim(manifest["build"], self._overwrite)
@@ -134,13 +134,13 @@ class UploadedCorpus(BucketCorpus):
 
 
 CorpusLocation = CorpusFolder | BucketCorpus
-"""Destination of a build."""
+"""Destination of a corpus build."""
 
 
 def corpus_location(
     folder: str | Path, config: CorpusConfig, workers: int | None, overwrite: bool, say: Say
 ) -> CorpusLocation:
-    """The location for ``folder``, a path or URL. Hosts build in a bucket together if all sources lie in buckets."""
+    """Destination for ``folder``, a path or URL. Hosts build together in a bucket if all sources are in buckets."""
     if not is_bucket(str(folder)):
         return CorpusFolder(local_folder(folder).absolute())
     url = str(folder).rstrip("/")

@@ -1,6 +1,7 @@
-"""A corpus folder: ``manifest.json`` (written last), ``tokenizer.json`` and one row set per source under ``rows/``.
+"""Read, check and write the manifest of a corpus folder.
 
-Both the pretraining corpus and the instruction table have this layout. Knows nothing of how rows are made.
+The folder has ``manifest.json`` (written last), ``tokenizer.json`` and one row set per source under ``rows/``. Both the
+pretraining corpus and the instruction table have this layout.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ _REQUIRED = ("version", "tokenizer", "vocab_size", "seq_len", "sources")
 
 
 class CorpusError(Exception):
-    """A corpus cannot be built or read. The message names the folder, the problem and what to do."""
+    """A corpus cannot be built or read; the message describes the problem and mostly what to do."""
 
 
 def local_folder(folder: str | Path) -> Path:
-    """The folder as a path to write to. Raises CorpusError for a bucket URI."""
+    """``folder`` as a Path. Raises CorpusError for a bucket URL."""
     if is_bucket(str(folder)):
         raise CorpusError(f"{folder}: rows are made on a disk: give a local or mounted folder")
     return Path(folder)
 
 
 def is_complete(folder: str | Path) -> bool:
-    """Whether this folder holds a committed corpus, of any version."""
+    """Whether a folder or bucket has a ``manifest.json``, that is, a committed corpus of any version."""
     fs, path = file_system(f"{folder}/{MANIFEST}")
     return bool(fs.isfile(path))
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:
-    """The validated manifest of a corpus. Raises CorpusError if it is missing, unreadable or of another version."""
+    """Manifest of the corpus at ``folder``, a path or URL. Raises CorpusError if missing, unreadable or unsupported."""
     path = f"{str(folder).rstrip('/')}/{MANIFEST}"
     try:
         fs, inner = file_system(path)
@@ -54,7 +55,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
 
 
 def check_manifest(manifest: Any, folder: str | Path) -> None:
-    """Raise CorpusError unless ``manifest``, read from ``folder``, is one that this version supports."""
+    """Raise CorpusError unless ``manifest``, read from ``folder``, has this version and all required entries."""
     path = f"{str(folder).rstrip('/')}/{MANIFEST}"
     if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
         version = manifest.get("version") if isinstance(manifest, dict) else type(manifest).__name__
@@ -72,7 +73,7 @@ def _absent(folder: str | Path) -> str:
 
 
 def _renewed_by(manifest: Any, folder: str | Path) -> str:
-    """The command that rebuilds a corpus of another version. All versions record its kind in the same way."""
+    """Advice with the command that rebuilds a corpus of another version: a pretraining corpus or instruction table."""
     sources = manifest.get("sources") if isinstance(manifest, dict) else None
     if isinstance(sources, list) and any(isinstance(one, dict) and one.get("kind") == "chat" for one in sources):
         return (
@@ -82,7 +83,7 @@ def _renewed_by(manifest: Any, folder: str | Path) -> str:
 
 
 def is_current(folder: str | Path) -> bool:
-    """Whether a corpus is committed in this folder in the format of this version."""
+    """Whether a folder or bucket has a committed corpus with a manifest of this version."""
     if not is_complete(folder):
         return False
     try:
@@ -99,9 +100,9 @@ def matches_build(
     overwrite: bool,
     say: Callable[[str], None],
 ) -> bool:
-    """Whether the corpus committed at ``where`` has this configuration. If not, it may be replaced.
+    """Whether the corpus at ``where`` was built from ``description``; reports the result by ``say``.
 
-    Raises CorpusError for another corpus without ``overwrite``.
+    manifest: that of the corpus. Raises CorpusError if it was not and ``overwrite`` is False.
     """
     if manifest.get("build") == build_hash(description):
         say(f"{where} is complete and of this configuration: used as it is")
@@ -117,9 +118,9 @@ def matches_build(
 
 
 def write_manifest(folder: str | Path, manifest: dict[str, Any]) -> None:
-    """Commit a corpus whose other files are complete. ``manifest``: JSON values, without the version.
+    """Write ``manifest.json``, which commits a corpus whose other files are complete. manifest: without the version.
 
-    Raises CorpusError if a required entry is missing or a listed source has no committed row set.
+    Raises CorpusError if a required entry is missing, RowSetError if the row set of a listed source is incomplete.
     """
     folder = local_folder(folder)
     written = manifest_bytes(folder, manifest)
@@ -129,7 +130,7 @@ def write_manifest(folder: str | Path, manifest: dict[str, Any]) -> None:
 
 
 def manifest_bytes(folder: str | Path, manifest: dict[str, Any]) -> bytes:
-    """Content of ``manifest.json``. Raises CorpusError, naming ``folder``, if a required entry is missing."""
+    """Content of ``manifest.json`` with the version added. Raises CorpusError if a required entry is missing."""
     manifest = {"version": VERSION, **manifest}
     missing = [name for name in _REQUIRED if name not in manifest]
     if missing:
@@ -138,5 +139,5 @@ def manifest_bytes(folder: str | Path, manifest: dict[str, Any]) -> bytes:
 
 
 def row_folder(folder: str | Path, source: str) -> Path:
-    """Folder of a source's row set on a disk. Raises CorpusError for a URL, which ``bucket_rows.open_rows`` takes."""
+    """Folder of the row set of ``source`` on a disk. Raises CorpusError for a URL: use ``bucket_rows.open_rows``."""
     return local_folder(folder) / "rows" / source

@@ -1,7 +1,7 @@
 """Execution of build steps as Ray Data pipelines and Ray tasks, or sequentially in this process.
 
 The only file of the corpus and of the instruction table that imports Ray. Tables keep their order and size for any
-number of workers, so results do not depend on it. Knows nothing of what a step does.
+number of workers, so results do not depend on it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Step = Callable[[pa.Table], Any]
 
 
 class Workers:
-    """Workers of a build: all hosts of the Ray cluster, this host only, or this process.
+    """Executor of build steps: on all hosts of the Ray cluster, on this host only, or in this process.
 
     workers: maximum number of concurrent tasks (None: one per core of the cluster), or 0 for this process without Ray.
     must_see: a folder that steps read and write. must_read: files that steps read. If a host of the cluster cannot
-    access them, only this host works, and ``fallback_reason`` names the others.
+    access them, only this host works, and ``fallback_reason`` (else empty) names the hosts without access.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class Workers:
                 self.workers = 0
 
     def map(self, tables: Sequence[pa.Table], step: Step) -> Iterator[pa.Table]:
-        """Apply a step to every table and yield results in order; the step of a lost worker runs again elsewhere.
+        """Apply ``step`` to every table and yield its result tables in order; the step of a lost worker runs again.
 
-        An OSError, ImportError or ValueError of a step is raised as itself, not wrapped by Ray.
+        Raises an OSError, ImportError or ValueError of a step as itself, not wrapped by Ray.
         """
         if self.workers == 0 or not tables:
             for table in tables:
@@ -78,11 +78,11 @@ class Workers:
             raise
 
     def put(self, value: Any) -> Any:
-        """A reference to ``value`` for calls of ``run``, which transfers it once; opaque to the caller."""
+        """Reference to ``value`` for calls of ``run``, to transfer it only once; without Ray, the value itself."""
         return value if self.workers == 0 else ray.put(value)
 
     def run(self, function: Callable[..., Any], calls: Sequence[Sequence[Any]]) -> list[Any]:
-        """Call the function once per argument list; results in order. A reference from ``put`` arrives as its value."""
+        """Results of calling the function with each argument list, in order. References from ``put`` become values."""
         if self.workers == 0:
             return [function(*arguments) for arguments in calls]
         task = ray.remote(num_cpus=1, **self._options)(function)
@@ -96,10 +96,10 @@ def hosts_without_access(
     *,
     silent_sees: bool = False,
 ) -> list[str]:
-    """Names of the hosts that lack one of ``files``, or cannot see new files in one of ``folders``.
+    """Names of cluster hosts that lack one of ``files`` or cannot see new files in one of ``folders``.
 
-    works: predicate on a host's resources, whether it is checked. silent_sees: whether a host that does not answer
-    within 60 s counts as having access.
+    works: function of a host's Ray resources that returns whether to check it. silent_sees: whether a host that does
+    not answer within 60 s counts as having access. Empty if this is the only host to check.
     """
     nodes = [node for node in ray.nodes() if node["Alive"] and works(node["Resources"])]
     if not nodes or {node["NodeID"] for node in nodes} == {ray.get_runtime_context().get_node_id()}:
@@ -129,7 +129,7 @@ def hosts_without_access(
 
 
 def _answer(task: Any, otherwise: bool) -> bool:
-    """Result of a task, or ``otherwise`` if it takes more than 60 s or its host is lost."""
+    """Boolean result of a Ray task, or ``otherwise`` if it takes more than 60 s or its host is lost."""
     try:
         return bool(ray.get(task, timeout=60))
     except ray.exceptions.RayError:

@@ -1,7 +1,6 @@
 """Best-fit packing of documents into rows, and the arrays that a model receives for packed rows.
 
-Knows lengths and tokens; nothing of files, sources or tokenizers. Only documents longer than a row are cut, at
-multiples of the row length; nothing is dropped or cropped, so tokens in equal tokens out (pretraining spec, section 3).
+Only documents longer than a row are cut, at multiples of the row length; no token is dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ WINDOW = 8192
 
 @dataclass(frozen=True)
 class PackedRow:
-    """Packed rows as model input; every array is (rows, seq_len)."""
+    """A batch of packed rows as model input; every array is (rows, seq_len)."""
 
     tokens: np.ndarray
     """int32. Token ids; the padding id where segment_ids is 0."""
@@ -30,15 +29,15 @@ class PackedRow:
     """int32. Position inside the document, from 0; padding counts from 0 as well."""
 
     def as_dict(self) -> dict[str, np.ndarray]:
-        """The five arrays by name."""
+        """The five arrays by field name."""
         return dict(vars(self))
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Position of every piece of every document, sorted by row, then by position in the row.
+    """Assignment of pieces of documents to rows, sorted by row, then by position in the row.
 
-    All arrays are (pieces,) int64.
+    A piece is a document or, if that is longer than a row, a part of it. All arrays are (pieces,) int64.
     """
 
     document: np.ndarray
@@ -53,9 +52,9 @@ class Packing:
 
 
 def split_long(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cut documents at multiples of ``capacity``: arrays (document, start, length) of the pieces, in document order.
+    """Cut documents at multiples of ``capacity`` tokens; lengths: tokens of each document.
 
-    Raises ValueError on a length below 1.
+    Returns int64 arrays (document, start, length) of the pieces, in document order. Raises ValueError on a length < 1.
     """
     lengths = np.asarray(lengths, np.int64)
     if lengths.size and lengths.min() < 1:
@@ -68,7 +67,7 @@ def split_long(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarr
 
 
 def best_fit(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, int]:
-    """Assign pieces to rows by best fit on decreasing lengths: (row of every piece, number of rows).
+    """Assign pieces to rows by best fit on decreasing lengths; returns (row of every piece, number of rows).
 
     ``lengths`` is an integer array in [1, capacity]. The set of free spaces among open rows is one integer (bit f: some
     row has f tokens free), so the tightest row for n tokens is the lowest set bit at or above n.
@@ -128,7 +127,7 @@ def windows(count: int, window: int) -> list[tuple[int, int]]:
 def expand(
     tokens: np.ndarray, piece_lengths: np.ndarray, pieces_per_row: np.ndarray, trained: np.ndarray | None = None
 ) -> PackedRow:
-    """Derive targets, weights, segments and positions of packed rows.
+    """Model input for packed rows: their tokens with targets, loss weights, segment ids and positions.
 
     tokens: (rows, seq_len) integers. piece_lengths: lengths of all pieces of all rows, flat, in order. pieces_per_row:
     (rows,). trained: (rows, seq_len) bool, whether a token is to be predicted (default: all).

@@ -2,8 +2,8 @@
 
 A row set is a folder of shards and a ``rows.json`` that is written last: without it the set does not exist. A shard is
 flat little-endian arrays: tokens (rows x seq_len, uint16, or uint32 where the vocabulary needs it), the lengths of the
-packed pieces (uint32), where each row's pieces begin (int64, rows + 1), and for chat one trained bit per token. Knows
-nothing of sources, text or Ray.
+packed pieces (uint32), where each row's pieces begin (int64, rows + 1), and for chat one bit per token: whether it is
+trained. A piece is a document or a part of one.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ row's first piece, and for chat trained (rows, bytes): one bit per token, most s
 
 
 class RowSetError(Exception):
-    """A row set is missing, half-written or damaged; the message names the file and what to do."""
+    """A row set is missing, half-written, damaged or unreadable; the message names its file or folder."""
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """Stored type of token ids: uint16 for up to 65,536 ids, uint32 above."""
+    """Little-endian dtype in which token ids are stored: uint16 for a vocabulary of up to 65,536 ids, uint32 above."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Write a file so that a kill leaves it complete or absent; with ``durable`` (fsync) a power cut, too.
+    """Write a file so that a killed process leaves it complete or unchanged. durable: a power cut, too (fsync).
 
-    An fsync takes milliseconds to seconds. Files whose size is checked later do not need it.
+    An fsync takes milliseconds to seconds; files whose size is checked later do not need it.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.part")
     with open(temporary, "wb") as f:
@@ -64,7 +64,7 @@ def write_shard(
     pieces_per_row: np.ndarray,
     trained: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Write one shard and return its index entry (JSON values).
+    """Write one shard and return its entry in ``rows.json`` (JSON values: name, rows, tokens, files).
 
     tokens: (rows, seq_len) uint16 or uint32; piece_lengths flat; pieces_per_row (rows,); trained: (rows, seq_len) bool.
     """
@@ -208,11 +208,11 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, indices: np.ndarray) -> PackedRow:
-        """Rows by number (any order, repeats allowed). Raises IndexError outside [0, len)."""
+        """Rows with the given numbers (any order, repeats allowed). Raises IndexError for one outside [0, len)."""
 
 
 class RowReader:
-    """Rows of a set on a disk. Cheap to open and to pickle: the arrays are memory maps."""
+    """Random access to a row set on a disk through memory maps; cheap to pickle. Raises RowSetError if incomplete."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -232,7 +232,7 @@ class RowReader:
         return {**self.__dict__, "_maps": {}}
 
     def read(self, indices: np.ndarray) -> PackedRow:
-        """Rows by number (any order, repeats allowed). Raises IndexError outside [0, len)."""
+        """Rows with the given numbers (any order, repeats allowed). Raises IndexError for one outside [0, len)."""
         return gather_rows(self.index, *locate_rows(self.index, indices, str(self.folder)), self._opened)
 
     def _opened(self, shard: int) -> contextlib.nullcontext[Arrays]:
@@ -241,7 +241,7 @@ class RowReader:
         return contextlib.nullcontext(self._maps[shard])
 
     def verify(self) -> None:
-        """Compare the checksum of every file. Raises RowSetError naming the first damaged one."""
+        """Compare every file with its checksum. Raises RowSetError naming the first damaged file."""
         for shard in self.index["shards"]:
             for kind, expected in shard["files"].items():
                 path = self.folder / f"{shard['name']}.{kind}"
@@ -264,7 +264,7 @@ def map_shard(folder: Path, index: dict[str, Any], number: int) -> Arrays:
 
 
 def locate_rows(index: dict[str, Any], indices: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """(shard of each row, its index in that shard), int64. Raises IndexError naming ``where`` for a row outside."""
+    """(shard number, index in the shard) of each row, int64 arrays. Raises IndexError naming ``where`` if outside."""
     indices = np.asarray(indices, np.int64).reshape(-1)
     ends = np.cumsum([0, *(shard["rows"] for shard in index["shards"])], dtype=np.int64)
     if indices.size and (indices.min() < 0 or indices.max() >= ends[-1]):
@@ -279,7 +279,7 @@ def gather_rows(
     within: np.ndarray,
     opened: Callable[[int], contextlib.AbstractContextManager[Arrays]],
 ) -> PackedRow:
-    """Copy the rows at (``shards``, ``within``), as ``locate_rows`` returns them. ``opened`` opens a shard's arrays."""
+    """Model input for the rows at (``shards``, ``within``). opened: context manager with the arrays of a shard."""
     tokens = np.empty((len(within), index["seq_len"]), np.dtype(index["dtype"]))
     trained: np.ndarray | None = None
     pieces = [np.zeros(0, np.int64)] * len(within)
@@ -303,7 +303,7 @@ def packed_rows(tokens: np.ndarray, pieces: Sequence[np.ndarray], trained: np.nd
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """The validated ``rows.json`` of a row set. Raises RowSetError if it is missing or of another version."""
+    """Content of ``folder/rows.json``. Raises RowSetError if it is missing, invalid or of another version."""
     path = folder / INDEX
     try:
         return parse_index(path.read_bytes(), str(path))
@@ -313,7 +313,7 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 
 def parse_index(content: bytes, path: str) -> dict[str, Any]:
-    """Parse and validate a ``rows.json``. Raises RowSetError naming ``path`` if it is of another version."""
+    """Parse the bytes of a ``rows.json``. Raises RowSetError naming ``path`` if it is invalid or of another version."""
     try:
         index = json.loads(content)
     except ValueError as error:
@@ -325,7 +325,7 @@ def parse_index(content: bytes, path: str) -> dict[str, Any]:
 
 
 def check_size(path: str, size: int | None, expected: int) -> None:
-    """Raise RowSetError unless a file has its expected size in bytes. size: None for a missing file."""
+    """Raise RowSetError unless ``size``, the bytes of the file ``path``, is as expected; None means it is missing."""
     if size is None:
         raise RowSetError(f"{path} is missing: build the corpus again")
     if size != expected:

@@ -1,6 +1,6 @@
-"""Selection of cleaned documents: drop duplicates and sources that are too small, hold some documents out.
+"""Selection of documents for training: drop duplicates and too small sources, hold some documents out for validation.
 
-Runs in the driver between the parallel steps. Knows ids, sizes and counts of documents, not their texts.
+Runs in the driver between the parallel steps, on ids, sizes and counts of documents, without their texts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SMALLEST_SOURCE_ROWS = 8
 
 @dataclass
 class CleanDocuments:
-    """All cleaned documents in corpus order, with the decisions about each."""
+    """All cleaned documents in corpus order, and whether each is kept and held out."""
 
     ids: bytes
     sizes: np.ndarray
@@ -40,11 +40,11 @@ class CleanDocuments:
     source: np.ndarray
     """(documents,) int64: index into the listing's sources."""
     keep: np.ndarray
-    """(documents,) bool."""
+    """(documents,) bool: not dropped as a duplicate or with its source."""
     heldout: np.ndarray
     """(documents,) bool: kept, but excluded from training rows."""
     counts: list[dict[str, Any]]
-    """Per source: read, dropped by rule, masked by kind."""
+    """Per source: documents read, dropped (by rule), and masked addresses (by kind)."""
 
     @cached_property
     def place(self) -> np.ndarray:
@@ -59,7 +59,7 @@ class CleanDocuments:
 
 
 def select_documents(work: Path, listing: Listing, config: CorpusConfig) -> tuple[CleanDocuments, list[str]]:
-    """Apply the selection and write ``keep/N.npy`` for every part; also returns a line for each omitted source.
+    """(documents with their selection, a line for each omitted source); writes ``keep/N.npy`` for every part.
 
     Raises CorpusError if a required source has no document left.
     """
@@ -126,7 +126,7 @@ def _check_sources(listing: Listing, clean: CleanDocuments, config: CorpusConfig
 
 
 def _hold_out(listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> None:
-    """Mark a seeded sample of each kind: about ``heldout_rows`` rows of text, at most 5 % of the kind."""
+    """Mark a seeded sample of each kind as held out: about ``heldout_rows`` rows, at most 5 % of the kind's bytes."""
     for kind in ("code", "text"):
         of_kind = [index for index, entry in enumerate(listing.sources) if entry["kind"] == kind]
         at = np.flatnonzero(clean.keep & np.isin(clean.source, of_kind))

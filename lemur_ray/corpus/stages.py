@@ -3,8 +3,8 @@
 Each reads files of the build folder and commits its output by a small JSON file, written last, with the sizes of the
 other files; it does nothing if its output is already complete. So a step may be killed and run again on any host, and a
 power cut costs at most one part. The build folder is FOLDER/.build/NAME of a corpus folder. ``NEEDS`` and ``GIVES``
-list the files that each step reads and writes, for hosts that do not share that folder (``step_files``). Knows nothing
-of Ray and of other parts.
+list the files that each step reads and writes, for hosts that do not share that folder (``step_files``). A part is a
+group of files of one source; a window is the documents of one shard of a row set.
 
     parts/N.json   files of one source                sets/NAME-W.npy    (part, index, length) of a shard's documents
     clean/N.*      texts that pass, and their ids     sets/NAME-W.json   manifest entry of shard W of a row set
@@ -44,13 +44,13 @@ _SCHEMA = pa.schema([("text", pa.string()), ("language", pa.string()), ("licence
 
 
 def part_done(build: Path, number: int, stage: str) -> bool:
-    """Whether a part's output of ``stage`` (clean or tokens) is committed and complete."""
+    """Whether the output of ``stage`` (clean or tokens) for part ``number`` is committed and complete."""
     base = build / stage / f"{number:05d}"
     return _whole({base.with_suffix(s): n for s, n in _read_json(base.with_suffix(".json")).get("files", {}).items()})
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Content of a commit file; empty if it is missing or truncated."""
+    """JSON object in a commit file; {} if the file is missing or truncated."""
     try:
         value = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):
@@ -68,7 +68,7 @@ def _commit(base: Path, suffixes: tuple[str, ...], **more: Any) -> None:
 
 
 def clean_part(build: Path, number: int) -> None:
-    """Read, filter and mask the documents of a part; writes texts, ids, sizes, and counts of dropped ones by rule."""
+    """Read and filter the documents of part ``number`` and mask addresses; writes texts, ids, sizes and counts."""
     if part_done(build, number, "clean"):
         return
     part = json.loads((build / "parts" / f"{number:05d}.json").read_bytes())
@@ -102,20 +102,20 @@ def clean_part(build: Path, number: int) -> None:
 
 
 def read_clean(build: Path, number: int) -> tuple[dict[str, Any], bytes, np.ndarray]:
-    """(counts, ids of 16 bytes each, sizes in bytes as int64) of a cleaned part."""
+    """(counts of documents, concatenated ids of 16 bytes, sizes in bytes as int64) of a cleaned part."""
     base = build / "clean" / f"{number:05d}"
     counts = json.loads(base.with_suffix(".json").read_bytes())
     return counts, base.with_suffix(".ids").read_bytes(), np.fromfile(base.with_suffix(".sizes"), "<i8")
 
 
 def texts_of(build: Path, number: int, keep: np.ndarray) -> list[str]:
-    """Texts of the documents of a cleaned part selected by ``keep`` (documents,) bool, in order."""
+    """Texts of those documents of a cleaned part for which ``keep``, (documents,) bool, is True, in order."""
     table = pq.read_table(build / "clean" / f"{number:05d}.parquet", columns=["text"])
     return table.filter(pa.array(keep)).column("text").to_pylist()
 
 
 def tokenise_part(build: Path, number: int) -> None:
-    """Encode the documents of a part that ``keep/N.npy`` selects; writes token ids and lengths."""
+    """Encode the documents of part ``number`` that ``keep/N.npy`` selects; writes token ids and lengths."""
     if part_done(build, number, "tokens"):
         return
     keep = np.load(build / "keep" / f"{number:05d}.npy")
@@ -149,19 +149,19 @@ def rows_of(build: Path, name: str) -> Path:
 
 
 def window_done(build: Path, name: str, window: int) -> bool:
-    """Whether a shard of a row set is committed and complete."""
+    """Whether shard ``window`` of the row set ``name`` is committed and complete."""
     return _whole(dict(_shard(build, name, window)))
 
 
 def _shard(build: Path, name: str, window: int) -> Iterator[tuple[Path, int]]:
-    """(path, bytes) of the files of a shard; nothing if it is not committed."""
+    """Yield (path, expected bytes) of each file of a shard; nothing if it is not committed."""
     entry = _read_json(build / "sets" / f"{name}-{window:05d}.json")
     for kind, file in entry.get("files", {}).items():
         yield rows_of(build, name) / f"{entry['name']}.{kind}", file["bytes"]
 
 
 def pack_window(build: Path, name: str, window: int, *, seq_len: int, pad_id: int, vocab_size: int) -> None:
-    """Pack the documents listed in ``sets/NAME-W.npy`` into shard ``window`` of a row set."""
+    """Pack the documents listed in ``sets/NAME-W.npy`` into rows, written as shard ``window`` of row set ``name``."""
     if window_done(build, name, window):
         return
     documents = np.load(build / "sets" / f"{name}-{window:05d}.npy")
@@ -207,11 +207,11 @@ NEEDS: dict[Callable[..., None], Callable[..., Iterator[str]]] = {
     ),
     pack_window: _needs_of_window,
 }
-"""Input files by step: (build folder, its arguments) -> names below the build folder; a folder ends in a slash. A name
-may depend on the content of earlier ones."""
+"""For each step, a function of the build folder and the step's arguments that yields the names of its input files below
+that folder (a folder ends in a slash). A name may depend on the content of files yielded earlier."""
 GIVES: dict[Callable[..., None], Callable[..., list[Path]]] = {
     clean_part: _gives_of_part("clean", _CLEAN),
     tokenise_part: _gives_of_part("tokens", _TOKENS),
     pack_window: _gives_of_window,
 }
-"""Output files by step: (build folder, its arguments) -> paths, the commit file last."""
+"""For each step, a function of the build folder and its arguments: paths of its output files, the commit file last."""

@@ -2,8 +2,7 @@
 
 Names are relative to the build folder. With a bucket, a step runs in a temporary folder of its host: its inputs are
 downloaded first and its outputs uploaded afterwards, the commit file last. A build exists as long as its listing does:
-a step that outlives its build, for example on a host that lost its connection, uploads nothing. Knows names of files,
-not their content.
+a step that outlives its build, for example on a host that lost its connection, uploads nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _AT_ONCE = 16
 
 
 class BuildGone(OSError):
-    """The build of a step no longer exists: another process has committed it or begun another one."""
+    """The build to which a step belongs is gone: another process has committed the corpus or begun another build."""
 
 
 class SharedFolder:
@@ -44,13 +43,13 @@ class SharedFolder:
         return (self.work / LISTING).is_file()
 
     def begin(self) -> None:
-        """Publish parts and their listing; files of earlier builds are removed."""
+        """Remove files of earlier builds and publish the parts with their listing; nothing to do in a shared folder."""
 
     def check(self) -> None:
-        """Raise BuildGone if the build no longer exists."""
+        """Raise BuildGone if the build no longer exists in the bucket; nothing to do in a shared folder."""
 
     def runs(self, step: Callable[..., None]) -> Callable[..., None]:
-        """The step as a function of its arguments that can run on any worker."""
+        """Function that runs ``step`` on any worker; it has the step's arguments without the build folder."""
         return partial(step, self.work)
 
     def parts_to_do(self, stage: str, numbers: Iterable[int]) -> list[int]:
@@ -58,7 +57,7 @@ class SharedFolder:
         return [number for number in numbers if not stages.part_done(self.work, number, stage)]
 
     def shards_to_do(self, shards: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-        """(row set, window) of the shards that are not committed."""
+        """Those of the shards, each (row set, window), that are not committed."""
         return [shard for shard in shards if not stages.window_done(self.work, *shard)]
 
     def send(self, *names: str) -> None:
@@ -71,7 +70,7 @@ class SharedFolder:
 class ThroughBucket(SharedFolder):
     """Exchange through the bucket of the corpus ``url``.
 
-    work: the driver's build folder. name: of this build, unique to the state of its sources.
+    work: build folder of the driver. name: folder of this build in the bucket, different for changed sources.
     """
 
     def __init__(self, work: Path, url: str, name: str) -> None:
@@ -79,7 +78,7 @@ class ThroughBucket(SharedFolder):
         self.url, self.name = url, name
 
     def was_begun(self) -> bool:
-        """Whether the build has a listing; if so, local files of another build are replaced by it."""
+        """Whether the bucket has a listing of this build; if the local one differs, local files are replaced by it."""
         fs, there = self._there()
         try:
             listed = bytes(fs.cat_file(f"{there}/{LISTING}"))
@@ -132,14 +131,14 @@ class ThroughBucket(SharedFolder):
 
 
 def _fetch(url: str, to: Path) -> None:
-    """Download an object atomically; does nothing if the file exists or the object does not."""
+    """Download the object ``url`` to ``to`` atomically; nothing if the file exists already or the object does not."""
     if not to.exists():
         with contextlib.suppress(FileNotFoundError):
             download_file(url, to)
 
 
 def remove_build_files(url: str, but: str = "") -> None:
-    """Remove the intermediate files of builds of a corpus, listings first, which invalidates the rest.
+    """Remove intermediate files of all builds of the corpus ``url``; listings first, which invalidates the rest.
 
     but: name of an object to keep. Raises OSError.
     """
@@ -167,7 +166,7 @@ def _in_parallel(move: Callable[[str], None], names: Sequence[str]) -> None:
 def _run_remotely(
     url: str, name: str, environment: dict[str, str], step: Callable[..., None], /, **arguments: Any
 ) -> None:
-    """Run a step on a host without access to the driver's folder. Raises the step's errors, BuildGone and OSError."""
+    """Download a step's inputs to a temporary folder, run it, upload its outputs. Raises BuildGone, OSError."""
     os.environ.update(environment)
     fs, corpus = file_system(url)
     with scratch_folder() as folder:

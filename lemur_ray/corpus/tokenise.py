@@ -1,4 +1,4 @@
-"""Encode texts as token ids, and train a tokenizer on a sample of texts. Knows nothing of files or rows."""
+"""Encode documents as token ids, and train a tokenizer on a sample of texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lemur_ray.text.tokenizer import Tokenizer
 
 
 def tokenise(texts: Sequence[str], tokenizer: Tokenizer, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Encode every document as BOS, text, EOS: (all ids in one flat array of ``dtype``, length of each, int64).
+    """(flat array of ``dtype`` with the ids of all documents, length of each as int64); each is BOS, text, EOS.
 
     BOS or EOS is omitted if the tokenizer has none.
     """
@@ -24,7 +24,7 @@ def tokenise(texts: Sequence[str], tokenizer: Tokenizer, dtype: np.dtype) -> tup
 
 
 def repeat_to(texts: Sequence[str], num_bytes: float) -> list[str]:
-    """Repeat the texts until they hold at least ``num_bytes`` bytes of UTF-8; the last one is not cut."""
+    """The texts, repeated or truncated as a list to reach ``num_bytes`` bytes of UTF-8; single texts are not cut."""
     out: list[str] = []
     total = 0
     sizes = [len(text.encode()) for text in texts]
@@ -40,7 +40,7 @@ def repeat_to(texts: Sequence[str], num_bytes: float) -> list[str]:
 def train_tokenizer(
     texts: Iterable[str], extra: Sequence[str], extra_share: float, vocab_size: int, pattern: str = GENERAL
 ) -> Tokenizer:
-    """Train a tokenizer on corpus texts and, for ``extra_share`` of all bytes, on extra texts.
+    """Train a tokenizer on corpus texts and extra texts; the latter are repeated to ``extra_share`` of all bytes.
 
     pattern: name of the word pattern that bounds merges (``text.bpe_training``).
     """

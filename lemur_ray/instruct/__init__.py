@@ -1,1 +1,1 @@
-"""Instruction data: conversations from many places, checked, tokenised with their loss mask and packed into rows."""
+"""Instruction-tuning data: conversations are read, filtered, tokenised with a loss mask and packed into rows."""

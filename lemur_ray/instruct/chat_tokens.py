@@ -1,6 +1,6 @@
-"""Chat format for tuning: the model's own template, a given one, or ChatML with its two special tokens.
+"""Choice of the chat template for instruction tuning: that of the model, one from a file, or ChatML.
 
-The only place that adds tokens to a vocabulary, which it reports. The run extends the model's embeddings.
+For ChatML, two special tokens may be appended to the vocabulary; the training run then extends the embeddings.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ def _print(line: str) -> None:
 
 
 def with_chat_format(tokenizer: Tokenizer, choice: str = "", say: Callable[[str], None] = _print) -> Tokenizer:
-    """The tokenizer with the chat template for tuning among its files.
+    """A tokenizer with the chat template for tuning among its files; ``say`` reports additions.
 
-    choice: a file with a template, or chatml; empty: the model's own, or ChatML without one. Raises TemplateUnusable.
+    choice: a file with a template, or chatml; empty: that of the tokenizer, or ChatML if it has none. Raises
+    TemplateUnusable.
     """
     source = template_source(choice)
     if not source:
@@ -35,7 +36,7 @@ def with_chat_format(tokenizer: Tokenizer, choice: str = "", say: Callable[[str]
 
 
 def with_chat_tokens(tokenizer: Tokenizer, say: Callable[[str], None] = _print) -> Tokenizer:
-    """The tokenizer with the tokens of ChatML; missing ones are appended to the vocabulary."""
+    """A tokenizer with the two special tokens of ChatML; missing ones are appended to the vocabulary."""
     missing = [name for name, i in zip(CHATML, (tokenizer.im_start_id, tokenizer.im_end_id), strict=True) if i is None]
     if not missing:
         return tokenizer

@@ -17,16 +17,14 @@ Messages = tuple[Message, ...]
 
 
 def instruction(messages: Messages) -> str:
-    """The first user turn."""
+    """Text of the first user turn."""
     return next(message.content for message in messages if message.role == "user")
 
 
 def detected_language(text: str) -> str | None:
-    """Language code of a text by langdetect with a fixed seed, or None if it cannot tell.
+    """Language code of a text by langdetect with a fixed seed, None if it detects none. Fenced code is removed first.
 
-    Fenced code is removed first, as langdetect would assign it a language, too.
-
-    Raises ModuleNotFoundError that names the extra.
+    Raises ModuleNotFoundError if langdetect is not installed.
     """
     try:
         import langdetect
@@ -46,7 +44,7 @@ _FENCED = re.compile(r"```.*?(?:```|\Z)", re.S)
 
 
 def character_run(text: str) -> int:
-    """Length of the longest run of letters outside the Latin script.
+    """Length of the longest run of consecutive letters outside the Latin script.
 
     Marks and joiners between letters (as in Hindi) neither count nor end a run. Letters without a script, such as
     mathematical alphabets, ordinals and the micro sign, do not count.
@@ -98,11 +96,11 @@ def without_foreign_sentences(text: str, longest: int) -> str:
 
 
 def with_instruction(messages: Messages, text: str) -> Messages:
-    """The conversation with ``text`` as its first user turn."""
+    """Copy of the messages with ``text`` in place of the first user turn."""
     at = next(i for i, message in enumerate(messages) if message.role == "user")
     return (*messages[:at], Message("user", text), *messages[at + 1 :])
 
 
 def holds(messages: Messages, patterns: Iterable[re.Pattern[str]]) -> bool:
-    """Whether a pattern matches in any turn."""
+    """Whether one of the patterns matches in the text of any message."""
     return any(pattern.search(message.content) for pattern in patterns for message in messages)

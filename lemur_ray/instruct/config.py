@@ -1,7 +1,6 @@
 """Configuration of an instruction table: files of the public sets and all options of their processing.
 
 Defaults follow the paper where it states them (2.2, A.2); docs/guides/instruct.md gives the reasons for the others.
-Knows no file and no tokenizer.
 """
 
 from __future__ import annotations
@@ -84,12 +83,12 @@ class SetsConfig:
 
     @property
     def files(self) -> list[tuple[str, str]]:
-        """(set, file) of every file, in the order of Table 1 and of the options."""
+        """(name of the data set, file) of every file of a data set, in the order of Table 1 and of the options."""
         return [(name, file) for name in SET_NAMES for file in getattr(self, name)]
 
     @property
     def paths(self) -> list[str]:
-        """All input files."""
+        """Paths of all input files: those of the data sets, then those of benchmarks."""
         return [*(file for _, file in self.files), *self.decontaminate]
 
 

@@ -1,8 +1,7 @@
-"""Conversations for training, their rules and their file format.
+"""Training conversations: the record, the rules for a valid one, and their JSON lines file format.
 
-Every reader produces them, as {dataset, id, messages} and tools if any: at most one system turn, first, then
-alternating turns of user and assistant, beginning with the user. Tool calls of the assistant are followed by their
-results and another assistant turn. Knows nothing of tokens.
+A valid conversation has at most one system turn, first, then alternating turns of user and assistant, beginning with
+the user. Tool calls of the assistant are followed by their results and another assistant turn.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _FIRST = ("system", "developer")
 
 @dataclass(frozen=True)
 class Conversation:
-    """One training example. ``dataset`` names its source."""
+    """One conversation to train on; ``dataset`` names the data set it comes from, ``id`` identifies it there."""
 
     dataset: str
     id: str
@@ -34,7 +33,7 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A row without a valid conversation, and the name of the rule that it violates."""
+    """A record of a data set that is dropped; ``reason`` is the name of the rule that it violates."""
 
     dataset: str
     id: str
@@ -42,7 +41,7 @@ class Dropped:
 
 
 def readable(text: str) -> str:
-    """The text with unpaired surrogates, which cannot be encoded, replaced by U+FFFD."""
+    """Copy of a text with U+FFFD in place of unpaired surrogates, which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -51,9 +50,9 @@ def readable(text: str) -> str:
 
 
 def read_conversations(file: str | Path) -> Iterator[Conversation]:
-    """Read JSON lines {dataset, id, messages, tools}, plain or gzip, from a path or URL.
+    """Yield the conversations in a file of JSON lines {dataset, id, messages, tools}, plain or gzip, path or URL.
 
-    Raises ValueError naming file and line, OSError.
+    Raises ValueError naming file and line for an invalid one, OSError.
     """
     with local_copy(str(file)) as path:
         try:
@@ -80,7 +79,7 @@ def _read(path: Path) -> Iterator[Conversation]:
 
 
 def conversation_lines(conversations: Iterable[Conversation]) -> Iterator[str]:
-    """Conversations as JSON lines that ``read_conversations`` reads."""
+    """Yield each conversation as a JSON line, in the format of ``read_conversations``."""
     for one in conversations:
         row: dict[str, Any] = {"dataset": one.dataset, "id": one.id, "messages": [m.to_json() for m in one.messages]}
         row |= {"tools": list(one.tools)} if one.tools else {}
@@ -88,7 +87,7 @@ def conversation_lines(conversations: Iterable[Conversation]) -> Iterator[str]:
 
 
 def _tools(listed: Any) -> tuple[Mapping[str, Any], ...]:
-    """Validate the tools of a row. Raises ValueError."""
+    """The ``tools`` of a record as a tuple, () if it has none. Raises ValueError unless each is a tool description."""
     if not isinstance(listed or [], list):
         raise ValueError(f"tools of type {type(listed).__name__}: expected a list")
     for tool in listed or ():
@@ -101,7 +100,7 @@ def _tools(listed: Any) -> tuple[Mapping[str, Any], ...]:
 
 
 def fault(conversation: Conversation, *, allow_empty_system: bool = False) -> str | None:
-    """Name of the first rule that a conversation violates, or None if it is valid."""
+    """Name of the first rule that a conversation violates, or None. allow_empty_system: accept empty system turns."""
     messages = conversation.messages
     turns = messages[1:] if messages and messages[0].role in _FIRST else messages
     if not turns:
@@ -122,7 +121,7 @@ def fault(conversation: Conversation, *, allow_empty_system: bool = False) -> st
 
 
 def _after(turn: Message) -> tuple[str, ...]:
-    """Roles allowed after this turn."""
+    """Roles that the message after ``turn`` may have."""
     if turn.role == "assistant":
         return ("tool",) if turn.tool_calls else ("user",)
     return ("tool", "assistant") if turn.role == "tool" else ("assistant",)

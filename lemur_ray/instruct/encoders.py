@@ -1,7 +1,4 @@
-"""Encoders of instructions: functions from texts to a float32 array (texts, dim) for comparison by cosine.
-
-Knows nothing of the comparison.
-"""
+"""Text embeddings for near-duplicate search: functions from texts to a float32 array (texts, dim)."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ _BATCH = 64
 
 @functools.lru_cache(maxsize=2)
 def encoder(spec: str) -> Encoder:
-    """Load ``sentence-transformers:MODEL``, as in the paper, or ``hashing:DIM``, which needs no weights.
+    """Embedding function of ``sentence-transformers:MODEL``, as in the paper, or ``hashing:DIM``, without a model.
 
-    Cached per process. Raises ModuleNotFoundError naming the extra.
+    Cached per process. Raises ModuleNotFoundError if sentence-transformers is needed and not installed.
     """
     kind, _, what = spec.partition(":")
     if kind == "hashing":
@@ -44,7 +41,7 @@ def encoder(spec: str) -> Encoder:
 
 
 def hash_vectors(texts: Sequence[str], dim: int) -> np.ndarray:
-    """Signed counts of words and word pairs of each text, hashed into ``dim`` buckets: (texts, dim) float32."""
+    """Bag-of-words vectors (texts, dim) float32: signed counts of words and word pairs, hashed into ``dim`` columns."""
     out = np.zeros((len(texts), dim), np.float32)
     for row, text in enumerate(texts):
         words = re.findall(r"\w+|[^\w\s]", text.lower())

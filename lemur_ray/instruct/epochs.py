@@ -1,8 +1,8 @@
 """Steps and batch size of a run that consists of whole epochs over a table of conversations.
 
 The paper's batch is 128 conversations (2.2), but rows hold several of them. So the rows per batch follow from the
-table, which is padded with empty rows until ``epochs`` passes are whole batches: every conversation is then seen
-exactly ``epochs`` times. Knows no files.
+table, which is padded with empty rows until ``epochs`` passes are whole batches: the run then trains on every
+conversation exactly ``epochs`` times.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lemur_ray.config import Recipe
 
 @dataclass(frozen=True)
 class WholeEpochs:
-    """Rule for the number of rows of a table: called with (rows, examples), it returns the padded number of rows."""
+    """Function from the rows and conversations of a table to the number of rows after padding for whole epochs."""
 
     epochs: int
     batch_examples: int
@@ -26,16 +26,16 @@ class WholeEpochs:
     """Divisor of the rows per batch, so that workers, devices and microbatches share them evenly."""
 
     def __repr__(self) -> str:
-        """Part of the name of a cached table; must not change, so that tables of older versions are reused."""
+        """Text that is hashed into the name of a cached table; it must not change, so that old tables are reused."""
         return f"Passes(epochs={self.epochs}, batch_examples={self.batch_examples}, multiple={self.multiple})"
 
     def rows_per_step(self, rows: int, examples: int) -> int:
-        """The multiple of ``multiple`` closest to ``batch_examples`` conversations, at least one."""
+        """Rows per batch: the multiple of ``multiple``, at least one, closest to ``batch_examples`` conversations."""
         wanted = self.batch_examples * rows / examples
         return max(1, round(wanted / self.multiple)) * self.multiple
 
     def __call__(self, rows: int, examples: int) -> int:
-        """The least number of rows, including empty ones, for which ``epochs`` passes are whole batches."""
+        """Least number of rows >= ``rows`` for which ``epochs`` passes are whole batches; ``rows`` if epochs is 0."""
         if not self.epochs:
             return rows
         batch = self.rows_per_step(rows, examples)
@@ -44,12 +44,12 @@ class WholeEpochs:
 
 
 def whole_epochs(recipe: Recipe, batch_parts: int) -> WholeEpochs:
-    """The rule of a recipe; batch_parts: number of equal parts of a batch on devices (``train.pod.placement``)."""
+    """Padding rule for a recipe. batch_parts: number of equal parts of a batch on devices (``train.pod.placement``)."""
     return WholeEpochs(recipe.tuning.epochs, recipe.tuning.batch_examples, batch_parts * recipe.train.microbatches)
 
 
 def with_whole_epochs(recipe: Recipe, manifest: Mapping[str, Any], batch_parts: int) -> tuple[Recipe, str]:
-    """The recipe with steps, warm-up and rows per batch for this table, and a line that reports them.
+    """(recipe with the steps, warm-up and rows per batch for the table of ``manifest``, a line that reports them).
 
     A recipe without ``tuning.epochs`` is returned unchanged. Raises ValueError if the table was padded for another
     batch size, so that passes would not be whole batches.

@@ -1,8 +1,7 @@
-"""Near-duplicates by cosine: a row is dropped if its cosine to an earlier kept row is above the threshold.
+"""Near-duplicate removal: a vector is dropped if its cosine to an earlier kept one is above the threshold.
 
 Float32 products decide clear cases, and pairs within rounding error of the threshold are computed exactly. So the
-result depends on the vectors alone, not on block sizes or the number of machines. Knows nothing of texts; calls may run
-elsewhere through ``compare``.
+result depends on the vectors alone, not on block sizes or the number of machines.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ BLOCK = 4096
 """Rows per block: the product of two blocks takes 64 MiB."""
 
 AnySimilar = Callable[[np.ndarray, Sequence[Any], float], Sequence[np.ndarray]]
-"""(rows, blocks of kept rows, threshold) -> ``any_similar`` of the rows and each block."""
+"""Function of (rows, blocks of kept rows, threshold): list with the ``any_similar`` mask of the rows for each block."""
 Put = Callable[[np.ndarray], Any]
 
 
@@ -32,8 +31,8 @@ def keep_first(
 ) -> np.ndarray:
     """Mask (n,) bool of the rows to keep, in input order: those with no earlier kept row above ``threshold``.
 
-    vectors: (n, dim) float32 of any norm; a zero vector is similar to nothing. compare, put: execution of the products
-    of a block with earlier blocks, and transfer of a block there; default: in this process. Raises ValueError if a
+    vectors: (n, dim) float32 of any norm; a zero vector is similar to nothing. compare: function that compares a block
+    with earlier blocks, maybe on other hosts; put: sends it a block; default: in this process. Raises ValueError if a
     vector is not finite.
     """
     if not np.isfinite(vectors).all():
@@ -65,7 +64,7 @@ def any_similar(rows: np.ndarray, kept: np.ndarray, threshold: float) -> np.ndar
 
 
 def _first_within(rows: np.ndarray, threshold: float) -> np.ndarray:
-    """``keep_first`` within one block."""
+    """Mask (n,) bool of the rows of one block that have no earlier kept row of the block above the threshold."""
     sure, unsure = _compared(rows, rows, threshold)
     keep = np.zeros(len(rows), bool)
     for row in range(len(rows)):
@@ -77,7 +76,7 @@ def _first_within(rows: np.ndarray, threshold: float) -> np.ndarray:
 
 
 def _compared(a: np.ndarray, b: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """(pairs certainly above the threshold, pairs too close for float32), each (len(a), len(b)) bool."""
+    """Masks (pairs surely above the threshold, pairs too close to it for float32), each (len(a), len(b)) bool."""
     products = _unit(a) @ _unit(b).T
     margin = 1e-5 + 4e-7 * a.shape[1]  # above the worst rounding of a product of two unit vectors
     return products > threshold + margin, np.abs(products - threshold) <= margin

@@ -1,6 +1,6 @@
-"""Preflight checks of an instruction table: packages of the filters, one source of conversations, a chat format.
+"""Checks before an instruction table is built: installed packages, one source of conversations, a usable chat template.
 
-Reads no conversation. Knows nothing of models and of devices.
+No conversation is read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EXTRA = "pip install 'lemur-ray[instruct]'"
 def check_table_needs(
     sets: SetsConfig, conversations: Sequence[str], choice: str, tokenizer: Tokenizer | None, packages_are_here: bool
 ) -> None:
-    """Raise ValueError that lists everything that a table's build lacks.
+    """Raise ValueError that lists everything that is missing or contradictory for building a table.
 
     choice: as for ``with_chat_format``. tokenizer: None if it cannot be read. packages_are_here: the table is built on
     this machine, so packages that are not installed here are missing.
@@ -31,7 +31,7 @@ def check_table_needs(
 
 
 def filter_packages(sets: SetsConfig) -> dict[str, str]:
-    """Optional packages that the filters need, each with advice for the case that it is not installed."""
+    """Optional packages that the filters need, by name, with the message for the case that it is not installed."""
     wanted = {}
     near = sets.near_duplicate and any(getattr(sets, name) for name in WITHOUT_NEAR_DUPLICATES)
     if near and not sets.encoder.startswith("hashing:"):

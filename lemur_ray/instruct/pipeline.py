@@ -1,8 +1,7 @@
-"""Files of the public sets to one instruction table: read, clean, sample, deduplicate, encode on Ray Data, then pack.
+"""Build an instruction table from files of public sets: read, clean, sample, deduplicate, encode on Ray Data, pack.
 
 The same files and options give the same bytes with any number of workers: tables keep their order and size, decisions
-across rows depend on their position in the input, and rows are sorted by (set, id) before packing. Knows the order of
-the steps; each is in its own file.
+across rows depend on their position in the input, and rows are sorted by (set, id) before packing.
 """
 
 from __future__ import annotations
@@ -53,15 +52,14 @@ def build_sets(
     block: int = BLOCK,
     say: Say = _print,
 ) -> tuple[Path | str, dict[str, Any]]:
-    """Build the instruction table of ``config``'s files in ``shelf``; returns its folder, named by content, and
-    manifest.
+    """Build the instruction table of the files in ``config``, below the folder ``shelf``; returns (folder, manifest).
 
     Files and ``shelf`` may be URLs. A table of the same files (path, size, time), options and tokenizer is reused.
 
     workers: maximum number of concurrent tasks on the cluster that ``ray.init`` has joined (default: one per core), or
-    0 for this process without Ray. num_rows: see ``write_table``; identified by its ``repr``. block: rows per block of
-    comparisons. Raises CorpusError or ValueError for files that cannot be read or leave no conversation,
-    ModuleNotFoundError naming the extra that a filter needs.
+    0 for this process without Ray. num_rows: see ``write_table``; identified by its ``repr``. block: vectors compared
+    at a time. Raises CorpusError or ValueError for files that cannot be read or leave no conversation,
+    ModuleNotFoundError if a filter needs a package that is not installed.
     """
     known = f"{shelf}/{_inputs(config, tokenizer, seq_len, num_rows)}.json"
     fs, inner = file_system(known)
@@ -83,7 +81,7 @@ def build_sets(
 
 
 def _inputs(config: SetsConfig, tokenizer: Tokenizer, seq_len: int, num_rows: NumRows | None) -> str:
-    """16 hex digits over all inputs of a table: options, file versions, tokenizer, shape."""
+    """16 hex digits of a hash over all inputs of a table. Raises CorpusError if a file does not exist."""
     stamps = []
     for name, file in (*config.files, *(("decontaminate", file) for file in config.decontaminate)):
         if is_bucket(file):
@@ -99,8 +97,8 @@ def _inputs(config: SetsConfig, tokenizer: Tokenizer, seq_len: int, num_rows: Nu
 
 @dataclasses.dataclass
 class _Build:
-    """One build. ``fallen`` counts dropped rows by (set, stage, reason), ``notes`` (set, note), ``read`` rows by
-    set."""
+    """Build of one table. Counters: ``fallen`` dropped rows by (set, stage, reason), ``notes`` kept rows by (set,
+    note), ``read`` input rows by set."""
 
     config: SetsConfig
     tokenizer: Tokenizer
@@ -113,7 +111,7 @@ class _Build:
     read: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def run(self) -> tuple[list[Example], dict[str, Any]]:
-        """The examples, sorted by (set, id), and the report."""
+        """(tokenised conversations sorted by set and id, entries of the manifest with counts and statistics)."""
         config = self.config
         for name in dict.fromkeys(name for name, _ in config.files):
             self.say(f"{name}: {SETS[name].licence}")
@@ -153,7 +151,7 @@ class _Build:
         return [name for name in SETS if getattr(self.config, name)]
 
     def _staying(self, tables: Iterator[pa.Table], schema: pa.Schema = stages.CONVERSATIONS) -> pa.Table:
-        """Collect the rows that were not dropped, and count the others."""
+        """Concatenate the rows that are not marked as dropped, and count the dropped ones and the notes."""
         kept = []
         for table in tables:
             columns = (table.column(name).to_pylist() for name in ("dataset", "stage", "reason", "note"))
@@ -166,7 +164,7 @@ class _Build:
         return pa.concat_tables([schema.empty_table(), *kept])
 
     def _drawn(self, talks: pa.Table) -> pa.Table:
-        """Sample ``openorca_rows`` rows of OpenOrca with the seed."""
+        """The table with only ``openorca_rows`` rows of OpenOrca, drawn with the seed; other sets are unchanged."""
         wanted = self.config.openorca_rows
         orders = talks.filter(pc.equal(talks.column("dataset"), "openorca")).column("order").to_numpy()
         if not wanted or len(orders) <= wanted:
@@ -199,7 +197,7 @@ class _Build:
         return self.workers.run(any_similar, [(here, kept, threshold) for kept in blocks])
 
     def _report(self, encoded: pa.Table) -> dict[str, Any]:
-        """Counts of every stage and statistics for the manifest; also printed."""
+        """Counts of every stage and statistics of the lengths, for the manifest; also printed."""
         stayed = Counter(encoded.column("dataset").to_pylist())
         counts, statistics = {}, {}
         for name in self._names():
@@ -232,7 +230,7 @@ class _Build:
 STAGES = (
     "read", "language", "character_run", "patterns", "draw", "near_duplicate", "decontaminate", "truncate",
 )  # fmt: skip
-"""Stages in processing order."""
+"""Names of the stages in which rows may be dropped, in processing order."""
 
 
 def _absolute(file: str) -> str:
@@ -240,7 +238,7 @@ def _absolute(file: str) -> str:
 
 
 def _cut(table: pa.Table) -> list[pa.Table]:
-    """Split into tables of ``stages.ROWS`` rows, one per task."""
+    """Split a table into tables of ``stages.ROWS`` rows, one per task; the last may be shorter."""
     table = table.combine_chunks()
     return [table.slice(begin, stages.ROWS) for begin in range(0, len(table), stages.ROWS)]
 

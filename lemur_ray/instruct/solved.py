@@ -1,7 +1,4 @@
-"""Solved episodes as training conversations: selection by quality, removal of duplicates, conversion.
-
-Knows records of episodes, but not how they are run or stored.
-"""
+"""Training conversations from solved agent episodes: selection by quality, removal of duplicates, conversion."""
 
 from __future__ import annotations
 
@@ -16,14 +13,14 @@ from lemur_ray.instruct.conversation import Conversation, fault
 
 @dataclass(frozen=True)
 class SolvedFilter:
-    """Conditions for an episode to be used."""
+    """Conditions that a solved episode must meet to become training data."""
 
     min_score: float = 1.0
-    """Minimum score."""
+    """Minimum score of the episode, from 0 to 1."""
     max_invalid: float = 0.0
     """Maximum fraction of turns with an invalid action."""
     max_turns: int = 0
-    """Maximum number of turns. 0: no limit."""
+    """Maximum number of turns (replies of the agent). 0: no limit."""
     per_task: int = 0
     """Maximum number of episodes per task, shortest first. 0: all distinct ones."""
 
@@ -37,7 +34,7 @@ class Selection:
 
 
 def select(episodes: Iterable[Episode], rules: SolvedFilter) -> Selection:
-    """Select solved episodes that meet the rules, without those whose replies repeat an earlier one's."""
+    """Select solved episodes that meet the rules, shortest first, without those with the same replies as another."""
     chosen = Selection()
     seen: set[tuple[str, ...]] = set()
     of_task: Counter[tuple[str, str]] = Counter()
@@ -76,10 +73,10 @@ def _reason(episode: Episode, rules: SolvedFilter) -> str | None:
 
 
 def conversations_of(episode: Episode) -> list[Conversation]:
-    """The training conversations of an episode: all messages up to its last reply, or one conversation per turn.
+    """Training conversations of an episode: one with all messages up to its last reply, or one per turn.
 
-    One per turn, with loss on its reply only, if a prompt did not contain the whole history. Replies in worked examples
-    have weight 0, as no model wrote them.
+    It is one per turn, with loss on its reply only, if a prompt did not contain the whole history. Assistant messages
+    in the worked examples of the prompt have loss weight 0, as no model wrote them.
     """
     trajectory, name = episode.trajectory, str(episode.key)
     turns = range(len(trajectory.steps))

@@ -1,7 +1,7 @@
-"""Steps from a file to tokens, each a pure function of one table: read, clean, embed, encode.
+"""Steps from files of conversations to tokens, each a function of one Arrow table: read, clean, embed, encode.
 
 A dropped row stays in its table, marked with the stage and the name of the rule, until it is counted, so that the
-numbers of all steps add up. Knows nothing of Ray, of other tables or of their order.
+numbers of all steps add up.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ TOKENS = pa.schema(
 
 
 def messages_of(text: str) -> tuple[Message, ...]:
-    """Parse a ``messages`` cell."""
+    """Messages of a conversation from the JSON text in column ``messages``."""
     return tuple(Message.from_json(message) for message in json.loads(text))
 
 
 def messages_cell(messages: tuple[Message, ...]) -> str:
-    """The inverse of ``messages_of``."""
+    """JSON text for column ``messages`` from the messages of a conversation; inverse of ``messages_of``."""
     return json.dumps([message.to_json() for message in messages], ensure_ascii=False)
 
 
 def read_files(table: pa.Table, config: SetsConfig, environment: Mapping[str, str] | None = None) -> Iterator[pa.Table]:
-    """Read files (FILES), local or in buckets, to conversations (CONVERSATIONS), ``ROWS`` at a time.
+    """Yield tables (CONVERSATIONS) of ``ROWS`` records from the files in ``table`` (FILES), local or in buckets.
 
-    environment: variables with which the driver reaches its buckets, for workers that lack them.
+    environment: variables to set first, with which the driver reaches its buckets.
     """
     os.environ.update(environment or {})
     for file in table.to_pylist():
@@ -104,7 +104,7 @@ def _read_file(file: dict[str, Any], path: Path, config: SetsConfig) -> Iterator
 
 
 def clean_rows(table: pa.Table, config: SetsConfig) -> pa.Table:
-    """Apply the filters of single conversations, in the paper's order."""
+    """Copy of a table (CONVERSATIONS) after the filters of single conversations: language, letters, patterns."""
     patterns = [re.compile(pattern, re.IGNORECASE) for pattern in config.drop_patterns]
     rows = table.to_pylist()
     for row in rows:
@@ -114,7 +114,7 @@ def clean_rows(table: pa.Table, config: SetsConfig) -> pa.Table:
 
 
 def _cleaned(row: dict[str, Any], config: SetsConfig, patterns: list[re.Pattern[str]]) -> dict[str, Any]:
-    """The changed columns of a row."""
+    """New values of the columns that the filters change in a row: stage and reason if dropped, note, messages."""
     messages, out = messages_of(row["messages"]), {}
     text = clean.instruction(messages)
     if row["dataset"] in FILTERED_BY_TEXT:
@@ -142,7 +142,7 @@ def _dropped_row(stage: str, reason: str) -> dict[str, Any]:
 
 
 def embed(table: pa.Table, spec: str) -> pa.Table:
-    """Embed the instruction of every row: columns ``order`` and ``vector`` (float32)."""
+    """Table with columns ``order`` and ``vector`` (float32): the embedding of each row's first user turn."""
     texts = [clean.instruction(messages_of(cell)) for cell in table.column("messages").to_pylist()]
     vectors = np.asarray(encoder(spec)(texts), np.float32)
     flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
@@ -152,7 +152,11 @@ def embed(table: pa.Table, spec: str) -> pa.Table:
 def encode(
     table: pa.Table, tokenizer: Tokenizer, seq_len: int, benchmarks: dict[int, str], drop_overlap: bool
 ) -> pa.Table:
-    """Encode conversations: token ids and whether each is trained, cut at ``seq_len``, and lengths (TOKENS)."""
+    """Table (TOKENS) of conversations as token ids, cut at ``seq_len``, with a flag per token whether it is trained.
+
+    benchmarks: index from 13-gram hash to file name. drop_overlap: drop conversations that share a 13-gram, not only
+    note it.
+    """
     rows = table.to_pylist()
     for row in rows:
         messages = messages_of(row["messages"])
@@ -179,5 +183,5 @@ def encode(
 
 
 def draw_keys(orders: np.ndarray, seed: int) -> list[bytes]:
-    """One pseudo-random key per row from seed and order alone; a sample takes the rows with the smallest keys."""
+    """One pseudo-random key per row from seed and ``order``; rows with the smallest keys form the sample."""
     return [hashlib.blake2b(f"{seed} {order}".encode(), digest_size=16).digest() for order in orders.tolist()]

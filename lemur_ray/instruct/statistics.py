@@ -1,8 +1,7 @@
 """Row counts and lengths of an instruction table, compared with the paper's Table 1.
 
 The paper does not state the unit of its lengths, so both are reported: tokens of the model's tokenizer and words
-between blanks. Lengths are means over turns; a system turn counts towards the next question. Nothing is adjusted to
-match the targets. Knows nothing of files.
+between blanks. Lengths are means over turns; a system turn counts towards the next question.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ MEASURES = ("rounds", "prompt_tokens", "completion_tokens", "prompt_words", "com
 
 @dataclass(frozen=True)
 class Target:
-    """One row of Table 1."""
+    """One data set in Table 1 of the paper: conversations, mean rounds, mean prompt and completion lengths."""
 
     rows: int
     rounds: float
@@ -33,7 +32,7 @@ TABLE_1 = {
     "sharegpt": Target(81_319, 6.0, 96.7, 340.2),
     "evol": Target(51_952, 1.0, 93.9, 343.5),
 }
-"""As printed. The rows sum to 367,817 although the text gives about 300K; the table is the target."""
+"""Table 1 of the paper as printed. The rows sum to 367,817 although the text gives about 300K."""
 
 
 def measures(messages: Sequence[Message], tokenizer: Tokenizer) -> dict[str, int]:
@@ -48,7 +47,7 @@ def measures(messages: Sequence[Message], tokenizer: Tokenizer) -> dict[str, int
 
 
 def summary(rows: int, sums: Mapping[str, int]) -> dict[str, float]:
-    """Means over a set of ``rows`` conversations, from the sums of their ``MEASURES``."""
+    """Number of conversations, mean rounds, and mean lengths per round, from the sums of their ``MEASURES``."""
     rounds = max(sums["rounds"], 1)
     return {
         "rows": rows,
@@ -58,7 +57,7 @@ def summary(rows: int, sums: Mapping[str, int]) -> dict[str, float]:
 
 
 def lines(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Text table with each set as built, its row of Table 1, and the deviation in percent."""
+    """Lines of a text table: the summary of each data set, its row of Table 1, and the deviation in percent."""
     head = f"{'':>22} {'rows':>9} {'rounds':>7} {'prompt tok / words':>20} {'completion tok / words':>24}"
     out = [head]
     for name, one in summaries.items():

@@ -3,7 +3,7 @@
 The trainer reads a table like any corpus. Data sets are packed together, so that a small one does not come as a sudden
 change of distribution. Only the assistant's tokens are trained; a conversation longer than a row is cut on the right,
 and dropped and counted if no trained token is left. A table is named by its content, so a table in use is never
-rewritten. Knows no model and no Ray.
+rewritten.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ SOURCE = "chat"
 REFUSED = "refused_by_the_chat_template"
 """Drop reason for a conversation that the model's template rejects, for example because of unknown roles."""
 NumRows = Callable[[int, int], int]
-"""(packed rows, examples) -> total rows of the table, at least as many; added rows have no trained token."""
+"""Function of (packed rows, conversations) that returns the rows of the table; added ones have no trained token."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """One conversation as tokens."""
+    """One conversation as token ids, with a flag per token whether it is trained."""
 
     dataset: str
     id: str
@@ -66,10 +66,11 @@ def build_table(
     seq_len: int,
     num_rows: NumRows | None = None,
 ) -> tuple[Path | str, dict[str, Any]]:
-    """Encode ``conversations`` and write their instruction table; returns its folder and manifest.
+    """Encode ``conversations`` and write their instruction table; returns (its folder, manifest).
 
     The folder lies in ``shelf``, a path or URL, and is named by content: the same conversations in the same order give
-    the same table, which is written once. Raises CorpusError if no conversation is left, TemplateUnusable.
+    the same table, which is written once. num_rows: rule for the total number of rows. Raises CorpusError if no
+    conversation is left, TemplateUnusable.
     """
     examples: list[Example] = []
     kept: Counter[str] = Counter()
@@ -111,9 +112,10 @@ def write_table(
     num_rows: NumRows | None = None,
     report: dict[str, Any],
 ) -> tuple[Path | str, dict[str, Any]]:
-    """Pack examples and commit their table; returns its folder and manifest, which includes ``report``.
+    """Pack examples into rows and commit their table in ``shelf``; returns (its folder, manifest).
 
     seed: of the order in which examples are packed; None: input order. num_rows: rule for the total number of rows.
+    report: further entries of the manifest.
     """
     if not examples:
         raise CorpusError(f"no conversation left for {shelf}: {json.dumps(report['counts'])}")
@@ -155,12 +157,12 @@ def write_table(
 
 
 def place_in(shelf: str | Path, name: str) -> Path | str:
-    """The folder ``name`` of ``shelf``: a path, or a URL if the shelf is one."""
+    """Location of the subfolder ``name`` of ``shelf``: a path, or a URL if ``shelf`` is one."""
     return f"{shelf}/{name}" if is_bucket(str(shelf)) else Path(shelf) / name
 
 
 def assign_rows(lengths: np.ndarray, seq_len: int, packing: Packing) -> Iterable[Sequence[int]]:
-    """Indices of the examples in each row, in their order.
+    """Yield, for each row, the indices of the examples packed into it, in their order in the row.
 
     lemur: append examples in input order while there is room for the next one and a separator (the released code did
     not count the separator, so its rows could exceed the limit by one token).
@@ -193,7 +195,7 @@ def _write(
     seq_len: int,
     packing: Packing,
 ) -> dict[str, Any]:
-    """Write the rows, padded with empty ones to ``total``; returns the source's entry of the manifest."""
+    """Write the row set, padded with untrained rows to ``total``; returns its entry in the manifest's ``sources``."""
     joint = (np.array([_or(tokenizer.eos_id, tokenizer.filler_id)], np.int32), np.zeros(1, bool))
     with RowWriter(
         row_folder(folder, SOURCE), seq_len, vocab_size=tokenizer.vocab_size, pad_id=tokenizer.filler_id

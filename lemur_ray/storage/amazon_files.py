@@ -1,6 +1,6 @@
-"""File system for ``s3://``: s3fs with timeouts and readable errors, without a cache of listings.
+"""The fsspec file system of ``s3://``: s3fs with timeouts and errors that advise the user, without a listing cache.
 
-AWS_ENDPOINT_URL selects another server than Amazon's. Imported when a URL needs it.
+AWS_ENDPOINT_URL selects another server than Amazon's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class AmazonFiles(S3FileSystem):
         super().__init__(*args, **kwargs)
 
     async def read_version(self, bucket: str, key: str) -> tuple[bytes, str]:
-        """(content, ETag) of one object. Raises as ``_call_s3``.
+        """(content, ETag) of one object. Raises the errors of ``_call_s3``.
 
         The body arrives after the response headers, where s3fs does not retry, so truncated reads are repeated here.
         """

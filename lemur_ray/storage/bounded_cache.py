@@ -1,12 +1,12 @@
-"""A cache of folders on this host: each is made once, atomically, and their total size is limited.
+"""A cache of folders on the disk of this host, shared by its processes, with a limit on the total size.
 
 ::
 
     <folder>/<name>/        an entry
              <name>.lock    exclusive lock while the entry is made or removed, shared lock while it is in use
 
-Entries that are not in use are evicted, least recently used first, when the total exceeds the limit. Knows nothing of
-their content.
+One process makes an entry while others wait; it appears by a rename. When the total exceeds the limit, entries that are
+not in use are evicted, least recently used first.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ MARGIN_BYTES = 2**20
 
 @dataclass(frozen=True)
 class BoundedCache:
-    """A cache folder with a size limit in gigabytes from an environment variable."""
+    """A cache of folders whose limit in gigabytes (10^9 bytes) comes from an environment variable."""
 
     folder: Path
     """Absolute path; created if missing."""
     variable: str
     """Environment variable with the limit in gigabytes."""
     error: type[Exception]
-    """Class of the errors raised, each with a one-sentence message."""
+    """Exception class that the methods raise, with a one-sentence message."""
     default_gb: float = 50
 
     def acquire(self, name: str, make: Callable[[], None]) -> int:
-        """Mark the entry ``name`` as in use, making it first if it is missing; returns a lock's file descriptor.
+        """Lock the entry ``name`` against eviction, after making it if missing; returns the lock's file descriptor.
 
-        Closing the descriptor ends the use. make: renames the finished entry to ``folder / name``; one process calls
-        it, while others wait. Raises ``error``, OSError, and the errors of ``make``.
+        Closing the descriptor unlocks it. make: prepares the entry and renames it to ``folder / name``; one process
+        calls it, while others wait. Raises ``error`` if another makes it for over an hour, OSError, errors of ``make``.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         copy, lock = self.folder / name, self._lock_of(name)
@@ -67,9 +67,9 @@ class BoundedCache:
 
     @contextlib.contextmanager
     def staging_folder(self, name: str, needed: int, what: str) -> Iterator[Path]:
-        """A temporary folder with room for ``needed`` bytes, in which ``make`` prepares the entry before renaming it.
+        """Temporary folder in which to prepare the entry ``name``, after evicting others to fit ``needed`` bytes.
 
-        Raises ``error`` if the disk has no room for ``what``.
+        Raises ``error`` if the disk has no room; ``what`` describes the entry in its message.
         """
         self.make_room(needed)
         self.check_room(needed + MARGIN_BYTES, what)
@@ -86,7 +86,7 @@ class BoundedCache:
             remove_tree(half)
 
     def limit_bytes(self) -> int:
-        """The limit in bytes. Raises ``error`` if the variable is not a number."""
+        """Maximum total bytes of the entries. Raises ``error`` if the variable is not a number from 0 to 10^6."""
         named = os.environ.get(self.variable) or f"{self.default_gb:g}"
         try:
             limit_gb = float(named)
@@ -97,12 +97,12 @@ class BoundedCache:
         return int(limit_gb * _GB)
 
     def check_room(self, needed: int, what: str) -> None:
-        """Raise ``error`` if fewer than ``needed`` bytes of the disk are free."""
+        """Raise ``error`` if fewer than ``needed`` bytes of the disk are free. what: description for the message."""
         if shutil.disk_usage(self.folder).free < needed:
             raise self.error(self.no_room(needed, what))
 
     def no_room(self, needed: int, what: str) -> str:
-        """Error message for a disk that is too small."""
+        """Message that the disk lacks ``needed`` free bytes for ``what``, with advice."""
         free = shutil.disk_usage(self.folder).free
         return (
             f"{self.folder}: {needed} bytes are needed for {what}, {free} are free: make room there, or set LEMUR_HOME "
@@ -128,7 +128,7 @@ class BoundedCache:
         return os.open(self.folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def _sweep(self) -> None:
-        """Remove leftovers of killed processes."""
+        """Remove temporary folders of killed processes: entries being made, removed, or archived (after a day)."""
         for half in [*self.folder.glob(".making-*"), *self.folder.glob(".gone-*")]:
             lock = self._lock_of(half.name.partition("-")[2])
             try:
@@ -158,7 +158,7 @@ class BoundedCache:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, including read-only subfolders."""
+    """Remove a folder, including read-only subfolders; errors are ignored."""
     for inside, names, _ in os.walk(folder):
         for name in names:
             if not (path := Path(inside, name)).is_symlink():
@@ -167,7 +167,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def tree_size(folder: Path) -> int:
-    """Total bytes of the files in a folder, which another process may be removing."""
+    """Total bytes of all files below a folder, skipping those that another process removes meanwhile."""
     total = 0
     for inside, _, names in os.walk(folder):
         for name in names:

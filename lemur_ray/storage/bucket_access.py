@@ -1,6 +1,6 @@
-"""Check that this host can write, read and remove objects in a bucket, with every client that a job uses.
+"""Check that this host can write, read and remove objects in a bucket, with every client library that a job uses.
 
-Each client looks up credentials by itself, so one may have access where another has not. Knows no cluster.
+Each client looks up credentials by itself, so one may have access where another has not.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class _Differs(OSError):
 
 
 class AccessFailure(NamedTuple):
-    """Why a client cannot use a bucket: the kind of problem, and the sentence for people."""
+    """Why a client library cannot use a bucket: the kind of problem, and a sentence for the user."""
 
     problem: BucketProblem
     reason: str
 
 
 def check_clients(url: str, environment: Mapping[str, str] | None = None) -> dict[str, AccessFailure | None]:
-    """Write, read and remove a small object with each client: client -> the failure, or None if it has access.
+    """Write, read and remove a small object with each client; returns by client name its failure, None for success.
 
     environment: variables of the driver to set before (``file_system.bucket_environment``). Clients of ``gs://``: files
     (gcsfs), Ray Train and Ray Data (pyarrow), leases (conditional writes) and checkpoints (orbax's epath and
@@ -53,7 +53,7 @@ def check_clients(url: str, environment: Mapping[str, str] | None = None) -> dic
 
 
 def _why_not(url: str, ask: Callable[[str, bytes], None]) -> AccessFailure | None:
-    """Failure of one client, or None. Equal for clients with the same problem."""
+    """Failure of the client function ``ask``, or None. Clients with the same problem give equal failures."""
     bucket = "/".join(url.split("/")[:3])
     try:
         ask(f"{url}/.probe-{uuid.uuid4().hex[:12]}", uuid.uuid4().bytes)
@@ -126,7 +126,7 @@ def _tensorstore(url: str, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _removed(fs: Any, path: str) -> Iterator[None]:
-    """Remove the object after the block; a failure to remove it is an error, too."""
+    """Context manager that removes an object after the block; raises if that fails."""
     try:
         yield
     finally:

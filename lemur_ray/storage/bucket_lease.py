@@ -1,7 +1,6 @@
-"""The lease of a folder in a bucket: a small object that is replaced by compare-and-swap only.
+"""A lease that lets one process at a time write to a bucket folder: a small object replaced by compare-and-swap only.
 
-Among hosts that compete for it exactly one succeeds, and none overwrites a version that it has not read. Knows nothing
-of the folder's content.
+Among hosts that compete for it exactly one succeeds. The holder renews it; a lease that is not renewed is taken over.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MISSED_HEARTBEATS = 4
 
 
 class LeaseConflict(Exception):
-    """Another process holds the lease; ``holder`` is the content of the lease object."""
+    """Another process holds a lease or claim; ``holder`` is the JSON content of its object (id, host and pid)."""
 
     def __init__(self, holder: dict[str, Any]) -> None:
         super().__init__(str(holder))
@@ -29,21 +28,24 @@ class LeaseConflict(Exception):
 
 
 class BucketLease:
-    """The lease of one run folder from the view of one process."""
+    """The lease of one bucket folder, as acquired, renewed and released by this process."""
 
     def __init__(self, out: str, mine: dict[str, Any]) -> None:
-        """mine: id, host and pid of this process; the id is unique."""
+        """out: URL of the folder. mine: id, host and pid of this process; the id is unique."""
         self._url, self._mine = f"{out}/{LEASE}", mine
         self._version: str | None = None
         self._said: dict[str, Any] = {}
 
     @property
     def number(self) -> int:
-        """Ordinal of this holder among all holders of the lease, from 1; 0 before ``take``."""
+        """Number of this holder among all successive holders of the lease, from 1; 0 before ``take``."""
         return int(self._said.get("holder", 0))
 
     def take(self, patience_s: float) -> None:
-        """Acquire a lease that is free, released, or not renewed for ``patience_s``. Raises LeaseConflict, OSError."""
+        """Acquire the lease if it is free, released, or not renewed for ``patience_s`` seconds, which are waited for.
+
+        Raises LeaseConflict if another process holds or takes it, OSError if the bucket cannot be used.
+        """
         record = read_version(self._url)
         before = decode_record(record)
         if before and not before.get("given_back"):
@@ -52,11 +54,11 @@ class BucketLease:
         self._write({**self._mine, "holder": number, "count": 0}, record[1] if record else None)
 
     def renew(self) -> None:
-        """Renew the lease. Raises LeaseConflict if another process has taken it over, OSError."""
+        """Renew the lease by writing its object. Raises LeaseConflict if another process has taken it over, OSError."""
         self._write({**self._said, "count": self._said["count"] + 1}, self._version)
 
     def give_back(self) -> None:
-        """Release the lease. Raises as ``renew``."""
+        """Release the lease for other processes. Raises LeaseConflict if one has taken it over already, OSError."""
         self._write({**self._said, "given_back": True}, self._version)
 
     def _write(self, value: dict[str, Any], version: str | None) -> None:
@@ -72,8 +74,9 @@ class BucketLease:
         self._said = value
 
     def _once_silent(self, seen: tuple[bytes, str] | None, patience_s: float) -> tuple[bytes, str] | None:
-        """Wait until the lease is released or unchanged for ``patience_s``; returns it. Compares no clocks of two
-        hosts."""
+        """Wait until the lease is released or unchanged for ``patience_s``; returns (content, version) of its object.
+
+        Raises LeaseConflict if it is renewed meanwhile. Only the clock of this host is used."""
         waiting = TakeoverWait(self._url, decode_record(seen), patience_s)
         while waiting.keep_waiting():
             now = read_version(self._url)
@@ -85,19 +88,19 @@ class BucketLease:
 
 
 def describe_holder(holder: dict[str, Any]) -> str:
-    """Text that names a holder in messages."""
+    """Text for messages that names the process holding a lease, from the content of its object."""
     return f"process {holder.get('pid')} on {holder.get('host')}" if holder.get("pid") else "another process"
 
 
 class TakeoverWait:
-    """Wait before a takeover. Prints one notice when the holder has missed a renewal and may be lost."""
+    """Timer of the wait before a lease is taken over; prints one notice when the holder has missed a renewal."""
 
     def __init__(self, url: str, holder: dict[str, Any], patience_s: float) -> None:
         self._url, self._holder, self._patience_s = url, holder, patience_s
         self._began, self._said = time.monotonic(), False
 
     def keep_waiting(self) -> bool:
-        """Sleep briefly; returns False once ``patience_s`` has passed."""
+        """Sleep briefly and return True; return False at once when ``patience_s`` seconds have passed."""
         waited_s = time.monotonic() - self._began
         if waited_s >= self._patience_s:
             return False
@@ -114,7 +117,7 @@ class TakeoverWait:
 
 
 def decode_record(record: tuple[bytes, str] | None) -> dict[str, Any]:
-    """JSON content of a (content, version) pair; empty if it is None or not a JSON object."""
+    """JSON object in the content of a (content, version) pair; {} if the pair is None or holds no JSON object."""
     try:
         value = json.loads(record[0]) if record else {}
     except ValueError:

@@ -1,8 +1,8 @@
 """Conditional writes (compare-and-swap) to objects in a bucket, the basis of agreement between hosts.
 
 An object has a version (Google's generation, the ETag of S3), and ``write_if`` names the version to replace. If a
-response is lost, the client's retry conflicts with its own first attempt. Content must therefore be unique to its
-writer (it holds an id), and is read back before a conflict is reported. Knows nothing of the content.
+response is lost, the client's retry conflicts with its first attempt. Content must therefore be unique to its writer
+(it holds an id), and is read back before a conflict is reported.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from lemur_ray.storage.file_system import file_system
 
 
 class VersionConflict(Exception):
-    """Another writer was first: the object does not have the expected version."""
+    """A conditional write failed because the object has another version than expected: another writer was first."""
 
 
 def read_version(url: str) -> tuple[bytes, str] | None:
-    """(content, version) of an object, None if it does not exist. Raises OSError."""
+    """(content, version) of the object at ``url``, None if it does not exist. Raises OSError if access fails."""
     fs, path = file_system(url)
     try:
         return _client(url).read(fs, path)
@@ -30,10 +30,10 @@ def read_version(url: str) -> tuple[bytes, str] | None:
 
 
 def write_if(url: str, data: bytes, version: str | None) -> str:
-    """Replace the given version of an object, or create it (None); returns the new version.
+    """Replace ``version`` of the object at ``url``, or create the object (None); returns the new version.
 
     Raises:
-        VersionConflict: the object has another version, and not from a lost response to this very write.
+        VersionConflict: the object has another version and other content than ``data``.
         OSError: the bucket does not answer; the object may or may not have been written.
     """
     fs, path = file_system(url)
@@ -90,7 +90,7 @@ class _Amazon:
 
 
 class _OneProcess:
-    """Any other file system, mainly ``memory://``: atomic among the threads of one process only."""
+    """Reads and writes on any other file system, mainly ``memory://``: atomic among threads of one process only."""
 
     _lock = threading.Lock()
 

@@ -1,9 +1,9 @@
-"""The file system of a path or URL, shared by this project, pyarrow, Ray Train, Ray Data and orbax.
+"""Open the file system of a path or bucket URL, the same for this project, pyarrow, Ray Train, Ray Data and orbax.
 
 Bucket clients differ in endpoints, credentials, timeouts and retries, and some wait for ever. Here ``gs://`` and
 ``s3://`` get one implementation with timeouts (``google_files``, ``amazon_files``), registered with fsspec so that
 libraries that use fsspec by themselves (etils below orbax, Ray Data) get it, too. C++ clients (tensorstore) are pointed
-to the same service by environment variables. Knows nothing of what is stored.
+to the same service by environment variables.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow.fs
 
 EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
-"""Extra of this package with the client of each URL scheme."""
+"""Extra of this package (``pip install 'lemur-ray[EXTRA]'``) with the client library of each URL scheme."""
 BUCKET_VARIABLES = (
     "STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL", "GOOGLE_AUTH_TOKEN_FOR_TESTING", "NO_GCE_CHECK",
     "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION",
@@ -67,18 +67,18 @@ def arrow_file_system(url: str) -> tuple[pyarrow.fs.FileSystem | None, str]:
 
 
 def is_bucket(url: str) -> bool:
-    """Whether a path is a URL of a bucket; ``memory://``, which tests use, counts as one."""
+    """Whether ``url`` is a URL (has ``://``) and not a local path; ``memory://``, which tests use, counts, too."""
     return "://" in url
 
 
 def configure_clients() -> None:
-    """Set ``client_environment`` for variables that are not set. Cheap, so it may be called repeatedly."""
+    """Set those variables of ``client_environment`` that are not set yet. Cheap, so it may be called repeatedly."""
     for name, value in client_environment().items():
         os.environ.setdefault(name, value)
 
 
 def client_environment() -> dict[str, str]:
-    """Environment variables that set endpoints and timeouts of third-party clients.
+    """Environment variables, by name, that set endpoints and timeouts of third-party bucket clients.
 
     gcsfs must not query the type of a bucket by gRPC: where that port is closed, every start would stall for a minute.
     tensorstore gets timeouts for connections and for stalled transfers.
@@ -96,7 +96,7 @@ def client_environment() -> dict[str, str]:
 
 
 def bucket_environment() -> dict[str, str]:
-    """Environment variables that workers need to reach the same buckets as this process."""
+    """Environment variables, by name, that workers need to reach the same buckets as this process."""
     configure_clients()
     return {name: os.environ[name] for name in BUCKET_VARIABLES if os.environ.get(name)}
 

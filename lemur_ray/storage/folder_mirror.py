@@ -1,7 +1,4 @@
-"""Local mirrors of files in a bucket that change while they are read: small files, and files that only grow.
-
-Knows nothing of the content of the files.
-"""
+"""Local copies of files in a bucket that other hosts still change: small files, and files that only grow."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from lemur_ray.storage.growing_file import INDEX, PIECES, list_growing_files, re
 
 
 def mirror_files(url: str, names: Sequence[str]) -> Path:
-    """Download the current versions of the named files of a bucket folder; returns the local folder.
+    """Download the current versions of the named files of a bucket folder; returns the local folder of the copies.
 
-    Files that do not exist in the bucket are removed locally. Raises OSError, ImportError.
+    Copies of files that the bucket does not have are removed. Raises OSError, ImportError.
     """
     folder = _place_of(url)
     for name in names:
@@ -29,9 +26,10 @@ def mirror_files(url: str, names: Sequence[str]) -> Path:
 
 
 def mirror_growing_files(url: str, growing: str, small: Sequence[str]) -> list[Path]:
-    """Download all files named ``growing`` below a bucket folder, each with its ``small`` files; returns local paths.
+    """Download all files named ``growing`` at any depth of a bucket folder; returns the paths of the local copies.
 
-    The modification time of a copy is that of its last commit. Raises OSError, ImportError.
+    small: names of files to download from the folder of each. The modification time of a copy is that of the last
+    write in the bucket. Raises OSError, ImportError.
     """
     fs, there = file_system(url)
     pieces, whole = list_growing_files(url, growing)
@@ -48,7 +46,7 @@ def mirror_growing_files(url: str, growing: str, small: Sequence[str]) -> list[P
 
 
 def download_file(url: str, path: Path) -> None:
-    """Download one object atomically. Raises FileNotFoundError if it does not exist, OSError."""
+    """Download the object ``url`` to ``path`` atomically. Raises FileNotFoundError if it does not exist, OSError."""
     fs, there = file_system(url)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -60,7 +58,7 @@ def download_file(url: str, path: Path) -> None:
 
 
 def display_name(path: Path) -> str:
-    """Name of a folder for messages: the URL if it is a mirror, else the path."""
+    """Name of a folder for messages: the bucket URL if it is a local copy of one, else the path."""
     if not path.is_relative_to(_shelf()):
         return str(path)
     scheme, *rest = path.relative_to(_shelf()).parts

@@ -1,6 +1,6 @@
-"""File system for ``gs://``: gcsfs with timeouts and readable errors, without a cache of listings.
+"""The fsspec file system of ``gs://``: gcsfs with timeouts and errors that advise the user, without a listing cache.
 
-Listings are not cached because other hosts may write at any moment. Imported when a URL needs it.
+Listings are not cached because other hosts may write at any moment.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class GoogleFiles(GCSFileSystem):
         return make_instance, (type(self), self.storage_args, {**self.storage_options, **there})
 
     def __eq__(self, other: object) -> bool:
-        """Compare by service: Ray Train compares the file systems of a checkpoint and of its storage."""
+        """Equal if both use the same service URL: Ray Train compares file systems of a checkpoint and its storage."""
         return isinstance(other, GoogleFiles) and self._location == other._location
 
     def __hash__(self) -> int:
@@ -83,14 +83,14 @@ class GoogleFiles(GCSFileSystem):
             raise refusal_error(where, 403, str(error)) from error
 
     async def _isdir(self, path: str) -> bool:
-        """As in gcsfs, but a bucket that does not answer raises instead of counting as a missing folder."""
+        """Whether a path is a folder; unlike in gcsfs, a bucket that does not answer raises BucketError."""
         try:
             return bool((await self._info(path))["type"] == "directory")
         except FileNotFoundError:
             return False
 
     def _where(self, path: str, args: tuple[Any, ...]) -> str:
-        """The bucket of a request, for error messages."""
+        """Name of the bucket of a request, for error messages; ``args`` are the parts of its path."""
         if args:
             return f"gs://{args[0]}"
         _, separator, rest = path.partition("/b/")

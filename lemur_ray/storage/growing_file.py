@@ -1,9 +1,8 @@
-"""A file of lines in a bucket that only grows, stored as immutable pieces and an index of the valid ones.
+"""A text file in a bucket to which lines are only appended, stored as immutable pieces and an index of the valid ones.
 
 Below ``<url>.pieces/`` lie the pieces and ``index.json``. A commit replaces the index by compare-and-swap, so it is
-atomic. The index holds the number of the attempt that wrote it: a later attempt first writes a higher number, after
-which earlier attempts can no longer commit. Small pieces are merged as the file grows, and the old ones removed. Knows
-nothing of the meaning of a line.
+atomic. The index holds the number of the attempt (writing process) that wrote it: a later attempt first writes a higher
+number, after which earlier attempts can no longer commit. Small pieces are merged into larger ones as the file grows.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ PIECE_BYTES = 2 << 20
 
 @dataclass(frozen=True)
 class Piece:
-    """A contiguous range of the file. Pieces follow each other in the order of the index."""
+    """A contiguous byte range of the file, stored as an object: its name, size in bytes and SHA-256."""
 
     name: str
     size: int
@@ -36,12 +35,12 @@ class Piece:
 
 
 class GrowingFile:
-    """The writer's view of the file: the local file, and the prefix of it that is in the bucket."""
+    """Uploader of a local file that grows: tracks which first part of it is already in the bucket."""
 
     def __init__(self, url: str, path: Path, number: int, mine: Mapping[str, Any]) -> None:
-        """Claim the file. number: of this attempt, larger than all before. mine: id, host and pid of this process.
+        """Claim the file. url: in the bucket; path: local. number: of this attempt, larger than those of earlier ones.
 
-        Raises LeaseConflict if a later attempt has claimed it, OSError.
+        mine: id, host and pid of this process. Raises LeaseConflict if a later attempt has claimed it, OSError.
         """
         self.url, self.path = url, path
         self._mine, self._attempt = dict(mine), number
@@ -56,11 +55,11 @@ class GrowingFile:
 
     @property
     def size(self) -> int:
-        """Bytes stored in the bucket."""
+        """Bytes of the file that are stored in the bucket."""
         return sum(piece.size for piece in self.pieces)
 
     def upload_next(self) -> bool:
-        """Upload and commit one piece of complete lines that the bucket lacks; returns whether more may remain.
+        """Upload one piece of complete lines that the bucket lacks; False if there was nothing to upload.
 
         Raises LeaseConflict if a later attempt has begun, OSError.
         """
@@ -87,7 +86,7 @@ class GrowingFile:
         return True
 
     def _commit(self, pieces: Sequence[Piece]) -> bool:
-        """Write the index. False if an earlier attempt has changed it since; the caller then retries."""
+        """Write the index; False if it had changed meanwhile, so that the caller must retry. Raises LeaseConflict."""
         value = {"attempt": self._attempt, **self._mine, "pieces": [astuple(piece) for piece in pieces]}
         url = f"{self.url}{PIECES}/{INDEX}"
         try:
@@ -104,7 +103,7 @@ class GrowingFile:
 
 
 def read_growing(url: str, path: Path) -> bool:
-    """Download the current content to a local file; False if the file does not exist in the bucket.
+    """Download the current content of the growing file ``url`` to ``path``; False if the bucket does not have it.
 
     Raises OSError, also if a piece is missing or damaged.
     """
@@ -133,7 +132,7 @@ def list_growing_files(url: str, growing: str) -> tuple[list[str], list[str]]:
 
 
 def starts_with_pieces(path: Path, pieces: Sequence[Piece]) -> bool:
-    """Whether a local file begins with the content of these pieces."""
+    """Whether a local file begins with the content of all these pieces, in order."""
     if not pieces or _size(path) < sum(piece.size for piece in pieces):
         return not pieces
     with path.open("rb") as file:
@@ -141,7 +140,7 @@ def starts_with_pieces(path: Path, pieces: Sequence[Piece]) -> bool:
 
 
 def assemble(url: str, pieces: Sequence[Piece], path: Path) -> None:
-    """Concatenate pieces to a local file. Raises FileNotFoundError for a missing piece, OSError for a damaged one."""
+    """Write the concatenated pieces to ``path``. Raises FileNotFoundError for a missing piece, OSError if damaged."""
     fs, there = file_system(f"{url}{PIECES}")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")

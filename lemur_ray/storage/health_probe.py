@@ -1,7 +1,7 @@
-"""Run a client without timeouts for as long as its bucket responds to health probes.
+"""Run a function whose bucket client has no timeout for as long as the bucket responds to health probes.
 
 tensorstore retries silently for many minutes. The duration of a legitimate transfer is unknown, but whether the bucket
-responds can be probed. Knows nothing of the operation.
+responds can be probed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 def run_while_reachable(url: str, do: Callable[[], _T]) -> _T:
-    """Call ``do`` and return its result, while the bucket of ``url`` responds; a local path is not probed.
+    """Call ``do`` and return its result; meanwhile probe whether the bucket of ``url``, if it is one, responds.
 
     ``do`` runs in a thread, which is abandoned if the bucket stops responding: the caller should then end the process.
 

@@ -1,6 +1,6 @@
-"""A periodic background call during the main work, for example to renew a lease or to upload results.
+"""Periodic calls of a function in a thread during the main work, for example to renew a lease or to upload results.
 
-If the call fails, the main thread is interrupted as by Ctrl-C. Knows nothing of leases.
+If a call fails, the main thread is interrupted as by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 @contextlib.contextmanager
 def run_heartbeat(beat: Callable[[], None], every_s: float) -> Iterator[list[Exception]]:
-    """Call ``beat`` in a thread every ``every_s`` seconds while the block runs; yields the list of its errors.
+    """Call ``beat`` in a thread every ``every_s`` seconds while the block runs; yields a list that collects its error.
 
-    The first error stops the calls and interrupts the main thread. It is raised when the block ends by the
-    interruption; a block that completes nevertheless is not disturbed.
+    An error stops the calls, interrupts the main thread, and is raised in place of any exception that ends the block;
+    a block that completes nevertheless is not disturbed.
     """
     ended, raised = threading.Event(), list[Exception]()
     main = threading.main_thread().ident or 0
@@ -47,7 +47,7 @@ def run_heartbeat(beat: Callable[[], None], every_s: float) -> Iterator[list[Exc
 
 @contextlib.contextmanager
 def _interruptible(raised: list[Exception]) -> Iterator[None]:
-    """Let the interruption reach a process that ignores SIGINT, as background processes of a script do."""
+    """Replace an ignored SIGINT (background processes of a script) so that an error in ``raised`` can interrupt."""
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
         yield

@@ -1,6 +1,6 @@
-"""Folders and files that are made on this host and then uploaded to a bucket.
+"""Local preparation of folders and files that are then uploaded to a bucket, and temporary copies of objects.
 
-A published folder exists once the object that is uploaded last does. Knows nothing of its content.
+An uploaded folder counts as complete once the object that is uploaded last exists.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _SCRATCH_LASTS_S = 86_400.0
 
 
 def work_folder(url: str) -> Path:
-    """Folder of this host for the preparation of ``url``; always the same for a URL."""
+    """Local folder in which to prepare the content of ``url``; always the same for a URL; created if missing."""
     folder = lemur_home() / "copies" / f"making-{hashlib.sha256(url.encode()).hexdigest()[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def publish(folder: Path, url: str, *, last: str) -> None:
-    """Upload all files except hidden ones, ``last`` at the end. The old ``last`` is removed first."""
+    """Upload all files below ``folder`` except hidden ones; the object ``last`` is removed first and uploaded last."""
     fs, there = file_system(url)
     if fs.exists(f"{there}/{last}"):
         fs.rm_file(f"{there}/{last}")
@@ -45,7 +45,7 @@ def publish(folder: Path, url: str, *, last: str) -> None:
 
 @contextlib.contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """A local path for a file or object: an object is copied for the duration of the block. Raises OSError."""
+    """Local path of a file, or of a temporary copy of an object, valid inside the block. Raises OSError."""
     if not is_bucket(path):
         yield path
         return
@@ -57,7 +57,7 @@ def local_copy(path: str) -> Iterator[str]:
 
 
 def version_of(path: str) -> tuple[int, str] | None:
-    """(bytes, version string that changes with every write) of a file or object; None if absent. Raises OSError."""
+    """(size in bytes, version that changes with every write) of a file or object; None if absent. Raises OSError."""
     fs, there = file_system(path)
     try:
         about = fs.info(there)
@@ -70,7 +70,7 @@ def version_of(path: str) -> tuple[int, str] | None:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A temporary folder on the disk of LEMUR_HOME. Leftovers of killed processes are removed after a day."""
+    """Temporary folder on the disk of LEMUR_HOME, removed after the block (after a day if the process is killed)."""
     shelf = lemur_home() / "copies"
     shelf.mkdir(parents=True, exist_ok=True)
     for old in shelf.glob(f"{_SCRATCH}*"):
@@ -83,9 +83,9 @@ def scratch_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def output_folder(place: str, *, last: str) -> Iterator[Path]:
-    """A local folder whose content lies in ``place``, a folder or a URL, after the block.
+    """Local folder to write to: ``place`` itself, or for a URL a folder that is uploaded there after the block.
 
-    Raises OSError before the block if a bucket is not writable.
+    last: name of the file to upload last. Raises OSError before the block if a bucket is not writable.
     """
     if not is_bucket(place):
         yield Path(place)
@@ -97,7 +97,7 @@ def output_folder(place: str, *, last: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def output_file(place: str, *, beside: Sequence[str] = ()) -> Iterator[Path]:
-    """A local path for a file that lies at ``place``, a path or a URL, after the block.
+    """Local path to write to: ``place`` itself, or for a URL a file that is uploaded there after the block.
 
     beside: suffixes of further files to upload with it. Raises OSError before the block if a bucket is not writable.
     """
@@ -114,7 +114,7 @@ def output_file(place: str, *, beside: Sequence[str] = ()) -> Iterator[Path]:
 
 
 def check_writable(url: str) -> None:
-    """Write and remove a small object. Raises OSError with a one-sentence reason."""
+    """Raise OSError with a one-sentence reason unless a small object can be written below ``url`` and removed."""
     fs, there = file_system(url)
     probe = f"{there}/.probe-{uuid.uuid4().hex[:12]}"
     try:

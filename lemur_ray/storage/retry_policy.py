@@ -1,4 +1,4 @@
-"""Timeouts of requests to buckets, and their errors with advice for the user. Knows nothing of any client."""
+"""Timeouts of requests to buckets, and errors of buckets with advice for the user; the same for every client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SLOWEST_BYTES_PER_S = 250_000
 
 
 class BucketProblem(StrEnum):
-    """Kind of a bucket error. Each needs another reaction of the user."""
+    """Kind of a bucket error: no such bucket, no answer in time, or a refused request."""
 
     ABSENT = "absent"
     SILENT = "silent"
@@ -24,12 +24,12 @@ class BucketProblem(StrEnum):
 
 
 class BucketError(OSError):
-    """A bucket does not answer or refuses a request. The message says what to do, ``problem`` is the kind."""
+    """A bucket does not exist, does not answer or refuses a request: the message has advice, ``problem`` the kind."""
 
     problem = BucketProblem.REFUSED
 
     def of_kind(self, problem: BucketProblem) -> BucketError:
-        """This error with its kind set."""
+        """Set ``problem`` and return this error."""
         self.problem = problem
         return self
 
@@ -45,7 +45,7 @@ def idle_timeout_s() -> float:
 
 
 async def with_deadline(answer: Awaitable[_T], where: str, num_bytes: int = 0) -> _T:
-    """Await ``answer``. Raises BucketError after ``request_timeout_s`` plus the time to transfer ``num_bytes``."""
+    """Result of ``answer``. Raises BucketError naming ``where`` after ``request_timeout_s`` and time for the bytes."""
     limit_s = request_timeout_s() + num_bytes / _SLOWEST_BYTES_PER_S
     try:
         return await asyncio.wait_for(answer, limit_s)
@@ -54,7 +54,7 @@ async def with_deadline(answer: Awaitable[_T], where: str, num_bytes: int = 0) -
 
 
 def timeout_error(where: str, limit_s: float) -> BucketError:
-    """Error for a bucket that does not answer."""
+    """BucketError for ``where``, a bucket that did not answer within ``limit_s`` seconds."""
     return BucketError(
         f"{where} did not answer within {limit_s:.0f} s: look whether the service and the network are up, then run the "
         "same command again"
@@ -62,7 +62,7 @@ def timeout_error(where: str, limit_s: float) -> BucketError:
 
 
 def refusal_error(where: str, code: Any, reason: str, name: str = "") -> BucketError:
-    """Error for a response that retries will not change, or did not change, with advice by HTTP status ``code``.
+    """BucketError for an error response of the bucket ``where``, with advice by HTTP status ``code``.
 
     name: error name of the service, for statuses with several causes.
     """
@@ -91,11 +91,11 @@ ADVICE_BY_CODE = {
     "AuthorizationHeaderMalformed": "the bucket lies in another region: set AWS_REGION to it",
     "IllegalLocationConstraintException": "the bucket lies in another region: set AWS_REGION to it",
 }
-"""Advice by Amazon's names of errors."""
+"""Advice for the user by Amazon's names of errors."""
 
 
 def credentials_error(where: str, error: Exception) -> BucketError:
-    """Error for missing credentials, or credentials that cannot be renewed."""
+    """BucketError for credentials that are missing or cannot be renewed, with advice."""
     reason = " ".join(str(error).split())[:200] or type(error).__name__
     return BucketError(
         f"{where}: this host's credentials cannot be used ({reason}): log in again, or give its service account "
@@ -104,7 +104,7 @@ def credentials_error(where: str, error: Exception) -> BucketError:
 
 
 def missing_bucket_error(url: str) -> BucketError:
-    """Error for a bucket that does not exist."""
+    """BucketError for a bucket that does not exist, with advice."""
     message = f"{url}: there is no such bucket: make it first, or correct its name"
     return BucketError(message).of_kind(BucketProblem.ABSENT)
 

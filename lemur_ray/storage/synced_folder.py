@@ -1,9 +1,8 @@
 """A local folder that is synchronised with a bucket folder: downloaded first, uploaded while it changes.
 
-One process holds it at a time (``bucket_lease``). Essential data is in files that only grow (``growing_file``), which
+One process uses it at a time (``bucket_lease``). Essential data is in files that only grow (``growing_file``), which
 are uploaded every few seconds; all other files derive from them and are uploaded every minute and at the end. Local
-files are never older than the bucket, so an unreachable bucket loses nothing. Knows nothing of the content of the
-files.
+files are never older than the bucket, so an unreachable bucket loses nothing.
 """
 
 from __future__ import annotations
@@ -34,24 +33,24 @@ REST_S = 60.0
 
 
 class SyncError(OSError):
-    """The folder cannot be downloaded or uploaded. The message gives the reason and where the data is."""
+    """A folder cannot be synchronised with its bucket; the message gives the reason."""
 
 
 class _Lacks(Exception):
-    """The bucket has lines that the local folder lacks; the message names the file."""
+    """A growing file in the bucket has lines that its local file lacks; the message names the file."""
 
 
 @contextlib.contextmanager
 def sync_with_bucket(
     url: str, growing: str, small: Sequence[str], join: Callable[[Path, Path], None]
 ) -> Iterator[Path]:
-    """The local folder of ``url``. When the block has ended, with or without an error, its content is in the bucket.
+    """Local copy of the bucket folder ``url``, in which the block works; uploaded meanwhile and when the block ends.
 
-    growing: name of the files that only grow, at any depth. small: names of files that belong to them. join: append
-    to the second file the records that only the first has, for a host that returns after others continued.
+    growing: name of the files that only grow, at any depth. small: names of files that belong to them. join: function
+    that appends to the second file the records that only the first has (for a host that resumes after others).
 
-    Raises SyncError if another process holds it or takes it over, or if the bucket is unreachable for too long. The
-    block is then interrupted as by Ctrl-C.
+    Raises SyncError if another process has the lease or takes it over, or if the bucket is unreachable for too long;
+    the block is then interrupted as by Ctrl-C. If the block raises, essential files are uploaded as far as possible.
     """
     mine = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid()}
     folder, every_s = work_folder(url), bucket_lease.HEARTBEAT_S
@@ -67,7 +66,7 @@ def sync_with_bucket(
         raise SyncError(str(missing_bucket_error(url))) from error
     except (ImportError, OSError, ValueError) as error:
         raise SyncError(f"{url} cannot be written from here: {' '.join(str(error).split())}") from error
-    here = _Kept(url, folder, growing, small, lease, mine)
+    here = _FolderSync(url, folder, growing, small, lease, mine)
     try:
         with run_heartbeat(here.beat, every_s):
             here.restore(join)
@@ -78,7 +77,7 @@ def sync_with_bucket(
         here.give_back()
 
 
-class _Kept:
+class _FolderSync:
     def __init__(
         self, url: str, folder: Path, growing: str, small: Sequence[str], lease: BucketLease, mine: dict[str, Any]
     ) -> None:
@@ -93,7 +92,7 @@ class _Kept:
         self._looked = -math.inf
 
     def restore(self, join: Callable[[Path, Path], None]) -> None:
-        """Download the bucket's files, joined with lines that only this host has."""
+        """Download growing and small files of the bucket; lines that only the local copies have are appended."""
         with self._as_sync_error():  # heartbeats only renew the lease until this is done
             growing, whole = list_growing_files(self._url, self._growing)
             for name in growing:
@@ -115,10 +114,7 @@ class _Kept:
             self._restored = True
 
     def beat(self) -> None:
-        """Upload changes and renew the lease. Failures are retried for half the request timeout.
-
-        Raises SyncError.
-        """
+        """Renew the lease and upload changes. Raises SyncError if that fails for half of ``request_timeout_s``."""
         with self._lock:
             if self._broken:
                 return
@@ -135,7 +131,7 @@ class _Kept:
 
     @contextlib.contextmanager
     def upload_on_error(self) -> Iterator[None]:
-        """Upload finished records even if the block raises, as far as possible."""
+        """Context manager: if the block raises, upload growing and small files as far as possible."""
         try:
             yield
         except BaseException:
@@ -164,7 +160,7 @@ class _Kept:
 
     @contextlib.contextmanager
     def _as_sync_error(self) -> Iterator[None]:
-        """Turn errors of the bucket into SyncError."""
+        """Context manager that turns errors of the bucket into SyncError and stops all uploads."""
         try:
             yield
         except (OSError, LeaseConflict, _Lacks) as error:
@@ -223,7 +219,7 @@ class _Kept:
 
 @contextlib.contextmanager
 def _renewed(path: Path, join: Callable[[Path, Path], None]) -> Iterator[Path]:
-    """A new file that replaces ``path`` after the block, joined with records that only the old one has."""
+    """Path of a new file that replaces ``path`` after the block, joined with records that only the old file has."""
     new = path.with_name(f".{path.name}.new")
     new.parent.mkdir(parents=True, exist_ok=True)
     new.unlink(missing_ok=True)

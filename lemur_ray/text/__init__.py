@@ -1,1 +1,1 @@
-"""Tokenizers and chat templates: text to ids and back, and which ids are trained. Knows no files of a corpus."""
+"""Tokenizers and chat templates: text to token ids and back, and which ids of a conversation are trained."""

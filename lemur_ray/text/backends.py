@@ -1,8 +1,7 @@
-"""Tokenizers of the ``tokenizers`` library from the files of a folder, and their variants for parts of a text.
+"""Construction of ``tokenizers.Tokenizer`` objects (backends) from the files of a folder, and of variants of them.
 
 Files are interpreted as in ``transformers`` 5: tokens that only the config files name are added, and the tokenizer
-class of a folder may change how ``tokenizer.json`` is read (``tokenizer_classes.py``). Knows nothing of the purpose of
-tokens.
+class of a folder may change how ``tokenizer.json`` is read (``tokenizer_classes.py``).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def read_backend(files: Mapping[str, str], where: str) -> Backend:
-    """Build the backend from a folder's files (name -> text). Raises ValueError naming their origin ``where``."""
+    """Backend from the texts of a folder's files by name. Raises ValueError naming their origin ``where``."""
     text = files[TOKENIZER]
     try:
         config = json_file(files, CONFIG)
@@ -44,7 +43,7 @@ def read_backend(files: Mapping[str, str], where: str) -> Backend:
 
 
 def _add_named(backend: Backend, files: Mapping[str, str], where: str) -> None:
-    """Add tokens that only the config files name, and mark tokens with special roles as special."""
+    """Add tokens to the backend that only the config files name, and mark tokens with special roles as special."""
     config, named = json_file(files, CONFIG), special_names(files)
     wanted: dict[int, AddedToken] = {}
     try:
@@ -84,7 +83,7 @@ def _add_named(backend: Backend, files: Mapping[str, str], where: str) -> None:
 
 
 def with_listed(files: Mapping[str, str], backend: Backend, tokens: Sequence[str]) -> dict[str, str]:
-    """The files with ``tokens`` in the config's list of added tokens, which is all that some readers look at."""
+    """Copy of the files with ``tokens`` added to ``added_tokens_decoder`` of the config, if it has that list."""
     config = json_file(files, CONFIG)
     if "added_tokens_decoder" not in config:
         return dict(files)
@@ -95,7 +94,7 @@ def with_listed(files: Mapping[str, str], backend: Backend, tokens: Sequence[str
 
 
 def plain_text_backend(backend: Backend) -> Backend:
-    """A variant that never encodes text as a special token; the same object if it already does not."""
+    """Backend that never encodes text as a special token: the same object, changed in place, or a rebuilt copy."""
     backend.encode_special_tokens = True
     model = type(backend.model).__name__
     if model not in _CONTROLLED and not getattr(backend.model, "ignore_merges", False):
@@ -121,7 +120,7 @@ def plain_text_backend(backend: Backend) -> Backend:
 
 
 def inner_text_backend(backend: Backend) -> Backend:
-    """A variant for text in the middle of another text: adds no prefix before it."""
+    """Backend for text in the middle of another text, which adds no prefix; the same object if it adds none."""
     raw = json.loads(backend.to_str())
     changed = [_without_prefix(raw["pre_tokenizer"]), _without_prepend(raw)]
     if not any(changed):
@@ -132,7 +131,7 @@ def inner_text_backend(backend: Backend) -> Backend:
 
 
 def _without_prefix(step: dict[str, Any] | None) -> bool:
-    """Remove prefixes from a pre-tokenizer; returns whether there were any."""
+    """Switch off prefixes in the JSON of a pre-tokenizer, in place; returns whether there were any."""
     if step is None:
         return False
     if step["type"] == "Sequence":
@@ -148,7 +147,7 @@ def _without_prefix(step: dict[str, Any] | None) -> bool:
 
 
 def _without_prepend(raw: dict[str, Any]) -> bool:
-    """Remove ``Prepend`` from the normalizer; returns whether there was one."""
+    """Remove ``Prepend`` from the normalizer in a tokenizer's JSON, in place; returns whether there was one."""
     step = raw["normalizer"]
     if step is None:
         return False

@@ -1,7 +1,4 @@
-"""Training of this project's vocabularies: byte-level BPE with its special tokens, on texts cut by a word pattern.
-
-Knows nothing of corpora.
-"""
+"""Training of this project's vocabularies: byte-level BPE with its special tokens, on texts cut by a word pattern."""
 
 from __future__ import annotations
 
@@ -40,11 +37,11 @@ WORD_PATTERNS = {
     + _OTHERS,
 }
 SMALLEST = len(SPECIALS) + 256
-"""Minimum vocabulary: special tokens and single bytes."""
+"""Minimum size of a vocabulary: the special tokens and the 256 single bytes."""
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int, pattern: str = GENERAL) -> Backend:
-    """Train merges on texts; deterministic in texts and their order. pattern: key of WORD_PATTERNS."""
+    """Train a BPE vocabulary; deterministic in texts and their order. pattern: key of WORD_PATTERNS, limits merges."""
     if vocab_size < SMALLEST:
         raise ValueError(f"vocab_size {vocab_size} cannot hold all bytes and the specials: use at least {SMALLEST}")
     backend = Backend(models.BPE())

@@ -1,8 +1,8 @@
 """Encoding of chats as token ids: prompts, training conversations, and dialogues with known ids of the model.
 
 Training, serving and evaluation share it: the chat template renders the whole chat, and the tokenizer encodes the text
-once, as ``transformers`` does. Special tokens spelled in a message are ordinary text. The default template is the
-tokenizer's own. Knows nothing of models, data sets and the location of templates.
+once, as ``transformers`` does. Special tokens spelled in a message are ordinary text. If no template is passed, that of
+the tokenizer is used.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def encode_chat(
     template: ChatTemplate | None = None,
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[list[int], list[bool]]:
-    """(ids of a conversation, whether each is trained), cut on the right at ``max_tokens``.
+    """(token ids of a training conversation, whether each is trained), both cut on the right at ``max_tokens``.
 
-    Assistant messages with weight 0 are not trained. tools: the offered tools, as in ``Chat``. Raises TemplateError if
-    the template cannot render the conversation.
+    Trained are the assistant's messages, except those with weight 0. tools: the offered tools, as in ``Chat``. Raises
+    TemplateError if the template cannot render the conversation.
     """
     template = template or template_of(tokenizer)
     marked, chat = marked_text(tokenizer), training_chat(template, messages, tools)
@@ -50,27 +50,27 @@ def encode_chat(
 
 
 def encode_prompt(tokenizer: Tokenizer, messages: Sequence[Message], template: ChatTemplate | None = None) -> list[int]:
-    """Ids of a conversation up to the start of the next assistant turn. Raises TemplateError."""
+    """Token ids of a conversation with the header of the next assistant turn at its end. Raises TemplateError."""
     return encode_chat_prompt(tokenizer, Chat(template_messages(messages), add_generation_prompt=True), template)
 
 
 def encode_chat_prompt(tokenizer: Tokenizer, chat: Chat, template: ChatTemplate | None = None) -> list[int]:
-    """Ids of a chat with tools, documents and options. Raises TemplateError."""
+    """Token ids of a chat, which may have tools, documents and template options. Raises TemplateError."""
     return Prompt(tokenizer, chat, template).ids()
 
 
 class Prompt:
-    """A rendered chat that is encoded on demand; the length of its text bounds the number of tokens."""
+    """A chat rendered as text; ``ids`` encodes it, and ``least_tokens`` bounds their number without encoding."""
 
     def __init__(self, tokenizer: Tokenizer, chat: Chat, template: ChatTemplate | None = None):
-        """Raises TemplateError."""
+        """Render ``chat``. Raises TemplateError."""
         self._marked = marked_text(tokenizer)
         self._disguise = self._marked.disguise(iter_texts([chat.messages, chat.tools, chat.documents, chat.options]))
         template = template or template_of(tokenizer)
         (self._text,) = template.render([_disguised(chat, self._disguise)], self._disguise.characters)
 
     def least_tokens(self, longest: int) -> int:
-        """Lower bound on the number of ids, if ordinary tokens stand for at most ``longest`` bytes."""
+        """Lower bound on the number of ids. longest: maximum bytes of text of an ordinary token."""
         return self._marked.least_tokens(self._text, self._disguise, longest)
 
     def ids(self) -> list[int]:
@@ -80,9 +80,9 @@ class Prompt:
 def encode_dialogue(
     tokenizer: Tokenizer, turns: Sequence[Message | Sequence[int]], template: ChatTemplate | None = None
 ) -> list[int]:
-    """``encode_prompt`` for turns of which some are ids: assistant turns exactly as the model generated them.
+    """Token ids of a prompt in which some assistant turns are passed as the ids that the model generated.
 
-    Those ids are kept; the text around them is encoded as part of the whole. Raises TemplateError.
+    Those ids are inserted unchanged; the text around them is encoded as part of the whole. Raises TemplateError.
     """
     template, marked = template or template_of(tokenizer), marked_text(tokenizer)
     id_turns = [turn for turn in turns if not isinstance(turn, Message)]
@@ -111,13 +111,13 @@ def encode_dialogue(
 
 
 def render(messages: Sequence[Message]) -> str:
-    """The conversation as text in ChatML, without BOS."""
+    """Text of the conversation in ChatML, without BOS."""
     return ChatML().render([Chat(template_messages(messages))])[0]
 
 
 def training_chat(template: ChatTemplate, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Chat:
-    """A conversation as template input: results in the order of their calls, and tools described in text if the
-    template does not support them."""
+    """Template input for a training conversation: tool results are sorted in the order of their calls, and tools
+    are described in text if the template does not support them."""
     messages = sort_results_by_call(messages)
     if not template.knows_tools:
         messages = spell_out_calls(messages)
@@ -126,8 +126,8 @@ def training_chat(template: ChatTemplate, messages: Sequence[Message], tools: Se
 
 
 def template_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Messages as template input: arguments of calls are parsed if they are JSON objects, and a turn that only calls
-    tools has no content."""
+    """Messages as dicts for a template: arguments of tool calls are parsed if they are JSON objects, and a turn
+    that only calls tools has no content."""
     return [_as_value(message) for message in messages]
 
 
@@ -155,7 +155,7 @@ def _disguised(chat: Chat, disguise: Disguise) -> Chat:
 
 
 def _weighed(spans: list[Span], messages: Sequence[Message]) -> list[Span]:
-    """Drop the spans of messages with weight 0. Raises TemplateError if spans do not correspond to messages."""
+    """The assistant's spans without those of messages with weight 0. Raises TemplateError if numbers differ."""
     weights = [message.weight for message in messages if message.role == "assistant"]
     if all(weights):
         return spans
@@ -168,7 +168,7 @@ def _weighed(spans: list[Span], messages: Sequence[Message]) -> list[Span]:
 
 
 def _within(encoding: Encoding, spans: Sequence[Span]) -> list[bool]:
-    """Per token, whether it overlaps a span; all tokens of a span's last character count."""
+    """For each token, whether it overlaps one of the spans (character ranges of the text)."""
     begins, ends = [begin for begin, _ in encoding.offsets], [end for _, end in encoding.offsets]
     marks = [False] * len(encoding.ids)
     for begin, end in spans:
@@ -184,7 +184,7 @@ def _text(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
 
 
 def _parts(encoding: Encoding, pieces: Sequence[str]) -> list[list[int] | None]:
-    """The ids of every piece of a text; None for all if a token spans two pieces."""
+    """Ids of each of the pieces whose concatenation was encoded; a list of None if a token spans two pieces."""
     begins, cuts = [begin for begin, _ in encoding.offsets], [0]
     for end in itertools.accumulate(map(len, pieces)):
         at = bisect.bisect_left(begins, end)
@@ -195,7 +195,7 @@ def _parts(encoding: Encoding, pieces: Sequence[str]) -> list[list[int] | None]:
 
 
 class _RenderedDifferently(Exception):
-    """The template does not print a turn exactly once and unchanged."""
+    """The template does not print turn ``number`` (from 0) exactly once, unchanged and in order."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -203,7 +203,7 @@ class _RenderedDifferently(Exception):
 
 
 def _around(template: ChatTemplate, messages: Sequence[Mapping[str, Any]], disguise: Disguise) -> list[str]:
-    """Texts that the template prints before, between and after the turns that are ids.
+    """Texts that the template prints before, between and after the turns whose content is a mark of ``disguise``.
 
     Generation starts at the end of a prompt. If the template prints blanks between that position and the text of the
     turn, they are omitted, because the generated ids contain their own.

@@ -1,7 +1,4 @@
-"""The input of chat templates, and the interface of a template.
-
-Knows nothing of tokens and of particular formats.
-"""
+"""Interface of chat templates, which render messages as the text that a model reads: input, errors and methods."""
 
 from __future__ import annotations
 
@@ -10,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 Span = tuple[int, int]
-"""(first character, end) of a part of a text."""
+"""Half-open range of characters in a text: (first, end)."""
 
 
 @dataclass(frozen=True)
 class Chat:
-    """Template input: plain values as in OpenAI's protocol, with parsed arguments of calls."""
+    """Input of a chat template: JSON values as in OpenAI's protocol, but with parsed arguments of tool calls."""
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] = ()
@@ -30,19 +27,19 @@ class Chat:
 
 
 class TemplateError(ValueError):
-    """A chat template cannot render; the message gives the reason. This base class: for these messages only."""
+    """A chat template cannot render these messages; the message gives the reason. Subclasses have other causes."""
 
 
 class TemplateRefused(TemplateError):
-    """The template itself rejects the conversation (``raise_exception``)."""
+    """The template rejects the conversation by calling ``raise_exception``."""
 
 
 class TemplateUnusable(TemplateError):
-    """The template is invalid, or exceeds its limits of time, memory, files or attributes."""
+    """The template cannot be used for any chat: invalid, not readable, or beyond its limits (time, memory, access)."""
 
 
 class TemplateMissing(TemplateError):
-    """The model has no template."""
+    """The model has no chat template in its files."""
 
 
 class ChatTemplate(Protocol):
@@ -50,7 +47,7 @@ class ChatTemplate(Protocol):
 
     @property
     def source(self) -> str:
-        """Jinja source, as stored in exported folders."""
+        """Jinja source of the template, as stored in exported folders."""
         ...
 
     @property
@@ -64,9 +61,9 @@ class ChatTemplate(Protocol):
         ...
 
     def render(self, chats: Sequence[Chat], placeholders: Sequence[str] = ()) -> list[str]:
-        """Text of each chat. placeholders: characters that must not be escaped in JSON, as they stand for others."""
+        """Text of each chat. placeholders: characters not to escape in JSON, as they are replaced afterwards."""
         ...
 
     def render_with_spans(self, chat: Chat, placeholders: Sequence[str] = ()) -> tuple[str, list[Span]]:
-        """Text of one chat, and the spans of the assistant's content, each with the end of its turn."""
+        """(text of one chat, spans of the assistant's messages in it, each including the end of its turn)."""
         ...

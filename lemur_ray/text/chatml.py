@@ -1,7 +1,7 @@
 """ChatML, the format of this project's chat models (paper A.2), rendered without Jinja.
 
 Each turn is ``<|im_start|>role\\n``, the stripped content, ``<|im_end|>\\n``; BOS once in front, where there is one.
-The assistant's content, its ``<|im_end|>`` and the newline after it are trained. Has no syntax for tools: callers
+The assistant's content, its ``<|im_end|>`` and the newline after it are trained. There is no syntax for tools: callers
 describe them in text.
 """
 
@@ -20,12 +20,12 @@ TEMPLATE = (
 WITH_BOS = "{{ bos_token }}" + TEMPLATE
 """Jinja source with BOS, as in exported tokenizers."""
 NAME = "chatml"
-"""Name of the format where an option takes a template file."""
+"""Value that selects this format in options that otherwise take a template file."""
 
 
 @dataclass(frozen=True)
 class ChatML:
-    """See ``ChatTemplate``."""
+    """ChatML as a ``ChatTemplate``."""
 
     bos: str = ""
     """Text of the BOS token, empty if there is none."""

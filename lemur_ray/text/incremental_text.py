@@ -1,7 +1,7 @@
 """Streaming detokenisation: the text that each id adds, without split characters; the parts join to the whole text.
 
 Two implementations: concatenated bytes if the tokenizer's decoder works token by token, else the change of the decoded
-text of the last few ids. Knows nothing of stop strings.
+text of the last few ids.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _HELD = 8
 
 
 class IncrementalText(Protocol):
-    """Incremental text of one sequence of ids."""
+    """Streaming decoder of one sequence of token ids."""
 
     def push(self, token: int) -> str:
-        """Add an id; returns the newly completed text, possibly empty."""
+        """Add a token id; returns the text that it completes, possibly empty."""
 
     def end(self) -> str:
-        """Finish: returns the pending text. Bytes of an incomplete character become U+FFFD."""
+        """Finish the sequence; returns the rest of its text. Bytes of an incomplete character become U+FFFD."""
 
 
 class BytesText:
-    """Text from the concatenated bytes of tokens."""
+    """Streaming decoder for tokenizers whose text is the concatenation of the bytes of the tokens."""
 
     def __init__(self, pieces: TokenPieces, hidden: Collection[int] = (), *, begins: bool = True):
         """hidden: ids without text. begins: whether the first id is the start of a text, not a continuation."""
@@ -45,7 +45,7 @@ class BytesText:
         return self._utf8.decode(b"", final=True)
 
     def bytes_of(self, token: int) -> bytes:
-        """Bytes that the next id adds."""
+        """Bytes that ``token``, as the next id, adds to the text; empty for hidden or unknown ids."""
         if token in self._hidden or not 0 <= token < len(self._pieces.spelled):
             return b""
         piece = self._pieces.spelled[token]
@@ -61,13 +61,13 @@ class BytesText:
 
 
 class WindowText:
-    """Text from the change of the decoded text of the last few ids."""
+    """Streaming decoder for any tokenizer: decodes the last few ids again and returns what is new in the text."""
 
     def __init__(
         self, decode: Callable[[Sequence[int]], str], hidden: Collection[int] = (), before: Sequence[int] = ()
     ):
-        """decode: ids of a whole text to text. hidden: ids without text. before: preceding ids, whose text is not
-        returned."""
+        """decode: function from the ids of a whole text to text. hidden: ids without text. before: preceding ids,
+        whose text is not returned."""
         self._decode, self._hidden = decode, hidden
         visible = (token for token in reversed(before) if token not in hidden)
         self._ids = list(itertools.islice(visible, _BEFORE))[::-1]

@@ -2,9 +2,9 @@
 
 Before rendering, user text is disguised: every special token spelled in it, and every part of one at its ends, is
 replaced one for one by private-use characters, which templates ignore. The rendered text then contains only the
-template's own special tokens. A text without disguise is encoded as in ``transformers``. Otherwise a twin of the
-tokenizer, whose special tokens have private names, encodes the revealed text with the same pre-processing, so that
-special tokens spelled by a user are ordinary text. Knows nothing of messages.
+template's special tokens. A text without replaced characters is encoded as in ``transformers``. Otherwise a copy of the
+tokenizer (twin), whose special tokens have private names, encodes the restored text with the same pre-processing, so
+that special tokens spelled by a user are ordinary text.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ _LONG = 8192
 
 
 class MarkedText:
-    """Encoder of such texts for one tokenizer. Thread-safe."""
+    """Encoder of rendered chats for one tokenizer: special tokens of the template count, those of users do not.
+    Thread-safe."""
 
     def __init__(self, tokenizer_json: str, splits_specials: bool = False):
-        """splits_specials: special tokens of the template are ordinary text, too (``Tokenizer.splits_specials``)."""
+        """splits_specials: encode special tokens of the template as ordinary text, too."""
         self._json = tokenizer_json
         self._backend = _unbounded(Backend.from_str(tokenizer_json))
         self._backend.encode_special_tokens = splits_specials
@@ -56,22 +57,22 @@ class MarkedText:
         self._twin: _Twin | None = None
 
     def disguise(self, texts: Iterable[str] = (), marks: int = 0) -> Disguise:
-        """A disguise for the texts of one chat. marks: number of additional private-use characters.
+        """Replacement characters for one chat that none of its ``texts`` contains, and ``marks`` additional ones.
 
         Raises TemplateError if the texts leave too few private-use characters unused."""
         return Disguise(self, _free(texts, len(self.alphabet) + marks))
 
     def spelled(self, text: str, table: Mapping[int, int]) -> str:
-        """The text with spelled special tokens, and parts of them at its ends, translated by ``table``."""
+        """Copy of the text in which special tokens, and parts of them at its ends, are translated by ``table``."""
         return self._spelled.sub(lambda match: match[0].translate(table), text)
 
     def least_tokens(self, text: str, disguise: Disguise, longest: int) -> int:
-        """Lower bound on the number of tokens, if ordinary ones stand for at most ``longest`` bytes."""
+        """Lower bound on the number of tokens of a rendered text. longest: maximum bytes of an ordinary token."""
         parts = self._meant.split(text)
         return len(parts) - 1 + -(-len(disguise.reveal("".join(parts)).encode()) // longest)
 
     def encode(self, text: str, disguise: Disguise | None = None) -> Encoding:
-        """Ids and offsets. Offsets hold for the disguised and the revealed text, as both have the same length.
+        """Ids and character offsets of a rendered text. Offsets also hold for the restored text, of equal length.
 
         Raises TemplateError if the tokenizer cannot distinguish spelled special tokens from real ones."""
         if disguise is None or disguise.reveal(text) == text:
@@ -79,7 +80,7 @@ class MarkedText:
         return self.encode_by_twin(text, disguise)
 
     def encode_by_twin(self, text: str, disguise: Disguise) -> Encoding:
-        """``encode`` by the twin tokenizer; gives the same ids if no special token is spelled."""
+        """``encode`` by the twin tokenizer, also for a text without replaced characters (then with the same ids)."""
         revealed = disguise.reveal(text)
         twin = self._twin_for(revealed)
         matches = list(self._meant.finditer(text))
@@ -98,14 +99,14 @@ class MarkedText:
         return encoding
 
     def _twin_for(self, text: str) -> _Twin:
-        """A twin whose private names use characters that the text lacks."""
+        """A twin whose private names use characters that the text does not contain; the last one if possible."""
         twin = self._twin
         if twin is None or not _private([text]).isdisjoint(twin.names.values()):
             twin = self._twin = self._twin_of(_free([text], len(self.alphabet)))
         return twin
 
     def _twin_of(self, free: Sequence[int]) -> _Twin:
-        """The same tokenizer with private names for its special tokens throughout its file."""
+        """Copy of the tokenizer with its special tokens renamed. free: private-use characters for their names."""
         names = {ord(character): private for character, private in zip(self.alphabet, free, strict=True)}
         known = {special: special.translate(names) for special in self._specials}
         written = json.loads(self._json)
@@ -126,7 +127,7 @@ class MarkedText:
 
 @dataclass(frozen=True)
 class _Twin:
-    """A tokenizer whose special tokens have private names."""
+    """A copy of a tokenizer whose special tokens are spelled with private-use characters (``names``)."""
 
     names: Mapping[int, int]
     backend: Backend
@@ -135,7 +136,8 @@ class _Twin:
 
 
 class Disguise:
-    """Private-use characters in place of those of special tokens, and additional ones (``marks``)."""
+    """Replacement of the characters of special tokens in user text by private-use characters, and its inverse.
+    ``marks``: further unused characters."""
 
     def __init__(self, marked: MarkedText, free: Sequence[int]):
         """free: unused private-use characters, first the replacements, then the marks."""
@@ -147,11 +149,11 @@ class Disguise:
 
     @cached_property
     def characters(self) -> list[str]:
-        """The replacement characters."""
+        """All replacement characters, without the marks."""
         return list(map(chr, self._reveal))
 
     def apply(self, value: Any) -> Any:
-        """A plain value with every string in it disguised."""
+        """Copy of a JSON value in which special tokens spelled in strings have replacement characters."""
         if isinstance(value, str):
             return self._marked.spelled(value, self._hide)
         if isinstance(value, Mapping):
@@ -165,7 +167,7 @@ class Disguise:
 
 
 def iter_texts(value: Any, depth: int = 0) -> Iterable[str]:
-    """Every string in a plain value. Raises TemplateError if it nests deeper than MOST_DEPTH."""
+    """Yield every string (keys, too) in a JSON value. Raises TemplateError if it nests deeper than MOST_DEPTH."""
     if depth > MOST_DEPTH:
         raise TemplateError(f"messages, tools, documents or options of a chat nest more than {MOST_DEPTH} deep")
     if isinstance(value, str):
@@ -195,8 +197,8 @@ def _any_of(parts: set[str]) -> str:
 
 
 def _free(texts: Iterable[str], size: int) -> list[int]:
-    """``size`` private-use characters that no text contains, randomly chosen. Raises TemplateError if there are too
-    few."""
+    """Code points of ``size`` private-use characters that no text contains, from a random position on. Raises
+    TemplateError if there are too few."""
     taken = _private(texts)
     begin = _FIRST + secrets.randbelow(_LAST - _FIRST)
     around = itertools.chain(range(begin, _LAST), range(_FIRST, begin))
@@ -207,7 +209,7 @@ def _free(texts: Iterable[str], size: int) -> list[int]:
 
 
 def _private(texts: Iterable[str]) -> set[int]:
-    """Private-use characters in the texts."""
+    """Code points of the private-use characters (from U+F0000) in the texts."""
     private: set[int] = set()
     for text in texts:
         if not text.isascii() and max(text) >= chr(_FIRST):
@@ -216,7 +218,7 @@ def _private(texts: Iterable[str]) -> set[int]:
 
 
 def _unbounded(backend: Backend) -> Backend:
-    """Disable truncation and padding that the file may request."""
+    """Disable truncation and padding, which the file may request; returns the same backend."""
     backend.no_truncation()
     backend.no_padding()
     return backend

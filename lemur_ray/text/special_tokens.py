@@ -1,7 +1,7 @@
 """Special tokens of a tokenizer and their roles, from the config files next to its ``tokenizer.json`` only.
 
 A role that the files do not assign is None. This project's vocabularies have seven special tokens with fixed names and
-need no other file. Knows nothing of the location of files.
+need no other file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FILL = "fill_token"
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Token ids by role; None if the vocabulary has none."""
+    """Ids of special tokens by role; None if the vocabulary has none."""
 
     bos: int | None
     eos: int | None
@@ -40,9 +40,9 @@ class SpecialTokens:
     stops: frozenset[int]
     """All ids that end a model's reply."""
     before: tuple[int, ...]
-    """Ids before a text that is encoded with special tokens."""
+    """Ids that the tokenizer adds before a text."""
     after: tuple[int, ...]
-    """Ids after such a text."""
+    """Ids that the tokenizer adds after a text."""
 
 
 def is_ours(backend: Backend) -> bool:
@@ -52,7 +52,7 @@ def is_ours(backend: Backend) -> bool:
 
 
 def special_tokens(backend: Backend, files: Mapping[str, str]) -> SpecialTokens:
-    """The special tokens of a vocabulary and its config files (name -> text). Raises ValueError on bad files."""
+    """Special tokens by a backend and the texts of its config files by name. Raises ValueError on invalid files."""
     generation = json_file(files, GENERATION)
     end_turn = backend.token_to_id(IM_END)
     if is_ours(backend) and backend.post_processor is None:
@@ -77,13 +77,13 @@ def special_tokens(backend: Backend, files: Mapping[str, str]) -> SpecialTokens:
 
 
 def named_tokens(files: Mapping[str, str]) -> dict[str, str | None]:
-    """Role (``bos_token``) -> token or None, for the roles that the files mention."""
+    """Token, or None, by role (such as ``bos_token``) for the roles that the config files mention."""
     named = _merged_config(files)
     return {role: _content(named[role]) for role in NAMED if role in named}
 
 
 def special_names(files: Mapping[str, str]) -> list[str]:
-    """All tokens that the files mark as special, in the order in which ``transformers`` adds missing ones."""
+    """All tokens that the config files name as special, in the order in which ``transformers`` adds missing ones."""
     named = _merged_config(files)
     roles = [*NAMED, *(key for key in named if key.endswith("_token") and key not in (*NAMED, _FILL))]
     extra = named.get("extra_special_tokens") or named.get("additional_special_tokens") or []
@@ -92,25 +92,26 @@ def special_names(files: Mapping[str, str]) -> list[str]:
 
 
 def splits_specials(files: Mapping[str, str]) -> bool:
-    """Whether the config treats special tokens in a text as ordinary text (``split_special_tokens``)."""
+    """Whether the config says that special tokens in a text are ordinary text (``split_special_tokens``)."""
     return bool(json_file(files, CONFIG).get("split_special_tokens"))
 
 
 def _merged_config(files: Mapping[str, str]) -> dict[str, Any]:
-    """The config merged with the special tokens map, which has priority unless the config lists added tokens."""
+    """``tokenizer_config.json`` merged with ``special_tokens_map.json``, which has priority unless the config has
+    ``added_tokens_decoder``."""
     config, listed = json_file(files, CONFIG), json_file(files, MAP)
     return {**listed, **config} if "added_tokens_decoder" in config else {**config, **listed}
 
 
 def _content(token: Any) -> str | None:
-    """Text of a token in a config file: a string, an object with ``content``, or None."""
+    """Text of a token from its form in a config file: a string or an object with ``content``; else None."""
     if isinstance(token, dict):
         token = token.get("content")
     return token if isinstance(token, str) else None
 
 
 def json_file(files: Mapping[str, str], name: str) -> dict[str, Any]:
-    """Content of a JSON file as an object; empty if the file is missing. Raises ValueError."""
+    """JSON object in the file ``name`` of ``files``; {} if missing. Raises ValueError if it is not a JSON object."""
     if name not in files:
         return {}
     try:
@@ -123,7 +124,7 @@ def json_file(files: Mapping[str, str], name: str) -> dict[str, Any]:
 
 
 def _listed(ids: Any) -> list[int]:
-    """Ids from ``generation_config.json``, which has one, a list or none."""
+    """List of ids from a value in ``generation_config.json``: one id, a list of ids, or null."""
     return [i for i in (ids if isinstance(ids, list) else [ids]) if isinstance(i, int)]
 
 
@@ -132,7 +133,7 @@ def _ids(*ids: int | None) -> frozenset[int]:
 
 
 def _around(backend: Backend) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(ids before, ids after) that the post-processor adds to a text."""
+    """(ids that the backend's post-processor adds before a text, ids that it adds after it)."""
     if backend.post_processor is None:
         return (), ()
     probe = backend.encode("a", add_special_tokens=True)

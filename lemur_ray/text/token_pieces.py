@@ -2,7 +2,7 @@
 
 Each decoder step is applied to the tokens; nothing is guessed from their spelling. If all steps work token by token,
 the text of ids is the concatenation of their bytes (``exact``). Otherwise the bytes are those of each token decoded
-alone, and texts must be decoded by the library. Knows nothing of special tokens or of streams.
+alone, and texts must be decoded by the library.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from tokenizers import Tokenizer as Backend
 
 
 class DecoderRefused(ValueError):
-    """The tokens of a vocabulary have no text of their own; the message names the decoder."""
+    """A tokenizer has a decoder of speech (CTC), with which tokens have no fixed bytes."""
 
 
 @dataclass(frozen=True)
 class TokenPieces:
-    """The bytes of all tokens."""
+    """The bytes of text of every token of a vocabulary."""
 
     spelled: list[bytes]
-    """Bytes of every id in the middle of a text."""
+    """Bytes of every token id, as an index, in the middle of a text."""
     first: dict[int, bytes] = field(default_factory=dict)
-    """Bytes of ids that differ at the start of a text."""
+    """Bytes at the start of a text, by id, for ids for which they differ from ``spelled``."""
     cut: bytes = b""
-    """Bytes removed at the start of a text, at most ``times`` times: the dummy blank of SentencePiece."""
+    """Bytes that are removed at the start of a text, at most ``times`` times: SentencePiece adds a blank there."""
     times: int = 0
     exact: bool = True
     """Whether the text of ids is the concatenation of these bytes. False: ``spelled`` is each token decoded alone."""
@@ -40,7 +40,7 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def read_pieces(backend: Backend, tokens: Sequence[str]) -> TokenPieces:
-    """The pieces of a backend's ``tokens``, by id. Raises DecoderRefused."""
+    """Bytes of all tokens by the decoder of ``backend``. tokens: their spelling by id. Raises DecoderRefused."""
     declared: dict[str, Any] = {"type": "Blanks"}
     if backend.decoder is not None:
         declared = json.loads(backend.decoder.__getstate__())
@@ -59,7 +59,7 @@ def read_pieces(backend: Backend, tokens: Sequence[str]) -> TokenPieces:
 
 
 class _Reading:
-    """State of all tokens while decoder steps are applied."""
+    """The pieces of all tokens while the steps of a decoder are applied to them one after the other."""
 
     def __init__(self, tokens: list[str]):
         self._texts: list[str] = tokens
@@ -70,7 +70,7 @@ class _Reading:
         self._cut, self._times = "", 0
 
     def take(self, step: dict[str, Any]) -> bool:
-        """Apply a step; False if it does not work token by token."""
+        """Apply a decoder step; returns False if it does not work token by token. Raises DecoderRefused for CTC."""
         kind = step["type"]
         if kind == "Fuse":
             self._joined = True
@@ -111,7 +111,7 @@ class _Reading:
                 self._bytes[i] = bytes([int(match[1], 16)])
 
     def byte_level(self, step: dict[str, Any]) -> None:
-        """Map byte-level tokens to bytes. A token with characters outside the alphabet (an added one) is its own
+        """Map byte-level tokens to bytes; a token with characters outside the byte alphabet (an added one) stays
         text."""
         for i, text in enumerate(self._texts):
             if all(c in _BYTE_OF for c in text):
@@ -135,7 +135,7 @@ class _Reading:
         self._texts = inner
 
     def blanks(self, step: dict[str, Any]) -> None:
-        """Without a decoder, tokens are joined by blanks."""
+        """Put a blank before every token except at the start of a text, as the library does without a decoder."""
         self._first = dict(enumerate(self._texts))
         self._texts = [f" {text}" for text in self._texts]
 
@@ -155,7 +155,7 @@ _STEPS = {
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """The printable stand-in of every byte in a byte-level vocabulary (the GPT-2 table)."""
+    """Byte of each printable character that represents it in byte-level vocabularies (the GPT-2 table)."""
     visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     table = {chr(b): b for b in visible}
     hidden = [b for b in range(256) if b not in visible]

@@ -1,8 +1,7 @@
-"""Tokenizers from their files: text to ids and back, streaming decoding, and the bytes of tokens.
+"""Tokenizer: text to token ids and back, streaming decoding, and the bytes of tokens.
 
 A thin layer over the ``tokenizers`` library. Text is never encoded as special ids: callers (documents, chat template)
-insert them by id. ``encode_marked`` is the exception. Nothing is added to a vocabulary except tokens that its own files
-name. Knows nothing of chat roles, corpora or models.
+insert them by id. ``encode_marked`` is the exception.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ _LONG = 8192
 
 
 class Tokenizer:
-    """Text to ids and back. Thread-safe."""
+    """Converter between text and token ids, with the special tokens and config files of a vocabulary. Thread-safe."""
 
     def __init__(self, backend: Backend, files: Mapping[str, str] | None = None):
-        """files: config files of its folder, name -> text, without ``tokenizer.json``. They define special tokens and
-        are saved with it. Raises ValueError if they or the backend's decoder are unusable."""
+        """files: texts of the config files of its folder by name; they define special tokens and are saved with it.
+        Raises ValueError if they or the backend's decoder are unusable."""
         self._backend = backend
         self.files = {name: text for name, text in (files or {}).items() if name != TOKENIZER}
         self.special: SpecialTokens = special_tokens(backend, self.files)
@@ -50,18 +49,18 @@ class Tokenizer:
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, pattern: str = bpe_training.GENERAL) -> Tokenizer:
-        """Train a byte-level BPE tokenizer; deterministic in texts and their order."""
+        """Train a byte-level BPE tokenizer; deterministic in texts and their order. pattern: see ``train_bpe``."""
         return cls(bpe_training.train_bpe(texts, vocab_size, pattern))
 
     @classmethod
     def bytes_only(cls) -> Tokenizer:
-        """The tokenizer without merges: one token per byte, and the special tokens."""
+        """A tokenizer without merges: one token per byte, and the special tokens of this project."""
         # The file's hash is part of names of tables, so it must not change. Without merges the pattern has no effect.
         return cls(bpe_training.train_bpe([], bpe_training.SMALLEST, bpe_training.NUMBERED))
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Read a single ``tokenizer.json``. ``tokenizer_folder.load_folder`` also reads the config files."""
+        """Read a ``tokenizer.json`` without config files. Raises FileNotFoundError, ValueError if it is invalid."""
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"no tokenizer at {path}: expected a tokenizer.json of the tokenizers library")
@@ -69,12 +68,12 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "the text") -> Tokenizer:
-        """``load`` from the content of a file. Raises ValueError naming its origin ``where``."""
+        """Tokenizer from the content of a ``tokenizer.json``. Raises ValueError naming its origin ``where``."""
         return cls.from_files({TOKENIZER: text}, where)
 
     @classmethod
     def from_files(cls, files: Mapping[str, str | bytes], where: str = "the text") -> Tokenizer:
-        """The tokenizer of a folder's files, name -> content. Raises ValueError naming their origin ``where``."""
+        """Tokenizer from the contents of a folder's files by name. Raises ValueError naming their origin ``where``."""
         texts = {name: _text_of(content, name, where) for name, content in files.items()}
         try:
             backend = backends.read_backend(texts, where)
@@ -92,7 +91,7 @@ class Tokenizer:
         return self._backend.to_str(pretty=False)
 
     def to_files(self) -> dict[str, str]:
-        """``tokenizer.json`` and config files, from which ``from_files`` restores the same tokenizer."""
+        """Texts of ``tokenizer.json`` and config files by name, from which ``from_files`` restores the tokenizer."""
         return {TOKENIZER: self.to_json(), **self.files}
 
     def is_same(self, other: Tokenizer) -> bool:
@@ -100,75 +99,75 @@ class Tokenizer:
         return self._merges == other._merges and self._backend.get_vocab() == other._backend.get_vocab()
 
     def grows_to(self, other: Tokenizer) -> bool:
-        """Whether ``other`` is this tokenizer with tokens appended."""
+        """Whether ``other`` is this tokenizer, possibly with tokens appended."""
         mine, theirs = self._backend.get_vocab(), other._backend.get_vocab()
         old = {token: i for token, i in theirs.items() if i < self.vocab_size}
         return self._merges == other._merges and mine == old
 
     @property
     def made_of(self) -> str:
-        """All files in one string, for hashes that name data made with this tokenizer."""
+        """Content of all files in one string, for hashes that identify data tokenised with this tokenizer."""
         return json.dumps(self.to_files(), sort_keys=True) if self.files else self.to_json()
 
     def with_tokens(self, tokens: Sequence[str]) -> Tokenizer:
-        """The same tokenizer with these special tokens; missing ones are appended."""
+        """Copy of this tokenizer with ``tokens`` as special tokens; those that it lacks are appended."""
         backend = Backend.from_str(self.to_json())
         missing = [t for t in tokens if backend.token_to_id(t) is None]
         backend.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in missing])
         return Tokenizer(backend, backends.with_listed(self.files, backend, missing))
 
     def with_files(self, files: Mapping[str, str]) -> Tokenizer:
-        """The same vocabulary with these small files in place of its own."""
+        """Copy of this tokenizer with ``files`` as its config files."""
         return Tokenizer(Backend.from_str(self.to_json()), files)
 
     def save(self, path: str | Path) -> None:
         Path(path).write_text(self.to_json(), encoding="utf-8")
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a whole text; special tokens spelled out in it are ordinary text."""
+        """Ids of a whole text, without BOS or EOS; special tokens spelled in it are encoded as ordinary text."""
         return _encode(self._plain, text)
 
     def encode_inside(self, text: str) -> list[int]:
-        """Ids of a text that continues another: no prefix is added, not even the dummy blank of SentencePiece."""
+        """Ids of a text that continues another: no prefix is added, such as the blank that SentencePiece adds."""
         return _encode(self._inner, text)
 
     def encode_marked(self, text: str) -> list[int]:
-        """Ids of a text in which spelled special tokens count, as Hugging Face tokenizers treat every text."""
+        """Ids of a text in which spelled special tokens become their ids, as Hugging Face tokenizers do."""
         return _encode(self._marking, text)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [e.ids for e in self._plain.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
-        """Text of ids; bytes that are not UTF-8 become U+FFFD."""
+        """Text of ids; bytes that are not UTF-8 become U+FFFD. skip_special: special tokens have no text."""
         if not self._pieces.exact:
             return self._backend.decode(list(ids), skip_special_tokens=skip_special)
         text = BytesText(self._pieces, self.special_ids if skip_special else ())
         return b"".join(map(text.bytes_of, ids)).decode(errors="replace")
 
     def text_stream(self, before: Sequence[int] = ()) -> IncrementalText:
-        """Streaming decoder of ids that follow those of ``before`` (a prompt). The joined text is ``decode`` of all ids
-        without the text of ``before``."""
+        """Streaming decoder of ids that follow those in ``before`` (a prompt). Its parts join to the text of all
+        ids without that of ``before``."""
         if self._pieces.exact:
             begins = all(i in self.special_ids for i in before)
             return BytesText(self._pieces, self.special_ids, begins=begins)
         return WindowText(self.decode, self.special_ids, before)
 
     def byte_stream(self, before: Sequence[int] = ()) -> Callable[[int], bytes]:
-        """``text_stream`` in bytes: a function that returns the bytes added by the next id after ``before``."""
+        """Function that returns the bytes that each next id adds to the text after the ids in ``before``."""
         text = self.text_stream(before)
         return text.bytes_of if isinstance(text, BytesText) else lambda token: text.push(token).encode()
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Bytes of one id in the middle of a text; a special token is its own spelling."""
+        """Bytes of one id in the middle of a text; for a special token those of its name."""
         return self._pieces.spelled[token_id]
 
     def names(self, ids: Sequence[int]) -> list[str]:
-        """Names of tokens in the vocabulary; empty for unused ids."""
+        """Spelling of tokens in the vocabulary by their ids; empty for unused ids."""
         return [self._tokens[i] if i < len(self._tokens) else "" for i in ids]
 
     def num_bytes(self, ids: Sequence[int]) -> int:
-        """Bytes of the text of ids, without special tokens and the leading dummy blank."""
+        """Number of bytes of the text of ids, without special tokens."""
         if not self._pieces.exact:
             return len(self.decode(ids).encode())
         text = BytesText(self._pieces, self.special_ids)
@@ -186,8 +185,8 @@ class Tokenizer:
 
     @cached_property
     def longest_token(self) -> int:
-        """Maximum bytes of text per ordinary token. If ``keeps_text``, n bytes have at least n / longest_token
-        tokens."""
+        """Maximum bytes of text per ordinary token. If ``keeps_text``, n bytes of text have at least
+        n / longest_token tokens."""
         plain = [i for i in range(self.vocab_size) if i not in self.special_ids]
         return longest_source([self._pieces.spelled[i] for i in plain], [self._tokens[i] for i in plain])
 
@@ -215,12 +214,12 @@ class Tokenizer:
 
     @property
     def filler_id(self) -> int:
-        """Id for padding: pad, else eos, else 0."""
+        """Id to pad rows with: that of PAD, else of EOS, else 0."""
         return next((i for i in (self.special.pad, self.special.eos) if i is not None), 0)
 
     @cached_property
     def is_ours(self) -> bool:
-        """Whether it has the special tokens of this project's vocabularies."""
+        """Whether the vocabulary has all special tokens of this project."""
         return is_ours(self._backend)
 
     @property
@@ -230,7 +229,7 @@ class Tokenizer:
 
     @property
     def splits_specials(self) -> bool:
-        """Whether its config treats special tokens in any text, also in a rendered chat, as ordinary text."""
+        """Whether special tokens are ordinary text everywhere, also in a rendered chat (``split_special_tokens``)."""
         return splits_specials(self.files)
 
     @cached_property
@@ -267,7 +266,7 @@ class Tokenizer:
 
     @cached_property
     def _marking(self) -> Backend:
-        """A copy that recognises special tokens in text; the switch applies to a whole backend."""
+        """Copy of the backend that encodes special tokens spelled in text as their ids."""
         backend = Backend.from_str(self.to_json())
         backend.encode_special_tokens = self.splits_specials
         return backend
@@ -277,7 +276,7 @@ class Tokenizer:
 
 
 def _text_of(content: str | bytes, name: str, where: str) -> str:
-    """Decode a file of a tokenizer from ``where``. Raises ValueError naming the file."""
+    """Text of the file ``name`` of a tokenizer. Raises ValueError naming its origin ``where`` if it is not UTF-8."""
     try:
         return content if isinstance(content, str) else content.decode()
     except UnicodeDecodeError as error:

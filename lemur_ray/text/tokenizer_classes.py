@@ -3,7 +3,7 @@
 Some classes keep a file's vocabulary but replace the steps around it. The class is the one that a folder names, unless
 the model type in its ``config.json`` is known to name a wrong class or to use files unchanged
 (``AutoTokenizer.from_pretrained``). A class whose changes are not implemented here is rejected, as its ids would
-differ. Knows nothing of the roles of special tokens.
+differ.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OF_TYPES = {
     "CohereTokenizer": "aya_vision cohere cohere2",
 }
 REGISTERED = {kind: name for name, kinds in _OF_TYPES.items() for kind in kinds.split()}
-"""``model_type`` -> class that may replace the one named in the folder."""
+"""By ``model_type``, the class that ``transformers`` registers for it and may use instead of the one in the folder."""
 
 _MISNAMED = """arctic camembertv2-base chatlm cohere_asr ernie4_5 ernie4_5_moe fuyu h2ovl_chat hyperclovax
     hyperclovax_vision_v2 hyperclovax_vlm internlm2 internlm3 iquestcoder jamba llava llava_next minicpm3 minicpmv
@@ -78,7 +78,7 @@ _WORDS: dict[str, dict[str, Any] | None] = {
     "Qwen3_5Tokenizer": _split(_QWEN3_5),
     "CohereTokenizer": _DIGITS,
 }
-"""Byte-level class -> its first pre-tokenizer; None: that of GPT-2."""
+"""First pre-tokenizer of each byte-level class; None: that of GPT-2."""
 _LLAMA = ("LlamaTokenizer", "CodeLlamaTokenizer")
 _GEMMA = "GemmaTokenizer"
 """Classes with SentencePiece vocabularies."""
@@ -118,7 +118,7 @@ _DEFAULTS: dict[str, dict[str, str | None]] = {
         "cls_token": "<CLS>", "sep_token": "<SEP>", "mask_token": "<MASK_TOKEN>",
     },
 }  # fmt: skip
-"""Class -> role -> default token (or None) for roles that a folder does not mention."""
+"""By class and role, the default token (or None) for roles that a folder does not mention."""
 
 _MISTRAL = ("mistral", "mistral3", "voxtral", "ministral", "pixtral", None)
 _BEFORE_5 = re.compile(r"[0-4](\.|$)|5(\.0)*\.?(dev|a|b|rc)")
@@ -133,11 +133,11 @@ FIXED = "fix_mistral_regex"
 
 
 class ClassRefused(ValueError):
-    """The folder's class changes the ids in a way that is not implemented here."""
+    """The tokenizer class of a folder changes token ids in a way that is not implemented here."""
 
 
 def class_in(config: Mapping[str, Any], model: Mapping[str, Any], tokenizer_json: str) -> str:
-    """The tokenizer class of a folder; ``AS_FILED`` for every class that uses the file unchanged.
+    """Name of the tokenizer class of a folder; ``AS_FILED`` for every class that uses ``tokenizer.json`` unchanged.
 
     config, model: content of ``tokenizer_config.json`` and ``config.json``; either may be empty.
     """
@@ -156,9 +156,9 @@ def class_in(config: Mapping[str, Any], model: Mapping[str, Any], tokenizer_json
 def resolve_class_config(
     config: Mapping[str, Any], model: Mapping[str, Any], listed: Mapping[str, Any], tokenizer_json: str
 ) -> dict[str, Any]:
-    """The config completed with defaults of the class and the model; unchanged if nothing is missing.
+    """Copy of ``tokenizer_config.json`` with the class and default special tokens that follow from the model's type.
 
-    listed: roles in ``special_tokens_map.json``.
+    config, model, listed: content of ``tokenizer_config.json``, ``config.json`` and ``special_tokens_map.json``.
     """
     kind, resolved = class_in(config, model, tokenizer_json), dict(config)
     if kind != class_in(config, {}, tokenizer_json):
@@ -173,10 +173,7 @@ def resolve_class_config(
 
 
 def apply_class(tokenizer_json: str, config: Mapping[str, Any]) -> str:
-    """Apply the changes of the folder's class to a ``tokenizer.json``; returns the same text if there are none.
-
-    Raises ClassRefused.
-    """
+    """``tokenizer.json`` with the changes of the class that ``config`` names; may be unchanged. Raises ClassRefused."""
     kind = class_in(config, {}, tokenizer_json)
     if kind in REFUSED:
         raise ClassRefused(
@@ -211,7 +208,7 @@ _BLANKS_BACK = [
 
 
 def _as_llama(raw: dict[str, Any], kind: str, config: Mapping[str, Any]) -> None:
-    """Llama: blanks become marks, with a mark before the text or before every part."""
+    """Change a tokenizer's JSON in place as the Llama classes do: blanks become ▁, with one before the text."""
     prefix = config.get("add_prefix_space") is not False
     scheme = "never" if not prefix else "always" if config.get("legacy") and kind == "LlamaTokenizer" else "first"
     raw["normalizer"] = None
@@ -223,7 +220,7 @@ def _as_llama(raw: dict[str, Any], kind: str, config: Mapping[str, Any]) -> None
 
 
 def _as_gemma(raw: dict[str, Any], config: Mapping[str, Any]) -> None:
-    """Gemma: blanks become marks, without a mark before the text."""
+    """Change a tokenizer's JSON in place as the Gemma class does: blanks become ▁, without one before the text."""
     named = config.get("unk_token", "<unk>")
     raw["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
     raw["pre_tokenizer"] = {
@@ -235,7 +232,7 @@ def _as_gemma(raw: dict[str, Any], config: Mapping[str, Any]) -> None:
 
 
 def _as_bytes(raw: dict[str, Any], kind: str, config: Mapping[str, Any]) -> None:
-    """Byte-level classes: bytes map to characters of the vocabulary, with the word pattern of the class."""
+    """Change a tokenizer's JSON in place to byte-level BPE with the word pattern of the class ``kind``."""
     words = _WORDS[kind]
     prefix, as_gpt2 = bool(config.get("add_prefix_space")), words is None or words is _DIGITS
     step = {"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": True, "use_regex": as_gpt2}

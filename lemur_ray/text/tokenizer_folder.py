@@ -1,7 +1,4 @@
-"""Load and save the tokenizer of a folder or URL: ``tokenizer.json`` and the config files of its special tokens.
-
-Knows nothing of models, which check that a vocabulary fits.
-"""
+"""Load and save the tokenizer of a folder or URL: ``tokenizer.json`` and the config files of its special tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ _MODEL = "config.json"
 
 
 def read_files(folder: str | Path) -> dict[str, bytes]:
-    """The tokenizer files of a folder, name -> content; empty if it has no tokenizer.
+    """Contents of the tokenizer files of a folder or URL by name; {} if it has no ``tokenizer.json``.
 
     A missing ``generation_config.json`` is replaced by the ids in ``config.json``. ``tokenizer_config.json`` is
     completed with the class that follows from the model's type, and with the chat templates of a subfolder.
@@ -41,7 +38,7 @@ def read_files(folder: str | Path) -> dict[str, bytes]:
 
 
 def _of_model(files: dict[str, bytes], config_json: bytes) -> dict[str, bytes]:
-    """The files with the special ids and the tokenizer class that follow from the model's ``config.json``.
+    """Copy of the files with special ids and the tokenizer class that follow from the model's ``config.json``.
 
     The class and its default tokens are written down if they depend on the model's type, so that the files have the
     same meaning without it. Unreadable files stay unchanged: the readers of the model or tokenizer report them.
@@ -62,7 +59,7 @@ def _of_model(files: dict[str, bytes], config_json: bytes) -> dict[str, bytes]:
 
 
 def _listed_templates(files: dict[str, bytes], named: dict[str, bytes]) -> dict[str, bytes]:
-    """Merge all templates into the config's list. Unreadable files stay unchanged; their readers report them."""
+    """Copy of the files with the templates ``named`` listed in the config; unchanged if the config is unreadable."""
     files = dict(files)
     try:
         config = json.loads(files.get(CONFIG, b"{}"))
@@ -75,13 +72,13 @@ def _listed_templates(files: dict[str, bytes], named: dict[str, bytes]) -> dict[
 
 
 def load_folder(folder: str | Path) -> Tokenizer | None:
-    """The tokenizer of a folder or URL; None if it has none. Raises ValueError if its files are damaged."""
+    """Tokenizer of a folder or URL; None if it has no ``tokenizer.json``. Raises ValueError if files are damaged."""
     files = read_files(folder)
     return Tokenizer.from_files(files, f"{str(folder).rstrip('/')}/{TOKENIZER}") if files else None
 
 
 def tokenizer_in(folder: str | Path) -> Tokenizer:
-    """The tokenizer of a folder or URL. Raises FileNotFoundError if it has none, ValueError if it is damaged."""
+    """Tokenizer of a folder or URL. Raises FileNotFoundError if it has none, ValueError if files are damaged."""
     tokenizer = load_folder(folder)
     if tokenizer is None:
         raise FileNotFoundError(f"no {TOKENIZER} in {folder}: copy the one that belongs there")
@@ -89,7 +86,7 @@ def tokenizer_in(folder: str | Path) -> Tokenizer:
 
 
 def load_path(path: str | Path) -> Tokenizer:
-    """The tokenizer of a folder or file. A ``tokenizer.json`` is read with its folder, another file alone.
+    """Tokenizer of a folder or file. For a ``tokenizer.json`` its config files are read, too; not for another name.
 
     A URL must name a folder or a ``tokenizer.json``.
     """
@@ -102,7 +99,7 @@ def load_path(path: str | Path) -> Tokenizer:
 
 
 def save_folder(tokenizer: Tokenizer, folder: str | Path) -> None:
-    """Write the files that ``load_folder`` reads; this project's vocabularies need ``tokenizer.json`` only."""
+    """Write ``tokenizer.json`` and the config files of a tokenizer to a folder or URL, for ``load_folder``."""
     fs, inner = file_system(str(folder))
     for name, text in tokenizer.to_files().items():
         fs.pipe_file(f"{inner}/{name}", text.encode())

@@ -1,7 +1,6 @@
 """Matching of tool results to calls, by ``tool_call_id`` and the calls of the preceding assistant turn.
 
-Most chat templates print results without call ids, so a model can only match them by order. Results and calls without
-ids are left in place. Knows nothing of the format of tools and templates.
+Most chat templates print results without call ids, so a model can only match them by order.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from lemur_ray.agents.messages import Message
 
 
 def sort_results_by_call(messages: Sequence[Message]) -> list[Message]:
-    """The conversation with the results of each assistant turn in the order of its calls."""
+    """Copy of the messages with the tool results after each assistant turn in the order of its calls.
+    Results stay in place if one of them matches no call."""
     out: list[Message] = []
     calls: list[str] = []
     results: list[Message] = []
@@ -26,7 +26,7 @@ def sort_results_by_call(messages: Sequence[Message]) -> list[Message]:
 
 
 def stray_result(messages: Sequence[Message]) -> tuple[int, list[str]] | None:
-    """(index of the first result whose id matches no preceding call, ids of those calls), or None."""
+    """(index of the first tool result whose id matches no call of the turn before it, ids of those calls), or None."""
     calls: list[str] = []
     for number, message in enumerate(messages):
         if message.role != "tool":

@@ -1,7 +1,6 @@
-"""Tools for templates without support for them: described in the system turn, with calls written out as text.
+"""Tool use with chat templates that do not support it: tools are described in the system turn, calls are text.
 
-A call is a JSON object between two tags, as is common for ChatML models; a result is a turn with role ``tool``. Knows
-nothing of tokens.
+A call is a JSON object between two tags, as is common for ChatML models; a result is a turn with role ``tool``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
 
 def describe_tools(messages: Sequence[Message], functions: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
-    """The conversation with a description of tools in its system turn. functions: {name, description, parameters}."""
+    """Messages with a description of tools in the system turn. functions: each {name, description, parameters}."""
     shown = "\n".join(json.dumps({"type": "function", "function": f}, ensure_ascii=False) for f in functions)
     form = f'{OPEN}\n{{"name": "...", "arguments": {{...}}}}\n{CLOSE}'
     text = f"These functions can be called, each given by its JSON schema:\n<tools>\n{shown}\n</tools>\n"
@@ -29,7 +28,7 @@ def describe_tools(messages: Sequence[Message], functions: Sequence[Mapping[str,
 
 
 def tool_function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Name, description and parameters of a tool in OpenAI's format."""
+    """{name, description, parameters} of a tool in OpenAI's format; missing ones are empty."""
     function = tool["function"]
     return {
         "name": function["name"],
@@ -39,7 +38,7 @@ def tool_function(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def spell_out_calls(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The messages with calls written out in the text of their turn."""
+    """Copy of the messages in which tool calls are text at the end of the content of their turn."""
     return tuple(
         replace(message, content="\n".join(filter(None, (message.content, _spoken(message.tool_calls)))), tool_calls=())
         if message.tool_calls
@@ -54,7 +53,7 @@ def _spoken(calls: Sequence[ToolCall]) -> str:
 
 
 def _written(name: str, arguments: str) -> str:
-    """The JSON object of a call. Arguments that are not valid JSON become a string."""
+    """JSON object of a tool call, as text. Arguments that are not valid JSON become a string."""
     try:
         written = json.dumps({"name": name, "arguments": json.loads(arguments)}, ensure_ascii=False)
         written.encode()

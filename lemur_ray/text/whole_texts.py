@@ -1,4 +1,4 @@
-"""Lower bounds on token counts: whether a tokenizer is lossless, and the maximum bytes of a token.
+"""Whether a tokenizer is lossless, and the maximum bytes of a token: together a lower bound on the tokens of a text.
 
 Derived from the steps that a tokenizer's file declares; an unknown step counts as lossy.
 """
@@ -13,19 +13,19 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import pre_tokenizers
 
 _KEEP = {"ByteLevel", "Metaspace", "Digits", "UnicodeScripts", "FixedLength"}
-"""Lossless pre-tokenizers."""
+"""Types of pre-tokenizers that keep every character."""
 _UNKNOWN = 4
 """Maximum bytes of one character, for which one unknown token stands if they are not fused."""
 
 
 def is_lossless(backend: Backend) -> bool:
-    """Whether the tokens of a text represent all of its bytes."""
+    """Whether the tokens of any text represent all of its bytes: no lossy normalisation, no unknown tokens."""
     raw = [json.loads(step.__getstate__()) if step else None for step in (backend.normalizer, backend.pre_tokenizer)]
     return _normalizer_keeps(raw[0]) and _pre_tokenizer_keeps(raw[1]) and _model_keeps(backend, raw[1])
 
 
 def longest_source(spelled: Sequence[bytes], tokens: Sequence[str]) -> int:
-    """Maximum bytes of text per token. SentencePiece's mark may stand for a blank or for itself."""
+    """Maximum bytes of text that one token stands for, at least 4. spelled: bytes of each token; tokens: spellings."""
     longest = max((len(piece) for piece in spelled), default=1)
     marked = max((len(token.encode()) for token in tokens if "▁" in token), default=1)
     return max(longest, marked, _UNKNOWN)

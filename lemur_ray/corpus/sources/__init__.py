@@ -1,1 +1,1 @@
-"""Sources of a corpus: their files, the records of a data file, and the texts of a file."""
+"""Sources of a corpus: lists of their files, and readers of records and texts of a file."""

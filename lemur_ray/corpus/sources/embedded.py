@@ -1,7 +1,7 @@
-"""The embedded corpus: the machine's own software as sources of code by language and of natural text.
+"""The embedded corpus: files of the software installed on this machine as sources of code and of natural text.
 
 Nothing is downloaded. Sources that the machine lacks are omitted and reported; Python code and its docstrings always
-exist. Knows the file layout of Debian, Ubuntu and Python packages, not the content of files.
+exist. The search follows the file layout of Debian, Ubuntu and Python packages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lemur_ray.corpus.sources.texts import FileRef
 
 @dataclass(frozen=True)
 class _Slot:
-    """A group of embedded files and its share of the bytes of its kind."""
+    """A group of installed files, and its share of the bytes of its kind (code or text) in the embedded corpus."""
 
     name: str
     kind: Kind
@@ -32,7 +32,7 @@ class _Slot:
     text_per_byte: float = 1.0
     """Bytes of text per byte on disk."""
     source: str = ""
-    """Source to which the group belongs; empty: a source of its own."""
+    """Name of the source that the group joins; empty: the group is a source under its name."""
 
 
 # Shares of code follow table 8 of the paper in order (Python first by far); of text they are ours.
@@ -62,7 +62,7 @@ _SCRIPT_ENDS = (".preinst", ".postinst", ".prerm", ".postrm", ".config")
 
 
 def embedded_sources(budget_bytes: int, code_to_text: float, seed: int) -> list[Source]:
-    """Sources from this machine's software, about ``budget_bytes`` of text in total, split by ``code_to_text``.
+    """Sources from the software of this machine, about ``budget_bytes`` in total; code_to_text: bytes of code per text.
 
     The same machine, budget and seed give the same files. Sources without any file are returned empty.
     """
@@ -83,7 +83,7 @@ def embedded_sources(budget_bytes: int, code_to_text: float, seed: int) -> list[
 
 
 def _fill(budget: float, shares: Sequence[float], available: Sequence[float]) -> list[float]:
-    """Split a budget by shares; bytes that a source lacks go to the others in proportion."""
+    """Bytes of each group: ``budget`` split by ``shares``, at most ``available``; the rest goes to the others."""
     parts = [0.0] * len(shares)
     open_slots = [i for i in range(len(shares)) if available[i] > 0]
     while open_slots:
@@ -101,7 +101,7 @@ def _fill(budget: float, shares: Sequence[float], available: Sequence[float]) ->
 
 
 def _list_files() -> dict[str, list[FileRef]]:
-    """All files of this machine that belong to a group, by the group's name, each list sorted by name."""
+    """All files of this machine that belong to a group, by name of the group (``_SLOTS``), each list sorted by name."""
     files: dict[str, list[FileRef]] = defaultdict(list)
     licences: dict[str, str] = {}
     for label, root in _roots():
@@ -128,7 +128,7 @@ def _list_files() -> dict[str, list[FileRef]]:
 
 
 def _roots() -> list[tuple[str, Path]]:
-    """(label, folder) of the folders to search. The label is the prefix of the names of their files."""
+    """(label, folder) of each folder to search; the label becomes the prefix of the names of its files."""
     paths = sysconfig.get_paths()
     candidates = [
         ("stdlib", paths["stdlib"]),
@@ -146,7 +146,7 @@ def _roots() -> list[tuple[str, Path]]:
 
 
 def _sources_of(name: str) -> list[tuple[str, str]]:
-    """(group, reader) pairs for a file, from its name alone."""
+    """(group, reader) for each group (``_SLOTS``) that a file belongs to, from its name alone; mostly one or none."""
     base = os.path.basename(name)
     suffix = os.path.splitext(base.removesuffix(".gz"))[1].lower()
     if suffix == ".py":
@@ -188,7 +188,7 @@ def _shell_scripts(folder: str, label: str) -> list[FileRef]:
 
 
 def _package_licences(site_packages: Path) -> dict[str, str]:
-    """Licence of every importable top-level name, from the metadata of its distribution."""
+    """From each top-level module in ``site_packages`` to its licence, by the metadata of its distribution."""
     licences: dict[str, str] = {}
     for info in sorted(site_packages.glob("*.dist-info")):
         try:

@@ -1,6 +1,6 @@
-"""Sources of a corpus and their files, from a user's folder or bucket. ``embedded`` lists the machine's own.
+"""Sources of a corpus: list the files in a folder or bucket of the user, and draw a sample of files by size.
 
-Knows names and sizes of files, not what is in them.
+Only names and sizes of files are read, not their content.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LANGUAGES = {
 
 @dataclass(frozen=True)
 class Source:
-    """One source and its files, sorted by name."""
+    """A named source of documents (code or text) and its files, sorted by name."""
 
     name: str
     kind: Kind
@@ -43,7 +43,7 @@ class Source:
 
 
 def walk(root: str) -> Iterator[os.DirEntry[str]]:
-    """Regular files below a folder in sorted order, without links, hidden folders and unreadable folders."""
+    """Regular files below a folder in sorted order; skips links, hidden folders, __pycache__ and unreadable folders."""
     try:
         with os.scandir(root) as entries:
             ordered = sorted(entries, key=lambda entry: entry.name)
@@ -88,7 +88,7 @@ def folder_source(spec: str) -> Source:
 
 
 def _bucket_source(name: str, kind: Kind, url: str) -> Source:
-    """All objects below a URL, in the order in which ``walk`` lists the same folder on a disk."""
+    """Source with all objects below a URL, in the order of ``walk``. Raises CorpusError if none or not listable."""
     looked_for = f"text files, .jsonl, .jsonl.gz and .parquet in {url}"
     try:
         fs, root = file_system(url.rstrip("/"))
@@ -121,8 +121,8 @@ def _file(path: str, size: int, name: str, version: str = "") -> FileRef:
 def sample(refs: Sequence[FileRef], budget_bytes: float, seed: int, bytes_per_byte: float = 1.0) -> list[FileRef]:
     """A seeded subset of about ``budget_bytes`` of text, sorted by name; all files if they fit.
 
-    Files are drawn in the order of a hash of (seed, name), so the subset does not depend on their location; files of
-    more than a quarter of the budget are skipped. ``bytes_per_byte``: bytes of text per byte on disk.
+    Files are drawn in the order of a hash of (seed, name), so the subset does not depend on their location; files above
+    1 MiB or a quarter of the budget are skipped. ``bytes_per_byte``: bytes of text per byte on disk.
     """
     if sum(ref.size for ref in refs) * bytes_per_byte <= budget_bytes:
         return sorted(refs, key=lambda ref: ref.name)
@@ -141,5 +141,5 @@ def sample(refs: Sequence[FileRef], budget_bytes: float, seed: int, bytes_per_by
 
 
 def with_language(refs: Sequence[FileRef], language: str) -> list[FileRef]:
-    """The same files, labelled with one language."""
+    """Copies of the file references with ``language`` set."""
     return [replace(ref, language=language) for ref in refs]

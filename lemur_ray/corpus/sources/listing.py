@@ -1,6 +1,6 @@
-"""Files of every source, cut into parts: stored when a build begins and read back when it is resumed.
+"""The listing of a build: files of every source, grouped into parts, each the work of one task.
 
-Knows names, sizes and times of files, not what is in them.
+It is stored when a build begins and read back when the build is resumed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ LISTING = "listing.json"
 
 @dataclass(frozen=True)
 class Listing:
-    """Sources and their parts, as listed when the build began."""
+    """Sources of a build and the numbers of their parts, as listed when the build began."""
 
     sources: tuple[dict[str, Any], ...]
-    """name, kind, looked_for, required, files, bytes, state (see ``files_hash``), parts (numbers)."""
+    """Per source: name, kind, looked_for, required, files (count), bytes, state (``files_hash``), parts (numbers)."""
 
     @property
     def num_parts(self) -> int:
@@ -32,7 +32,7 @@ class Listing:
 
 
 def write_listing(work: Path, sources: Sequence[Source], part_bytes: float) -> Listing:
-    """Cut every source into parts of about ``part_bytes`` bytes of files and store the listing."""
+    """Group the files of each source into parts of about ``part_bytes`` bytes; stores and returns the listing."""
     entries: list[dict[str, Any]] = []
     number = 0
     for source in sources:
@@ -62,7 +62,7 @@ def write_listing(work: Path, sources: Sequence[Source], part_bytes: float) -> L
 
 
 def read_listing(work: Path, sources: Sequence[Source]) -> Listing | None:
-    """The listing of an unfinished build of the same files; None if there is none or files have changed."""
+    """Listing that an unfinished build stored in ``work``; None if there is none or files of the sources changed."""
     path = work / LISTING
     if not path.is_file():
         return None
@@ -72,6 +72,6 @@ def read_listing(work: Path, sources: Sequence[Source]) -> Listing | None:
 
 
 def files_hash(source: Source) -> str:
-    """16 hex digits over paths, sizes and modification times (or object versions) of a source's files."""
+    """16 hex digits of a hash over paths, sizes and modification times (or object versions) of a source's files."""
     files = [[*ref.to_json(), os.stat(ref.path).st_mtime_ns if os.path.exists(ref.path) else 0] for ref in source.files]
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]

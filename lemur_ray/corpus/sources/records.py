@@ -1,7 +1,6 @@
-"""Records of a data file: JSON lines, one JSON list or parquet, plain or gzip.
+"""Read the records of a data file: JSON lines, one JSON list or parquet; JSON also compressed by gzip.
 
-An invalid line yields a BadRecord and reading continues; a file of another format is an error. Knows nothing of texts
-and conversations.
+An invalid line yields a BadRecord and reading continues; a file of another format is an error.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ FORMS = ".jsonl, .json, either with .gz, or .parquet"
 
 
 class BadRecord(ValueError):
-    """One record cannot be read; ``reason`` is the name under which it is counted."""
+    """A record that cannot be read; ``reason`` is a name such as not_json. Readers yield it in place of the record."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -27,10 +26,10 @@ class BadRecord(ValueError):
 
 
 def records(path: Path) -> Iterator[tuple[int, Any]]:
-    """(number from 0, record) of every record, in file order; a BadRecord in place of invalid JSON.
+    """Yield (number from 0, record) for every record, in file order; a BadRecord in place of an invalid line.
 
-    Raises ValueError naming the file if it has another format, is cut short or damaged, and also the line if that is
-    not UTF-8; OSError if the file does not exist.
+    Raises ValueError naming the file if it has another format, is cut short or damaged, or has a line that is not
+    UTF-8 (the message has its number); OSError if the file does not exist.
     """
     name = path.name.lower()
     try:
@@ -46,7 +45,7 @@ def records(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def parquet_rows(path: Path, columns: Sequence[str] | None = None, batch_size: int = 1024) -> Iterator[dict[str, Any]]:
-    """Rows of a parquet table, with those of ``columns`` that it has (default: all). Raises ArrowException, OSError."""
+    """Yield rows of a parquet file with those of ``columns`` it has (default: all). Raises ArrowException, OSError."""
     with pq.ParquetFile(path) as table:
         there = [name for name in columns if name in table.schema_arrow.names] if columns is not None else None
         for batch in table.iter_batches(batch_size=batch_size, columns=there):
@@ -54,10 +53,10 @@ def parquet_rows(path: Path, columns: Sequence[str] | None = None, batch_size: i
 
 
 def json_lines(data: BinaryIO, path: Path, longest: int = -1) -> Iterator[tuple[int, Any]]:
-    """(line number from 1, value) of every line that is not blank.
+    """Yield (line number from 1, JSON value) for every line that is not blank.
 
     The value is a BadRecord for an invalid line: not_json, not_utf8, nested_too_deep, or too_large for a line of
-    ``longest`` bytes or more, which is skipped without loading it whole.
+    ``longest`` bytes or more, which is skipped without loading it whole (-1: no limit).
     """
     number = 0
     while line := data.readline(longest):

@@ -1,6 +1,6 @@
-"""Readers from a file to texts: whole files, JSON lines, parquet, package descriptions, docstrings; also gzip.
+"""Readers that yield the texts of a file: whole file, JSON lines, parquet, package descriptions, docstrings; also gzip.
 
-Unreadable content is never an error but a result with the name of a rule. Knows nothing of sources or filters.
+Unreadable content is never an error but yields a result with the name of a rule by which it is dropped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LINE_BYTES = 4 * MAX_BYTES
 
 @dataclass(frozen=True)
 class FileRef:
-    """A file and the reader for it. JSON round trip by ``to_json`` and the constructor."""
+    """A file of a source and the reader for it. ``FileRef(*ref.to_json())`` restores it from JSON."""
 
     path: str
     """Local path, or URL of an object."""
@@ -61,7 +61,7 @@ class TextResult:
 
 
 def read_texts(ref: FileRef) -> Iterator[TextResult]:
-    """Every text of a file, in order. Damaged content yields a result with a rule instead of an error.
+    """Yield every text of a file, in order. Damaged content yields a result with a rule instead of an error.
 
     Raises OSError if a listed object cannot be downloaded, so that a network failure never drops a text silently.
     """
@@ -73,7 +73,7 @@ def read_texts(ref: FileRef) -> Iterator[TextResult]:
 
 
 def decode(data: bytes) -> str | None:
-    """UTF-8 text with Unix line ends and without a byte order mark; None if it is not UTF-8."""
+    """Text of UTF-8 bytes, with Unix line ends and without a byte order mark; None if they are not UTF-8."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -137,7 +137,7 @@ def _parquet(ref: FileRef) -> Iterator[TextResult]:
 
 
 def _package_descriptions(ref: FileRef) -> Iterator[TextResult]:
-    """One text per paragraph of a Debian status file: the summary, then the description without its markup."""
+    """Yield one text per package of a Debian status file: name, summary, then the description without its markup."""
     with _open(ref) as f:
         paragraph: list[bytes] = []
         for line in (*f, b"\n"):
@@ -164,13 +164,13 @@ def _description(data: bytes, name: str) -> TextResult | None:
 
 
 def _metadata(ref: FileRef) -> Iterator[TextResult]:
-    """The long description of a Python distribution: the part of METADATA after the headers."""
+    """Yield the long description of a Python distribution: the part of its METADATA file after the headers."""
     whole = _whole(ref)
     yield TextResult(whole.path, whole.text.partition("\n\n")[2], whole.rule, whole.licence)
 
 
 def _docstrings(ref: FileRef) -> Iterator[TextResult]:
-    """All docstrings of a Python module as one text, in order, with their indentation removed."""
+    """Yield the docstrings (80 characters or more) of a Python file as one text, in order, without indentation."""
     whole = _whole(ref)
     if whole.rule:
         yield whole
@@ -180,19 +180,19 @@ def _docstrings(ref: FileRef) -> Iterator[TextResult]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         yield TextResult(ref.name, rule="not_python")
         return
-    parts = [inspect.cleandoc(text) for text in _owned(tree) if len(text) >= 80]
+    parts = [inspect.cleandoc(text) for text in _nested_docstrings(tree) if len(text) >= 80]
     if parts:
         yield TextResult(ref.name, "\n\n".join(parts) + "\n", licence=ref.licence)
 
 
-def _owned(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
-    """Docstrings of a module, and of its classes and functions and theirs, in the order of the file."""
+def _nested_docstrings(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """Yield the docstrings of a syntax node and of all classes and functions nested in it, in file order."""
     text = ast.get_docstring(node, clean=False)
     if text:
         yield text
     for child in node.body:
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from _owned(child)
+            yield from _nested_docstrings(child)
 
 
 READERS: dict[str, Callable[[FileRef], Iterator[TextResult]]] = {

@@ -1,7 +1,7 @@
 """Conversion of HTML from chat pages to Markdown, by markdownify with rules for such pages.
 
 A code block keeps its language, which pages give as a class or as a label above the code, and every line break; buttons
-are removed; nothing is escaped, because a model reads the text literally. Knows nothing of conversations.
+are removed; nothing is escaped, because a model reads the text literally.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def looks_like_html(text: str) -> bool:
 def to_markdown(html: str) -> str:
     """Convert HTML to Markdown, without blank lines at either end.
 
-    Raises RecursionError if tags are nested about 300 deep, ModuleNotFoundError naming the extra.
+    Raises RecursionError if tags are nested about 300 deep, ModuleNotFoundError if markdownify is not installed.
     """
     return _converter()(html)
 
@@ -71,7 +71,7 @@ def _converter() -> Callable[[str], str]:
 
 
 def code_block(pre: Any) -> str:
-    """A fenced code block from a ``pre`` element. Text outside its ``code`` is the name of the language."""
+    """Markdown code block from an HTML ``pre`` element. Text outside its ``code`` element is the language's name."""
     for line_break in pre.find_all("br"):
         line_break.replace_with("\n")
     codes = pre.find_all("code")

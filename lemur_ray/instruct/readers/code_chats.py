@@ -1,6 +1,6 @@
-"""Conversations from Python functions and their docstrings: one is the question, the other the answer.
+"""Conversations from Python functions with docstrings: one of function and docstring is asked for, given the other.
 
-The default source is the standard library of this machine. Knows nothing of tokens or rows.
+``standard_library`` yields the source texts of this machine's Python as input.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from lemur_ray.instruct.conversation import Conversation
 
 DATASET = "code_chats"
 MAX_SUMMARY = 160
-"""Maximum characters of a docstring's first line for use as a question or an answer."""
+"""Maximum characters of a docstring's first line; functions with a longer one are skipped."""
 
 
 def code_chats(sources: Iterable[tuple[str, str]], *, max_characters: int = 600) -> Iterator[Conversation]:
-    """Conversations from Python sources given as (id, text), in order.
+    """Yield one conversation per function of Python sources, each (id, text), in order.
 
-    Even ones ask for a function by the first line of its docstring, odd ones ask what a function does. Functions
-    without docstring or body, or longer than ``max_characters``, and texts that are not Python are skipped.
+    They alternate: the first asks for a function by the first line of its docstring, the second asks what a function
+    does. Functions without docstring or body or longer than ``max_characters`` are skipped, as are invalid sources.
     """
     count = 0
     for source_id, text in sources:
@@ -44,7 +44,7 @@ def code_chats(sources: Iterable[tuple[str, str]], *, max_characters: int = 600)
 
 
 def _functions(text: str) -> Iterator[ast.FunctionDef]:
-    """All non-async functions of a module with more than a docstring, outermost first."""
+    """Yield all non-async functions in a Python source whose body has two or more statements, outermost first."""
     try:
         tree = parsed(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -55,13 +55,13 @@ def _functions(text: str) -> Iterator[ast.FunctionDef]:
 
 
 def _without_docstring(node: ast.FunctionDef) -> str:
-    """The function's code in canonical form without its docstring."""
+    """Source code of a function, formatted by ``ast.unparse``, without its first statement, the docstring."""
     bare = ast.FunctionDef(**{**{f: getattr(node, f) for f in node._fields}, "body": node.body[1:]})
     return ast.unparse(ast.copy_location(bare, node))
 
 
 def standard_library() -> Iterator[tuple[str, str]]:
-    """(name, text) of the modules of the running Python's standard library, sorted by name; no tests, no packages."""
+    """Yield (file name, text) of the top-level modules of this Python's standard library, sorted; no packages."""
     root = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(root.glob("*.py")):
         try:

@@ -1,7 +1,7 @@
-"""Reader of Open Assistant 1: trees of messages to conversations, one for every path from a root to a leaf.
+"""Reader of Open Assistant 1: converts trees of messages to conversations, one for every path from root to leaf.
 
 Both published formats, whole trees and one message per row, give the same conversations. Shared beginnings are
-repeated, which matches the paper's number of rows. Knows nothing of other sets.
+repeated, which matches the paper's number of rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ReadResult = Conversation | Dropped
 
 @dataclass
 class Node:
-    """One message of a tree. Records must have ``text`` and ``role``; other fields have defaults."""
+    """One message of a tree with its replies. ``rank`` orders replies to the same message, best (0) first."""
 
     id: str
     text: str
@@ -35,7 +35,7 @@ class Node:
 
 
 def read_oasst(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
-    """Read a file of trees, or of messages linked by ``parent_id``."""
+    """Yield the conversations of a file of trees or of messages linked by ``parent_id``; a Dropped per rejection."""
     flat: dict[str, tuple[Node, str | None]] = {}
     for number, record in records(path):
         where = f"{path.name}:{number:08d}"
@@ -68,7 +68,7 @@ def read_oasst(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
 
 
 def conversations(root: Node, config: SetsConfig) -> Iterator[ReadResult]:
-    """One conversation for every assistant leaf of a tree, depth first, and a Dropped for every discarded message.
+    """Yield a conversation for every path that ends in an answer, depth first; a Dropped for each discarded message.
 
     A deleted message (or, with ``config.lang``, one of another language) is dropped with its subtree. A path that ends
     in a question is dropped, or cut after its last answer with ``config.truncate_prompter_leaf``.
@@ -95,14 +95,14 @@ def conversations(root: Node, config: SetsConfig) -> Iterator[ReadResult]:
 
 
 def _drop_reason(node: Node, config: SetsConfig) -> str | None:
-    """Reason to drop a message with its subtree, or None."""
+    """Reason to drop a message and all replies below it, or None to keep it."""
     if node.deleted:
         return "deleted"
     return "other_lang" if config.lang and node.lang != config.lang else None
 
 
 def _path_conversation(path: list[Node], config: SetsConfig, given: set[str]) -> ReadResult:
-    """The conversation of one path from the root to a leaf, or the reason to drop it."""
+    """Conversation of one path from the root to a leaf, or a Dropped. ``given``: ids of last messages used before."""
     leaf = path[-1]
     turns = path
     if leaf.role == "user":
@@ -118,7 +118,7 @@ def _path_conversation(path: list[Node], config: SetsConfig, given: set[str]) ->
 
 
 def _node(record: Any, default_id: str) -> Node:
-    """A message without its replies. Raises BadRecord."""
+    """Node of a JSON record, without its replies. Raises BadRecord unless it has a text and a known role."""
     if not isinstance(record, dict) or not isinstance(record.get("text"), str):
         raise BadRecord("no_text")
     if record.get("role") not in ROLES:
@@ -135,7 +135,7 @@ def _node(record: Any, default_id: str) -> Node:
 
 
 def _tree(record: dict[str, Any], default_id: str) -> Node:
-    """A message with its subtree. Raises BadRecord if any message is malformed."""
+    """Node of a JSON record with all nested replies. Raises BadRecord if any message is malformed."""
     root = _node(record, default_id)
     pending = [(root, record)]
     while pending:

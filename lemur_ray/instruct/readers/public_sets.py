@@ -1,7 +1,6 @@
 """The public instruction sets of the paper: name, licence and reader of each.
 
-A record yields conversations or a Dropped with the reason; none is skipped silently. Knows nothing of tokens, of
-cleaning or of Ray.
+A record yields conversations or a Dropped with the reason; none is skipped silently.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ Reader = Callable[[Path, SetsConfig], Iterator[ReadResult]]
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """One source of conversations."""
+    """A data set of conversations with the function that reads its files."""
 
     name: str
-    """Value of ``dataset`` in its rows, and name of the flag for its files."""
+    """Value of ``dataset`` in its conversations, and name of the option for its files."""
     licence: str
     """Licence as stated by the publisher; printed when a file is read."""
     read: Reader
@@ -52,7 +51,7 @@ SETS = {
 
 
 def read_set(name: str, path: Path, config: SetsConfig) -> Iterator[ReadResult]:
-    """Read one file of a set in file order: valid conversations, and a Dropped for every rejected row.
+    """Yield the valid conversations of one file of the set ``name``, and a Dropped for every rejected record.
 
     Raises ValueError or OSError naming a file that cannot be read.
     """

@@ -1,7 +1,4 @@
-"""Readers of sets with one question and one answer per record: OpenOrca, and sets in Alpaca's format.
-
-Know nothing of sampling.
-"""
+"""Readers of sets with one question and one answer per record: OpenOrca, and sets in Alpaca's format."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ ReadResult = Conversation | Dropped
 
 
 def read_openorca(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
-    """Read {id, system_prompt, question, response}.
+    """Yield a conversation, or a Dropped, per record {id, system_prompt, question, response} of an OpenOrca file.
 
     An empty system prompt gives no system turn, or an empty one if ``config.openorca_system`` is ``lemur``.
     """
@@ -37,7 +34,7 @@ def read_openorca(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
 
 
 def read_alpaca(dataset: str) -> Callable[[Path, SetsConfig], Iterator[ReadResult]]:
-    """A reader of {instruction, input (optional), output}; the input follows the instruction after a blank line."""
+    """Reader for files of {instruction, input (optional), output}; input follows instruction after a blank line."""
 
     def read(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
         for number, record in records(path):
@@ -60,7 +57,7 @@ def _without_null(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _texts(record: Any, *names: str) -> list[str]:
-    """Values of these fields. Raises BadRecord if one is missing or not a string."""
+    """Values of the named fields of a record. Raises BadRecord if one is missing or not a string."""
     if isinstance(record, BadRecord):
         raise record
     if not isinstance(record, dict):

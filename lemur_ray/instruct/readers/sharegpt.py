@@ -1,7 +1,4 @@
-"""Reader of ShareGPT and chat logs: maps senders to roles, converts HTML to Markdown, drops other records.
-
-Knows nothing of other sets.
-"""
+"""Reader of ShareGPT and chat logs: maps senders to roles, converts HTML to Markdown, drops malformed records."""
 
 from __future__ import annotations
 
@@ -22,9 +19,9 @@ UNWANTED = ("system", "bing")
 
 
 def read_sharegpt(path: Path, config: SetsConfig) -> Iterator[Conversation | Dropped]:
-    """Read {id, conversations: [{from, value}]}, without assistant turns before the first question.
+    """Yield a conversation, or a Dropped, per record {id, conversations: [{from, value}]} of a file.
 
-    The caller rejects conversations whose turns do not alternate.
+    Assistant turns before the first question are removed; the caller checks that turns alternate.
     """
     for number, record in records(path):
         where = f"{path.name}:{number:08d}"

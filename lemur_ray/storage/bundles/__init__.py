@@ -1,1 +1,1 @@
-"""Files and folders for other hosts: named by their content, kept where every host reads, unpacked once per host."""
+"""Bundles: archives of files or folders, named by their SHA-256, with which tasks reach their files on other hosts."""

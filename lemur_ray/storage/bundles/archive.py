@@ -1,4 +1,4 @@
-"""Deterministic archives of a file or folder, and their extraction. Knows no store and no host.
+"""Create and extract deterministic tar archives of a file or folder.
 
 An archive is a tar of names, modes and bytes in the order of the names, without owners, and with modification times
 only if ``dated``. A single file is an archive with one member. Content that would mean something else on another host,
@@ -22,7 +22,10 @@ _THEN_S = 315_532_800
 
 
 def pack(source: Path, archive: Path, *, dated: bool = False) -> str:
-    """Write the archive of ``source`` and return its SHA-256 in hex. Raises BundleError, OSError if writing fails."""
+    """Write the archive of ``source``; returns its SHA-256 in hex. dated: keep modification times.
+
+    Raises BundleError if ``source`` cannot be archived, OSError if writing fails.
+    """
     with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
         for name, path in members(source):
             entry = _entry(name, path, dated)
@@ -43,7 +46,7 @@ def pack(source: Path, archive: Path, *, dated: bool = False) -> str:
 
 
 def packed_size(source: Path) -> int:
-    """Approximate upper bound in bytes for the archive of ``source``. Raises BundleError as ``pack``."""
+    """Approximate upper bound in bytes for the size of the archive of ``source``. Raises BundleError as ``pack``."""
     return 10_240 + sum(2048 + path.lstat().st_size for _, path in members(source))
 
 
@@ -53,7 +56,7 @@ def content_size(source: Path) -> int:
 
 
 def members(source: Path) -> Iterator[tuple[str, Path]]:
-    """(name in the archive, path) of all members, folders before their content. Raises BundleError."""
+    """Yield (name in the archive, path) of each file and folder, folders first. Raises BundleError if there is none."""
     if not source.exists():
         raise BundleError(f"{source}: is not there, so it cannot be shipped to other hosts")
     if not source.is_dir():
@@ -99,7 +102,7 @@ def _entry(name: str, path: Path, dated: bool) -> tarfile.TarInfo:
 
 
 def _check_link(name: str, path: Path, target: str) -> None:
-    """Raise BundleError for a link that leads, directly or through other links, out of the shipped folder."""
+    """Raise BundleError for a symbolic link that leads, directly or through other links, out of the archived folder."""
     top = path
     for _ in name.split("/"):
         top = top.parent
@@ -118,8 +121,9 @@ def _kind(mode: int) -> str:
 
 
 def unpack(archive: Path, folder: Path, what: str) -> None:
-    """Unpack into a new folder with the original modes and times. Raises BundleError naming ``what``; OSError if the
-    disk is full."""
+    """Extract an archive into a new folder with the original modes and times. what: its name for messages.
+
+    Raises BundleError if it cannot be extracted, OSError if the disk is full."""
     folder.mkdir()
     try:
         with tarfile.open(archive) as tar:

@@ -1,4 +1,4 @@
-"""Bundle: a reference to an archived file or folder for transport to other hosts. Reads and writes nothing."""
+"""Bundle: a reference to the archive of a file or folder, for transport to other hosts."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 
 class BundleError(ValueError):
-    """A bundle cannot be made, stored or fetched. The message gives the reason and what to do."""
+    """A bundle cannot be created, stored, downloaded or extracted; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """Location, digest and size of an archive."""
+    """Reference to the archive of a file or folder: its location, digest and size."""
 
     url: str
-    """URL of the archive for fsspec, or ``pieces:NAME`` with the name of an actor that holds it (``on_ray``)."""
+    """URL of the archive for fsspec, or ``pieces:NAME`` with the name of a Ray actor that holds it (``on_ray``)."""
     digest: str
-    """SHA-256 of the archive in hex digits: its name."""
+    """SHA-256 of the archive in hex digits, by which it is named."""
     size: int
     """Bytes of the archive; the unpacked folder takes about as much."""

@@ -1,4 +1,4 @@
-"""Cache of unpacked bundles on this host: each is unpacked once, atomically, and the total size is limited.
+"""Cache of extracted bundles on this host, shared by its processes and limited in total size.
 
 ``$LEMUR_HOME/cache/bundles`` has one folder per digest. A process keeps using a folder until it ends, because
 environments keep it open between episodes. Unused folders are evicted, least recently used first, when the total
@@ -24,7 +24,7 @@ Fetch = Callable[[Bundle, Path], None]
 LIMIT = "LEMUR_BUNDLES_GB"
 ATTEMPTS = 3
 _held: dict[Path, int] = {}
-"""Folder in use by this process -> file descriptor of its lock."""
+"""File descriptor of the lock of each cached folder that this process uses."""
 _asked: dict[Path, threading.Lock] = {}
 _mutex = threading.Lock()
 
@@ -34,14 +34,15 @@ def cache_folder() -> Path:
 
 
 def bundle_cache(cache: Path | None = None) -> BoundedCache:
-    """The cache of this host, or of another folder with the same limit."""
+    """The cache of extracted bundles in the folder ``cache`` (default: that of this host)."""
     return BoundedCache((cache or cache_folder()).absolute(), LIMIT, BundleError)
 
 
 def unpacked_bundle(bundle: Bundle, fetch: Fetch, cache: Path | None = None, *, pause_s: float = 1.0) -> Path:
-    """The unpacked folder of a bundle on this host; the first process that needs it fetches and unpacks it.
+    """Folder on this host with the extracted files of a bundle; the first process that needs it downloads them.
 
-    pause_s: seconds before the second attempt to fetch, doubled for each further one. Raises BundleError.
+    fetch: writes the archive to a path. pause_s: seconds before the second of three attempts, doubled before the third.
+    Raises BundleError.
     """
     here = bundle_cache(cache)
     folder = here.folder / bundle.digest

@@ -1,8 +1,8 @@
-"""Paths in the options of a task: local paths on this host, bundles on the way to another host.
+"""Paths in the options of a task, which are replaced by bundles to send the task to another host.
 
-The author of a task marks the strings that are paths (``HostPath``), with the files to ship for each. An environment
-receives a path of its own host. Paths that are of no use elsewhere (``HostOnly``) cannot be shipped. Marked strings may
-be nested in any JSON values.
+The author of a task marks the strings that are paths (``HostPath``), with the files to send for each. The other host
+replaces each bundle by a local path to its files. Paths that are of no use elsewhere (``HostOnly``) cannot be sent.
+Marked strings may be nested in any JSON values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class HostPath(str):
     __slots__ = ("dated", "prefix", "root")
 
     root: str
-    """The file or folder to ship: the path itself, or a folder that contains it."""
+    """Absolute path of the file or folder to archive: the path itself, or a folder that contains it."""
     prefix: str
     """Text before the path, for example ``log:``."""
     dated: bool
@@ -33,7 +33,7 @@ class HostPath(str):
     def __new__(
         cls, path: str | Path, around: str | Path | None = None, prefix: str = "", dated: bool = False
     ) -> HostPath:
-        """around: folder to ship instead of the path alone, because other tasks or the path's reader need its files."""
+        """around: folder around the path to archive instead of the path alone, if its reader needs other files, too."""
         text = super().__new__(cls, f"{prefix}{path}")
         text.prefix, text.dated = prefix, dated
         text.root = os.path.abspath(Path(around or path).expanduser())
@@ -52,12 +52,12 @@ class HostPath(str):
 
 
 class HostOnly(str):
-    """A string that is a path of this host whose file is written to or run, so that other hosts cannot use a copy."""
+    """A string that is a path of this host and cannot be sent to others, as its file is written to or executed."""
 
     __slots__ = ("why",)
 
     why: str
-    """Error message for an attempt to ship it: what it is, and what to do instead."""
+    """Message of the BundleError for an attempt to send it: what it is, and what to do instead."""
 
     def __new__(cls, path: str | Path, why: str) -> HostOnly:
         text = super().__new__(cls, path)
@@ -69,7 +69,7 @@ class HostOnly(str):
 
 
 def mark_host_paths(value: Any) -> Any:
-    """Foreign JSON values with every string that is an absolute path of an existing file or folder as a HostPath.
+    """Copy of JSON values in which each string that is an absolute path of an existing file or folder is a HostPath.
 
     Entries of the root folder (``/tmp``) are not marked: every host has its own.
     """
@@ -85,9 +85,9 @@ def mark_host_paths(value: Any) -> Any:
 
 
 def replace_paths_by_digest(value: Any, held: Callable[[str], str]) -> Any:
-    """Foreign JSON values with a digest in place of every path that ``mark_host_paths`` would mark.
+    """Copy of JSON values with ``{"holds": DIGEST}`` in place of every path that ``mark_host_paths`` would mark.
 
-    ``held``: a path -> the digest of what is there.
+    ``held``: function from a path to the digest of the content there.
     """
 
     def one(inner: Any) -> Any:
@@ -97,14 +97,14 @@ def replace_paths_by_digest(value: Any, held: Callable[[str], str]) -> Any:
 
 
 def host_path_option(text: str, *kinds: str) -> str:
-    """An option of the form ``KIND:FILE`` with one of these kinds as a HostPath; any other text unchanged."""
+    """``KIND:FILE`` as a HostPath with the prefix ``KIND:`` if KIND is one of ``kinds``; any other text unchanged."""
     kind, colon, file = text.partition(":")
     return HostPath(file, prefix=f"{kind}:") if colon and file and kind in kinds else text
 
 
 @dataclass(frozen=True)
 class PackedPath:
-    """Replacement of a HostPath during transport."""
+    """What replaces a HostPath while options are sent: the bundle, the path within it, and the text before the path."""
 
     bundle: Bundle
     within: str
@@ -112,11 +112,11 @@ class PackedPath:
 
 
 Publish = Callable[[Path, bool], Bundle]
-"""(file or folder of this host, whether modification times matter) -> its bundle."""
+"""Function that archives a file or folder of this host; the flag says whether to keep modification times."""
 
 
 def pack_options(options: Mapping[str, Any], publish: Publish) -> Mapping[str, Any]:
-    """Replace every HostPath in options by a bundle. Raises the errors of ``publish``, and BundleError."""
+    """Options with a PackedPath for every HostPath. Raises errors of ``publish``, and BundleError for a HostOnly."""
 
     def one(value: Any) -> Any:
         if isinstance(value, HostOnly):
@@ -130,7 +130,7 @@ def pack_options(options: Mapping[str, Any], publish: Publish) -> Mapping[str, A
 
 
 def unpack_options(options: Mapping[str, Any], local: Callable[[Bundle], Path]) -> Mapping[str, Any]:
-    """Inverse of ``pack_options`` on another host, with paths of that host. Raises the errors of ``local``."""
+    """Options with a path of this host for every PackedPath; ``local`` returns the folder of an extracted bundle."""
 
     def one(value: Any) -> Any:
         if isinstance(value, PackedPath):
@@ -150,7 +150,7 @@ def _each(value: Any, one: Callable[[Any], Any]) -> Any:
 
 
 def host_identity() -> str:
-    """Identity shared by processes for which a path means the same: machine, mount namespace and root."""
+    """Text that is equal for processes with the same view of files: host name, boot, mount namespace and root."""
     root = os.stat("/")
     identity = [socket.gethostname(), str(root.st_dev), str(root.st_ino)]
     for name in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/mnt"):

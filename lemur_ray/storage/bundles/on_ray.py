@@ -1,7 +1,7 @@
-"""Bundles for the actors of a job, through ``$LEMUR_STORE`` if it is set, else through Ray's object store.
+"""Transfer of bundles to the actors of a job, through ``$LEMUR_STORE`` if it is set, else through Ray's object store.
 
-Without a store, an actor on the driver's host holds the pieces of each archive. Every host fetches them once over Ray's
-connections, and they disappear with the job. Only small archives can travel this way.
+Without a store, an actor on the driver's host holds the pieces of each archive. Every host downloads them once; they
+disappear with the job. Only archives of up to 500 MB can be sent this way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCHEME = "pieces:"
 
 
 class _Holder:
-    """Actor that holds references to pieces, so that Ray does not free them."""
+    """Ray actor that holds references to the pieces of archives, so that Ray does not free them."""
 
     def __init__(self) -> None:
         self._pieces: dict[str, Sequence[Any]] = {}
@@ -39,7 +39,7 @@ class _Holder:
 
 
 class Publisher:
-    """Publish each file or folder once, until ``close``. Needs a connected Ray if there is no store."""
+    """Uploads each file or folder as a bundle once, available until ``close``. Needs ``ray.init`` without a store."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Path, bool], Bundle] = {}
@@ -47,7 +47,7 @@ class Publisher:
         self._holder: Any = None
 
     def __call__(self, source: Path, dated: bool) -> Bundle:
-        """The bundle of ``source``, published on the first call. Raises BundleError."""
+        """Bundle of a file or folder, uploaded on the first call. dated: with file times. Raises BundleError."""
         if (source, dated) not in self._known:
             kept = store.store_location()
             bundle = store.publish(source, kept, dated=dated) if kept else self._in_pieces(source, dated)
@@ -56,7 +56,7 @@ class Publisher:
 
     @staticmethod
     def environment() -> dict[str, str]:
-        """Environment variables with which actors reach the driver's store. Raises BundleError."""
+        """Environment variables that actors need to reach a store in a bucket, else {}. Raises BundleError."""
         return bucket_environment() if is_bucket(store.store_location()) else {}
 
     def _in_pieces(self, source: Path, dated: bool) -> Bundle:
@@ -83,9 +83,9 @@ class Publisher:
 
 
 def fetch(bundle: Bundle, archive: Path) -> None:
-    """Download an archive from the store or from the holder actor.
+    """Write the archive of a bundle, from the store or from the actor that holds it, to the path ``archive``.
 
-    Raises BundleError if it no longer exists, and errors of Ray if a retry may help.
+    Raises BundleError if it no longer exists, other errors of the store or of Ray if a retry may help.
     """
     if not bundle.url.startswith(SCHEME):
         store.fetch(bundle, archive)
@@ -103,5 +103,5 @@ def fetch(bundle: Bundle, archive: Path) -> None:
 
 
 def unpacked_bundle(bundle: Bundle) -> Path:
-    """The unpacked folder of a bundle on this host, from either source. Raises BundleError."""
+    """Folder on this host with the extracted files of a bundle, downloaded if necessary. Raises BundleError."""
     return host_cache.unpacked_bundle(bundle, fetch)

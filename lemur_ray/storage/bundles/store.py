@@ -1,4 +1,4 @@
-"""The store of bundles for all hosts: ``$LEMUR_STORE/bundles/``, a bucket or a mounted folder. Knows no Ray."""
+"""The store of bundles: upload to and download from ``$LEMUR_STORE/bundles/``, a bucket or a folder of all hosts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def store_location() -> str:
 
 
 def publish(source: Path, store: str, *, dated: bool = False) -> Bundle:
-    """Upload the archive of a file or folder to ``store`` unless it exists there. Raises BundleError."""
+    """Bundle of a file or folder; uploads its archive to ``store`` unless it exists there. Raises BundleError."""
     with packed_archive(source, dated=dated) as (archive, digest):
         size = archive.stat().st_size
         bundle = Bundle(f"{store.rstrip('/')}/bundles/{digest}.tar", digest, size)
@@ -38,15 +38,15 @@ def publish(source: Path, store: str, *, dated: bool = False) -> Bundle:
                 _put(fs, archive, inner)
         except Exception as error:  # every client raises its own
             raise BundleError(
-                f"{VARIABLE}={store} cannot take the {size} bytes of {source} ({_said(error)}): it must be there and "
-                "writable from here"
+                f"{VARIABLE}={store} cannot take the {size} bytes of {source} ({_error_text(error)}): it must be there "
+                "and writable from here"
             ) from error
         return bundle
 
 
 @contextlib.contextmanager
 def packed_archive(source: Path, *, dated: bool = False) -> Iterator[tuple[Path, str]]:
-    """(temporary archive of a file or folder, its digest); removed after the block. Raises BundleError."""
+    """(path of a temporary archive of ``source``, its SHA-256); removed after the block. Raises BundleError."""
     here = bundle_cache()
     cache = here.folder
     cache.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def packed_archive(source: Path, *, dated: bool = False) -> Iterator[tuple[Path,
 
 
 def _put(fs: Any, archive: Path, inner: str) -> None:
-    """Upload atomically: in a mounted folder by renaming the complete file."""
+    """Upload a file to the path ``inner`` of a file system; atomic in a mounted folder, too, by a rename."""
     if "file" not in fs.protocol:
         fs.put_file(str(archive), inner)
         return
@@ -76,7 +76,7 @@ def _put(fs: Any, archive: Path, inner: str) -> None:
 
 
 def fetch(bundle: Bundle, archive: Path) -> None:
-    """Download the archive of a bundle. Raises BundleError if retries are useless, else the client's error."""
+    """Download a bundle's archive to a path. Raises BundleError if retries are useless, else the client's error."""
     try:
         fs, inner = file_system(bundle.url)
         fs.get_file(inner, str(archive))
@@ -89,5 +89,5 @@ def fetch(bundle: Bundle, archive: Path) -> None:
         ) from None
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error) if isinstance(error, BucketError | ImportError) else f"{type(error).__name__}: {str(error)[:300]}"

@@ -1,1 +1,1 @@
-"""Chat templates in Jinja: lookup in a model's folder, and rendering in a process that can be killed."""
+"""Chat templates in Jinja: lookup in a model's files, and rendering in a sandboxed child process."""

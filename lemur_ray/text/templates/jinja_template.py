@@ -1,8 +1,7 @@
 """Chat templates in Jinja: the text of a chat, and the spans of the assistant's turns in it.
 
 A template with ``{% generation %}`` marks the spans itself. For others they are determined by rendering prefixes of the
-conversation: a span is the text that an assistant turn adds to the prompt for it, including the end of the turn. Knows
-nothing of tokens.
+conversation: a span is the text that an assistant turn adds to the prompt for it, including the end of the turn.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ _TOOLS = re.compile(r"\{[%{](?:(?![%}]\}).)*\btools\b", re.S)
 
 @dataclass(frozen=True)
 class JinjaTemplate:
-    """See ``ChatTemplate``."""
+    """The Jinja templates of a model as a ``ChatTemplate``."""
 
     named: Mapping[str, str]
     """Templates by name: "default", and optionally "tool_use" for requests with tools."""
     tokens: Mapping[str, str]
-    """Special tokens as templates name them: bos_token, eos_token ..."""
+    """Special tokens by their variable in templates: bos_token, eos_token ..."""
     where: str = "the folder"
 
     quick = False
@@ -44,7 +43,7 @@ class JinjaTemplate:
 
     @cached_property
     def knows_tools(self) -> bool:
-        """Whether the template for requests with tools uses them."""
+        """Whether the template for requests with tools mentions ``tools``, so that it renders them."""
         return bool(_TOOLS.search(self._source_for(True)))
 
     def marks_assistant_text(self, chat: Chat) -> bool:
@@ -55,14 +54,14 @@ class JinjaTemplate:
         return self.named["tool_use"] if tools and "tool_use" in self.named else self.source
 
     def render(self, chats: Sequence[Chat], placeholders: Sequence[str] = ()) -> list[str]:
-        """Raises TemplateError."""
+        """Text of each chat, cut at the end of an unfinished last message. Raises TemplateError."""
         return [
             _cut(rendered.text) if chat.continue_final_message else rendered.text
             for chat, rendered in zip(chats, self._rendered(chats, placeholders), strict=True)
         ]
 
     def render_with_spans(self, chat: Chat, placeholders: Sequence[str] = ()) -> tuple[str, list[Span]]:
-        """Raises TemplateError, also if the template renders an earlier turn differently once later ones follow."""
+        """(text, spans of the assistant). Raises TemplateError, also if later turns change how earlier ones appear."""
         if self.marks_assistant_text(chat):
             (rendered,) = self._rendered([chat], placeholders)
             return rendered.text, list(rendered.spans)
@@ -100,7 +99,7 @@ class JinjaTemplate:
         return [out[i] for i in range(len(chats))]
 
     def _values(self, chat: Chat, source: str) -> dict[str, Any]:
-        """Variables of the template."""
+        """Values of all variables of the template for this chat."""
         messages = [_message(message, source) for message in chat.messages]
         if chat.continue_final_message:
             if not isinstance(messages[-1].get("content"), str) or "content" not in source:
@@ -117,13 +116,13 @@ class JinjaTemplate:
 
 
 def _shared(one: str, other: str) -> int:
-    """Length of the common prefix."""
+    """Length of the common prefix of two texts."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _message(message: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """A message without nulls and with reasoning under the names that templates use. The role developer becomes system,
-    its older name, unless the template mentions developer."""
+    """Copy of a message for a template: without nulls, with reasoning under the names that templates use, and the
+    role system for developer unless the template mentions developer."""
     out = {name: value for name, value in message.items() if value is not None}
     thoughts = next((out[name] for name in REASONING if name in out), None)
     if thoughts is not None:
@@ -136,7 +135,7 @@ def _message(message: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _cut(text: str) -> str:
-    """Cut the text at the end of the unfinished message; trimmed if the template trims contents."""
+    """Cut a rendered text at the end of its unfinished message. Raises TemplateError if the message is not in it."""
     at = text.rfind(_ON)
     if at < 0:
         raise TemplateError("the chat template does not show the last message, so it cannot go on")

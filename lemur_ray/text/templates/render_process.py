@@ -1,9 +1,9 @@
-"""Program that renders chat templates: reads a JSON line, writes one, until its input ends.
+"""Program that renders chat templates: for each JSON line of requests on its input, it writes one of results.
 
 Templates come from publishers of models and are not trusted. They run in this separate process, in Jinja's sandbox,
 without the possibility to open files or connections, with limited memory, and with a kernel timer that ends the process
-after some seconds of CPU time. Templates have the environment of ``transformers``. Knows nothing of tokens; imports
-only the standard library and jinja2, and is started by its path.
+after some seconds of CPU time. Templates have the environment of ``transformers``. The program imports only the
+standard library and jinja2, and is started by its path.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import jinja2.parser
 import jinja2.sandbox
 
 REFUSED, FAILED, BEYOND, BROKEN = "refused", "failed", "beyond", "broken"
-"""Kinds of failure: rejected by the template; failed for this input; limit exceeded; not a template."""
+"""Kinds of failure: rejected by the template; error for this input; limit exceeded; not a Jinja template."""
 
 
 class Refused(Exception):
@@ -34,11 +34,11 @@ class Refused(Exception):
 
 
 class TooLong(Exception):
-    """The output exceeds the limit."""
+    """The output of a template has more characters than the limit."""
 
 
 class Generation(jinja2.ext.Extension):
-    """The block ``{% generation %}``, which marks the assistant's text; ``Page`` records its span."""
+    """Jinja extension for the block ``{% generation %}`` around the assistant's text; ``Page`` records its span."""
 
     tags = {"generation"}  # noqa: RUF012  # Jinja's own type
 
@@ -56,7 +56,7 @@ class Generation(jinja2.ext.Extension):
 
 
 class Page:
-    """Output of a template, and the spans of the assistant's text."""
+    """Output of one rendering with a limit on its length, and the spans of the assistant's text in it."""
 
     def __init__(self, most_characters: int):
         self.length, self.spans = 0, list[tuple[int, int]]()
@@ -72,7 +72,7 @@ class Page:
 
 
 class Dictionary:
-    """``dict`` in templates: a callable that exposes no attributes of the class."""
+    """The function ``dict`` for templates: builds a dict, but exposes no attributes of the class except fromkeys."""
 
     def __call__(self, *args: Any, **named: Any) -> dict[Any, Any]:
         return dict(*args, **named)
@@ -82,7 +82,7 @@ class Dictionary:
 
 
 class Namespace(jinja2.utils.Namespace):
-    """``namespace`` in templates, without names that begin with an underscore."""
+    """The function ``namespace`` for templates; names that begin with an underscore raise SecurityError."""
 
     def __init__(*args: Any, **named: Any) -> None:  # as Jinja's own, so that a name may be called self
         values = dict(*args[1:], **named)
@@ -101,7 +101,7 @@ def _public(name: object) -> None:
 
 
 def environment(kept: list[str]) -> jinja2.sandbox.ImmutableSandboxedEnvironment:
-    """The Jinja environment. kept: characters that stay unescaped in ASCII-only JSON (they stand for others)."""
+    """Sandboxed Jinja environment. kept: characters that ``tojson`` does not escape, even if it escapes others."""
 
     def tojson(
         value: Any,
@@ -142,7 +142,7 @@ def environment(kept: list[str]) -> jinja2.sandbox.ImmutableSandboxedEnvironment
 
 
 class Renderer:
-    """Renderer that compiles each template once."""
+    """Renders requests with templates, each compiled once."""
 
     def __init__(self) -> None:
         self._kept: list[str] = []
@@ -150,7 +150,7 @@ class Renderer:
         self._compiled: dict[str, jinja2.Template] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """``text`` and ``spans``; or ``kind`` and ``error``."""
+        """Result of a request: {text, spans}, or for a failure {kind, error}; raises nothing."""
         try:
             return self._rendered(request)
         except Refused as error:
@@ -184,7 +184,7 @@ class Renderer:
 
 
 def confine(memory_bytes: int) -> None:
-    """Limit this process to ``memory_bytes`` more memory and no new files or connections."""
+    """Limit this process to ``memory_bytes`` more than it uses now, and forbid it new files and connections."""
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + memory_bytes,) * 2)

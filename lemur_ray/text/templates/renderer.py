@@ -1,7 +1,7 @@
 """Render templates in a child process, shared by all threads, that is killed if a template does not terminate.
 
 A template that loops, recurses, uses too much memory, or opens files or connections gives an error that names the
-cause, and the next request starts a new process. Knows nothing of messages.
+cause, and the next request starts a new process if that one has ended.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from typing import Any
 from lemur_ray.text.chat_template import Span, TemplateError, TemplateRefused, TemplateUnusable
 
 SECONDS = 2.0
-"""CPU time limit for one text; milliseconds are usual."""
+"""Limit in seconds of CPU time for rendering one text; milliseconds are usual."""
 MEMORY_BYTES = 2**29
-"""Memory limit, in addition to that of an idle process."""
+"""Memory that the process may use in addition to that of an idle one."""
 MOST_CHARACTERS = 2**24
-"""Maximum length of one text."""
+"""Maximum number of characters of one rendered text."""
 PATIENCE_S = 60.0
-"""Timeout for a process that neither computes nor answers."""
+"""Seconds to wait for results, plus twice the CPU limit per text, before the process is killed."""
 _LONGEST_MESSAGE = 2000
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """A text, and the spans that the template marks as the assistant's."""
+    """A rendered text, and the spans that the template marks as the assistant's by ``{% generation %}``."""
 
     text: str
     spans: tuple[Span, ...] = ()
 
 
 def render(template: str, values: Sequence[Mapping[str, Any]], placeholders: Sequence[str] = ()) -> list[Rendered]:
-    """Render the template with each of these values. Raises TemplateError for the first that fails.
+    """Render the Jinja source ``template`` once for each mapping of variables. Raises TemplateError for a failure.
 
-    placeholders: characters that stay unescaped in ASCII-only JSON, as they stand for others.
+    placeholders: characters that ``tojson`` must not escape, as the caller replaces them afterwards.
     """
     shared = {"template": template, "kept": list(placeholders), "most_characters": MOST_CHARACTERS}
     answers = _PROCESS.ask([{**shared, "values": dict(one)} for one in values])
@@ -68,7 +68,7 @@ def _rendered(answer: Mapping[str, Any]) -> Rendered:
 
 
 class _Process:
-    """The child process, started on demand and restarted after it has ended."""
+    """The child process that renders, started on demand and restarted after it has ended. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -76,7 +76,7 @@ class _Process:
         atexit.register(self.close)
 
     def ask(self, requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """One answer per request, up to the first failure. Raises TemplateUnusable if the process fails."""
+        """Results of the requests, up to the first failure. Raises TemplateUnusable if the process ends or hangs."""
         line = json.dumps(requests).encode() + b"\n"
         with self._lock:
             child = self._child if self._child is not None and self._child.poll() is None else self._start()
@@ -94,7 +94,7 @@ class _Process:
                 self._ended(self._child)
 
     def forget(self) -> None:
-        """Reset after a fork, as the child belongs to the parent."""
+        """Reset this object in a forked process, as the child process belongs to the parent."""
         self.__init__()  # type: ignore[misc]
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -111,7 +111,7 @@ class _Process:
         return self._child
 
     def _exchanged(self, child: subprocess.Popen[bytes], line: bytes, patience_s: float) -> bytes:
-        """Send a request line and return the answer's line. Raises OSError or ValueError without an answer."""
+        """Send a line of requests and return the line of results. Raises OSError if none comes in ``patience_s``."""
         assert child.stdin is not None
         assert child.stdout is not None
         deadline = time.monotonic() + patience_s
@@ -129,7 +129,7 @@ class _Process:
         return bytes(answer)
 
     def _ended(self, child: subprocess.Popen[bytes]) -> str:
-        """End the process; returns the reason if it ended by itself."""
+        """Kill the process if it still runs after 0.5 s; returns why it ended (CPU limit, timeout, memory) as text."""
         self._child = None
         with contextlib.suppress(OSError):
             child.stdin.close()  # type: ignore[union-attr]

@@ -1,8 +1,7 @@
 """Lookup of the chat template in a tokenizer's files, in the order of ``transformers``, and its replacement.
 
 ``chat_template.jinja``, else ``chat_template`` of ``tokenizer_config.json`` (one, or a list of named ones), else
-``chat_template.json`` of older processors. This project's tokenizers have no such files and use ChatML. Knows nothing
-of the content of a template.
+``chat_template.json`` of older processors. This project's tokenizers have no such files and use ChatML.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from lemur_ray.text.tokenizer_folder import PROCESSOR, TEMPLATE
 
 
 def template_of(tokenizer: Tokenizer) -> ChatTemplate:
-    """The template of a tokenizer, cached. Raises TemplateMissing, TemplateUnusable; ValueError on bad JSON."""
+    """Chat template in a tokenizer's files, cached. Raises TemplateMissing, TemplateUnusable, ValueError (bad JSON)."""
     if (template := _KNOWN.get(tokenizer)) is None:
         template = _KNOWN[tokenizer] = _lookup(tokenizer)
     return template
 
 
 def template_source(choice: str) -> str:
-    """Source of the template that ``--chat-template`` names, a file or ``chatml``; empty for an empty choice.
+    """Jinja source for a value of ``--chat-template``: of a file, or of ChatML for ``chatml``; empty for an empty one.
 
-    Raises TemplateUnusable if there is no such file.
+    Raises TemplateUnusable if the file cannot be read.
     """
     if choice in ("", NAME):
         return WITH_BOS if choice else ""
@@ -42,7 +41,7 @@ def template_source(choice: str) -> str:
 
 
 def with_template(tokenizer: Tokenizer, source: str) -> Tokenizer:
-    """The tokenizer with this template instead of its own. Raises TemplateUnusable if its tokens are missing."""
+    """The tokenizer with ``source`` as its chat template. Raises TemplateUnusable if it lacks ChatML's tokens."""
     if source == WITH_BOS:
         if tokenizer.im_start_id is None or tokenizer.im_end_id is None:
             raise TemplateUnusable(
