@@ -1,1 +1,1 @@
-"""What crosses between a policy and an environment: messages, tasks, trajectories. Knows no model, no Ray, no jax."""
+"""Policies (what replies in episodes), and their messages, tasks, trajectories and recordings. No Ray, no jax."""

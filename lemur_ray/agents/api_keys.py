@@ -20,12 +20,12 @@ SHORTEST = 8
 
 
 class Key:
-    """The key of one endpoint, or none. ``flag``: the command-line flag that names its variable."""
+    """API key of one endpoint; false if it has none. ``flag``: command-line flag that names its variable."""
 
     __slots__ = ("_value", "file", "flag", "name")
 
     def __init__(self, value: str = "", *, name: str = "", file: str = "", flag: str = "--policy-key-env") -> None:
-        """Raises ValueError, without the key in it, for a key that no header can carry."""
+        """Raises ValueError, without quoting the key, if it has characters that no HTTP header can carry."""
         if not (value.isascii() and value.isprintable()) or " " in value:
             where = f"{name} " if name else ""
             raise ValueError(f"{flag} {where}holds a key with blanks, line breaks or letters that no header can carry")
@@ -33,7 +33,8 @@ class Key:
 
     @classmethod
     def named(cls, name: str, flag: str, environment: Mapping[str, str] = os.environ) -> Key:
-        """The key in a variable, or in the file that ``NAME_FILE`` names. Raises ValueError if there is none."""
+        """Read the key from variable ``name``, or the file that variable ``<name>_FILE`` names. ValueError if neither
+        has one."""
         if value := environment.get(name, "").strip():
             return cls(value, name=name, flag=flag)
         file = environment.get(f"{name}_FILE", "")
@@ -49,8 +50,8 @@ class Key:
 
     @classmethod
     def of(cls, name: str, flag: str, url: str, environment: Mapping[str, str] = os.environ) -> Key:
-        """The named key, or where no name is given ``OPENAI_API_KEY`` for the endpoint that it is the key of: OpenAI's
-        own, or the one in ``OPENAI_BASE_URL``. No other URL is sent it. Raises ValueError."""
+        """The key in variable ``name``. Without a name: ``OPENAI_API_KEY`` if ``url`` is OpenAI's or that in
+        ``OPENAI_BASE_URL``, else an empty key. Raises ValueError if the named variable has no valid key."""
         if name:
             return cls.named(name, flag, environment)
         if environment.get(USUAL, "").strip() and _origin(url) and _is_usual(url, environment):
@@ -65,11 +66,11 @@ class Key:
         return {"Authorization": f"Bearer {self._value}"} if self._value else {}
 
     def hidden_in(self, text: str) -> str:
-        """``text`` without the key."""
+        """``text`` with ``<key>`` in place of the key; keys under 8 characters are not replaced."""
         return text.replace(self._value, HIDDEN) if len(self._value) >= SHORTEST else text
 
     def renewed(self) -> Key | None:
-        """The current key in its file; None if it is unchanged or the file is missing here."""
+        """The present key in the file that this one came from; None if unchanged, unreadable or not from a file."""
         if self.file:
             with contextlib.suppress(OSError, UnicodeError, ValueError):
                 value = Path(self.file).read_text(encoding="utf-8").strip()

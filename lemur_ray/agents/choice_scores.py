@@ -1,8 +1,8 @@
 """Log-likelihoods of several continuations of a prompt, from an endpoint's echo of log-probabilities.
 
-One completion is requested per choice, of prompt and choice together, with one generated token that is ignored
-(servers differ in their treatment of zero tokens). Tokens are counted from the end, because a server may put its own
-tokens before a prompt. Knows nothing of HTTP.
+Each choice is one completion request: prompt and choice as the prompt, and one generated token, which is ignored
+(servers differ in their treatment of zero tokens). The choice's tokens are the last ones of the echo, because a server
+may add tokens before a prompt.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ GENERATED = 1
 
 
 def choice_scores_body(model: str, request: ChatRequest) -> dict[str, Any]:
-    """The JSON body of one request for all choices."""
+    """JSON body of one completions request for the log-likelihoods of all choices, with one prompt per choice."""
     body: dict[str, Any] = {"model": model, "prompt": [request.text + choice for choice in request.choices]}
     body |= {"max_tokens": GENERATED, "temperature": 0.0, "seed": request.sampling.seed, "echo": True, "logprobs": 1}
     return body | ({"user": request.episode} if request.episode else {})
 
 
 def parse_choice_scores(answer: Any, choices: Sequence[str]) -> ChatReply:
-    """The likeliest choice as a reply, with the log-likelihood of each. Raises ValueError for any other response."""
+    """The likeliest choice as a reply, with the log-likelihoods of all, from the response's JSON (``answer``). Raises
+    ValueError if these are missing, incomplete or not finite."""
     try:
         given = sorted(answer["choices"], key=lambda one: one["index"])
         if len(given) != len(choices):
@@ -45,7 +46,7 @@ def parse_choice_scores(answer: Any, choices: Sequence[str]) -> ChatReply:
 
 
 def _of(logprobs: Mapping[str, Sequence[Any]], choice: str) -> float:
-    """Log-likelihood of the choice: the sum over its tokens, which precede the generated one."""
+    """Log-likelihood of the choice: the sum over its tokens, just before the generated one. Raises ValueError."""
     tokens, each = logprobs["tokens"], logprobs["token_logprobs"]
     if len(tokens) != len(each):
         raise ValueError(f"{len(tokens)} tokens with {len(each)} log-probabilities")

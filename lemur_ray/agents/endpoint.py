@@ -1,4 +1,4 @@
-"""Request options of an endpoint: key, protocol, additional fields, timeouts. Knows nothing of HTTP.
+"""An endpoint (a model behind an HTTP address) and the options of requests to it: key, protocol, fields, timeouts.
 
 The values are pickled to every process that sends requests.
 """
@@ -23,66 +23,66 @@ class RequestSlots(Protocol):
     """Slots for concurrent requests to an endpoint: of one process (``throttle.Throttle``) or of a whole cluster."""
 
     def enter(self, patience_s: float, *, again: bool) -> float:
-        """Wait for a slot. Returns the seconds waited. Raises EndpointSilent."""
+        """Wait for a slot; returns the seconds waited. ``again``: a retry, which goes first. Raises EndpointSilent if
+        no request is answered for ``patience_s`` seconds."""
         ...
 
     def leave(self, verdict: Verdict, entered_at: float) -> None:
-        """Release the slot."""
+        """Release the slot. ``verdict``: how the request ended; ``entered_at``: its start, in monotonic seconds."""
         ...
 
     def silence(self) -> Silence:
-        """Time since the last answer to any request."""
+        """Time since the last answer to any request that uses these slots."""
         ...
 
     def pressure(self) -> Pressure:
-        """Current limit and queue of requests."""
+        """Limit of concurrent requests, number of waiting ones, and number of refusals so far."""
         ...
 
 
 @dataclass(frozen=True)
 class EndpointOptions:
-    """Everything but an endpoint's address and the model there."""
+    """Options of requests to an endpoint; its address and model are in ``Endpoint``."""
 
     key: Key = field(default_factory=Key)
     patience_s: float = 240.0
-    """Seconds per reply, over all its requests. A pause that the endpoint demands is excluded while it answers
-    others"""
+    """Seconds per reply, over all its requests. Pauses that the endpoint demands are excluded if it answers others"""
     timeout_s: float = 0.0
-    """Seconds per request; 0: the rest of ``patience_s``"""
+    """Maximum seconds of one request; 0: what is left of ``patience_s``"""
     api: Api = "chat"
-    """``completions``: a base model, which receives a conversation as one text"""
+    """Route of requests. ``completions``: for a base model, which receives a conversation as one text"""
     body: str = ""
-    """JSON object of further fields of every request, or empty; ``null`` removes a standard field"""
+    """Further fields of every request body: text of a JSON object, or empty; ``null`` removes a standard field"""
     token_field: TokenField = "auto"
-    """The field that limits a reply. ``auto``: max_tokens, until the endpoint demands the other one"""
+    """Field of the reply's token limit. ``auto``: max_tokens, until the endpoint demands max_completion_tokens"""
     resend_reasoning: bool = False
-    """Send a model its reasoning of earlier turns, in the form in which it was received"""
+    """Whether a model gets its reasoning of earlier turns back, in the field or tags in which it came"""
     needs_usage: bool = False
     """Whether replies must have token counts, because an episode has a limit of tokens or cost"""
     places: RequestSlots | None = None
-    """Request slots that all processes share; None: each has its own"""
+    """Request slots that all processes share; None: each process limits its own requests"""
 
     @property
     def more(self) -> dict[str, Any]:
-        """``body`` as a value."""
+        """``body`` parsed; an empty dict if ``body`` is empty. Raises ValueError."""
         return parse_json_object(self.body, "body") if self.body else {}
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One model at one address. ``url`` ends in ``/v1`` as a rule."""
+    """One model at one address. ``url`` usually ends in ``/v1``."""
 
     url: str
     model: str
     options: EndpointOptions = EndpointOptions()
 
     def within(self, places: RequestSlots) -> Endpoint:
-        """The same endpoint with request slots that other processes share."""
+        """A copy of the endpoint that takes its request slots from ``places``, which other processes share."""
         return replace(self, options=replace(self.options, places=places))
 
 
 def parse_json_object(text: str, flag: str) -> dict[str, Any]:
-    """The JSON object in the value of ``flag``. Raises ValueError."""
+    """Parse a JSON object, the value of command-line flag ``flag``. Raises ValueError that names the flag."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -93,10 +93,8 @@ def parse_json_object(text: str, flag: str) -> dict[str, Any]:
 
 
 def checked_url(url: str, flag: str) -> str:
-    """The address of an endpoint without a slash at its end.
-
-    Raises ValueError for one that holds a password, or a query, which may; it shows neither.
-    """
+    """The address of an endpoint without trailing slashes. ``flag``: command-line flag that has it, for errors. Raises
+    ValueError, which quotes no secrets, if it is malformed or has a user, password, query or fragment."""
     try:
         parts = urlsplit(url)
         good = parts.port != 0 and "@" not in (parts.netloc or url) and "\\" not in url
@@ -114,7 +112,7 @@ def checked_url(url: str, flag: str) -> str:
 
 
 def redact_url(text: str) -> str:
-    """An address for messages, without parts that may contain a key: the query, and everything before an @."""
+    """An address for messages, without parts that may contain a key: the query and everything before an ``@``."""
     if "@" not in text:
         return text.partition("?")[0]
     before, _, host = text.rpartition("@")

@@ -1,18 +1,18 @@
-"""Retries of requests to an endpoint: one time budget per reply, growing pauses, limited concurrency.
+"""Retries of failed requests to an endpoint: one time budget per reply, growing pauses, limited concurrency.
 
 A failed request is sent again after a growing, jittered pause, or after exactly the pause that the endpoint demands,
 until ``patience_s`` have passed since the first one; then PolicyUnreachable is raised. The wait for a request slot
 (``agents.throttle``) is excluded, also from deadlines of the call (``external_calls.excluded_wait``), and so is a
 pause that the endpoint demands while it answers others.
 
-| the run ends (EndpointRefused) if | |
+| the run ends (EndpointRefused) if | when |
 |---|---|
 | nothing listens at the address, and no request was ever answered | at once |
 | the demanded pause is longer than the patience, no request was ever answered, and none is in flight | at once |
-| the demanded pause is longer, and no request of anybody was answered for ``patience_s`` | then |
-| no request of anybody was answered for as long, and the health probe fails | then |
+| the demanded pause is longer, and no request that shares the slots was answered for ``patience_s`` | then |
+| no request that shares the slots was answered for as long, and the health probe fails | then |
 
-Knows no protocol: the request is a function, which raises ``RetryableError`` if it may be repeated.
+A request is a function of the caller, which raises ``RetryableError`` if it may be repeated.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 15.0
 LOOK_S = (0.5, 5.0)
-"""Bounds of the interval between checks whether others are served, in seconds."""
+"""Bounds of the interval, in seconds, between checks during a long pause whether other requests are answered."""
 BETWEEN_CLOCKS_S = 0.1
-"""Tolerance when a silence is compared with a duration of another clock."""
+"""Tolerance in seconds when times without answers, by different clocks, are compared."""
 LATER = "what was finished is kept: run the same command again once it answers"
 
 
 class RetryableError(Exception):
-    """A request failed that may succeed when it is repeated."""
+    """Raised by a request that failed and may succeed when repeated."""
 
     def __init__(
         self, message: str, after_s: float | None = None, *, refused: bool = False, gone: bool = False
@@ -55,7 +55,7 @@ class RetryableError(Exception):
 
 
 class RetryPolicy:
-    """Retry policy for all requests of a process to one endpoint. ``where``: its name in errors. Thread-safe."""
+    """Repeats failed requests of a process to one endpoint. ``where``: the endpoint's name in errors. Thread-safe."""
 
     def __init__(
         self,
@@ -67,17 +67,17 @@ class RetryPolicy:
         places: RequestSlots | None = None,
         is_alive: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``places``: request slots shared with other processes, or None. ``is_alive``: health probe before
-        the run ends."""
+        """``patience_s``: seconds per reply. ``places``: request slots shared with other processes, or None.
+        ``is_alive``: health probe of the endpoint; False ends the run."""
         self._where, self._patience_s = where, patience_s
         self._clock, self._sleep = clock, sleep
         self._places: RequestSlots = places or Throttle(clock)
         self._is_alive = is_alive
 
     def ask(self, send: Callable[[float], ChatReply], seed: int) -> ChatReply:
-        """Call ``send(seconds left)`` until it returns. ``seed``: of the jitter.
+        """Call ``send(seconds left)`` until it returns a reply. ``seed``: seed of the random part of the pauses.
 
-        Raises PolicyUnreachable, EndpointRefused, and whatever else ``send`` raises but RetryableError.
+        Raises PolicyUnreachable when the time is over, EndpointRefused if the run must end, and errors of ``send``.
         """
         began = self._clock()
         give_up_at = began + self._patience_s
@@ -121,10 +121,8 @@ class RetryPolicy:
                 self._sleep(pause_s)
 
     def _outwait(self, pause_s: float, failure: str) -> float:
-        """Wait for a pause that is longer than the patience. Returns the seconds it took.
-
-        Raises EndpointRefused once no request of anybody is answered.
-        """
+        """Wait out a demanded pause that is longer than the patience. Returns the seconds it took. Raises
+        EndpointRefused if no request that shares the slots was answered for ``patience_s``."""
         began = self._clock()
         with excluded_wait():
             while (left_s := pause_s - (self._clock() - began)) > 0:
@@ -140,15 +138,16 @@ class RetryPolicy:
         return self._clock() - began
 
     def pressure(self) -> Pressure:
-        """Current limit and queue of requests."""
+        """Limit of concurrent requests, number of waiting ones, and number of refusals so far."""
         return self._places.pressure()
 
     def ever_answered(self) -> bool:
-        """Whether any request of those who share the slots was ever answered."""
+        """Whether the endpoint ever answered a request that uses these slots, of this process or another."""
         return self._places.silence().ever
 
     def _given_up(self, why: str, began: float) -> PolicyUnreachable:
-        """The error after the last attempt. ``began``: time of the first one."""
+        """The error after the last attempt: EndpointRefused if nobody was answered and the health probe fails, else
+        PolicyUnreachable. ``began``: time of the first attempt."""
         silent_s = self._places.silence().seconds
         if silent_s + BETWEEN_CLOCKS_S >= min(self._patience_s, self._clock() - began) and not self._is_alive():
             return EndpointRefused(f"{self._where} answered nobody for {silent_s:.0f} s: {why}; {LATER}")
@@ -156,10 +155,10 @@ class RetryPolicy:
 
 
 def requested_pause_s(headers: Mapping[str, str], now: float) -> float | None:
-    """The pause in seconds that response headers demand, as seconds, milliseconds or HTTP date. ``now``: wall clock.
+    """The pause in seconds that response headers demand, as seconds, milliseconds or HTTP date. ``now``: Unix seconds.
 
-    None if there is none, in an unknown form, or of no length (0, a date in the past by this clock): immediate retries
-    would flood the endpoint, so the caller's own pause applies.
+    None if there is no such header, its form is unknown, or its pause is not positive (a past date by this clock):
+    immediate retries would flood the endpoint, so the caller chooses the pause.
     """
     pauses = (_milliseconds(headers.get("retry-after-ms")), _seconds(headers.get("retry-after"), now))
     return next((seconds for seconds in pauses if seconds is not None and 0 < seconds < math.inf), None)

@@ -1,11 +1,11 @@
 """External calls of an environment during a step (a simulated user, a search): timed, counted and blamed separately.
 
 The caller of an environment sets a meter on its thread (``use_meter``); the environment wraps each call in ``with
-external_call("teacher")``. Its time is not the environment's, its tokens are not the policy's, and its failure
-(``ExternalCallError``) is nobody's in the episode. Without a meter nothing is counted.
+external_call("teacher")``. The call's time is not counted as the environment's nor its tokens as the policy's, and if
+it fails (``ExternalCallError``) neither is blamed. Without a meter nothing is counted.
 
-A judge or teacher receives the policy's text. If an endpoint refuses it but answers a harmless request, the text is at
-fault (``ContentRefused``) and not the endpoint. Knows no environment.
+A judge or teacher receives the policy's text. If its endpoint refuses that text but answers a harmless request, the
+text is at fault (``ContentRefused``) and not the endpoint.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Count = Callable[..., None]
 
 
 class ExternalCallError(Exception):
-    """An external service gave no usable answer: neither the policy's nor the environment's fault."""
+    """Raised if an external service gives no usable answer: neither the policy's nor the environment's fault."""
 
 
 class ContentRefused(PolicyError):
-    """A healthy endpoint refuses this text."""
+    """Raised if an endpoint refuses a text but answers a harmless request; the message is the refusal's."""
 
 
 class CallMeter:
-    """Counts and times of the external calls of one environment call. Thread-safe."""
+    """Counts and times the external calls during one call of an environment (``reset`` or ``step``). Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -45,13 +45,13 @@ class CallMeter:
 
     @property
     def seconds(self) -> float:
-        """Seconds in external calls so far, including an open one."""
+        """Seconds spent in external calls and excluded waits so far, including one in progress."""
         with self._lock:
             return self._seconds + (0.0 if self._since is None else self._clock() - self._since)
 
     @property
     def counts(self) -> dict[str, Mapping[str, float]]:
-        """Service -> ``calls``, ``seconds`` and further counts."""
+        """By service: number of ``calls``, their ``seconds``, and the further counts that callers added (tokens)."""
         with self._lock:
             return {name: dict(counted) for name, counted in self._counts.items()}
 
@@ -73,7 +73,7 @@ class CallMeter:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Exclude a wait from the environment's time without counting a call."""
+        """Context of a wait that is excluded from the environment's time but is no external call."""
         with self._lock:
             outermost = self._since is None
             began = self._clock()
@@ -91,7 +91,7 @@ _threads = threading.local()
 
 @contextmanager
 def use_meter(meter: CallMeter) -> Iterator[None]:
-    """Count the external calls of this thread with ``meter``."""
+    """Context in which ``meter`` counts the external calls of this thread."""
     before = getattr(_threads, "meter", None)
     _threads.meter = meter
     try:
@@ -102,7 +102,8 @@ def use_meter(meter: CallMeter) -> Iterator[None]:
 
 @contextmanager
 def external_call(name: str) -> Iterator[Count]:
-    """Context of a call to the service ``name``. Yields a function that adds to its counts."""
+    """Context of a call to the external service ``name``, timed and counted by the thread's meter. Yields a function
+    whose keywords are numbers to add to the service's counts (``count(tokens=12)``)."""
     meter = getattr(_threads, "meter", None) or CallMeter()
     with meter.asking(name) as count:
         yield count
@@ -110,7 +111,7 @@ def external_call(name: str) -> Iterator[Count]:
 
 @contextmanager
 def excluded_wait() -> Iterator[None]:
-    """Context of a wait that deadlines of the call must not count."""
+    """Context of a wait that the deadline of the environment's call must not count."""
     with (getattr(_threads, "meter", None) or CallMeter()).waiting():
         yield
 
@@ -119,11 +120,8 @@ _WELL = ChatRequest((Message("user", "Are you there? Answer with one word."),), 
 
 
 def ask_quoting(policy: Policy, request: ChatRequest) -> ChatReply:
-    """The reply to a request that quotes another model's text.
-
-    Raises ContextOverflow or ContentRefused because of that text; PolicyUnreachable or EndpointRefused if a harmless
-    request fails too.
-    """
+    """The reply of ``policy`` (a judge, a teacher) to a request that quotes another model's text. Raises
+    ContextOverflow or ContentRefused if that text is at fault, PolicyUnreachable or EndpointRefused if not."""
     try:
         return policy.reply(replace(request, quotes=True))
     except RequestRefused as error:
@@ -132,17 +130,17 @@ def ask_quoting(policy: Policy, request: ChatRequest) -> ChatReply:
 
 
 _known: dict[tuple[str, str], EndpointOptions] = {}
-"""Request options of the environments' endpoints in this process; keys must not be options of tasks"""
+"""Registered request options by URL and model. Not among task options, which are stored, because of the keys"""
 
 
 def endpoint_at(url: str, model: str) -> Endpoint:
-    """The endpoint with its registered options; else with neither key nor shared slots."""
+    """The endpoint with the options registered in this process, or else default options: no key, no shared slots."""
     url = url.rstrip("/")
     return Endpoint(url, model, _known.get((url, model), EndpointOptions()))
 
 
 class WithEndpoints:
-    """A policy factory that first registers the environments' endpoints in its process."""
+    """A policy factory for other processes: it first registers the endpoints that environments query, then builds."""
 
     def __init__(self, make_policy: Callable[[], Policy], endpoints: tuple[Endpoint, ...]) -> None:
         self.make_policy, self.endpoints = make_policy, endpoints
@@ -153,7 +151,7 @@ class WithEndpoints:
 
 
 def register_endpoints(*endpoints: Endpoint) -> None:
-    """Register the request options of endpoints in this process."""
+    """Register the request options of endpoints in this process, for ``endpoint_at``."""
     for endpoint in endpoints:
         _known[endpoint.url.rstrip("/"), endpoint.model] = endpoint.options
 

@@ -2,9 +2,9 @@
 
 Earlier replies are sent back as the token ids that the model generated, since tokenising their text could give other
 ids. New text is encoded by the server (``serve.token_requests``), so no tokenizer is needed here. An earlier reply
-that the environment shows in another form (cut, or with a prefix) is sent as text.
+that the environment changed (cut, or with a prefix) is sent as text.
 
-``ask`` is the transport: this module knows neither Ray nor how models run.
+The caller supplies the transport as a function, ``ask``.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ REMEMBERED = 4096
 """Maximum number of episodes whose token ids are stored, the most recently used ones"""
 
 Ask = Callable[[Mapping[str, Any], float], Mapping[str, Any]]
-"""(request, timeout in seconds) -> response, as ``serve.token_requests`` takes and gives them. May raise Again."""
+"""(request, timeout in seconds) -> response, both as in ``serve.token_requests``. May raise RetryableError."""
 
 
 class HandlePolicy:
-    """Safe to share between threads."""
+    """Policy that exchanges token ids with a model through ``ask``. Thread-safe."""
 
     wants_hints = False
 
@@ -54,8 +54,9 @@ class HandlePolicy:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """``patience_s``: for one reply, all its requests and pauses together. ``timeout_s``: for one request, by
-        default what is left of that. ``sampling``: options of every request that ``Sampling`` has no field for."""
+        """``patience_s``: seconds for one reply, with all its requests and pauses. ``timeout_s``: seconds for one
+        request, by default what is left of ``patience_s``. ``sampling``: sampling options that ``Sampling`` has no
+        field for."""
         self.name = name
         self._ask, self._timeout_s, self._sampling = ask, timeout_s or patience_s, sampling or {}
         self._persistence = RetryPolicy(name, patience_s, clock, sleep)
@@ -63,7 +64,8 @@ class HandlePolicy:
         self._lock = threading.Lock()
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """One reply. Raises ContextOverflow or PolicyUnreachable, EndpointRefused for what is no conversation."""
+        """One reply. Raises ContextOverflow, PolicyUnreachable, or EndpointRefused for a request with a picture, a
+        prefill, choices or a text to continue."""
         if request.raw or request.prefill or request.choices:
             raise EndpointRefused(f"{self.name} converses only: use --policy checkpoint or an endpoint for other forms")
         if request.picture:
@@ -88,11 +90,11 @@ class HandlePolicy:
         return self._persistence.ask(lambda left_s: self._once(body, left_s), request.sampling.seed)
 
     def pressure(self) -> Pressure:
-        """How the model's queue holds this process back."""
+        """Limit of concurrent requests, number of waiting ones, and number of refusals so far."""
         return self._persistence.pressure()
 
     def _of(self, request: ChatRequest) -> list[tuple[str | None, tuple[int, ...]]]:
-        """Past replies of the episode; a request without any reply starts it again."""
+        """Stored replies of the request's episode, oldest first; a request without replies starts an empty list."""
         begins = all(message.role != "assistant" for message in request.messages)
         with self._lock:
             past = [] if begins else self._past.get(request.episode, [])
@@ -121,14 +123,15 @@ class HandlePolicy:
 
 
 class _Refused(Exception):
-    """The model's chat template does not take such a conversation."""
+    """Raised if the model refuses a conversation, for example because its chat template takes no two user turns in a
+    row."""
 
 
 def turns_of(messages: Sequence[Message], past: PastReplies) -> list[dict[str, Any]]:
-    """The conversation as ``{"role", "content"}``, or ``{"ids"}`` for a reply in its original form.
+    """Messages for the server: ``{"role", "content"}``, or ``{"ids"}`` for a reply whose text is unchanged.
 
-    ``past``: text and ids of each reply; None as text: always sent as text. Replies are matched from the newest
-    backwards.
+    ``past``: text and token ids of each earlier reply, oldest first, matched with the conversation from the newest
+    backwards. None as its text: the reply is always sent as text.
     """
     turns: list[dict[str, Any]] = []
     left = list(past)

@@ -1,6 +1,6 @@
 """Chat messages, and the request and reply of every policy.
 
-Knows nothing of HTTP, of engines or of environments. Names follow the OpenAI chat protocol.
+Names follow the OpenAI chat protocol.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ Role = Literal["system", "developer", "user", "assistant", "tool"]
 """``developer`` is the system role of newer models; templates without it get ``system``"""
 FinishReason = Literal["stop", "length"]
 REASONING = ("reasoning_content", "thinking", "reasoning")
-"""Field names of an assistant's reasoning in responses"""
+"""Field names of an assistant's reasoning in responses, the preferred one first"""
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A function call of an assistant."""
+    """A function (tool) call that an assistant's message requests."""
 
     name: str
     arguments: str
-    """As the model wrote them, a JSON object if it did well"""
+    """Text as the model wrote it: a JSON object, unless the model made a mistake"""
     id: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -34,18 +34,18 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Message:
-    """One turn of a conversation."""
+    """One message of a conversation."""
 
     role: Role
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
-    """Of an assistant"""
+    """Function calls of an assistant's message"""
     tool_call_id: str = ""
-    """Which call a tool's message is the result of"""
+    """In a tool's message: id of the call that it is the result of"""
     name: str = ""
-    """Who speaks, where several do: of a tool its function"""
+    """Name of the speaker, if several share a role; in a tool's message, its function"""
     weight: int = 1
-    """0: no loss falls on it in training, as in OpenAI's fine-tuning format; of an assistant"""
+    """In an assistant's message, 0: excluded from the training loss, as in OpenAI's fine-tuning format"""
     reasoning: str = ""
     """Reasoning before this message; chat templates may show it"""
 
@@ -59,7 +59,7 @@ class Message:
 
     @classmethod
     def from_json(cls, value: Any) -> Message:
-        """Inverse of ``to_json``. Raises ValueError that says what is wrong."""
+        """Parse a message in OpenAI's form, as ``to_json`` returns it. Raises ValueError with the reason."""
         if not isinstance(value, Mapping):
             raise ValueError(f"message of type {type(value).__name__}: expected an object with role and content")
         calls = _calls_of(value)
@@ -77,7 +77,8 @@ class Message:
 
 
 def _content_of(content: Any, absent: str | None) -> str:
-    """A text, or the parts of one as OpenAI's form has them; ``absent``: what a null stands for, if for anything."""
+    """The content as one text, from a text or OpenAI's list of text parts. ``absent``: result for null; None: null is
+    an error. Raises ValueError."""
     if content is None and absent is not None:
         return absent
     if isinstance(content, list | tuple):
@@ -93,7 +94,7 @@ def _content_of(content: Any, absent: str | None) -> str:
 
 
 def _calls_of(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    """``tool_calls`` of a message in OpenAI's form; arguments may be an object as well as its text."""
+    """The ``tool_calls`` of a message in OpenAI's form; arguments may be an object or its text. Raises ValueError."""
     listed = message.get("tool_calls") or ()
     if not isinstance(listed, list | tuple):
         raise ValueError(f"tool_calls of type {type(listed).__name__}: expected a list")
@@ -121,7 +122,8 @@ def _text_of(value: Mapping[str, Any], key: str) -> str:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn. ``temperature`` 0 is greedy; the same seed gives the same tokens at any batch size."""
+    """Sampling options of a reply. ``temperature`` 0: greedy; ``top_k`` 0: no limit; ``stop``: stop strings. On this
+    project's server the same seed gives the same tokens at any batch size."""
 
     max_tokens: int = 64
     temperature: float = 0.0
@@ -133,10 +135,10 @@ class Sampling:
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """A request for one reply.
+    """A request to a policy for one reply.
 
     ``hints`` are for scripted policies (random, expert), for example the admissible commands, and are never sent to a
-    model. ``episode`` is a stable id for session affinity.
+    model. ``episode``: id of the episode, the same in all its turns, so that a server can reuse its cache.
     """
 
     messages: tuple[Message, ...]
@@ -144,7 +146,7 @@ class ChatRequest:
     episode: str = ""
     hints: Mapping[str, Any] = field(default_factory=dict)
     thoughts: Mapping[int, str] = field(default_factory=dict)
-    """Reasoning before each reply, by the index of its message; sent only if the endpoint's options ask for it"""
+    """The model's reasoning before earlier replies, by index in ``messages``; sent only with ``resend_reasoning``"""
     raw: bool = False
     """Whether the concatenated message contents are a text to continue, instead of a conversation"""
     prefill: str = ""
@@ -154,24 +156,25 @@ class ChatRequest:
     turn: int | None = None
     """Turn of the episode, from 0, if known: it cannot be counted from ``messages``, which may omit past turns"""
     quotes: bool = False
-    """Whether it quotes another model's text: a refusal then says nothing about other requests (``external_calls``)"""
+    """Whether the request quotes another model's text: its refusal then says nothing of other requests
+    (``external_calls``)"""
     picture: str = ""
     """PNG picture of the last message, as a ``data:`` address, for models that take images"""
 
     @property
     def text(self) -> str:
-        """All contents and the prefill, concatenated: the text that a model continues if ``raw``."""
+        """Contents of all messages and the prefill, concatenated: the text that a model continues if ``raw``."""
         return "".join(message.content for message in self.messages) + self.prefill
 
     @property
     def session(self) -> str:
-        """Session id that a server sees, the same for all turns of an episode: 32 hex digits, or empty."""
+        """Session id for the server: a hash of ``episode``, 32 hex digits; empty if ``episode`` is."""
         return hashlib.sha256(self.episode.encode()).hexdigest()[:32] if self.episode else ""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Token counts of one reply."""
+    """Token counts of one reply. ``cached_tokens``: prompt tokens that the server took from its cache."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -193,14 +196,14 @@ class ChatReply:
     waited_s: float = 0.0
     """Seconds of pauses, failed requests and waiting for a slot"""
     choices: tuple[float, ...] = ()
-    """Log-likelihood of each choice of the request"""
+    """Log-likelihood of each of the request's ``choices``, in their order; empty without choices"""
 
 
 def merge_adjacent_turns(messages: Sequence[Message]) -> tuple[Message, ...] | None:
-    """The conversation with adjacent messages of one role joined; None if there are none.
+    """The conversation with adjacent messages of one role (except tool) joined by a blank line; None if there are none.
 
-    Many chat templates refuse two user messages in a row, which an empty reply can cause (MINT). Without this, an
-    empty reply would leave the episode without a score instead of a bad one.
+    Many chat templates refuse two user messages in a row, which an empty reply can cause (MINT). Without the merge, the
+    episode would end without a score.
     """
     joined: list[Message] = []
     for message in messages:
@@ -212,34 +215,34 @@ def merge_adjacent_turns(messages: Sequence[Message]) -> tuple[Message, ...] | N
 
 
 class PolicyError(Exception):
-    """A policy could not answer; the subclass tells whose fault it is."""
+    """Base of the errors of a policy that cannot reply; the subclass decides what happens to the episode."""
 
 
 class ContextOverflow(PolicyError):
-    """The conversation no longer fits the model's context: the episode ends as such and is scored."""
+    """Raised if the conversation no longer fits the model's context: the episode ends so and is scored."""
 
 
 class PolicyUnreachable(PolicyError):
-    """No answer after the policy's own bounded retries: nothing is known of the model, the episode is retried."""
+    """Raised if a policy's own retries got no answer: nothing is known of the model, and the episode is retried."""
 
 
 class RequestRefused(PolicyUnreachable):
-    """The endpoint refuses this request, but may accept others."""
+    """Raised if the endpoint refuses one request but may accept others."""
 
 
 class EndpointRefused(PolicyUnreachable):
-    """No request can succeed until a person changes something (key, address, model, quota): the run ends."""
+    """Raised if no request can succeed until a person changes something (key, address, model, quota): the run ends."""
 
 
 class EndpointAbsent(EndpointRefused):
-    """Nothing listens at the address."""
+    """Raised if nothing listens at the endpoint's address: the run ends."""
 
 
 class Policy(Protocol):
-    """Anything that can take a turn. Must be safe to call from several threads at once."""
+    """Interface of what replies in episodes: a model, a script, a person. Must be thread-safe."""
 
     name: str
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """Answer one request. Raises ContextOverflow or PolicyUnreachable."""
+        """The policy's reply to one request. Raises ContextOverflow, or PolicyUnreachable or one of its subclasses."""
         ...

@@ -1,19 +1,18 @@
-"""A policy behind any OpenAI-compatible endpoint, our own server included.
+"""A policy that queries any OpenAI-compatible endpoint, this project's server included.
 
 | the endpoint | the policy |
 |---|---|
-| 400 with code ``context_length_exceeded``, or that in words | ContextOverflow |
-| 408, 409, 429, 5xx, no connection, no answer in time, no completion | tries again, as below |
+| an error with code ``context_length_exceeded``, or a phrase for it (``openai_wire.OVERFLOW``) | ContextOverflow |
+| 408, 409, 429, 5xx, no connection, no answer in time, no completion | repeats the request, as below |
 | 401, 402, 403, 404, 405, 407, 410, a redirect, an unknown field, a spent quota | EndpointRefused: the run ends |
-| 401 to a key from a file that holds another by now | tries that one |
+| 401 to a key from a file that now has another key | repeats the request with that key |
 | any other status, or content against the endpoint's rules | RequestRefused at once: a retry would be useless |
-| such a status to the first ``SENSELESS`` requests that quote nobody, and no answer to any | EndpointRefused |
-| no completion in the first ``UNREADABLE`` answers of 200 | EndpointRefused |
+| such a status to the first ``SENSELESS`` requests (those that quote a model excluded) | EndpointRefused |
+| no completion in the first ``UNREADABLE`` responses with status 200 | EndpointRefused |
 
-Retries, and the number of concurrent requests to an overloaded endpoint (429, 503), are ``agents.endpoint_retries``'s.
-Its pauses allow a server that died during an episode to return. An endless response is cut off by time and by size.
-Redirects are not followed, so that neither a key nor a conversation reaches another address. Thread-safe. Knows
-nothing of environments.
+``agents.endpoint_retries`` repeats requests, and limits concurrent ones to an overloaded endpoint (429, 503); its
+pauses allow a server that died during an episode to return. An endless response is cut off by time and by size.
+Redirects are not followed, so that neither a key nor a conversation reaches another address. Thread-safe.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ LIFE_S = 5.0
 
 
 class OpenAIPolicy:
-    """Policy that queries ``model`` at ``base_url`` (which ends in ``/v1``)."""
+    """Policy that queries ``model`` at ``base_url``, which usually ends in ``/v1``."""
 
     wants_hints = False
 
@@ -90,7 +89,7 @@ class OpenAIPolicy:
         wall_clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """``patience_s``: replaces that of ``options``."""
+        """``patience_s``: seconds per reply, instead of the value in ``options``."""
         import httpx2  # a tenth of a second, and only this policy needs it
 
         options = options or EndpointOptions()
@@ -101,7 +100,7 @@ class OpenAIPolicy:
         self._token_field = "max_tokens" if self.options.token_field == "auto" else self.options.token_field
         self._thoughts_form: ThoughtsForm | None = None
         self.contexts: dict[str, int] = {}
-        """Longest context of the models that are served, in tokens, after ``served_models``."""
+        """Model name -> context length in tokens, as listed by the endpoint; filled by ``served_models``."""
         self._answered = self._closed = False
         self._senseless = self._unreadable = self._under_way = 0
         self._lock = threading.Lock()
@@ -121,19 +120,19 @@ class OpenAIPolicy:
         self._client = httpx2.Client(limits=many, headers=plain, follow_redirects=False)
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """One reply. Raises ContextOverflow, EndpointRefused, or PolicyUnreachable after about ``patience_s``."""
+        """One reply. Raises ContextOverflow, EndpointRefused, RequestRefused, or PolicyUnreachable after
+        ``patience_s``."""
         return self._persistence.ask(lambda left_s: self._ask(request, left_s), request.sampling.seed)
 
     def pressure(self) -> Pressure:
-        """Current limit and queue of requests."""
+        """Limit of concurrent requests, number of waiting ones, and number of refusals so far."""
         return self._persistence.pressure()
 
     def served_models(self) -> dict[str, str]:
-        """Name -> version of the models that the endpoint serves; empty if it does not list them.
+        """Name -> version of the models that the endpoint lists (``GET /models``); empty if it has no such list.
 
-        The version, possibly empty, is a field that this project's server adds to the protocol.
-
-        Raises EndpointRefused if nothing listens or the key is refused, PolicyUnreachable if it stays silent.
+        The version is a field that this project's server adds to the protocol; empty for other servers. Raises
+        EndpointAbsent if nothing listens, EndpointRefused after a 401 or redirect, PolicyUnreachable without an answer.
         """
         give_up_at = self._clock() + self.options.patience_s
         while True:
@@ -150,8 +149,8 @@ class OpenAIPolicy:
                 return {}
 
     def num_tokens(self, text: str) -> int | None:
-        """Tokens of a text as the endpoint counts them, without generating any (``/tokenize`` of vLLM and of our
-        server); None where it does not."""
+        """Number of tokens of a text by the endpoint's tokenizer (``/tokenize`` of vLLM and of this project's server),
+        without special tokens; None if the endpoint has no such route or does not answer."""
         body = {"model": self.model, "prompt": text, "add_special_tokens": False}
         timeout_s = self.options.patience_s
         try:
@@ -165,7 +164,7 @@ class OpenAIPolicy:
         return count if type(count) is int and count >= 0 else None
 
     def close(self) -> None:
-        """Close the connections to the endpoint; where requests are under way, the last of them does once it ends."""
+        """Close the connections, or have the last request in flight close them. Later requests raise an error."""
         with self._lock:  # a connection that is being made when the client closes would be nobody's
             self._closed = True
             idle = self._under_way == 0
@@ -173,7 +172,8 @@ class OpenAIPolicy:
             self._client.close()
 
     def _models(self, timeout_s: float) -> Any:
-        """The JSON value of ``GET /models``. Raises EndpointRefused, RetryableError, NotAReply."""
+        """The JSON value of ``GET /models``. Raises EndpointRefused (401, redirect), RetryableError, NotAReply (any
+        other)."""
         with self._sent("GET", "/models", timeout_s) as (status, headers, chunks):
             if status == 200:
                 return parse_json_body(_whole(chunks, self._clock() + timeout_s, self._clock, MOST_BYTES))
@@ -183,7 +183,7 @@ class OpenAIPolicy:
         raise NotAReply(str(status))
 
     def _is_alive(self) -> bool:
-        """Health probe: whether a small request returns anything but a server error."""
+        """Health probe: whether ``GET /models`` is answered, with any status below 500."""
         try:
             with self._sent("GET", "/models", LIFE_S) as (status, _, _):
                 return status < 500
@@ -191,7 +191,7 @@ class OpenAIPolicy:
             return False
 
     def _ask(self, request: ChatRequest, left_s: float) -> ChatReply:
-        """Send one request. Raises RetryableError if it may be repeated."""
+        """Send one request, for at most ``left_s`` seconds. Raises RetryableError if it may be repeated."""
         key, token_field = self._key, self._token_field
         timeout_s = max(0.1, min(self._timeout_s, left_s))
         form = self._thoughts_form if self.options.resend_reasoning else None
@@ -234,9 +234,8 @@ class OpenAIPolicy:
     def _sent(
         self, method: str, path: str, timeout_s: float, body: Any = None, session: str = "", root: bool = False
     ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
-        """Status, headers and body of an answer. ``root``: of a path that is not beneath ``/v1``.
-
-        Raises RetryableError for every connection error."""
+        """Context of one HTTP request: yields status, headers and body of the response. ``root``: ``path`` is not
+        beneath ``/v1``. Raises RetryableError for connection errors."""
         import httpx2
 
         headers = {**self._key.headers, **({SESSION_HEADER: session} if session else {})}
@@ -297,14 +296,15 @@ class OpenAIPolicy:
         return replace(reply, text=hidden(reply.text), reasoning=reasoning, version=version)
 
     def _weighed(self, value: Any, request: ChatRequest) -> tuple[ChatReply, None] | None:
-        """The reply to a request with choices, None for one without. Raises EndpointRefused."""
+        """The reply to a request with choices; None if it has none. Raises EndpointRefused if log-probabilities are
+        missing."""
         try:
             return (parse_choice_scores(value, request.choices), None) if request.choices else None
         except ValueError as error:  # the same would come back for ever
             raise EndpointRefused(f"{self.base_url}: {error}") from error
 
     def _has_answered(self) -> bool:
-        """Whether any request of those who share the endpoint was ever answered, before this process joined too."""
+        """Whether the endpoint ever answered a request of this process, or of one that shares its request slots."""
         return self._answered or self._persistence.ever_answered()
 
     def _refusal(self, status: int, chunks: Iterator[bytes], timeout_s: float) -> Refusal:
@@ -316,7 +316,7 @@ class OpenAIPolicy:
         return replace(refusal, message=self._key.hidden_in(refusal.message))
 
     def _final(self, refusal: Refusal, headers: Mapping[str, str]) -> EndpointRefused:
-        """The error that ends the run, with the remedy."""
+        """The error that ends the run: address, status and message of the refusal, and the remedy if it is known."""
         flag = self._key.flag
         problem = f"{self.base_url}: status {refusal.status}: {' '.join(refusal.message.split())[:500]}"
         what = ""
@@ -337,7 +337,8 @@ class OpenAIPolicy:
 
 
 def _whole(chunks: Iterator[bytes], until: float, clock: Callable[[], float], most_bytes: int) -> bytes:
-    """The body of an answer. Raises RetryableError if it is too long, or not complete at ``until``."""
+    """The whole body of a response. Raises RetryableError if it exceeds ``most_bytes``, or still arrives after
+    ``until``."""
     body = bytearray()
     for chunk in chunks:
         body += chunk

@@ -1,12 +1,13 @@
-"""The OpenAI protocol as values: request bodies, replies, refusals.
+"""The OpenAI protocol without HTTP: builds request bodies, parses replies, error responses and model lists.
 
-| in a response | |
+| in a response | result |
 |---|---|
-| ``reasoning_content`` or ``reasoning`` beside the content, ``<think>`` blocks in it | its thoughts, no text |
-| ``</think>`` without a beginning, ``<think>`` without an end | all before it, all after it, likewise |
-| a stop string | ends the text, also where the endpoint took no notice of it |
+| fields ``reasoning_content`` or ``reasoning``, ``<think>`` blocks in the text | the reply's reasoning, not its text |
+| ``</think>`` without a beginning | all text before it is reasoning |
+| ``<think>`` without an end, and no text before it | all text after it is reasoning |
+| a stop string | ends the text, even if the endpoint ignored it |
 
-Knows nothing of HTTP: statuses are numbers here, bodies are bytes or JSON values.
+Statuses are numbers, bodies are bytes or JSON values.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ThoughtsForm = Literal["reasoning_content", "reasoning", "tags"]
 MOST_STOPS = 4
 """Maximum stop strings of a request by the protocol; further ones are applied to the reply"""
 NEXT_HUMAN = "\nHuman:"
-"""Stop string at which a base model starts the user's turn"""
+"""Stop string for base models, which would go on to write the user's turn"""
 OVERFLOW = (
     "context_length_exceeded",
     "exceed_context_size",
@@ -53,12 +54,12 @@ _BEGIN, _END = "<think>", "</think>"
 
 
 class NotAReply(ValueError):
-    """A response with status 200 that is no completion."""
+    """Raised if a response is not the expected JSON (a completion, a list of models)."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A response with another status than 200."""
+    """An error response. ``param``: name of the request field that it complains about, or empty."""
 
     status: int
     message: str = ""
@@ -75,7 +76,7 @@ class Refusal:
 
     @property
     def is_of_content(self) -> bool:
-        """Whether the content was refused; mostly 400 or 403."""
+        """Whether the endpoint's content rules forbid the text, by phrases in code or message."""
         words = f"{self.code} {self.message}".lower()
         return 400 <= self.status < 500 and any(phrase in words for phrase in AGAINST_RULES)
 
@@ -86,7 +87,7 @@ class Refusal:
 
     @property
     def unknown_field(self) -> str:
-        """The request field that the model refuses, at all or with this value; empty: none."""
+        """Name of the request field that the model does not support, at all or with this value; empty: none."""
         if self.status not in (400, 422) or not self.param:
             return ""
         unsupported = self.code in ("unsupported_parameter", "unsupported_value", "unknown_parameter")
@@ -101,9 +102,10 @@ class Refusal:
 def request_body(
     model: str, request: ChatRequest, options: EndpointOptions, token_field: str, form: ThoughtsForm | None
 ) -> dict[str, Any]:
-    """The JSON body of one request. ``form``: how earlier reasoning is sent back; None: not at all.
+    """JSON body of one request. ``token_field``: name of the token limit. ``form``: how earlier reasoning is sent;
+    None: not.
 
-    Raises EndpointRefused for a picture if only text can be sent.
+    Raises EndpointRefused for a request with a picture if the model takes one text only.
     """
     s = request.sampling
     if request.picture and (request.raw or options.api != "chat"):
@@ -135,7 +137,7 @@ def request_body(
 
 
 def stops_of(request: ChatRequest, options: EndpointOptions) -> tuple[str, ...]:
-    """Stop strings of a reply."""
+    """Stop strings of a reply; a base model that gets a conversation as one text also stops at the user's next turn."""
     is_chat = options.api == "chat" or request.raw
     return request.sampling.stop if is_chat else (NEXT_HUMAN, *request.sampling.stop)
 
@@ -162,10 +164,8 @@ def _message(request: ChatRequest, place: int, form: ThoughtsForm | None) -> dic
 
 
 def parse_reply(answer: Any, stops: Sequence[str] = ()) -> tuple[ChatReply, ThoughtsForm | None]:
-    """The reply in a completion, and the form of its reasoning.
-
-    A server may send anything, so every part is checked. Raises NotAReply.
-    """
+    """The reply in a completion's JSON, and the field (or "tags") that its reasoning came in; None without reasoning.
+    ``stops``: strings that end the text. Every part is checked. Raises NotAReply."""
     try:
         choice = answer["choices"][0]
         message = choice.get("message") or {"content": choice.get("text")}
@@ -202,7 +202,7 @@ def parse_reply(answer: Any, stops: Sequence[str] = ()) -> tuple[ChatReply, Thou
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """Split a reply into reasoning and text, in linear time. A text without blocks is returned unchanged."""
+    """Split a reply into (reasoning, text) by ``<think>`` blocks; without any, the text is unchanged."""
     thoughts: list[str] = []
     spoken: list[str] = []
     at, begin, end = 0, text.find(_BEGIN), text.find(_END)
@@ -222,13 +222,13 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def cut(text: str, stops: Sequence[str]) -> str:
-    """``text`` up to the first stop string."""
+    """``text`` up to the first stop string in it; all of it if there is none."""
     places = [place for stop in stops if stop and (place := text.find(stop)) >= 0]
     return text[: min(places)] if places else text
 
 
 def parse_refusal(status: int, body: bytes) -> Refusal:
-    """The refusal in an error body, which may have any form."""
+    """Parse the body of an error response, which may be OpenAI's JSON, other JSON or text."""
     text = " ".join(body.decode("utf-8", "replace").split())
     try:
         value = json.loads(text)
@@ -243,7 +243,7 @@ def parse_refusal(status: int, body: bytes) -> Refusal:
 
 
 def _parts(content: Sequence[Any], kind: str) -> str:
-    """Concatenated text of all parts of a kind; parts may be nested."""
+    """Concatenated texts of the content parts whose type is ``kind``; a part may hold a list of text parts."""
     texts = [part.get(kind) for part in content if isinstance(part, Mapping) and part.get("type") == kind]
     return "".join(_parts(one, "text") if isinstance(one, list) else _text(one) for one in texts)
 
@@ -262,7 +262,7 @@ def _count(holder: Any, name: str) -> int:
 
 
 def model_versions(listed: Any) -> dict[str, str]:
-    """Model -> version, from a list of models; empty if it has none."""
+    """Model name -> version (empty if not stated), from the JSON of ``GET /models``; {} if it is no such list."""
     try:
         return {str(model["id"]): str(model.get("version") or "") for model in listed["data"]}
     except (AttributeError, KeyError, TypeError):
@@ -270,7 +270,7 @@ def model_versions(listed: Any) -> dict[str, str]:
 
 
 def context_lengths(listed: Any) -> dict[str, int]:
-    """Model -> context length in tokens, for models that state it."""
+    """Model name -> context length in tokens, from the JSON of ``GET /models``, for models that state it."""
     try:
         lengths = {str(model["id"]): model.get("max_model_len") for model in listed["data"]}
     except (AttributeError, KeyError, TypeError):
@@ -279,7 +279,7 @@ def context_lengths(listed: Any) -> dict[str, int]:
 
 
 def parse_json_body(body: bytes) -> Any:
-    """The JSON value of a body. Raises NotAReply."""
+    """Parse a response's body as JSON. Raises NotAReply."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:

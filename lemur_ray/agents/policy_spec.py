@@ -1,7 +1,7 @@
 """The value of ``--policy``: parsed on the driver, carried to every actor, built into a policy there.
 
-``KINDS`` is the table of policy kinds; a new kind is one more entry. This module does not know how models are served:
-``checkpoint`` must have become an endpoint before a policy can be built; the server of a ``handle`` builds its policy.
+``KINDS`` is the table of policy kinds; a new kind is one more entry. Models are served elsewhere: a ``checkpoint`` must
+have become an endpoint before its policy can be built; the server of a ``handle`` builds the policy itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lemur_ray.agents.replay import ReplayPolicy
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """A policy that can be built anywhere. Calling it builds it."""
+    """Description of a policy, which can be sent to any process and builds the policy when called."""
 
     kind: str
     """Key of ``KINDS``"""
@@ -36,15 +36,15 @@ class PolicySpec:
     our_server: bool = False
     """Whether an endpoint is this project's server, which reports the version of its weights"""
     context: int = 0
-    """Context length of the endpoint's model in tokens; 0: unknown"""
+    """Context length of the endpoint's model, in tokens; 0: unknown"""
     count: Callable[[str], int | None] | None = None
-    """Token counter of a serving application, if it has one"""
+    """Function from a text to its number of tokens, if a serving application offers one"""
     options: EndpointOptions = EndpointOptions()
     """Request options of an endpoint, or of a model that is served here"""
     application: str = ""
     """Application that already serves a handle's model on the cluster (``serve.on_ray.attach``); empty: none"""
     recordings: RecordingFormat | None = None
-    """Reader of the recording that is replayed"""
+    """How the benchmark's recordings are read, if one is replayed"""
     stored: Callable[[Path], Recording[Any]] | None = None
     """Reader of stored replies that are graded again (``rollout/stored_replies.py``)"""
     chat_template: str = ""
@@ -52,7 +52,8 @@ class PolicySpec:
 
     @classmethod
     def parse(cls, text: str, model: str = "", recordings: RecordingFormat | None = None) -> PolicySpec:
-        """The policy that ``text`` names. ``recordings``: of the benchmark. Raises ValueError that lists the kinds."""
+        """Parse ``text``, the value of ``--policy``. ``recordings``: the benchmark's format of recordings, if it has
+        one. Raises ValueError."""
         name, colon, target = text.partition(":")
         kind = KINDS.get(name)
         spec = kind.parse(cls(name, target, model, name, recordings=recordings), bool(colon)) if kind else None
@@ -63,12 +64,12 @@ class PolicySpec:
 
     @property
     def served_here(self) -> bool:
-        """Whether it is a model of this project that must be served before it can be queried."""
+        """Whether this evaluation must serve the model before the policy can query it (``checkpoint``, ``handle``)."""
         return KINDS[self.kind].served_here
 
     @property
     def knows_our_words(self) -> bool:
-        """Whether this project serves it, here or elsewhere: such models were tuned on the brief prompts."""
+        """Whether this project serves the model, here or elsewhere: such models were tuned on the brief prompts."""
         return self.served_here or self.our_server
 
     @property
@@ -83,22 +84,20 @@ class PolicySpec:
 
     @property
     def asks_endpoint(self) -> bool:
-        """Whether it is queried over HTTP."""
+        """Whether the policy sends HTTP requests to an endpoint."""
         return self.kind == "openai"
 
     def within(self, slots: RequestSlots) -> PolicySpec:
-        """The same policy with request slots that other processes share."""
+        """A copy that takes its request slots from ``slots``, which other processes share."""
         return replace(self, options=replace(self.options, places=slots))
 
     def at_endpoint(self, url: str, model: str, label: str) -> PolicySpec:
-        """The same policy once it is served at ``url``."""
+        """A copy that queries the model at endpoint ``url``, where it is now served as ``model``."""
         return replace(self, kind="openai", target=url, model=model, label=label)
 
     def without_files(self) -> Callable[[], Policy]:
-        """A factory of the same policy for other hosts: it contains the recording, and no path of this host.
-
-        Raises the errors of the recording's reader.
-        """
+        """A factory of the same policy for other hosts: it contains the recording or stored replies, and no file path.
+        Raises the errors of their reader."""
         if self.kind == "replay" or self.stored is not None:
             policy = self()
             assert isinstance(policy, ReplayPolicy)
@@ -111,14 +110,14 @@ class PolicySpec:
 
 @dataclass(frozen=True)
 class PolicyKind:
-    """An entry of ``KINDS``."""
+    """A kind of policy, an entry of ``KINDS``: how ``--policy`` is parsed and the policy is built."""
 
     form: str
     """Syntax of ``--policy``, for the error message"""
     help: str
     parse: Callable[[PolicySpec, bool], PolicySpec | None]
-    """From the split text (kind, target, model) and whether it had a colon to a complete spec; None: not this form.
-    May raise ValueError"""
+    """Complete a spec with only kind, target and model; the flag is whether the text had a colon. Returns None if the
+    text does not have this form; may raise ValueError"""
     build: Callable[[PolicySpec], Policy]
     served_here: bool = False
     """Whether a model must be served before the policy can be built"""
@@ -149,7 +148,7 @@ def _name_alone(spec: PolicySpec, colon: bool) -> PolicySpec | None:
 
 
 def _elsewhere(spec: PolicySpec, colon: bool) -> None:
-    """For kinds that ``rollout/stored_replies.py`` parses."""
+    """Parser of kinds that ``rollout/stored_replies.py`` parses instead of this module: always None."""
 
 
 def _build_endpoint(spec: PolicySpec) -> Policy:
@@ -185,4 +184,4 @@ KINDS: Mapping[str, PolicyKind] = {
     "random": PolicyKind("random", "a random admissible action", _name_alone, lambda spec: RandomPolicy()),
     "expert": PolicyKind("expert", "the environment's own expert", _name_alone, lambda spec: ExpertPolicy()),
 }  # fmt: skip
-"""Every kind of ``--policy`` by the text before its colon."""
+"""Kinds of ``--policy`` by the text before the colon."""

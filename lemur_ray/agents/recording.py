@@ -1,7 +1,7 @@
 """Recordings of earlier runs: the replies of each episode, turn by turn, and the data to compare a replay with.
 
-A *recording* is data, a *replay* plays it again (``agents/replay.py``). The benchmark declares how files are read,
-named and compared (``RecordingFormat``). Knows no format and no environment.
+A *recording* is data; a *replay* is an evaluation whose policy repeats its replies (``agents/replay.py``). Each
+benchmark declares how its recordings are read, named and compared (``RecordingFormat``).
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from lemur_ray.agents.replay_comparison import Comparison
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task
 
 ReplayMode = Literal["strict", "grading"]
-"""A replay executes the recorded replies (strict), or only grades the recorded submissions (grading)."""
+"""Strict: a replay executes all recorded replies. Grading: it executes nothing and grades the recorded submissions."""
 NOT_EXECUTED = "[Not executed: this replay only grades]"
-"""Placeholder of an output when a replay runs no code"""
+"""Observation in place of a program's output if a replay runs no code"""
 
 
 @dataclass(frozen=True)
 class RecordedTurn:
-    """A recorded turn."""
+    """One turn of a recorded episode."""
 
     reply: str
-    """In the form that the environment parses; empty if there was no reply or none that was understood"""
+    """Reply as the environment parses it; empty if the recording has none or its format could not read it"""
     observation: str | None = None
-    """The whole message that followed; None: there was none"""
+    """The whole message that followed the reply; None: there was none"""
     reward: float | None = None
-    """None if the format has no reward per turn"""
+    """Reward of the turn; None if the format stores none"""
     feedback: str | None = None
     """A teacher's feedback after the turn"""
 
 
 @dataclass(frozen=True)
 class RecordedEpisode:
-    """A recorded episode. Formats with more data subclass it."""
+    """The recording of one episode: task, question, turns, success. Formats with more data subclass it."""
 
     task: str
     question: str
@@ -52,17 +52,18 @@ E = TypeVar("E", bound=RecordedEpisode)
 
 
 def task_name(episode: str) -> str:
-    """The task in the id of an episode (``str(EpisodeKey)``)."""
+    """The task id in an episode's id, ``str(EpisodeKey)``. Raises ValueError for any other text."""
     return EpisodeKey.from_text(episode).task
 
 
 def task_number(episode: str) -> str:
-    """The number that the task of an episode ends in (see ``number_in``)."""
+    """The number at the end of the task id in an episode's id (``trailing_number``). Raises ValueError."""
     return trailing_number(task_name(episode))
 
 
 def trailing_number(task: str) -> str:
-    """The number that the id of a task ends in: its index in its data set. Raises ValueError where it ends in none."""
+    """The digits after the last hyphen of a task id, without leading zeros: its index in its data set. Raises
+    ValueError."""
     number = task.rpartition("-")[2]
     if not number.isdigit():
         raise ValueError(f"task {task!r}: its id does not end in the number of a task, so it cannot be in a log")
@@ -71,14 +72,14 @@ def trailing_number(task: str) -> str:
 
 @dataclass(frozen=True)
 class Recording(Generic[E]):
-    """The episodes of a run by key. ``key_of``: from the id of an episode (``str(EpisodeKey)``) to its key."""
+    """Recorded episodes of one run by key. ``key_of``: from an episode's id, ``str(EpisodeKey)``, to its key here."""
 
     name: str
     episodes: Mapping[str, E]
     key_of: Callable[[str], str] = task_name
 
     def of(self, episode: str) -> E:
-        """The recorded episode of an episode id. Raises KeyError if there is none."""
+        """The recorded episode for an episode's id, ``str(EpisodeKey)``. Raises KeyError if there is none."""
         key = self.key_of(episode)
         if key not in self.episodes:
             raise KeyError(f"{self.name}: no episode of task {key!r} in the recording")
@@ -87,7 +88,7 @@ class Recording(Generic[E]):
 
 @dataclass(frozen=True)
 class RewordedTask:
-    """A task whose wording differs from its recording; the task number is the same."""
+    """A task whose question now reads differently (``now``) than in the recording (``recorded``)."""
 
     task: str
     recorded: str
@@ -97,9 +98,8 @@ class RewordedTask:
 def reworded_tasks(
     tasks: Iterable[Task], recording: Recording[Any], question: Callable[[Task], str]
 ) -> list[RewordedTask]:
-    """Tasks whose wording differs from the recording by more than whitespace.
-
-    ``question``: from a task to its current wording. Raises KeyError for a task that is not recorded."""
+    """Tasks whose question differs from the recording by more than whitespace. ``question``: from a task to its present
+    question. Raises KeyError for a task that is not recorded."""
     changed = []
     for task in tasks:
         then, now = recording.of(str(EpisodeKey(task.benchmark, task.id, "", ""))).question, question(task)
@@ -109,7 +109,7 @@ def reworded_tasks(
 
 
 def record_episodes(episodes: Iterable[Episode], name: str) -> Recording[RecordedEpisode]:
-    """Episodes of a ledger as a recording. A replay that lasts longer than its episode gets empty replies."""
+    """A ledger's episodes as a recording to replay; a replay with more turns than its episode gets empty replies."""
     recorded = {}
     for episode in episodes:
         turns = tuple(RecordedTurn(s.reply, s.observation, s.reward) for s in episode.trajectory.steps)
@@ -124,11 +124,11 @@ def _file_name(file: Path) -> str:
 
 @dataclass(frozen=True)
 class RecordingFormat:
-    """Reader, naming and comparison of a benchmark's recordings."""
+    """How a benchmark's recordings are read, named, and compared with their replays."""
 
     read: Callable[[Path], Recording[Any]]
-    """Raises FileNotFoundError, ValueError naming file and place."""
+    """Read a recording. Raises FileNotFoundError, or ValueError with the file and the place in it."""
     comparison: Comparison
     name: Callable[[Path], str] = _file_name
     question: Callable[[Task], str] | None = None
-    """A task's wording as recordings store it; None if they store none"""
+    """From a task to its question as recordings store it; None if they store none"""

@@ -1,7 +1,7 @@
-"""The replay policy: it repeats the replies of a recording, whatever the environment answers.
+"""A policy that repeats the replies of a recording, whatever the environment answers.
 
-Some recordings store parsed actions instead of replies. Environments with the option ``recorded`` therefore take a
-reply as the action itself. Knows no environment and no format.
+Some recordings store parsed actions instead of replies: environments with the option ``recorded`` take a reply as the
+action itself.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from lemur_ray.agents.recording import Recording
 
 
 class TurnCounter:
-    """Counts the turns of each episode by its id, because requests may omit past turns.
+    """Counts the turns of each episode, which cannot be counted from a request, because it may omit past turns.
 
-    Every turn ends with a user message: a request with no more of them than the episode's first one starts it (again,
-    for example after a fault of the infrastructure). An opening may have several, as worked examples.
+    A request with no more user messages than the episode's first request (whose worked examples have some) starts the
+    episode again, for example after an infrastructure error.
     """
 
     def __init__(self) -> None:
         self._turns: dict[str, tuple[int, int]] = {}
-        """Turn and messages of the opening, by episode."""
+        """Episode id -> present turn, and number of user messages in the episode's first request."""
 
     def of(self, request: ChatRequest) -> int:
-        """The turn (0-based) that a request is about."""
+        """The turn, from 0, that the request asks a reply for."""
         if request.turn is not None:
             return request.turn
         users = sum(message.role == "user" for message in request.messages)
@@ -35,7 +35,7 @@ class TurnCounter:
 
 
 class ReplayPolicy:
-    """Replies with a recording's turns. The request names the episode."""
+    """Replies with the turns of the recorded episode that the request's ``episode`` identifies."""
 
     wants_hints = False
     repeats = True
@@ -45,7 +45,8 @@ class ReplayPolicy:
         self._turns = TurnCounter()
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """The recorded reply. Raises KeyError for an unknown episode, ContextOverflow as recorded."""
+        """The recorded reply of the turn. Raises KeyError for an episode that is not recorded, ContextOverflow after
+        the last turn if the recorded episode ended so."""
         episode = self.recording.of(request.episode)
         turn = self._turns.of(request)
         if turn < len(episode.turns):

@@ -1,6 +1,6 @@
-"""Comparison of a replayed episode with its recording, besides success; benchmarks declare it.
+"""Comparison of a replayed episode with its recording, besides success: counts, and shares of them, per benchmark.
 
-The report adds up all episodes and computes the shares. Knows no format and no environment.
+Each benchmark declares its comparison; the report adds up the counts of all episodes and computes the shares.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from typing import Any
 from lemur_ray.agents.trajectory import Episode
 
 LIKENESS = ("exact", "normalised", "same_error", "different")
-"""Likeness of two observations; ``normalised``: equal without machine-dependent parts"""
+"""How alike two observations are. ``normalised``: equal without machine-dependent parts"""
 
 
 @dataclass(frozen=True)
 class EpisodeComparison:
-    """Comparison result of one episode."""
+    """Result of comparing one episode with its recording: named counts."""
 
     counts: Mapping[str, int]
     cells: Mapping[str, int] = field(default_factory=dict)
-    """Observations of executed code, by likeness; a prefix marks separate groups"""
+    """Number of observations of executed code per ``LIKENESS``; a prefix of the name marks separate groups"""
     answers: Mapping[str, int] = field(default_factory=dict)
-    """All other observations: equal, different."""
+    """Number of all other observations that are ``equal`` or ``different``."""
     different_cells: tuple[tuple[int, str, str], ...] = ()
-    """(turn, recorded, ours) of every cell that differs."""
+    """(turn, recorded observation, replayed observation) of every executed cell that differs."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """``of``: compares an episode that has a score with its recorded one."""
+    """A benchmark's comparison of replays. ``of``: compares a scored episode with its ``RecordedEpisode``."""
 
     of: Callable[[Episode, Any], EpisodeComparison]
     counts: tuple[str, ...]
     """Names of all counts, in the report's order"""
     shares: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Name in a report -> numerator and denominator, both names of counts"""
+    """Name of a share in the report -> names of the counts that are its numerator and denominator"""
     has_cells: bool = False
-    """Whether observations are compared, too."""
+    """Whether observations of executed code are compared, too."""

@@ -1,7 +1,4 @@
-"""Recorded runs on disk and the agreement that replays must reach: declared by benchmarks, for ``jobs/fidelity.py``.
-
-Knows no benchmark and plays nothing.
-"""
+"""Recorded runs on disk and the agreement that replays must reach: declared by benchmarks, for ``jobs/fidelity.py``."""
 
 from __future__ import annotations
 
@@ -14,12 +11,12 @@ from typing import Literal
 from lemur_ray.agents.recording import ReplayMode
 
 StrictReplays = Literal["none", "lemur", "all"]
-"""Models whose recorded code is executed again; other replays only grade"""
+"""Models whose recorded code is executed again (strict replay); replays of all others only grade"""
 
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A recorded file and how it is replayed. ``name``: its path beneath the data, with the mode."""
+    """A recorded file and how it is replayed. ``name``: its path beneath the data folder, with the replay mode."""
 
     file: Path
     name: str
@@ -29,17 +26,17 @@ class RecordedRun:
 
     @property
     def folder(self) -> str:
-        """Name of its output folder."""
+        """Name of the replay's output folder."""
         return re.sub(r"[^A-Za-z0-9.=_-]+", "-", f"{self.name}")
 
     def arguments(self) -> list[str]:
-        """The command line for ``jobs/agent_eval.py``."""
+        """Command-line arguments of ``jobs/agent_eval.py`` that replay the run."""
         return ["--benchmark", self.benchmark, "--policy", f"replay:{self.file}", "--replay", self.mode, *self.flags]
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A share that replays must reach. ``part``, ``whole``: names of counts in a run's result."""
+    """A share, ``part`` / ``whole``, that replays must reach (``target``). Both are names of counts of a run."""
 
     name: str
     benchmark: str
@@ -51,7 +48,7 @@ class Goal:
     file: str = ""
     """Regular expression of run names"""
     under: str = ""
-    """SQL engine (sqlite, mysql) or sandbox (bwrap, docker) that the goal is limited to; empty: any"""
+    """Only replays with this SQL engine (sqlite, mysql) or sandbox (bwrap, docker); empty: any"""
 
     def concerns(self, run: RecordedRun) -> bool:
         return (
@@ -63,8 +60,8 @@ class Goal:
 
 @dataclass(frozen=True)
 class PublishedRuns:
-    """The runs that the authors of a family of benchmarks published. ``of_file``: those of one file, by its path and
-    its name beneath the data without endings; none where it is no such file."""
+    """Runs that a benchmark family's authors published. ``of_file``: runs recorded in a file, from its path, its name
+    beneath the data folder without endings, and the models to replay strictly; empty for any other file."""
 
     of_file: Callable[[Path, str, StrictReplays], Iterable[RecordedRun]]
     goals: tuple[Goal, ...]

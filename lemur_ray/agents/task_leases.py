@@ -1,7 +1,7 @@
 """Leases: exclusive locks, persistent notes and commands that environments of several processes share.
 
-On one host these are files (``FileLeases``) with kernel locks, which are released however the holder ends. For episodes
-on several hosts one host keeps them: a process learns where from ``WithLeases``. Knows nothing of the leased objects.
+A lease is a name (of a site, a port) that one holder has at a time. On one host leases are files with kernel locks
+(``FileLeases``), released however the holder ends. For several hosts, one keeps them all (``WithLeases``).
 """
 
 from __future__ import annotations
@@ -18,46 +18,47 @@ from lemur_ray.host.file_lock import take
 from lemur_ray.host.home import lemur_home
 
 COMMAND_NOT_FOUND, COMMAND_TIMED_OUT = 127, 124
-"""Exit codes of a command that could not be started or timed out, as in shells"""
+"""Exit codes, as in shells, of a command that could not be started and of one that timed out"""
 
 
 class LeasesLost(ExternalCallError):
-    """The keeper of the leases is gone or does not answer: an infrastructure fault."""
+    """Raised if the host that keeps the leases does not answer: an infrastructure fault."""
 
 
 class HeldLease(Protocol):
-    """A lease on a name."""
+    """An exclusive lock on a name."""
 
     @property
     def name(self) -> str: ...
 
     def is_held(self) -> bool:
-        """Whether the lease is still valid. Raises LeasesLost."""
+        """Whether the lease is still valid. Raises LeasesLost if its keeper does not answer."""
         ...
 
     def give_back(self) -> None:
-        """Safe to call twice. Never raises."""
+        """Release the lease. Safe to call twice. Never raises."""
         ...
 
 
 class Leases(Protocol):
-    """Safe to share between threads. Names are relative paths."""
+    """Interface of a keeper of leases and notes. Thread-safe. Names are relative paths."""
 
     def take(self, names: Sequence[str]) -> HeldLease | None:
-        """Lease the first free name; None if all are taken. Never waits. Raises LeasesLost."""
+        """Lease the first free one of ``names``; None if all are taken. Never waits. Raises LeasesLost."""
         ...
 
     def note(self, name: str, text: str | None = None) -> str | None:
-        """The note under a name, or None; then replaced by ``text``, if given. Raises LeasesLost."""
+        """Return the text stored under ``name``, or None, then store ``text`` there unless None. Raises LeasesLost."""
         ...
 
     def run(self, command: Sequence[str], limit_s: float) -> tuple[int, str]:
-        """Run a command where the leases are kept: its status and the end of its output. Raises LeasesLost."""
+        """Run a command on the keeper's host for at most ``limit_s`` seconds. Returns its exit status and the end of
+        its output. Raises LeasesLost."""
         ...
 
 
 class FileLeases:
-    """Files in a folder: ``NAME.lock`` and ``NAME``. They hold for all processes that see it on this host."""
+    """Leases (``NAME.lock``) and notes (``NAME``) as files of a folder, for all processes of this host that use it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -95,7 +96,7 @@ class FileLeases:
 
 
 class FileLease:
-    """A lock file of ``FileLeases``; ``Held``."""
+    """A lease of ``FileLeases``: an open, locked file."""
 
     def __init__(self, name: str, descriptor: int) -> None:
         self.name = name
@@ -115,12 +116,12 @@ _elsewhere: list[Leases] = []
 
 
 def shared_leases() -> Leases:
-    """The leases of this process: those that ``WithLeases`` set, else those of this host."""
+    """The keeper of leases in this process: the one that ``WithLeases`` set, else files in this host's home folder."""
     return _elsewhere[0] if _elsewhere else FileLeases(lemur_home())
 
 
 class WithLeases:
-    """A policy factory that first sets the leases of its process."""
+    """A policy factory for other processes: it first sets the keeper of leases there, then builds the policy."""
 
     def __init__(self, make_policy: Callable[[], Policy], leases: Leases) -> None:
         self.make_policy, self.leases = make_policy, leases

@@ -1,11 +1,11 @@
 """Adaptive limit of concurrent requests to an endpoint: lower after refusals, higher after answers.
 
-Every refusal (429, 503, a full queue) of a request sent after the last cut reduces the limit to ``CUT`` of the requests
-in flight. Every answer raises it: by one below the known capacity, by one per round above. Waiting requests are served
-in order of arrival, refused ones first. The wait does not count against a policy's patience, unless the endpoint has
-stopped answering altogether.
+A refusal (429, 503, a full queue) of a request sent after the last cut reduces the limit to ``CUT`` of the requests in
+flight. Each answer raises the limit: by 1 below ``CUT`` of the limit at which refusals began, else by 1/limit. Waiting
+requests are served in order of arrival, repeated ones first. The wait does not count against a policy's patience,
+unless the endpoint has stopped answering altogether.
 
-Shared by all episodes of a process, or in an actor by those of a cluster. Knows nothing of HTTP, of Ray or of episodes.
+One limit is shared by all episodes of a process, or in an actor by those of a cluster.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Literal, Protocol
 
 CUT = 0.7
 LOOK_S = 1.0
-"""Interval in seconds at which a waiting request checks that the endpoint still answers"""
+"""Seconds between checks of a waiting request that the endpoint still answers"""
 
 Verdict = Literal["answered", "refused", "failed"]
 
 
 @dataclass(frozen=True)
 class Pressure:
-    """State of the limit of one process, or the sum over several. ``limit`` 0: unlimited."""
+    """State of the concurrency limit of one process, or sums over several. ``limit`` 0: unlimited."""
 
     limit: int = 0
     """Maximum concurrent requests"""
@@ -42,8 +42,8 @@ class Pressure:
 
 @dataclass(frozen=True)
 class Silence:
-    """``seconds`` since the last answer, or since the first request. ``ever``: whether there was an answer.
-    ``under_way``: requests in flight."""
+    """Time without an answer. ``seconds``: since the last answer, or without any since the first request. ``ever``:
+    whether any request was answered. ``under_way``: number of requests in flight."""
 
     seconds: float
     ever: bool
@@ -51,11 +51,11 @@ class Silence:
 
 
 class EndpointSilent(Exception):
-    """The endpoint answered no request for the patience of one."""
+    """Raised to a waiting request if no request was answered for its patience; the message has the seconds."""
 
 
 class SlotEvent(Protocol):
-    """Event that a waiting request waits for, of threading or of asyncio."""
+    """Event (of threading or asyncio) that is set when a waiting request gets its slot."""
 
     def set(self) -> None: ...
 
@@ -63,7 +63,8 @@ class SlotEvent(Protocol):
 
 
 class Throttle:
-    """Call ``enter`` before a request and ``leave`` after it. ``clock``: monotonic seconds."""
+    """The limit of concurrent requests: call ``enter`` before a request, ``leave`` after it. ``clock``: monotonic
+    seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -75,10 +76,8 @@ class Throttle:
         self._answers = self._refused = 0
 
     def enter(self, patience_s: float, *, again: bool) -> float:
-        """Wait for a slot; returns the seconds waited. ``again``: the request was refused before, it goes first.
-
-        Raises EndpointSilent after ``patience_s`` seconds without an answer to any request.
-        """
+        """Wait for a slot; returns the seconds waited. ``again``: the request is a repeated one, which goes first.
+        Raises EndpointSilent after ``patience_s`` seconds without an answer to any request."""
         began = self._clock()
         place = threading.Event()
         self.queue(place, again=again)
@@ -87,7 +86,7 @@ class Throttle:
         return self._clock() - began
 
     def queue(self, place: SlotEvent, *, again: bool) -> None:
-        """Queue a request; ``place`` is set once it has a slot."""
+        """Queue a request, first if it is repeated (``again``); ``place`` is set once it has a slot."""
         with self._lock:
             if self._first_at == -math.inf:
                 self._first_at = self._clock()
@@ -95,7 +94,8 @@ class Throttle:
             self._let_in()
 
     def look(self, place: SlotEvent, began: float, patience_s: float) -> None:
-        """Remove a waiting request after ``patience_s`` without any answer. Raises EndpointSilent then."""
+        """Remove the request from the queue and raise EndpointSilent if, since ``began``, no request was answered for
+        ``patience_s`` seconds."""
         with self._lock:
             silent = self._clock() - max(began, self._answered_at)
             if silent >= patience_s and not place.is_set():
@@ -103,19 +103,19 @@ class Throttle:
                 raise EndpointSilent(f"no request was answered for {silent:.0f} s")
 
     def forget(self, place: SlotEvent) -> None:
-        """Remove a waiting request whose sender is gone."""
+        """Remove a waiting request from the queue, because its sender is gone."""
         with self._lock:
             if not place.is_set() and place in self._waiting:
                 self._waiting.remove(place)
 
     def silence(self) -> Silence:
-        """Time since the last answer to any request."""
+        """Time since the last answer to any request; thread-safe."""
         with self._lock:
             ever, since = self._answered_at > -math.inf, max(self._answered_at, self._first_at)
             return Silence(self._clock() - since if since > -math.inf else 0.0, ever, self._there)
 
     def leave(self, verdict: Verdict, entered_at: float) -> None:
-        """Release a slot. ``entered_at``: when the request was sent, on the same clock."""
+        """Release a slot. ``verdict``: how the request ended; ``entered_at``: when it was sent, by ``clock``."""
         with self._lock:
             self._there -= 1
             if verdict == "answered":
@@ -125,7 +125,7 @@ class Throttle:
             self._let_in()
 
     def pressure(self) -> Pressure:
-        """Current limit and queue. Thread-safe."""
+        """Limit of concurrent requests, number of waiting ones, and number of refusals so far."""
         with self._lock:
             limit = 0 if self._limit == math.inf else int(self._limit)
             return Pressure(limit, len(self._waiting), self._refused)

@@ -1,6 +1,6 @@
 """Task, Step, Trajectory and Episode: the records of an evaluation.
 
-Frozen records with an exact JSON round trip. Knows nothing of how an episode is run or where it is stored.
+Frozen records with an exact JSON round trip.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lemur_ray.agents.messages import Message
 
 
 class Blame(StrEnum):
-    """Who is responsible for an outcome. Only the policy's outcomes are scored."""
+    """Who is responsible for an episode's outcome. Only outcomes of the policy are scored."""
 
     POLICY = "policy"
     ENV = "env"
@@ -47,7 +47,8 @@ class Outcome(StrEnum):
 
     @property
     def scored(self) -> bool:
-        """Whether the outcome is the policy's. All others are retried, then reported as missing."""
+        """Whether the policy is responsible for the outcome. Episodes with any other are retried, then reported as
+        missing."""
         return self.blame is Blame.POLICY
 
 
@@ -72,15 +73,15 @@ class Task:
     cluster: str = ""
     """Group of dependent tasks (a database, a template, a subject); empty: independent of others"""
     after: tuple[str, ...] = ()
-    """Ids of tasks that must have ended, with any outcome, before it begins"""
+    """Ids of tasks that must have ended, with any outcome, before this one begins"""
     lanes: int = 0
-    """Maximum number of epochs in flight for stateful tasks: epoch e starts after all such tasks of epoch e - lanes
-    have ended. 0: any number"""
+    """Maximum number of epochs in flight, for tasks that change a shared state: epoch e starts after all such tasks of
+    epoch e - lanes have ended. 0: any number"""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One turn: the reply, the action read from it, the observation. Times in seconds."""
+    """One turn: the reply, the action read from it (None: none), the observation after it. Times in seconds."""
 
     reply: str
     action: str | None
@@ -98,37 +99,37 @@ class Step:
     waited_s: float = 0.0
     """Part of ``policy_s``: pauses, failed requests, waiting for a request slot"""
     outside: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """External calls of the environment (a simulated user, a search) by service; no part of ``env_s``"""
+    """External calls of the environment by service (a simulated user, a search): calls, seconds; not in ``env_s``"""
     choices: tuple[float, ...] = ()
-    """Log-likelihoods of the choices, for a question with choices"""
+    """Log-likelihood of each choice, for a question with choices"""
     pictured: bool = False
     """Whether the request had a picture, which is not stored"""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object without empty rare fields."""
+        """The step as a JSON object; rare fields are left out if empty."""
         rare = ("reasoning", "waited_s", "outside", "choices", "pictured")
         return {name: value for name, value in asdict(self).items() if value or name not in rare}
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """The messages before the first reply, then every turn."""
+    """The conversation of an episode: the messages before the first reply (``opening``), then every turn."""
 
     opening: tuple[Message, ...] = ()
     steps: tuple[Step, ...] = ()
     shared: int = 0
     """Number of characters at the start of the opening that many episodes share: worked examples"""
     dialogue_limit: int | None = None
-    """Number of messages of past turns in each request, in whole turns; 0: the newest observation alone, in place of
-    the first one. None: all, or not recorded"""
+    """Maximum number of messages of past turns in a request, in whole turns; 0: only the newest observation, in place
+    of the opening's last message. None: all, or not recorded"""
 
     def messages(self) -> tuple[Message, ...]:
-        """The whole conversation; the last observation is its last user message."""
+        """The whole conversation; its last message is the last observation."""
         turns = [m for s in self.steps for m in (Message("assistant", s.reply), Message("user", s.observation))]
         return (*self.opening, *turns)
 
     def shown(self, turn: int) -> tuple[Message, ...]:
-        """The messages of the request at a turn, from 0."""
+        """The messages of the request for the reply of ``turn``, counted from 0."""
         past = newest_steps(self.steps[:turn], self.dialogue_limit)
         if self.dialogue_limit == 0 and past:
             return (*self.opening[:-1], Message("user", past[-1].observation))
@@ -142,16 +143,15 @@ class Trajectory:
 
 
 def newest_steps(steps: Sequence[Step], dialogue_limit: int | None) -> Sequence[Step]:
-    """Past turns of a request: all, or the newest whole ones within ``dialogue_limit`` messages.
-
-    At least one, so that roles alternate. The record of an episode contains all turns.
+    """The past turns that a request shows: all if the limit is None, else the newest ``dialogue_limit`` // 2, at least
+    one.
     """
     return steps if dialogue_limit is None else steps[-max(1, dialogue_limit // 2) :]
 
 
 @dataclass(frozen=True)
 class EpisodeKey:
-    """Identity of an episode. The first record of a key in a ledger wins."""
+    """Identity of an episode. If a ledger has several records with one key, the first counts."""
 
     benchmark: str
     task: str
@@ -166,7 +166,7 @@ class EpisodeKey:
 
     @classmethod
     def from_text(cls, text: str) -> EpisodeKey:
-        """Inverse of ``str``. Raises ValueError where it is none."""
+        """Parse the text that ``str`` returns. Raises ValueError for any other text."""
         parts = text.split("|")
         if len(parts) != 5 or not parts[4].isdigit():
             raise ValueError(f"{text!r} names no episode: expected benchmark|task|policy|recipe|epoch")
@@ -176,7 +176,7 @@ class EpisodeKey:
 
 @dataclass(frozen=True)
 class Episode:
-    """Record of a finished episode. ``score`` is None exactly if the outcome is not the policy's."""
+    """Record of a finished episode. ``score`` is None if, and only if, the outcome is not the policy's."""
 
     key: EpisodeKey
     category: str
@@ -189,11 +189,11 @@ class Episode:
     """Error, or the limit that ended the episode"""
     retried: tuple[str, ...] = ()
     scores: Mapping[str, float] = field(default_factory=dict)
-    """Score by each grader, where a benchmark has several; ``score`` is one of them."""
+    """Scores by name of grader, if the benchmark has several graders; ``score`` is one of them."""
     reference: str = ""
     """Reference answer, if the benchmark stores it; the model never sees it"""
     cluster: str = ""
-    """As of ``Task``"""
+    """Group of dependent tasks, as in ``Task``"""
     started: str = ""
     """Start of the last attempt, UTC in ISO 8601; empty if unknown"""
     note: str = ""
@@ -216,7 +216,8 @@ class Episode:
 
     @classmethod
     def from_json(cls, value: Any) -> Episode:
-        """Inverse of ``to_json``. Raises ValueError that says what is wrong; every value has its type afterwards."""
+        """Parse the object that ``to_json`` returns, with a type check of every value. Raises ValueError with the
+        reason."""
         try:
             trajectory = value["trajectory"]
             return cls(
@@ -297,10 +298,8 @@ def _limit(value: Any) -> int | None:
 
 
 def split_opening(trajectory: Trajectory) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """Split an opening into its shared part and the rest; the message at the boundary is cut in two.
-
-    Raises ValueError if the shared part is longer than the opening.
-    """
+    """Split a trajectory's opening after its first ``shared`` characters; the message at the boundary is cut in two.
+    Raises ValueError if the opening is shorter."""
     left = trajectory.shared
     for place, message in enumerate(trajectory.opening):
         if left <= len(message.content):
@@ -314,7 +313,8 @@ def split_opening(trajectory: Trajectory) -> tuple[tuple[Message, ...], tuple[Me
 
 
 def join_opening(head: tuple[Message, ...], trajectory: Trajectory) -> Trajectory:
-    """Inverse of ``split_opening``. Raises ValueError for an empty part."""
+    """A copy of ``trajectory``, whose opening is the rest, with the shared part ``head`` in front: inverse of
+    ``split_opening``. Raises ValueError if either part is empty."""
     if not trajectory.opening or not head:
         raise ValueError("an opening without a message that goes on from its shared part")
     first, *rest = trajectory.opening
@@ -323,6 +323,6 @@ def join_opening(head: tuple[Message, ...], trajectory: Trajectory) -> Trajector
 
 
 def opening_digest(head: tuple[Message, ...]) -> str:
-    """Digest of a shared opening, 16 hex digits."""
+    """Digest of the shared part of an opening: 16 hex digits of SHA-256."""
     text = json.dumps([message.to_json() for message in head])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

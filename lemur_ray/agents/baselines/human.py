@@ -1,8 +1,8 @@
 """The human policy: prints each observation to a terminal and reads one reply per turn.
 
-A reply is one line, or as many as it takes to close a fence (```) that it opens. The end of input (Ctrl-D)
-raises KeyboardInterrupt, which stops the run as Ctrl-C does, resumable. It shows the messages since
-the last turn; terminal escapes in it are shown as text. One episode at a time. Knows no environment.
+A reply is one line, or all lines up to the end of a code fence (```) that it opens. The end of input (Ctrl-D)
+raises KeyboardInterrupt, which stops the run as Ctrl-C does; it can be resumed. Each turn prints the messages since
+the last reply, with terminal escapes as text. Episodes are played one at a time.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ FENCE = "```"
 
 
 def read_line() -> str:
-    """One line of standard input; empty at its end."""
+    """Read one line of standard input, with its newline; an empty text at the end of input."""
     # Unbuffered: a thread that waits inside Python's own buffered stdin would not let the process end.
     return io.FileIO(0, closefd=False).readline().decode("utf-8", "replace")
 
 
 class HumanPolicy:
-    """``read_line`` gives a line with its newline, and an empty text at the end of input."""
+    """A person as a policy. ``read_line`` returns a line with its newline, or an empty text at the end of input."""
 
     name = "human"
     wants_hints = False
@@ -37,7 +37,7 @@ class HumanPolicy:
         self._lock = threading.Lock()
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """One reply. Raises KeyboardInterrupt where input has ended."""
+        """Print the new messages and read the person's reply. Raises KeyboardInterrupt at the end of input."""
         with self._lock:
             past = [i for i, message in enumerate(request.messages) if message.role == "assistant"]
             if request.turn == 0:  # what is past then are worked examples

@@ -1,7 +1,7 @@
 """Baseline policies without a model: a random admissible action, the expert's action.
 
-They use ``request.hints``, which environments supply to policies with ``wants_hints`` and never to a model. Their
-replies are deterministic (``repeats``). Knows nothing of any particular environment.
+They read ``request.hints``, which environments supply to policies with ``wants_hints`` and never to a model. The same
+request always gets the same reply (``repeats``).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from lemur_ray.agents.messages import ChatReply, ChatRequest
 
 
 class HintsMissing(Exception):
-    """The environment gave no hint that a scripted policy needs."""
+    """Raised if a request lacks the hint that a scripted policy needs; the message lists the hints that it has."""
 
 
 class RandomPolicy:
-    """Draws one of ``hints["admissible"]`` with the turn's own seed."""
+    """Replies with a random action of ``hints["admissible"]``, drawn with the request's sampling seed."""
 
     name = "random"
     wants_hints = True
     repeats = True
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """Raises HintsMissing where there is nothing to draw from."""
+        """A random admissible action. Raises HintsMissing if the request lists none."""
         admissible = request.hints.get("admissible")
         if not admissible:
             raise HintsMissing(
@@ -33,14 +33,14 @@ class RandomPolicy:
 
 
 class ExpertPolicy:
-    """Repeats ``hints["expert"]``."""
+    """Replies with ``hints["expert"]``, the action of the environment's expert."""
 
     name = "expert"
     wants_hints = True
     repeats = True
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """Raises HintsMissing where the environment has no expert."""
+        """The expert's action. Raises HintsMissing if the environment has no expert."""
         action = request.hints.get("expert")
         if action is None:
             raise HintsMissing(f"expert policy: hints {sorted(request.hints)} hold no 'expert' action")
