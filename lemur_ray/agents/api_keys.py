@@ -33,8 +33,7 @@ class Key:
 
     @classmethod
     def named(cls, name: str, flag: str, environment: Mapping[str, str] = os.environ) -> Key:
-        """Read the key from variable ``name``, or the file that variable ``<name>_FILE`` names. ValueError if neither
-        has one."""
+        """Read the key from variable ``name``, or the file in variable ``<name>_FILE``. ValueError without a key."""
         if value := environment.get(name, "").strip():
             return cls(value, name=name, flag=flag)
         file = environment.get(f"{name}_FILE", "")

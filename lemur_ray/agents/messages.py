@@ -1,7 +1,4 @@
-"""Chat messages, and the request and reply of every policy.
-
-Names follow the OpenAI chat protocol.
-"""
+"""Chat messages, and the request and reply of every policy. Names follow the OpenAI chat protocol."""
 
 from __future__ import annotations
 

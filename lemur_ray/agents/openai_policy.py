@@ -172,8 +172,7 @@ class OpenAIPolicy:
             self._client.close()
 
     def _models(self, timeout_s: float) -> Any:
-        """The JSON value of ``GET /models``. Raises EndpointRefused (401, redirect), RetryableError, NotAReply (any
-        other)."""
+        """The JSON value of ``GET /models``. Raises EndpointRefused (401, redirect), RetryableError, NotAReply."""
         with self._sent("GET", "/models", timeout_s) as (status, headers, chunks):
             if status == 200:
                 return parse_json_body(_whole(chunks, self._clock() + timeout_s, self._clock, MOST_BYTES))
@@ -296,8 +295,8 @@ class OpenAIPolicy:
         return replace(reply, text=hidden(reply.text), reasoning=reasoning, version=version)
 
     def _weighed(self, value: Any, request: ChatRequest) -> tuple[ChatReply, None] | None:
-        """The reply to a request with choices; None if it has none. Raises EndpointRefused if log-probabilities are
-        missing."""
+        """The reply to a request with choices, else None. Raises EndpointRefused if the response lacks
+        log-probabilities."""
         try:
             return (parse_choice_scores(value, request.choices), None) if request.choices else None
         except ValueError as error:  # the same would come back for ever

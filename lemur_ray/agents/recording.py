@@ -62,8 +62,7 @@ def task_number(episode: str) -> str:
 
 
 def trailing_number(task: str) -> str:
-    """The digits after the last hyphen of a task id, without leading zeros: its index in its data set. Raises
-    ValueError."""
+    """The digits after the last hyphen of a task id, without leading zeros: an index in the data. Raises ValueError."""
     number = task.rpartition("-")[2]
     if not number.isdigit():
         raise ValueError(f"task {task!r}: its id does not end in the number of a task, so it cannot be in a log")

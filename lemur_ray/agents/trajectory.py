@@ -216,8 +216,7 @@ class Episode:
 
     @classmethod
     def from_json(cls, value: Any) -> Episode:
-        """Parse the object that ``to_json`` returns, with a type check of every value. Raises ValueError with the
-        reason."""
+        """Parse the object that ``to_json`` returns, with a type check of every value. Raises ValueError."""
         try:
             trajectory = value["trajectory"]
             return cls(

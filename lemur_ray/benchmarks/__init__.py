@@ -1,1 +1,1 @@
-"""The contract of benchmarks, their discovery by name, and their requirements. Knows no benchmark."""
+"""What a benchmark declares (tasks, options, scoring), how it is discovered by name, and what it requires."""

@@ -1,7 +1,7 @@
-"""The contract between a benchmark and the library: options, tasks, scoring identity, requirements, page texts.
+"""What a benchmark declares to the library: options, tasks, scoring identity, requirements, page texts.
 
 A benchmark is a value of ``Benchmark`` in a module's table ``BENCHMARKS`` (variant to value), which
-``lemur_ray.benchmarks.discovery`` imports by name. This module knows no benchmark, no policy and no pool.
+``lemur_ray.benchmarks.discovery`` imports by name.
 """
 
 from __future__ import annotations
@@ -36,44 +36,44 @@ NO_DATA = "outside data: fetch it (python jobs/fetch_data.py NAME) or say where 
 def location_option(
     default: str = "", stored_as: Callable[[str], str] = str, full_form: Callable[[str], str] | None = None
 ) -> Any:
-    """A dataclass field for a folder or an address. It is no part of the recipe hash.
+    """A dataclass field, a benchmark's option for a folder or an address, which is not part of the recipe hash.
 
-    ``stored_as``: the part of the value that files may hold, for example without a password. ``full_form``: from a
-    stored value to the form in which a user must give it again, empty if the stored value suffices.
+    ``stored_as``: from a value to what a run's files may hold, for example without a password. ``full_form``: from a
+    stored value to the form in which a user must enter it again, empty if the stored value suffices.
     """
     return field(default=default, metadata={"location": True, "stored_as": stored_as, "full_form": full_form})
 
 
 def file_option(digest: Callable[[str], str] = content_digest) -> Any:
-    """A dataclass field for the path of a file or folder, empty by default. The recipe hash holds ``digest(path)``."""
+    """A dataclass field, a benchmark's option for the path of an input file or folder; the recipe hash has
+    ``digest(path)``."""
     return field(default="", metadata={"digest": digest})
 
 
 def storable_options(options: Any) -> dict[str, Any]:
-    """Options as JSON values without passwords, for the files of a run."""
+    """A benchmark's options as JSON values for the files of a run, without passwords (``location_option``)."""
     rules = {f.name: f.metadata.get("stored_as") for f in fields(options)}
     return {name: rule(value) if (rule := rules[name]) else value for name, value in asdict(options).items()}
 
 
 def options_to_repeat(options: Any) -> dict[str, str]:
-    """Option names whose stored value is incomplete, each with the form in which a user must give it again.
-
-    ``options``: as read from a file of a run.
-    """
+    """Names of options that were stored incompletely, each with the form in which a user must enter it again.
+    ``options``: as read from a file of a run."""
     rules = {f.name: f.metadata.get("full_form") for f in fields(options)}
     forms = {name: rule(getattr(options, name)) for name, rule in rules.items() if rule}
     return {name: form for name, form in forms.items() if form}
 
 
 def all_options(options: Any, request: EvaluationRequest) -> dict[str, Any]:
-    """The default identity: every option except locations, with the digest of each file instead of its path."""
+    """Default of ``Benchmark.identity``: every option except locations, with the digest of each file instead of its
+    path."""
     values = {f.name: getattr(options, f.name) for f in fields(options) if not f.metadata.get("location")}
     digests = {f.name: f.metadata["digest"] for f in fields(options) if f.metadata.get("digest")}
     return {name: digests[name](value) if name in digests else value for name, value in values.items()}
 
 
 def check_options(name: str, options: type[Any]) -> None:
-    """Check that options can become flags. Raises ValueError that names the benchmark."""
+    """Raise ValueError, with the benchmark's name, unless its options are a dataclass with defaults for all fields."""
     if not (isinstance(options, type) and is_dataclass(options)):
         raise ValueError(f"{name}: its options are no dataclass")
     for f in fields(options):
@@ -83,20 +83,21 @@ def check_options(name: str, options: type[Any]) -> None:
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """What an evaluation asks of any benchmark, besides the benchmark's own options."""
+    """Settings of an evaluation that every benchmark gets, besides its own options."""
 
     data: Path | None = None
     """Folder of outside data sets"""
     prompt: Prompt = "full"
     recording: Path | None = None
-    """A recording whose tasks are to be played, with their wording of that time"""
+    """Recording to replay: its tasks are loaded with the wording that they had then"""
     mode: ReplayMode = "strict"
-    """How the recording is replayed"""
+    """Whether a replay executes the recorded replies (strict) or only grades the submissions (grading)"""
     epochs: int = 1
-    """Episodes of each task"""
+    """Number of episodes of each task"""
 
     def data_folder(self, content: str) -> Path:
-        """The folder of outside data. Raises ValueError without one, which names ``content``: what would be in it."""
+        """The folder of outside data sets. Raises ValueError if none is set; ``content``: what it would hold, for the
+        message."""
         if self.data is None:
             raise ValueError(f"{content} is {NO_DATA}")
         return self.data
@@ -109,25 +110,23 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class BenchmarkDetails:
-    """The second part of a benchmark: what one of a paper adds, or one with shared sites, judges or recorded runs.
-
-    All functions depend on their arguments alone.
-    """
+    """Optional declarations of a benchmark, for example its column of a paper, shared sites, judges, recorded runs. All
+    functions must depend on their arguments alone."""
 
     size: str = ""
     """Number of tasks, in words"""
     endpoints: Callable[[Any], Sequence[str]] = lambda options: ()
     """Endpoints that the environments query (a judge, a simulated user), each ``openai:URL#MODEL``"""
     uses_leases: bool = False
-    """Whether environments lock shared sites with ``agents.task_leases``, which one host then keeps for all"""
+    """Whether environments lock shared sites with ``agents.task_leases``; one host then keeps the locks of all hosts"""
     file_patterns: tuple[str, ...] = ()
     """Further input files that a user may bring: glob patterns below the data folder, each with or without .gz"""
     cluster: Callable[[Task], str] = attrgetter("cluster")
-    """Cluster of a task for confidence intervals; also for stored tasks that have no ``cluster`` of their own"""
+    """Group of dependent tasks that a task belongs to, for confidence intervals; also for stored tasks that lack it"""
     opening: Callable[[Task], str] = lambda task: ""
-    """Lower bound of a task's first prompt, for the check of the model's context length"""
+    """Text that a task's first prompt contains at least, for the check of the model's context length"""
     unplayable: Callable[[Any, EvaluationRequest, Sequence[Task]], Sequence[str]] = lambda options, request, tasks: ()
-    """Reasons why some of the chosen tasks cannot be played here, each a line that also names the remedy"""
+    """Reasons why some of the chosen tasks cannot be played on this machine, each one line that also has the remedy"""
     notes: Callable[[Sequence[Episode]], Mapping[str, Any]] = lambda episodes: {}
     """Further results besides the success rate, as JSON values. The episodes come without their texts"""
     about: Callable[[EvaluationRun], RunDescription] = default_description
@@ -135,20 +134,20 @@ class BenchmarkDetails:
     views: Callable[[Episode], Sequence[View]] = lambda episode: ()
     """Pictures and texts that an environment stored in files during an episode, for its transcript page"""
     departures: Callable[[Any, EvaluationRequest, Sequence[Task]], Sequence[str]] = lambda options, request, tasks: ()
-    """Differences to the upstream tasks that come from this machine and its data. Every table shows them beside the
-    run; they are no part of the recipe hash"""
+    """Differences from the original tasks that come from this machine and its data. Every table shows them beside the
+    run; they are not part of the recipe hash"""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Options and common flags (temperature) of the paper's column that are not the defaults. Suites use them"""
+    """Options and common flags (temperature) that differ from the defaults in the paper's column; suites set them"""
     teacher_settings: Mapping[str, Any] = field(default_factory=dict)
-    """Options that add a teacher's feedback; empty if there is none"""
+    """Options that switch on feedback of a teacher model; empty if the benchmark has none"""
     recording_format: RecordingFormat | None = None
-    """Reader of recorded runs; None if the benchmark has none"""
+    """How recordings of earlier runs are read; None if the benchmark has none"""
     replay_mode: ReplayMode = "strict"
-    """Default of --replay. ``grading`` if a recording is only worth its submissions"""
+    """Default of --replay. ``grading`` if only the recorded submissions are comparable"""
     published_runs: PublishedRuns | None = None
     """Recorded runs that the authors published, and the agreement that replays must reach"""
     restored_task: Callable[[Task, Episode], Task] = lambda task, episode: task
-    """The task for replaying a stored episode, whose replies may use names that have changed since"""
+    """Adapt a task for the replay of a stored episode, whose replies may use names that have changed since"""
 
 
 FIELDS_OF_LAST_RELEASE = {
@@ -165,12 +164,12 @@ FIELDS_OF_LAST_RELEASE = {
     **{name: name for name in ("size", "cluster", "opening", "unplayable", "notes", "about", "views", "departures")},
     "said_again": "restored_task",
 }
-"""Keyword of ``Benchmark`` in the last release -> field of today, of ``Benchmark`` or of its details."""
+"""Keyword of ``Benchmark`` in the last release -> present field of ``Benchmark`` or ``BenchmarkDetails``."""
 _IN_DETAILS = frozenset(f.name for f in fields(BenchmarkDetails))
 
 
 def _with_old_keywords(benchmark: Class) -> Class:
-    """Let a ``Benchmark`` class take the keywords of the last release, for one release."""
+    """Class decorator of ``Benchmark``: accept the keywords of the last release, with a warning, for one release."""
     wrapped: Any = benchmark
     init = wrapped.__init__
 
@@ -202,23 +201,21 @@ def _no_requirements(options: Any, request: EvaluationRequest) -> tuple[Requirem
 @_with_old_keywords
 @dataclass(frozen=True)
 class Benchmark(Generic[Options]):
-    """One benchmark: the part that every author fills in. All functions depend on their arguments alone."""
+    """One benchmark: options, tasks and how they are scored. All functions must depend on their arguments alone."""
 
     options: type[Options]
-    """Frozen dataclass of JSON values with defaults, each a flag; ``__post_init__`` may raise ValueError"""
+    """Frozen dataclass of JSON values with defaults; each field is a flag. ``__post_init__`` may raise ValueError"""
     load: Callable[[Options, EvaluationRequest], Iterable[Task]]
-    """Yields the tasks in their order, lazily, so that a missing file shows at the first one.
-
-    A sample draws from all tasks, so an endless or very large benchmark needs a ``default_limit``. Raises ValueError,
-    or an OSError that names the command which fetches a missing file."""
+    """Yield the tasks in their order, lazily. --sample draws from all of them, so an endless or very large benchmark
+    needs a ``default_limit``. Raises ValueError, or an OSError that names the command which fetches a missing file."""
     max_tokens: Mapping[Prompt, int]
-    """Maximum tokens of one reply, by prompt"""
+    """Maximum tokens of one reply, for the full and the brief prompt"""
     identity: Callable[[Options, EvaluationRequest], Mapping[str, Any]] = all_options
-    """The options that decide a score: part of the recipe hash"""
+    """The options that affect scores, as JSON values: part of the recipe hash"""
     version: int | Callable[[Options], int] = 1
-    """Raised when the same reply would score differently; part of the recipe hash from 2 on"""
+    """Increased whenever the same reply would score differently; part of the recipe hash from 2 on"""
     default_limit: int = 0
-    """Tasks without --limit, for a benchmark that generates any number; 0: its number of tasks is fixed"""
+    """Number of tasks without --limit, for a benchmark that generates any number; 0: all tasks"""
     stop: tuple[str, ...] = ()
     """Stop strings of a reply"""
     sources: tuple[Source, ...] = ()
@@ -226,23 +223,23 @@ class Benchmark(Generic[Options]):
     resources: Resources = TEXT
     """Resource request of one episode, for scheduling on a cluster"""
     min_step_s: float = 5.0
-    """Smallest --step-s allowed, in seconds: the environment's own limits end every step by then, so a longer step is
-    the environment's fault and not the policy's"""
+    """Minimum of --step-s in seconds: by then the environment's own time limits end every step, so that a step which
+    takes longer is the environment's fault and not the policy's"""
     needs: Callable[[Options, EvaluationRequest], Sequence[Requirement]] = _no_requirements
-    """Requirements that are checked before tasks are loaded"""
+    """Requirements (data, sandboxes, services) that are checked before tasks are loaded"""
     has_hints: bool = False
-    """Whether tasks have gold replies or hints, which the expert and random policies need"""
+    """Whether tasks have reference replies or hints, which the expert and random policies need"""
     details: BenchmarkDetails = BenchmarkDetails()
 
     def requirements(self, options: Options, request: EvaluationRequest) -> Sequence[Requirement]:
-        """The declared requirements, by default that the first task can be loaded."""
+        """What ``needs`` returns; if it is not declared, the one requirement that the first task can be loaded."""
         if self.needs is not _no_requirements:
             return self.needs(options, request)
         first = partial(validated_tasks, "the benchmark", lambda: self.load(options, request), 1)
         return [requirement_of("data" if self.sources else "", lambda: list(first()))]
 
     def identity_of(self, options: Options, request: EvaluationRequest, replay: str) -> dict[str, Any]:
-        """The benchmark's part of the recipe hash. ``replay``: the flag's value, ``auto`` included."""
+        """The benchmark's part of the recipe hash. ``replay``: value of --replay, also if it is ``auto``."""
         identity = dict(self.identity(options, request))
         if self.details.recording_format is not None:
             identity["replay"] = replay
@@ -254,7 +251,7 @@ class Benchmark(Generic[Options]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Value of a field of the last release, for one release."""
+            """Value of a field by its name in the last release, with a warning, for one release."""
             if name not in FIELDS_OF_LAST_RELEASE:
                 raise AttributeError(f"'Benchmark' object has no attribute {name!r}")
             new = FIELDS_OF_LAST_RELEASE[name]

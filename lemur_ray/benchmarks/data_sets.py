@@ -1,6 +1,6 @@
 """Every data set by name: those of built-in and installed benchmarks, and the training data.
 
-A name is a set's, a family's (all its sets), or a file's. Fetches nothing.
+A name selects one data set, all data sets of a benchmark family, or one file. Fetches nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from lemur_ray.outside_data.source import DataSet, Source
 
 
 def data_sets(complain: Callable[[str], None]) -> list[DataSet]:
-    """All data sets, those of benchmarks first.
-
-    ``complain``: called with each broken offer and each conflict between two declarations of a file."""
+    """All data sets, those of benchmarks first. ``complain``: called with a message for each benchmark that cannot be
+    loaded, and each set left out because it declares a file differently from an earlier set."""
     sets: list[DataSet] = []
     refused: dict[str, None] = {}
     for offer in offers():
@@ -35,7 +34,8 @@ def data_sets(complain: Callable[[str], None]) -> list[DataSet]:
 
 
 def select_data_sets(names: Sequence[str], sets: Sequence[DataSet]) -> list[DataSet]:
-    """The data sets of these names, families or files. Raises ValueError for an unknown name."""
+    """The data sets that ``names`` (of sets, families or files) select from ``sets``. Raises ValueError for unknown
+    names."""
     chosen: list[DataSet] = []
     for name in names:
         matches = [one for one in sets if name in (one.name, one.family)] or _with_file(name, sets)
@@ -48,13 +48,13 @@ def select_data_sets(names: Sequence[str], sets: Sequence[DataSet]) -> list[Data
 
 
 def _refuse_where_refused(name: str) -> None:
-    """Raise ValueError with the reason if the name is of a benchmark that cannot be loaded."""
+    """Raise ValueError with the reason if ``name`` is a benchmark or family that cannot be loaded."""
     for why in (one.why for one in offers() if one.why and name in (one.name, one.name.partition("/")[0])):
         raise ValueError(why)
 
 
 def _with_file(path: str, sets: Iterable[DataSet]) -> list[DataSet]:
-    """A data set of one file, named after the first set that contains it."""
+    """The file ``path`` alone as a data set, named after the first set with it; an empty list if no set has it."""
     for one in sets:
         for source in one.sources:
             if source.path == path:
@@ -63,7 +63,7 @@ def _with_file(path: str, sets: Iterable[DataSet]) -> list[DataSet]:
 
 
 def _without_conflicts(sets: Iterable[DataSet], complain: Callable[[str], None]) -> Iterator[DataSet]:
-    """Drop each set that declares a file differently from an earlier one."""
+    """The data sets without those that declare a file differently from an earlier set; ``complain`` gets reasons."""
     known: dict[str, tuple[Source, str]] = {}
     for one in sets:
         other = next((s for s in one.sources if known.get(s.path, (s, ""))[0] != s), None)

@@ -1,7 +1,7 @@
 """Discovery of benchmarks by name: ``family/variant``, ``module:object`` or ``gym:module:Id``.
 
-Built-in families are packages under ``HOMES`` with a module ``benchmark``; installed packages name theirs in the
-entry-point group ``lemur_ray.benchmarks``. Only the named one is imported, and nothing is ever installed.
+A family is one or several benchmarks (variants) of a module. Built-in families are packages under ``HOMES`` with a
+module ``benchmark``; installed packages declare theirs in the entry-point group ``lemur_ray.benchmarks``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from lemur_ray.config import did_you_mean
 GROUP = "lemur_ray.benchmarks"
 HOMES = ("envs", "envs.language", "envs.programs")
 SCHEMES = "envs.foreign.benchmark"
-"""Module with a table ``SCHEMES``: prefixes of a name, before its colon, other than a module"""
+"""Module whose table ``SCHEMES`` has the name prefixes (``gym``) that are no module, with a function for each"""
 TABLE = "BENCHMARKS"
 
 
 def find(name: str) -> Benchmark[Any]:
-    """The benchmark of a name. Raises ValueError with similar names, or the package that failed to import and why."""
+    """Import the benchmark ``name``. Raises ValueError with similar names, or the reason of a failed import."""
     module, colon, attribute = name.partition(":")
     if colon and module in (schemes := import_module(SCHEMES).SCHEMES):
         return _checked(name, schemes[module](attribute))
@@ -46,7 +46,7 @@ def find(name: str) -> Benchmark[Any]:
 
 
 def is_ours(name: str) -> bool:
-    """Whether the name is of a built-in benchmark, and not a path to its module."""
+    """Whether a benchmark is built in, by its name; False for ``module:object``."""
     module, colon, _ = name.partition(":")
     if colon:
         return module in import_module(SCHEMES).SCHEMES
@@ -55,9 +55,8 @@ def is_ours(name: str) -> bool:
 
 
 def belongs_to_another(stated: str, name: str, benchmark: Benchmark[Any]) -> bool:
-    """Whether ``stated``, the benchmark name in the tasks of benchmark ``name``, is the name of another benchmark.
-
-    Pages would then describe the numbers with the other benchmark's texts."""
+    """Whether ``stated``, the benchmark name in the tasks of benchmark ``name``, is the name of another benchmark, with
+    whose texts pages would then describe the numbers."""
     if stated == name or ":" in stated or not _modules(stated.partition("/")[0]):
         return False
     try:
@@ -67,7 +66,7 @@ def belongs_to_another(stated: str, name: str, benchmark: Benchmark[Any]) -> boo
 
 
 def describe_run(name: str, run: EvaluationRun) -> RunDescription:
-    """The benchmark's description of a run; the default one if the benchmark is no longer installed."""
+    """The benchmark's description of a run for report pages; the default one if ``name`` cannot be loaded."""
     try:
         benchmark = find(name)
     except ValueError:
@@ -76,9 +75,8 @@ def describe_run(name: str, run: EvaluationRun) -> RunDescription:
 
 
 def episode_views(episode: Episode, played: str = "") -> Sequence[View]:
-    """Stored views of an episode; none if its benchmark is not installed.
-
-    ``played``: the name of --benchmark, if known: it may differ from the tasks' (``module:object``)."""
+    """Screenshots and texts stored during an episode; none if its benchmark cannot be loaded. ``played``: value of
+    --benchmark, if known, which may differ from the benchmark name in the tasks (``module:object``)."""
     name = played or episode.key.benchmark
     try:
         benchmark = find(name)
@@ -90,9 +88,7 @@ def episode_views(episode: Episode, played: str = "") -> Sequence[View]:
 @dataclass(frozen=True)
 class Offer:
     """A benchmark that a package declares. ``why``: reason why it cannot be played by this name, or empty.
-
-    ``benchmark``: None if it cannot be loaded; then ``name`` may be the family's.
-    """
+    ``benchmark``: None if it cannot be loaded; ``name`` is then that of its family if the module failed to load."""
 
     name: str
     benchmark: Benchmark[Any] | None
@@ -100,7 +96,7 @@ class Offer:
 
 
 def offers() -> Iterator[Offer]:
-    """All declared benchmarks, built-in ones first. A broken package affects only its own offers."""
+    """All declared benchmarks, built-in ones first; those that cannot be loaded have a reason (``why``)."""
     for family in families():
         modules = _modules(family)
         why = _unnameable(family) or _doubled(family, modules)
@@ -119,12 +115,13 @@ def offers() -> Iterator[Offer]:
 
 
 def names() -> Iterator[str]:
-    """Names of all playable benchmarks, as ``find`` takes them."""
+    """Names of all benchmarks that can be loaded, as ``find`` takes them."""
     return (one.name for one in offers() if not one.why)
 
 
 def table_of(family: str, name: str = "") -> Mapping[str, Any]:
-    """The benchmarks of a family by variant. ``name``: for error messages. Raises ValueError."""
+    """A family's benchmarks by variant. ``name``: for messages. Raises ValueError unless exactly one package has the
+    family."""
     modules, flag = _modules(family), f"--benchmark {name or family}"
     if not modules:
         raise ValueError(f"{flag}: no package offers {family!r}{did_you_mean(name or family, list(names()))}")
@@ -134,7 +131,7 @@ def table_of(family: str, name: str = "") -> Mapping[str, Any]:
 
 
 def families() -> list[str]:
-    """All declared families, built-in ones first."""
+    """Names of all declared families, built-in ones first."""
     ours = [
         package.name
         for home in HOMES
@@ -146,7 +143,7 @@ def families() -> list[str]:
 
 
 def _modules(family: str) -> Sequence[str]:
-    """Modules with a table of the family, built-in ones first."""
+    """Names of the modules that declare the family's benchmarks, built-in ones first."""
     ours = [f"{home}.{family}" for home in HOMES if family.isidentifier() and find_spec(f"{home}.{family}") is not None]
     ours = [f"{package}.benchmark" for package in ours if find_spec(f"{package}.benchmark") is not None]
     theirs = [module for name, module in _offered(tuple(sys.path)) if name == family]
@@ -154,7 +151,7 @@ def _modules(family: str) -> Sequence[str]:
 
 
 def _doubled(name: str, modules: Sequence[str], family: str = "") -> str:
-    """The reason if the family is ambiguous; empty if it has one module."""
+    """An error message if several packages declare the family; empty if one does."""
     if len(modules) == 1:
         return ""
     offered = f"{len(modules)} packages offer {family or name!r}: {', '.join(modules)}"
@@ -172,7 +169,7 @@ def _name(family: str, variant: str) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _offered(path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Family and module of every installed entry point. ``path``: ``sys.path``, the cache key."""
+    """(family, module) of every entry point of installed packages. ``path``: ``sys.path``, the cache key."""
     return tuple((entry.name, entry.value) for entry in entry_points(group=GROUP))
 
 

@@ -1,7 +1,4 @@
-"""Artifacts of an episode in files beside its ledger: screenshots and whole texts, declared by benchmarks.
-
-Knows no page that shows them and no benchmark.
-"""
+"""Screenshots and whole texts of an episode, in files beside its ledger, for its transcript page."""
 
 from __future__ import annotations
 
@@ -14,12 +11,12 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class View:
-    """The observation after a turn; turn 0: before the first reply."""
+    """What an environment stored of the observation after ``turn`` (from 1; 0: before the first reply)."""
 
     turn: int
     picture: Path | None = None
     """A PNG file"""
     text: str = ""
-    """The whole observation as text, of which the model may have got a part"""
+    """The whole observation as text; the model may have got only part of it"""
     acted_on: Box | None = None
-    """Target of the next action in the picture"""
+    """Area of the picture that the next action is applied to"""

@@ -1,7 +1,4 @@
-"""The list of benchmarks on this machine: size, requirements, and which of them are missing. Plays nothing.
-
-A benchmark that cannot be imported is listed with the reason. Knows no benchmark.
-"""
+"""The list of benchmarks on this machine: number of tasks, requirements, and which of them are not met."""
 
 from __future__ import annotations
 
@@ -19,7 +16,8 @@ READY = "ready"
 
 @dataclass(frozen=True)
 class BenchmarkStatus:
-    """Status of one benchmark. ``lacks``: requirements of its default options that are missing here."""
+    """A benchmark on this machine. ``needs``: kinds of requirements with default options; ``lacks``: problems with
+    them."""
 
     name: str
     size: str
@@ -32,7 +30,7 @@ class BenchmarkStatus:
 
 
 def benchmark_statuses(data: Path | None) -> list[BenchmarkStatus]:
-    """Statuses of all benchmarks, checked in parallel. ``data``: the folder of outside data, if any."""
+    """Statuses of all declared benchmarks, checked in parallel. ``data``: folder of outside data sets, if any."""
     with ThreadPoolExecutor(8) as pool:
         return list(pool.map(lambda offer: _of(offer, data), offers()))
 
@@ -51,7 +49,7 @@ def _of(offer: Offer, data: Path | None) -> BenchmarkStatus:
 
 
 def status_lines(everything: Sequence[BenchmarkStatus]) -> Iterator[str]:
-    """Lines of text: a table by name, then each missing requirement once, with its remedy."""
+    """Lines of text: a table of the benchmarks by name, then each missing requirement once, with its remedy."""
     ordered = sorted(everything, key=lambda one: one.name)
     yield from _table([_HEAD, *map(_row, ordered)])
     missing: dict[str, list[str]] = {}

@@ -1,6 +1,6 @@
-"""Requirements that are checked before the first episode; each reports what is missing and the remedy.
+"""Requirements of benchmarks, checked before the first episode; each reports what is missing and the remedy.
 
-A check takes seconds and starts at most one sandbox. Knows no benchmark.
+A check takes seconds and starts at most one sandbox.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ LOOK_S = 4.0
 
 @dataclass(frozen=True)
 class Requirement:
-    """A requirement. ``missing`` returns the problem and its remedy in one line, or None."""
+    """A precondition of a benchmark. ``what``: its kind, for example ``data``. ``missing``: check it; returns None if
+    it is met, else the problem and its remedy in one line, or raises an error with them."""
 
     what: str
     missing: Callable[[], str | None]
 
 
 def requirement_of(what: str, look: Callable[[], object]) -> Requirement:
-    """A requirement that is met if ``look`` raises nothing; the error's text is the problem and its remedy."""
+    """A requirement that is met unless ``look`` raises; the error's text must state the problem and its remedy."""
 
     def missing() -> str | None:
         look()
@@ -36,12 +37,12 @@ def requirement_of(what: str, look: Callable[[], object]) -> Requirement:
 
 
 def first_task_loads(load: Callable[[Any, Any], Iterable[Any]]) -> Callable[[Any, Any], Sequence[Requirement]]:
-    """The ``needs`` of a benchmark that reads files: its first task can be loaded."""
+    """A function for ``Benchmark.needs`` whose one requirement is that the first task of ``load`` can be loaded."""
     return lambda options, request: (requirement_of("data", lambda: next(iter(load(options, request)), None)),)
 
 
 def missing_requirements(needs: Sequence[Requirement]) -> list[str]:
-    """Problems of all requirements, checked in parallel, in their order and without duplicates."""
+    """Check requirements in parallel. Returns the problems of those not met, in their order, without duplicates."""
     if not needs:
         return []
     with ThreadPoolExecutor(min(16, len(needs))) as pool:
@@ -59,7 +60,7 @@ def _check(need: Requirement) -> str | None:
 
 
 def readable_file(what: str, path: Path) -> Requirement:
-    """The requirement that a file of the command line can be read."""
+    """The requirement that the file ``path`` can be read. ``what``: the command-line flag that names it."""
 
     def look() -> None:
         if not path.is_file():

@@ -1,6 +1,6 @@
-"""Calls of a benchmark's optional functions: an error costs their result, never a run or a page.
+"""Safe calls of a benchmark's optional functions, so that their errors never end a run or a page.
 
-The error is printed once to stderr and takes the place of the result. Knows no benchmark.
+An error is printed once to stderr and takes the place of the result.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from lemur_ray.benchmarks.episode_artifacts import View
 from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
 
 NOTES_FAILED = "notes_failed"
-"""Key of the error among the notes of a run"""
+"""Key of the error text in the notes of a run"""
 Result = TypeVar("Result")
 
 
 def call_about(name: str, benchmark: Benchmark[Any], run: EvaluationRun) -> RunDescription:
-    """The benchmark's description of a run; after an error the default one with the error."""
+    """The benchmark's description of a run; after an error the default one, with the error among its ``limits``."""
 
     def look() -> RunDescription:
         result = benchmark.details.about(run)
@@ -37,7 +37,7 @@ def call_about(name: str, benchmark: Benchmark[Any], run: EvaluationRun) -> RunD
 
 
 def call_notes(benchmark: Benchmark[Any], episodes: Sequence[Episode]) -> dict[str, Any]:
-    """The benchmark's further results as JSON values; after an error its text (``NOTES_FAILED``)."""
+    """The benchmark's further results as JSON values; after an error only its text, under ``NOTES_FAILED``."""
 
     def look() -> dict[str, Any]:
         result = dict(benchmark.details.notes(episodes))
@@ -49,7 +49,7 @@ def call_notes(benchmark: Benchmark[Any], episodes: Sequence[Episode]) -> dict[s
 
 
 def call_views(name: str, benchmark: Benchmark[Any], episode: Episode) -> Sequence[View]:
-    """Stored views of an episode; none after an error."""
+    """Screenshots and texts that the benchmark stored during an episode; none after an error."""
 
     def look() -> list[View]:
         result = list(benchmark.details.views(episode))
@@ -62,7 +62,7 @@ def call_views(name: str, benchmark: Benchmark[Any], episode: Episode) -> Sequen
 
 
 def _tried(what: str, look: Callable[[], Result]) -> tuple[Result | None, str]:
-    """The result of ``look``, or None and the error."""
+    """(result of ``look``, ""), or after an error, which is printed, (None, its text). ``what``: start of that text."""
     try:
         return look(), ""
     except (Exception, SystemExit) as error:  # an installed package may raise anything

@@ -1,6 +1,6 @@
-"""Metadata of installed benchmarks that a run stores, because its records outlive the package.
+"""Metadata of installed benchmarks that is stored with a run, because its records outlive the package.
 
-Built-in benchmarks are queried again on each render. Knows no page and no ledger.
+Built-in benchmarks need none: they are called again for every page.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ PluginMetadata = dict[str, dict[str, dict[str, Any]]]
 
 
 def plugin_metadata(name: str, benchmark: Benchmark[Any], stated: str, run: EvaluationRun) -> PluginMetadata:
-    """Metadata to store, as JSON values; empty for a built-in benchmark. ``stated``: the tasks' benchmark."""
+    """Metadata to store with a run, as JSON values; empty for a built-in benchmark. ``stated``: benchmark name in the
+    tasks."""
     if is_ours(name):
         return {}
     about = asdict(call_about(name, benchmark, run))
@@ -35,7 +36,7 @@ def plugin_metadata(name: str, benchmark: Benchmark[Any], stated: str, run: Eval
 
 
 def stored_benchmark_name(kept: Any, stated: str, policy: str) -> str:
-    """The name of --benchmark of a run of an installed benchmark; empty if it was not stored."""
+    """The value of --benchmark in a run's stored metadata (``kept``); empty if it has none."""
     try:
         return str(kept[stated][policy]["benchmark"])
     except (KeyError, TypeError):
@@ -43,7 +44,7 @@ def stored_benchmark_name(kept: Any, stated: str, policy: str) -> str:
 
 
 def stored_description(kept: Any, stated: str, policy: str) -> RunDescription | None:
-    """Inverse of ``plugin_metadata``; None if nothing was stored, or no description."""
+    """The run's description in its stored metadata (``kept``); None if it has none, or it cannot be read."""
     try:
         about = kept[stated][policy]["about"]
         values = {f.name: _value(about[f.name], f.default) for f in fields(RunDescription) if f.name in about}

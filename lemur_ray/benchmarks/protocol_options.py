@@ -1,7 +1,4 @@
-"""Options of question sets: the protocol, and whether the model chats or continues a text.
-
-Knows no benchmark.
-"""
+"""Options of question sets: the protocol, and whether the model chats or continues a text."""
 
 from __future__ import annotations
 
@@ -13,14 +10,14 @@ from lemur_ray.benchmarks.contract import EvaluationRequest, all_options
 
 @dataclass(frozen=True)
 class PromptForm:
-    """Form of the prompt."""
+    """Form of the prompt: a chat message, or a text to continue."""
 
     form: Literal["chat", "base"] = "chat"
-    """chat: the question is a user's turn. base: it is a text that the model goes on with, through the endpoint's
+    """chat: the question is a user's message. base: it is a text that the model continues, through the endpoint's
     /completions."""
     prefill: bool = False
-    """Begin a chat model's reply for it, as the protocol has it. The endpoint must go on with a begun reply (vLLM and
-    SGLang do); where it does not, this measures nothing."""
+    """Send the beginning of a chat model's reply, as the protocol prescribes. The endpoint must continue such a reply
+    (vLLM and SGLang do); otherwise the score measures nothing."""
 
     @property
     def raw(self) -> bool:
@@ -29,30 +26,31 @@ class PromptForm:
 
 @dataclass(frozen=True)
 class Protocol(PromptForm):
-    """Protocol of a question set."""
+    """Options of a question set with two protocols: the usual one, and that of Lemur's released scripts."""
 
     mode: Literal["standard", "lemur"] = "standard"
-    """standard, or lemur: as the scripts that were released with Lemur do it, faults included."""
+    """standard: the usual protocol of the field. lemur: that of the scripts released with Lemur, with their faults."""
 
 
 @dataclass(frozen=True)
 class OneProtocol(PromptForm):
-    """Options of a benchmark without a released script, which has one protocol."""
+    """Options of a question set with one protocol, because no script for it was released with Lemur."""
 
     GONE: ClassVar[frozenset[str]] = frozenset({"mode"})
-    """Options of earlier versions without effect, which are ignored in stored files"""
+    """Names of options of earlier versions, ignored in stored files"""
 
 
 def single_protocol_identity(options: OneProtocol, request: EvaluationRequest) -> dict[str, Any]:
-    """Identity of a benchmark with one protocol, with the constant mode of earlier versions."""
+    """``Benchmark.identity`` for ``OneProtocol``: all options, and the constant mode that earlier versions stored."""
     return {**all_options(options, request), "mode": "standard"}
 
 
 def version_by_mode(options: Protocol) -> int:
-    """Version of a benchmark whose scores changed once, in mode lemur only."""
+    """``Benchmark.version`` if scores changed once, in mode lemur only: 2 in that mode, else 1."""
     return 2 if options.mode == "lemur" else 1
 
 
 def version_by_prefill(options: Protocol) -> int:
-    """The same if they changed only for chat models without a prefill."""
+    """``Benchmark.version`` if scores changed once, in mode lemur for chat models without a prefill: 2 for these, else
+    1."""
     return 1 if options.raw or options.prefill else version_by_mode(options)

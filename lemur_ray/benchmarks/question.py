@@ -1,7 +1,7 @@
-"""A task of one question, and the grade of a reply to it.
+"""Tasks of one question and one reply, and the verdict on that reply.
 
 A grader is a module's function, named in the task as ``module:function``, so that any worker can import it:
-``grade(reply, options) -> Graded``, where ``options`` are the task's. This module knows no benchmark.
+``grade(reply, options) -> Graded``, where ``options`` are the task's.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ ENV_ID = "envs:lemur/Question-v0"
 
 @dataclass(frozen=True)
 class Graded:
-    """A grader's verdict. The score is from 0 to 1, which is solved; any other is an error of the environment."""
+    """A grader's verdict on a reply. ``score``: 0 to 1, which is solved; any other value is an ``env_error``."""
 
     score: float
     answer: str | None = None
     """The answer that was read from the reply; None if there is none"""
     note: str = ""
-    """Reason for the score, in one line, which pages show with the episode"""
+    """Reason for the score in one line, for the episode's page"""
     scores: Mapping[str, float] = field(default_factory=dict)
-    """Scores by further rules"""
+    """Scores by further grading rules, by name of the rule"""
 
 
 Grade = Callable[[str, Mapping[str, Any]], Graded]
@@ -35,26 +35,26 @@ Grade = Callable[[str, Mapping[str, Any]], Graded]
 
 @dataclass(frozen=True)
 class QuestionDetails:
-    """Everything optional about a question."""
+    """Optional fields of a question."""
 
     shots: str = ""
-    """Text before the question that many tasks share; the ledger stores it once"""
+    """Text before the question that many tasks share (worked examples); the ledger stores it once"""
     raw: bool = False
     """Whether prompt and shots are one text that the model continues, instead of a conversation"""
     prefill: str = ""
     """Beginning of the reply, which the model continues"""
     choices: Sequence[str] = ()
-    """Replies whose likelihood is compared; the model then writes none"""
+    """Candidate replies: the model writes none, and the likeliest candidate is its reply"""
     stop: Sequence[str] = ()
-    """Stop strings, instead of the benchmark's"""
+    """Stop strings of the reply, instead of the benchmark's"""
     gold: str | None = None
-    """A reply that must score 1"""
+    """A reference reply, which must score 1"""
     backend: str = ""
-    """Sandbox backend of the grader, if it needs one"""
+    """Sandbox backend in which the grader runs programs; empty: it needs none"""
     data: str = ""
     """Digest of the rows that the task comes from (``rows.files_digest``)"""
     cluster: str = ""
-    """As in ``Task``"""
+    """Group of dependent tasks, as in ``Task``"""
 
 
 def question(
@@ -67,10 +67,9 @@ def question(
     details: QuestionDetails | None = None,
     **old: Any,
 ) -> Task:
-    """A task of one turn.
-
-    ``prompt``: the question, or a conversation that ends with it. ``grade``: the grader as ``module:function``.
-    ``reference``: any JSON value, for the grader. ``old``: fields of ``details`` as keywords, for one release.
+    """A ``Task`` with one turn. ``task``: its id; ``prompt``: the question, or a conversation that ends with it;
+    ``grade``: the grader as ``module:function``; ``reference``: JSON value for the grader; ``old``: fields of
+    ``details`` as keywords, for one release.
     """
     if old:
         warnings.warn(
@@ -93,11 +92,11 @@ def _json(messages: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def continues_prompt(options: Mapping[str, Any]) -> bool:
-    """Whether the reply continues a text (``raw``) or a prefill. ``options``: of the task."""
+    """Whether the model continues a text (``raw``) or a begun reply (``prefill``), by the task's ``options``."""
     return bool(options.get("raw") or options.get("prefill"))
 
 
 def cut_at(reply: str, stops: Sequence[str]) -> str:
-    """``reply`` up to the first stop string in it."""
+    """``reply`` up to the first stop string in it; all of it if there is none."""
     places = [place for stop in stops if stop and (place := reply.find(stop)) >= 0]
     return reply[: min(places)] if places else reply

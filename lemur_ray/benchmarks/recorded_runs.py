@@ -1,4 +1,4 @@
-"""The recorded runs beneath a data folder that any benchmark can replay. Knows no benchmark."""
+"""Finds, beneath a data folder, recorded runs that paper authors published and that a benchmark can replay."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from lemur_ray.benchmarks.discovery import offers
 
 
 def publications() -> list[PublishedRuns]:
-    """Published runs of all benchmarks that can be imported, without duplicates."""
+    """The ``PublishedRuns`` of all benchmarks that can be imported, without duplicates."""
     playable = [one.benchmark for one in offers() if one.benchmark is not None and not one.why]
     every = [runs for benchmark in playable if (runs := benchmark.details.published_runs) is not None]
     return list({id(runs): runs for runs in every}.values())
 
 
 def goals() -> tuple[Goal, ...]:
-    """The goals of their replays."""
+    """The agreements that replays of all published runs must reach."""
     return tuple(goal for runs in publications() for goal in runs.goals)
 
 
 def recorded_runs(data: Path, *, strict: StrictReplays = "lemur") -> Iterator[RecordedRun]:
-    """Every recorded run beneath a folder that can be played again, in order of path.
-
-    ``strict``: of whose runs without feedback the code is run again too. Raises FileNotFoundError.
+    """Recorded runs that can be replayed, from the files beneath a folder, in order of path. ``strict``: the models
+    whose recorded code is executed again. Raises FileNotFoundError if there is no such folder.
     """
     if not data.is_dir():
         raise FileNotFoundError(f"{data}: no folder; give the one that holds the recorded runs (--data, LEMUR_DATA)")

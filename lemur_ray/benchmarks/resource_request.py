@@ -1,7 +1,7 @@
-"""Resource requests of episodes: processors and memory that an actor requests from its cluster.
+"""Processors and memory that the actor of episodes requests from its Ray cluster.
 
-The values are means over episodes, which mostly wait for a model, plus a margin for their busiest turn. A limit that
-episodes never reach (a sandbox's memory) is no request. Measured by ``tests/perf/rollout/episode_takes.py``.
+The values are means over episodes, which mostly wait for a model, plus a margin for their busiest turn; limits of
+sandboxes, which episodes do not reach, are higher. Measured by ``tests/perf/rollout/episode_takes.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Resources:
-    """Resource request of one episode or several. ``cpus``: processors busy on average."""
+    """Resource request of one or several episodes. ``cpus``: number of processors that they keep busy on average."""
 
     cpus: float = 0.01
     memory_bytes: int = 4 * MIB
@@ -25,17 +25,18 @@ class Resources:
         return Resources(self.cpus + other.cpus, self.memory_bytes + other.memory_bytes)
 
     def minimum(self, other: Resources) -> Resources:
-        """The smaller of both values, each."""
+        """Per field, the smaller value of both requests."""
         return Resources(min(self.cpus, other.cpus), min(self.memory_bytes, other.memory_bytes))
 
 
 PROCESS = Resources(0.1, 256 * MIB)
-"""An actor process itself, with the modules of environments"""
+"""Request of an actor process itself, with the modules of environments"""
 TEXT = Resources()
-"""A question, a text game, a query: no process of its own."""
+"""Request of an episode without processes of its own: a question, a text game, a query."""
 COMMANDS = Resources(0.05, 32 * MIB)
-"""A sandbox in which short programs run, one at a time: 13 MB while it waits, 0.02 to 0.08 CPU s a turn."""
+"""Request of an episode whose sandbox runs one short program at a time: 13 MB while idle, 0.02 to 0.08 CPU s a turn."""
 PROGRAMS = Resources(0.1, 128 * MIB)
-"""A sandbox with a Python that has imported what is large (75 MB with numpy and pandas, 0.34 CPU s), or compilers."""
+"""Request of an episode whose sandbox runs compilers, or a Python with large imports (numpy, pandas: 75 MB, 0.34 CPU
+s)."""
 BROWSER = Resources(0.25, 256 * MIB)
-"""A browser's context, and its part of the browser."""
+"""Request of an episode in a browser context, with its share of the browser process."""

@@ -1,7 +1,4 @@
-"""Readers of data sets: rows of JSON lines, JSON, parquet and CSV files.
-
-Knows no benchmark.
-"""
+"""Readers of data sets: rows of JSON lines, JSON, parquet and CSV files, gzipped (``.gz``) or not."""
 
 from __future__ import annotations
 
@@ -22,8 +19,7 @@ _SPOILED = "damaged, or fetched in part: remove it and fetch it again"
 def find_file(data: Path, names: Sequence[str], source: str) -> Path:
     """The first existing file of ``names`` beneath ``data``, each with .gz or without.
 
-    ``source``: where to get it, for the error; if it ends with the command that fetches it, the folder is added to it.
-
+    ``source``: where to get the file, for the error; ``--data`` is added if that is a jobs/fetch_data.py command.
     Raises FileNotFoundError with the names.
     """
     for name in names:
@@ -38,9 +34,8 @@ def find_file(data: Path, names: Sequence[str], source: str) -> Path:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, unpacked, without a byte order mark; line ends stay as they are.
-
-    Raises ValueError that names the file where it is cut short or no UTF-8, OSError.
+    """The text of a file, decompressed, without byte order mark, with its line ends. Raises OSError, or ValueError with
+    the file's name if it is damaged or not UTF-8.
     """
     try:
         with open_bytes(path) as data:
@@ -50,7 +45,7 @@ def read_text(path: Path) -> str:
 
 
 def files_digest(*paths: Path) -> str:
-    """Digest of the contents of files, 16 hex digits."""
+    """One digest of the contents of all ``paths``, in this order: 16 hex digits."""
     together = hashlib.sha256()
     for path in paths:
         together.update(hashlib.sha256(path.read_bytes()).digest())
@@ -58,9 +53,8 @@ def files_digest(*paths: Path) -> str:
 
 
 def content_digest(path: str) -> str:
-    """Digest of a file's content, or of the names and contents of a folder's files, 16 hex digits.
-
-    The path itself if it is neither."""
+    """Digest of a file's content, or of the names and contents of all files beneath a folder: 16 hex digits. If
+    ``path`` is neither, ``path`` itself."""
     place = Path(path).expanduser()
     if place.is_file():
         return hashlib.sha256(place.read_bytes()).hexdigest()[:16]
@@ -73,9 +67,9 @@ def content_digest(path: str) -> str:
 
 
 def read_rows(path: Path, needed: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Every row as a dict. Of a JSON object with a list of ``examples``, these. ``needed``: fields that each has.
-
-    Raises ValueError naming the place, OSError.
+    """Yield the rows of a JSON lines, JSON or parquet file as dicts; a JSON file is a list, or an object with a list
+    under ``examples``. ``needed``: fields that must not be null. Raises OSError, or ValueError with file and line or
+    row.
     """
     name = path.name.removesuffix(".gz")
     if name.endswith(".parquet"):
@@ -95,14 +89,13 @@ def read_rows(path: Path, needed: Sequence[str] = ()) -> Iterator[dict[str, Any]
 
 
 def read_value(path: Path) -> Any:
-    """The one JSON value of a file. Raises ValueError that names it, OSError."""
+    """Parse a file that is one JSON value. Raises OSError, or ValueError with the file's name."""
     return parse_json(read_text(path), path)
 
 
 def read_cells(path: Path) -> Iterator[list[str]]:
-    """The rows of a CSV file without a header that are not blank, every cell the text that it is ("None" too).
-
-    Raises ValueError that names the file, OSError.
+    """Yield the rows of a CSV file without header, except blank ones. Cells stay texts ("None" too). Raises OSError, or
+    ValueError with the file's name.
     """
     try:
         yield from filter(None, csv.reader(io.StringIO(read_text(path), newline="")))
@@ -111,7 +104,7 @@ def read_cells(path: Path) -> Iterator[list[str]]:
 
 
 def row_number(row: dict[str, Any], place: int) -> int:
-    """A row's number in the whole data set: its field ``i`` or ``index``, else its place in the file."""
+    """A row's number in the whole data set: its field ``i`` or ``index`` if that is an integer, else ``place``."""
     return next((int(row[name]) for name in ("i", "index") if isinstance(row.get(name), int)), place)
 
 

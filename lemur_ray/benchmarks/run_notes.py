@@ -1,7 +1,7 @@
-"""Descriptions of runs for report pages: chosen by the benchmark, rendered by the report.
+"""Descriptions of runs for report pages: each benchmark describes its runs, the report renders the description.
 
-They depend on settings, the policy's name and task ids only, never on text of a model or an environment. Knows no
-benchmark and renders nothing.
+They depend on settings, the policy's name and task ids only, never on text of a model or an environment. A *departure*
+is a difference between a run's settings and the protocol of the paper's column that the run belongs to.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ UNKNOWN = "settings not recorded"
 
 @dataclass(frozen=True)
 class RecordedName:
-    """A recorded run, as the name of its replay describes it.
+    """What the policy name of a replay says about the recorded run.
 
-    ``model``: with the paper's name if it has one. ``teacher``: source of the feedback, or empty. ``turns``: maximum
-    number, 0: unknown. ``whole``: the policy without the part of the data set.
+    ``model``: by the paper's name if it has one. ``teacher``: source of feedback, or empty. ``turns``: their maximum;
+    0: unknown. ``whole``: the policy's name without the part of the data set that this recording covers.
     """
 
     model: str
@@ -31,7 +31,7 @@ class RecordedName:
 
     @property
     def shown(self) -> str:
-        """Display name of the run where its settings are not shown."""
+        """Display name of the recorded run: model, teacher and number of turns."""
         parts = [f"{self.model}, recorded"]
         if self.teacher:
             parts.append(f"with feedback of {self.teacher}")
@@ -42,7 +42,7 @@ class RecordedName:
 
 @dataclass(frozen=True)
 class EvaluationRun:
-    """A run to describe. ``settings``: empty if they were not stored. ``tasks``: ids of the played tasks."""
+    """A policy's run of a benchmark. ``settings``: stored flags, empty if unknown. ``tasks``: ids of tasks played."""
 
     policy: str
     settings: Settings = field(default_factory=dict)
@@ -51,43 +51,43 @@ class EvaluationRun:
 
 @dataclass(frozen=True)
 class RunDescription:
-    """A benchmark's description of a run. ``protocol``: settings that distinguish runs; ``words``: texts for them."""
+    """A benchmark's description of a run. ``protocol``: settings that distinguish runs; ``words``: their texts."""
 
     limits: tuple[str, ...] = ()
-    """Limits of the numbers' validity"""
+    """Warnings: what limits the validity of the run's numbers, one sentence each"""
     beside: tuple[str, ...] = ()
-    """Those limits that pages repeat beside the numbers"""
+    """Those of ``limits`` that pages repeat beside the numbers"""
     column: str = ""
-    """The paper's column with the same tasks; empty: none"""
+    """Column of the paper's table that has the same tasks; empty: none"""
     part: str = ""
-    """This benchmark's part of a column that is a mean over several (languages)"""
+    """Name of this benchmark (a language) within a column that is a mean over several"""
     way: str = ""
-    """A further way to play the column: shown below in its cell, and in no mean of columns"""
+    """Name of an additional way to play the column: its number is in the same cell, below, and in no mean of columns"""
     variant: str = ""
-    """The variant, if the paper compares several for the column"""
+    """Name of the variant, if the paper compares several for the column"""
     other_protocol: str = ""
-    """The paper's protocol for the column, if it differs"""
+    """Protocol of the paper's column, if the run has another, which makes their numbers incomparable"""
     departures: tuple[str, ...] = ()
-    """Differences of the settings to the column's protocol. A teacher's feedback is none"""
+    """Departures from the column's protocol, in words. A teacher's feedback is none"""
     here: tuple[str, ...] = ()
-    """Those departures that come from the machine and its data"""
+    """Those of ``departures`` that come from the machine and its data"""
     alone: tuple[str, ...] = ()
-    """Those departures that concern this column alone: shown below the row's name, without a row of their own"""
+    """Those of ``departures`` that concern this column alone: noted below the row's name, without a separate row"""
     mode: str | None = ""
-    """The departure that names a whole protocol. None: the column has one protocol, so it belongs to every row"""
+    """The departure that is another protocol as a whole; empty: the default protocol. None: the column has only one"""
     protocol: Mapping[str, Any] = field(default_factory=dict)
     words: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Setting -> its text ({value} stands for the value), and the text if it is off or was not stored"""
+    """Name of a setting -> its text ({value} is replaced), and the text if the setting is off or was not stored"""
     teacher: str = ""
-    """Source of feedback, in words"""
+    """Source of the feedback that the policy got, in words; empty: none"""
     grader: str = ""
-    """The grader whose verdict ended the episodes, if there are several"""
+    """Name of the grader whose verdict ended the episodes, if the benchmark has several"""
     comparable: bool = True
-    """Whether that grader's verdicts are comparable with published ones"""
+    """Whether verdicts of ``grader`` are comparable with published ones"""
     engine: str = ""
-    """SQL engine of the queries"""
+    """Name of the SQL engine that ran the queries"""
     recorded: RecordedName | None = None
-    """The recorded run, for a replay"""
+    """The recorded run, if this run is a replay"""
 
     @property
     def known(self) -> bool:
@@ -96,17 +96,17 @@ class RunDescription:
 
 
 def default_description(run: EvaluationRun) -> RunDescription:
-    """The description for a benchmark without ``about``."""
+    """Description of a run whose benchmark declares none (``BenchmarkDetails.about``)."""
     return RunDescription(departures=() if run.settings else (UNKNOWN,), protocol=protocol_settings(run))
 
 
 def protocol_settings(run: EvaluationRun) -> dict[str, Any]:
-    """All settings except the recording, which belongs to the policy."""
+    """A run's settings except ``recording`` and ``replay``, which belong to the policy."""
     return {name: value for name, value in run.settings.items() if name not in ("recording", "replay")}
 
 
 def common_departures(settings: Settings) -> list[str]:
-    """Departures that any benchmark can have: brief prompt, temperature above 0."""
+    """Departures that any benchmark can have, in words: brief prompt, temperature above 0."""
     words = ["brief prompt"] if settings.get("prompt") == "brief" else []
     return [*words, f"temperature {settings['temperature']:g}"] if settings.get("temperature") else words
 

@@ -1,7 +1,4 @@
-"""Benchmarks that run a model's code: their option, the sandbox requirement, programs that the sandbox lacks.
-
-Knows no benchmark.
-"""
+"""For benchmarks that run a model's code: option and requirement of a sandbox, programs that it lacks."""
 
 from __future__ import annotations
 
@@ -24,12 +21,12 @@ from lemur_ray.sandbox.sandbox import SandboxError, SandboxSpec, open_sandbox
 
 SandboxName = Literal["bwrap", "docker"]
 PROGRAM_S = 60.0
-"""``Benchmark.min_step_s`` for a model's program and its tests: 45 s by the limits of ``grading/python_tests.py``, the
-longest, plus the start of its sandboxes."""
+"""``Benchmark.min_step_s``, in seconds, for a model's program and its tests: at most 45 s by the limits of
+``grading/python_tests.py``, plus the start of its sandboxes."""
 COMMAND_S = 30.0
-"""Where a command of 10 s runs, and the tree that it leaves is read."""
+"""``Benchmark.min_step_s`` for a command of at most 10 s, after which the file tree is read."""
 QUERY_S = 20.0
-"""Where a query of 10 s runs, whose process is ended in a few seconds more."""
+"""``Benchmark.min_step_s`` for a query of at most 10 s, whose process is ended within a few seconds more."""
 _CHECKS = {"bwrap": bubblewrap, "docker": docker}
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -43,13 +40,13 @@ class Sandboxed:
 
 
 def in_sandbox(tasks: Iterable[Task], options: Sandboxed) -> Iterator[Task]:
-    """Add the sandbox backend to the options of tasks."""
+    """The tasks, with the name of the sandbox backend in their options."""
     for task in tasks:
         yield replace(task, options={**task.options, "backend": options.sandbox})
 
 
 def sandbox_requirement(options: Sandboxed, image: str = PLAIN) -> Requirement:
-    """The requirement of a working sandbox. ``image``: Docker image, which must be built."""
+    """The requirement that the chosen sandbox works here. ``image``: Docker image, which must exist already."""
     environment = tuple(os.environ.get(name, "") for name in ("PATH", "DOCKER_HOST"))
     return Requirement(f"sandbox {options.sandbox}", lambda: _unusable(options.sandbox, image, environment))
 
@@ -57,14 +54,14 @@ def sandbox_requirement(options: Sandboxed, image: str = PLAIN) -> Requirement:
 def first_task_loads_in_sandbox(
     load: Callable[[Any, Any], Iterable[Task]], image: str = PLAIN
 ) -> Callable[[Any, Any], Sequence[Requirement]]:
-    """The ``needs`` of a benchmark that reads files and runs a model's code."""
+    """A function for ``Benchmark.needs``: the first task can be loaded, and the sandbox works."""
     reads = first_task_loads(load)
     return lambda options, request: (*reads(options, request), sandbox_requirement(options, image))
 
 
 @cache
 def _unusable(backend: SandboxName, image: str, environment: tuple[str, ...]) -> str | None:
-    """The problem with the sandbox and its remedy, or None. ``environment``: cache key."""
+    """The problem with the sandbox and its remedy; None if it works. ``environment``: only a key of the cache."""
     check = _CHECKS[backend](Machine(Path(__file__).resolve().parents[2]))
     problem = f"sandbox {backend}: {check.found}: {check.fix}"
     if backend == "docker":  # without an image the first sandbox would build it, in minutes
@@ -85,12 +82,13 @@ def _unusable(backend: SandboxName, image: str, environment: tuple[str, ...]) ->
 
 
 def rebuild_hint(options: Sandboxed, image: str = PLAIN) -> str:
-    """The further step under Docker after a package is installed."""
+    """Text of the step that must follow the installation of a package: under Docker ", then <build command>", else
+    empty."""
     return f", then {build_command(image)}" if options.sandbox == "docker" else ""
 
 
 def build_command(image: str = PLAIN) -> str:
-    """The command that builds an image of the Docker sandbox."""
+    """The shell command that builds an image of the Docker sandbox."""
     return "python -m lemur_ray.sandbox.docker_image" + ("" if image == PLAIN else f" {image}")
 
 
@@ -104,9 +102,8 @@ def _image(name: str) -> docker_image.Image | None:
 def missing_programs(
     options: Sandboxed, programs: Mapping[str, str], rootfs: str = "", image: str = PLAIN
 ) -> dict[str, str]:
-    """Programs that the sandbox lacks, each with its Debian package; empty if unknown.
-
-    ``programs``: names, or whole paths of files; ``image``: which of Docker's.
+    """Those of ``programs`` (name or absolute path -> Debian package) that the sandbox lacks; none if its Docker image
+    is not built. ``rootfs``: root folder that bubblewrap uses; ``image``: name of the Docker image.
     """
     if options.sandbox == "docker":
         built = _image(image)
@@ -123,7 +120,8 @@ def missing_programs(
 
 
 def missing_programs_departure(options: Sandboxed, programs: Mapping[str, str], rootfs: str = "") -> tuple[str, ...]:
-    """The departure text for programs of upstream's image that the sandbox lacks, with the install command."""
+    """A departure, with the install command, if the sandbox lacks some of ``programs``, which the original image has;
+    empty if it has all."""
     absent = missing_programs(options, programs, rootfs)
     if not absent:
         return ()

@@ -1,7 +1,7 @@
-"""Run descriptions of question sets that are columns of the paper's Table 3, for which it publishes no prompts.
+"""Run descriptions of question sets that are columns of the Lemur paper's Table 3, which has no prompts.
 
-A column has settings, which are the defaults without departures: those of the scripts that were released
-with the paper's models, or where none was the project's. Knows no benchmark by name.
+A column's expected settings are those of the script released with the paper's models, or if there is none the
+benchmark's defaults. Settings that differ from them are departures.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lemur_ray.benchmarks.protocol_options import Protocol
 from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, Settings, default_description
 
 AS_RELEASED = "lemur"
-"""The mode that plays as the released scripts do."""
+"""Value of ``mode`` for the protocol of the released scripts."""
 OWN_PROTOCOL = "the project's protocol"
 _ANYWHERE: Mapping[str, Any] = {
     "temperature": 0.0,
@@ -26,7 +26,7 @@ _ANYWHERE: Mapping[str, Any] = {
     "episode_s": 0.0,
     "episode_cost": 0.0,
 }
-"""Common settings of every column. All but the temperature are stored only if they differ."""
+"""Expected common settings of every column. All but the temperature are stored only if they differ from these."""
 _OF_NO_SCORE = {f.name for f in fields(Protocol)} | {"sandbox"}
 _SHORT = 20
 
@@ -37,28 +37,28 @@ def _nothing_more(settings: Settings) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class Column:
-    """``about`` of a benchmark. ``column``: as the paper calls it, or empty where it has none.
+    """A function for ``BenchmarkDetails.about``. ``column``: the paper's name of it, or empty if it has none.
 
-    ``options``: of the benchmark, whose defaults are the column's, and ``max_tokens``: of a reply.
+    ``options``: class of the benchmark's options, with the column's settings as defaults; ``max_tokens``: of a reply.
     """
 
     column: str
     options: type[Any] | None = None
     max_tokens: int = 0
     way: str = ""
-    """In words, in which further way this is of the column."""
+    """Name of an additional way to play the column (``RunDescription.way``); empty: the usual one."""
     part: str = ""
-    """Of a column that is a mean over several benchmarks (languages): which of them this is."""
+    """Name of this benchmark (a language) within a column that is a mean over several."""
     released: bool = True
-    """Whether a script of it was released; else there is the project's protocol only, whatever the mode."""
+    """Whether a script was released for the column; if not, this project's protocol is used, whatever the mode."""
     begun: bool = True
-    """Whether that script begins a chat model's reply."""
+    """Whether the released script begins a chat model's reply (``prefill``)."""
     other: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the released script that are not the defaults."""
+    """Settings of the released script that differ from the defaults of ``options``."""
     more: Callable[[Settings], Sequence[str]] = _nothing_more
-    """Departures that ``options`` do not show one by one, in words."""
+    """From a run's settings to further departures, in words, for options that are not compared one by one."""
     in_more: tuple[str, ...] = ()
-    """The options that are left to ``more``."""
+    """Names of the options that are left to ``more``."""
 
     def __call__(self, run: EvaluationRun) -> RunDescription:
         about = replace(default_description(run), column=self.column, part=self.part, way=self.way)
@@ -73,7 +73,7 @@ class Column:
         return replace(about, departures=departures, alone=tuple(alone), mode=named if self.released else None)
 
     def apart(self, settings: Settings, mode: str) -> Sequence[str]:
-        """Departures of settings from the column's, in words."""
+        """Departures of a run's settings from the column's expected ones, in words. ``mode``: the run's protocol."""
         own = {name: value for name, value in _defaults(self.options).items() if name not in self.in_more}
         expected = {**_ANYWHERE, **own}
         expected |= {"max_tokens": self.max_tokens} if self.max_tokens else {}
@@ -95,7 +95,7 @@ def _defaults(options: type[Any] | None) -> dict[str, Any]:
 
 
 def _departure(name: str, value: Any, expected: Any, of_file: bool) -> str:
-    """The departure of one setting, in words; empty if it has the expected value."""
+    """The departure of one setting, in words; empty if it has the expected value. ``of_file``: hide its value."""
     if value == expected:
         return ""
     words = name.replace("_", " ")

@@ -9,7 +9,8 @@ Id = TypeVar("Id", int, str)
 
 
 def played_dependencies(task: Id, after: Mapping[Id, Sequence[Id]], there: Collection[Id]) -> tuple[Id, ...]:
-    """The nearest played dependencies of a task. ``after``: of every task; ``there``: played ids."""
+    """Ids of the nearest selected tasks that a task depends on. ``after``: task -> direct dependencies; ``there``: ids
+    of the selected tasks."""
     nearest: dict[Id, None] = {}
     visited, stack = {task}, _last_first(after.get(task, ()))
     while stack:

@@ -1,7 +1,4 @@
-"""Validation of the tasks that a benchmark yields, before anything is played. Errors name the task.
-
-Whatever an installed package raises or returns becomes a message. Knows no benchmark and plays nothing.
-"""
+"""Validation of the tasks that a benchmark yields, before anything is played. Errors name the benchmark and the task."""
 
 from __future__ import annotations
 
@@ -15,16 +12,16 @@ from typing import Any
 from lemur_ray.agents.trajectory import Task
 
 MOST = 1_000_000
-"""Maximum number of tasks; a generator of more is taken as endless"""
+"""Maximum number of tasks; a benchmark that yields more is taken as endless"""
 _TEXTS = {"benchmark": True, "id": True, "env_id": True, "category": False, "cluster": False}
-"""Text fields of a task -> whether they are required"""
+"""Name of a task's text field -> whether the text must not be empty"""
 
 
 def validated_tasks(name: str, load: Callable[[], Iterable[Task]], most: int | None = None) -> Iterator[Task]:
-    """The tasks of ``load``, lazily, at most ``most`` of them.
+    """Yield the tasks of ``load`` lazily, at most ``most`` (None: all), each validated.
 
-    Raises ValueError that names the benchmark (``name``) and the task, and what ``load`` raises where that is a
-    ValueError or an OSError: it says by contract what is missing.
+    Raises ValueError with the benchmark's ``name`` and the task. A ValueError or OSError of ``load``, which explains by
+    contract what is missing, passes unchanged; other errors of it become a ValueError.
     """
     tasks = _made(name, load)
     for place, task in enumerate(tasks if most is None else islice(tasks, most)):
@@ -51,7 +48,8 @@ def _made(name: str, load: Callable[[], Iterable[Task]]) -> Iterator[Task]:
 
 
 def validate_task(name: str, place: int, task: Any) -> Task:
-    """The task, if it is valid. ``place``: its position, from 0. Raises ValueError with the reason."""
+    """The task, with ``after`` as a tuple. ``place``: its position, from 0. Raises ValueError with the reason if
+    invalid."""
     if not isinstance(task, Task):
         raise ValueError(f"{name}: its task {place} is a {type(task).__name__}, expected a lemur_ray Task")
     for field, must_say in _TEXTS.items():
@@ -76,7 +74,8 @@ def validate_task(name: str, place: int, task: Any) -> Task:
 
 
 def _fault(value: Any, where: str) -> str:
-    """The part of a value that is not JSON; empty: none. A HostPath counts as a text, a tuple as a list."""
+    """Message about the first part of ``value`` that is no JSON value; empty: none. A tuple counts as a list.
+    ``where``: name of the value in the message."""
     if value is None or isinstance(value, str | bool | int):
         return ""
     if isinstance(value, float):
