@@ -1,4 +1,4 @@
-"""Games and chats of the agents: what a model is tuned on, and what the demo's corpus knows of them."""
+"""Conversations for instruction tuning (expert games, questions about code), and their words for the demo's corpus."""
 
 import _path  # noqa: F401
 
@@ -16,14 +16,15 @@ from lemur_ray.instruct.conversation import Conversation, read_conversations
 
 
 def conversations(games: int, chats: int, files: Sequence[str] = ()) -> Iterator[Conversation]:
-    """Expert games, questions about functions of the standard library, then what JSON lines files hold."""
+    """Yield ``games`` expert games, ``chats`` questions about standard library functions, then those of ``files``."""
     yield from (Conversation("alfworld", name, messages) for name, messages in demonstrations(games))
     yield from itertools.islice(code_chats(standard_library()), chats)
     yield from itertools.chain.from_iterable(read_conversations(resolve_out(file, "")) for file in files)
 
 
 def instruction_table(job: Any, out: str, init_from: str) -> str:
-    """Build the table of a job from its sets, else from games, questions and files; its folder, in ``out`` if a URL."""
+    """Build the instruction table of a job from its ``sets``, else from games, questions and files. Returns its
+    folder."""
     from lemur_ray.instruct.chat_tokens import with_chat_format
     from lemur_ray.instruct.config import SET_NAMES
     from lemur_ray.instruct.pipeline import build_sets
@@ -46,13 +47,13 @@ def instruction_table(job: Any, out: str, init_from: str) -> str:
 
 
 def demo_corpus(config: Any) -> dict[str, Any]:
-    """The demo's corpus for ``corpus.build``: in a game's words a thing and its number are two tokens."""
+    """Keywords of ``corpus.build`` for the demo's corpus, with agents' texts, and numbers as separate tokens."""
     return {"config": replace(config, word_pattern=config.word_pattern or "numbered"), "extra_texts": agent_texts()}
 
 
 def agent_texts(games: int = 300, chats: int = 100) -> list[str]:
-    """Chat headers and contents of expert games and questions about code, and the games' nouns, rare ones as often: a
-    small model finds a thing in a list much sooner if it need not spell it."""
+    """Texts of expert games and questions about code, and the games' nouns equally often, so that each becomes a token:
+    a small model copies an object's name from a list much better if it need not spell it."""
     code = (chat.messages for chat in itertools.islice(code_chats(standard_library()), chats))
     talks = [*(messages for _, messages in demonstrations(games)), *code]
     texts = [text for talk in talks for message in talk for text in (f"{message.role}\n", message.content)]

@@ -1,4 +1,4 @@
-"""First import of every job: makes ``lemur_ray`` and ``envs`` importable here and prepares this process for Ray.
+"""First import of every job: makes ``lemur_ray`` and ``envs`` importable and prepares the process for Ray.
 
 A job works installed or not, as ``ray job submit -- python jobs/x.py`` on a head started in the repository, with
 ``--working-dir .``, and as plain ``python jobs/x.py``. Imports nothing heavy.
@@ -17,6 +17,6 @@ prepare_process()
 
 
 def fail(message: str) -> int:
-    """Print why a job could not do its work; its exit code."""
+    """Print why a job failed to stderr. Returns the exit code 1."""
     print(message, file=sys.stderr, flush=True)
     return 1

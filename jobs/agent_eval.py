@@ -1,10 +1,10 @@
 """Play a benchmark with a policy and report it; resumes. With no arguments: ALFWorld games, newest local checkpoint.
 
-``--list`` shows all benchmarks, ours and those of installed packages: how many tasks, what they need, what is here.
+``--list`` shows all benchmarks, built in or installed: number of tasks, requirements, and which of them are missing.
 ``--suite table5`` (table3 to table7, paper) plays all benchmarks of a table of the paper as one run with one report;
-``--without NAME,...`` leaves some out, any other flag is for those that have it.
-``--out gs://...`` or s3:// keeps all of it in a bucket, from which the same command goes on anywhere.
-``--check-gold`` plays a benchmark's own answers, or those of all, and names each that does not score 1.
+``--without NAME,...`` leaves some out; any other flag applies to the benchmarks that have it.
+``--out gs://...`` or s3:// stores everything in a bucket, from which the same command resumes on any machine.
+``--check-gold`` plays the reference answers of one benchmark or all, and names each that does not score 1.
 """
 
 import _path  # noqa: F401
@@ -29,7 +29,8 @@ DEFAULT = "alfworld/text"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0: every task is scored, or missing with a blame. 1: nothing was scored, or it could not run. 130: stopped."""
+    """Exit code. 0: every task has a score or a recorded error. 1: none has a score, or it could not run. 130:
+    stopped."""
     words = sys.argv[1:] if argv is None else argv
     with job_exit("agent_eval") as end:
         if "--list" in words:
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def show(words: Sequence[str]) -> int:
-    """``--list [--data DIR]``."""
+    """``--list [--data DIR]``: print all benchmarks and their requirements. Returns exit code 0."""
     rest = [word for word in words if word != "--list"]
     if rest and (len(rest) != 2 or rest[0] != "--data"):
         raise ValueError(f"--list {' '.join(rest)}: expected nothing beside it but --data DIR")

@@ -21,7 +21,7 @@ from lemur_ray.corpus.config import CorpusConfig
 
 @dataclass(frozen=True)
 class Arguments:
-    """Build a corpus of packed token rows, or use the one that is there."""
+    """Build a corpus of packed token rows, or use the one that exists."""
 
     config: Annotated[CorpusConfig, tyro.conf.arg(name="")] = CorpusConfig()
     out: str = ""
@@ -29,7 +29,7 @@ class Arguments:
     overwrite: bool = False
     """Replace a complete corpus of another configuration in that folder."""
     workers: int | None = None
-    """Tasks at once. None: as many as the cluster has cores; 0: all in this process, without Ray."""
+    """Maximum concurrent tasks. None: one per core of the cluster; 0: all in this process, without Ray."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

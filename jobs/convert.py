@@ -1,7 +1,7 @@
 """Convert a model: python jobs/convert.py --model RUN --out FOLDER [--to hf|run] [--dtype bfloat16].
 
-Hugging Face format out of a run (``transformers`` loads it), or a run folder out of a Hugging Face model; folders
-may be gs:// or s3:// URIs. Prints the absolute path of what it wrote.
+From a run to Hugging Face format (which ``transformers`` loads), or from a Hugging Face model to a run folder; folders
+may be gs:// or s3:// URIs. Prints the absolute path of the new folder.
 """
 
 import _path

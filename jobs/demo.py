@@ -1,4 +1,4 @@
-"""Everything once, on a Ray head of our own: what ``make demo`` runs. Prints the path of the report last."""
+"""The whole project once, on a Ray head that it starts: what ``make demo`` runs. Prints the path of the report last."""
 
 import _path
 

@@ -2,7 +2,7 @@
 
 ``--cluster`` looks at all hosts of a cluster instead: ray job submit --working-dir . -- python jobs/doctor.py --cluster
 There every host also writes, reads and removes an object in ``--bucket gs://...`` ($LEMUR_STORE), through every client.
-Exit code 0 unless something that everything needs is missing. Runs where nothing is installed yet.
+Exit code 1 if something is missing that everything needs. Needs no installed package.
 """
 
 import _path  # noqa: F401
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def of_cluster(bucket: str) -> list[doctor.Check]:
-    """Of every host. Raises SystemExit where there is no cluster."""
+    """Checks of all hosts of the cluster of RAY_ADDRESS, and of ``bucket``. SystemExit if RAY_ADDRESS is not set."""
     bucket = bucket or next((url for url in [os.environ.get("LEMUR_STORE", "")] if "://" in url), "")
     if not os.environ.get("RAY_ADDRESS"):
         command = "ray job submit --working-dir . -- python jobs/doctor.py --cluster"

@@ -1,10 +1,10 @@
-"""Solved episodes to instruction data: filtered, without duplicates, and each solved once more by saying it again.
+"""Convert solved episodes to instruction data: filtered, without duplicates, each solved again when replayed.
 
     python jobs/agent_eval.py --split train --limit 500 --out episodes/train
     python jobs/export_sft.py --episodes episodes/train --out solved.jsonl
     python jobs/instruct.py --conversations solved.jsonl --out runs/nano-chat-2
 
-Writes {dataset, id, messages} line by line and, beside it, ``<out>.json`` with what was kept and what was left out.
+Writes one {dataset, id, messages} per line and, in ``<out>.json``, counts of the exported and omitted episodes.
 """
 
 import _path

@@ -1,4 +1,4 @@
-"""Data of others, fetched by name, checked, with its licence beside it: docs/guides/data.md."""
+"""Fetch outside data sets by name, with a check of their content, and their licences: docs/guides/data.md."""
 
 import _path
 
@@ -19,20 +19,20 @@ from lemur_ray.outside_data.source import FetchError
 
 @dataclass(frozen=True)
 class FetchJob:
-    """Fetch data sets of others, or look at what is there."""
+    """Fetch outside data sets, or show which are present."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
     """Data sets, benchmarks, families, or files, as --list shows them."""
     list: bool = False
-    """Say what there is and what lies in the data folder."""
+    """List all data sets, and which of them are in the data folder."""
     check: bool = False
-    """Say whether what lies there is as declared; with names, whether all of it is there, too."""
+    """Check that present files are as declared; with names, also that none of their files is missing."""
     accept: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Accept the terms of this family of sets. May be given several times."""
+    """Accept the terms of use of this family of data sets. May be given several times."""
     data: str = field(default_factory=lambda: os.environ.get("LEMUR_DATA", ""))
     """Folder of outside data sets (default $LEMUR_DATA, else LEMUR_HOME/data)."""
     rows: int = 100_000
-    """Rows of a set that is too large to keep."""
+    """Number of rows to keep of a set that is too large to keep whole."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

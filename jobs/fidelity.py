@@ -1,4 +1,4 @@
-"""Replay every recorded run that is found under --data, and write one table of what agrees; resumes."""
+"""Replay every recorded run under --data, and write one table of how far the replays agree with it; resumes."""
 
 import _path  # noqa: F401
 
@@ -23,7 +23,7 @@ from lemur_ray.rollout.exit_codes import job_exit
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0: every goal that a run speaks to is reached. 1: one is missed, or a run could not be played. 130: stopped."""
+    """Exit code. 0: every goal with a replayed run is reached. 1: a goal is missed or a run failed. 130: stopped."""
     config = parse(FidelityConfig, argv)
     with job_exit("fidelity") as end:
         found = with_local_folder(config.out, lambda out: _replayed(config, prepare_out(resolve_out(out, "fidelity"))))
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _replayed(config: FidelityConfig, out: Path) -> dict[str, Any]:
-    """Every run, and the table of all so far after each."""
+    """Replay every run, and write the table of all so far after each. Returns the table as JSON values."""
     results: list[tuple[RecordedRun, dict[str, Any]]] = []
     every = recorded_runs(config.folder, strict=config.strict)
     for run in (run for run in every if config.only in run.name):
@@ -46,7 +46,7 @@ def _replayed(config: FidelityConfig, out: Path) -> dict[str, Any]:
 
 
 def _played(run: RecordedRun, config: FidelityConfig, out: Path) -> dict[str, Any]:
-    """The result of one run; a run that cannot be played says why and stops no other."""
+    """The numbers of one replayed run, or {"error": reason} if it cannot be played."""
     known = [f.name for f in fields(options_of(run.benchmark, find(run.benchmark)))]
     arguments = [*run.arguments(), "--out", str(out / run.folder), *config.arguments(known)]
     try:

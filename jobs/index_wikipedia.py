@@ -1,4 +1,4 @@
-"""Build the local full-text index that MINT's search tool can ask, from a Wikipedia dump."""
+"""Build the local full-text index for MINT's search tool from a Wikipedia dump."""
 
 import _path
 
@@ -19,11 +19,11 @@ class IndexConfig:
     dump: str
     """A MediaWiki pages-articles XML (plain, .gz, .bz2) or lines of title and text (.jsonl, .jsonl.gz)."""
     out: str = ""
-    """The index. Empty: LEMUR_HOME/wikipedia/index.sqlite."""
+    """File of the index. Empty: LEMUR_HOME/wikipedia/index.sqlite."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0: built. 1: the dump could not be read."""
+    """Exit code. 0: the index is built. 1: the dump could not be read."""
     config = parse(IndexConfig, argv)
     out = Path(resolve_out(config.out, "wikipedia/index.sqlite"))
     try:

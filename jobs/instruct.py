@@ -19,15 +19,15 @@ class InstructJob(TrainingJob):
     """Tune a run on conversations; the same command again resumes. First argument: a recipe, by default nano-chat."""
 
     corpus: str = ""
-    """Instruction table. Empty: one is made, in instruct/<name of the recipe>, or in the run's folder in a bucket."""
+    """Instruction table. Empty: it is built, in instruct/<name of the recipe>, or in the run's folder in a bucket."""
     init_from: str = ""
     """Run, checkpoint or model folder (name, path or URI) whose parameters start the run. Empty: the run nano."""
     games: int = 6000
-    """Games of the searching expert (split train) in the instruction table."""
+    """Number of games of the searching expert (split train) in the instruction table."""
     conversations: tuple[str, ...] = ()
-    """JSON lines files of {dataset, id, messages} that join the games and chats (jobs/export_sft.py writes such)."""
+    """JSON lines files of {dataset, id, messages} to add to games and chats; jobs/export_sft.py writes such files."""
     chats: int = 400
-    """Questions about functions of the Python standard library in the instruction table."""
+    """Number of questions about functions of the Python standard library in the instruction table."""
     chat_template: Template = ""
     sets: Sets = SetsConfig()
 

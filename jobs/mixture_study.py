@@ -30,7 +30,7 @@ class StudyJob(TrainingJob):
     ratios: tuple[str, ...] = RATIOS
     """Ratios CODE:TEXT; 1:0 is code alone."""
     seeds: int = 1
-    """Seeds of each ratio; from two on the figure has intervals."""
+    """Number of seeds per ratio; from two on the figure has intervals."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -24,7 +24,7 @@ class PlanJob:
     topology: str = ""
     """Generation and topology of a slice, for example v4:4x8x8, v5e:4x4, v5p:4x4x8, v6e:16x16. Empty: the recipe's."""
     search: int = 0
-    """Candidates of mesh, microbatches and remat to compile, the best of which is shown. 0: the recipe as it stands."""
+    """Number of candidates (mesh, microbatches, remat) to compile, the best of which is shown. 0: the recipe alone."""
     describe: bool = False
     """Print the rule table applied (parameter, shape, sharding, bytes per device) and compile nothing."""
     recipe: Flat = field(default_factory=Recipe)

@@ -1,7 +1,7 @@
 """Compile an engine's steps for a TPU chip without one: python jobs/plan_serving.py llama2-7b --chip v6e.
 
-Prints what a decode step and a prefill step need of one chip's memory and whether the kernel for TPU is in them; the
-last line is one JSON object. Needs libtpu (extra [tpu]), no TPU. Says nothing about speed.
+Prints the chip memory of a decode step and a prefill step and whether the TPU kernel is in them; the last line is one
+JSON object. Needs libtpu (extra [tpu]), no TPU. Does not estimate speed.
 """
 
 import _path
@@ -25,9 +25,9 @@ class PlanServingJob:
     """Plan the engine of a recipe's model on one TPU chip. First argument: a recipe, by default llama2-7b."""
 
     chip: str = "v5e"
-    """v4, v5e, v5p or v6e."""
+    """TPU generation: v4, v5e, v5p or v6e."""
     every_shape: bool = False
-    """Every step that an engine compiles, not only the largest ones."""
+    """Plan every step that an engine compiles, not only the largest ones."""
     engine: EngineOptions = EngineOptions(dtype="bfloat16")
     recipe: Flat = field(default_factory=Recipe)
 

@@ -1,7 +1,7 @@
 """Train a recipe on a corpus: python jobs/pretrain.py [RECIPE] [--corpus DIR] [--out DIR] [--train.steps N ...].
 
-With nothing given: the nano recipe on the embedded corpus, which is built first if it is not there; that of a run in a
-bucket lies in the run's folder, where every host reads it. Running the same command again resumes from the newest
+Without arguments: the nano recipe on the embedded corpus, which is built first if it is missing, for a run in a bucket
+in the run's folder, where every host can read it. Running the same command again resumes from the newest
 committed checkpoint. The last line printed is one JSON object.
 """
 

@@ -1,7 +1,7 @@
-"""One page, corpus to agents: python jobs/report.py [--runs DIR ...] [--episodes DIR ...] [--corpus DIR] [--out DIR].
+"""Write the report page: python jobs/report.py [--runs DIR ...] [--episodes DIR ...] [--corpus DIR] [--out DIR].
 
-With nothing given, all that is under LEMUR_HOME; each DIR may be gs:// or s3://. Prints where the page is, and as its
-last line JSON. --find TEXT searches the episodes instead, --eval FILE.eval|DIR writes logs that `inspect view` opens.
+Without arguments, of everything under LEMUR_HOME; each DIR may be gs:// or s3://. Prints the page's path, then one
+JSON line. --find TEXT searches the episodes instead, --eval FILE.eval|DIR writes logs that `inspect view` opens.
 """
 
 import _path

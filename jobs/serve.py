@@ -1,6 +1,6 @@
 """Serve a model behind the OpenAI protocol: python jobs/serve.py [--model RUN|HF_FOLDER|random:nano] [--no-ray].
 
-With nothing given: the newest run on Ray Serve. Prints URL and a curl line; SIGTERM and Ctrl-C let requests finish.
+Without arguments: the newest run, on Ray Serve. Prints URL and a curl line; SIGTERM and Ctrl-C let requests finish.
 """
 
 import _path
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _served(job: ServeJob, digest: bytes, stop: threading.Event, model: str) -> Iterator[str]:
-    """The base URL, as long as it answers."""
+    """Context in which the server runs; yields its base URL."""
     check_job(model, job, connection.available_devices(this_machine=job.no_ray, log_to_driver=False))
     with contextlib.ExitStack() as stack:
         if job.no_ray:

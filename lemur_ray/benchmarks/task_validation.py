@@ -1,4 +1,4 @@
-"""Validation of the tasks that a benchmark yields, before anything is played. Errors name the benchmark and the task."""
+"""Validation of the tasks that a benchmark yields, before anything is played. Errors name benchmark and task."""
 
 from __future__ import annotations
 

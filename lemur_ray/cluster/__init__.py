@@ -1,1 +1,1 @@
-"""The Ray cluster that a driver process belongs to."""
+"""Connection of a driver process to its Ray cluster, environment variables for Ray, and a watch over the head."""

@@ -1,6 +1,6 @@
 """Connection of a job to its Ray cluster: the one of ``RAY_ADDRESS``, else a private one that ends with the process.
 
-Every failure a user can mend ends the process with one sentence (SystemExit). Ray is imported only when called.
+Every failure that a user can fix ends the process with one sentence (SystemExit). Ray is imported only when needed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lemur_ray.doctor.devices import Devices, cluster_devices, machine_devices
 from lemur_ray.doctor.machine import Machine
 
 HEAD_TIMEOUT_S = 30.0
-"""Seconds that a head has to accept a connection."""
+"""Seconds within which the cluster's head must accept a connection."""
 CLIENT_HINT = (
     "is that of Ray Client, through which jobs do not run: submit to the cluster (ray job submit --address "
     "http://HEAD:8265 -- python jobs/...), or run on one of its hosts"
@@ -33,9 +33,9 @@ DASHBOARD_HINT = "is a dashboard: use `ray job submit -- python jobs/...`, or un
 def connect(require_same_code: bool = True, **options: Any) -> str:
     """Join the cluster of ``RAY_ADDRESS`` (``ray job submit`` sets it), or start a private one that ends with this job.
 
-    Returns the address, which is in ``RAY_ADDRESS`` from then on: parts of Ray Train connect a second time and would
-    otherwise join whichever cluster they find. ``options`` go to ``ray.init``. ``require_same_code``: refuse hosts
-    that have other code than this one. Raises SystemExit with a sentence.
+    Returns the cluster's address and sets ``RAY_ADDRESS`` to it, because parts of Ray Train connect a second time and
+    would otherwise join any cluster on this machine. ``options``: keywords for ``ray.init``. ``require_same_code``:
+    refuse hosts with other code than this one. Raises SystemExit with the reason if connecting fails.
     """
     import ray
 
@@ -63,10 +63,8 @@ def connect(require_same_code: bool = True, **options: Any) -> str:
 
 
 def available_devices(this_machine: bool = False, **options: Any) -> Devices:
-    """Devices a job would compute on: the cluster's if ``RAY_ADDRESS`` is set (it is joined), else this machine's.
-
-    ``options`` go to ``connect``. ``this_machine``: ignore ``RAY_ADDRESS``. Starts no cluster.
-    """
+    """Devices a job would compute on: those of the cluster of ``RAY_ADDRESS``, which is joined, else this machine's.
+    ``options``: keywords for ``connect``. ``this_machine``: ignore ``RAY_ADDRESS``. Starts no cluster."""
     if this_machine or not os.environ.get("RAY_ADDRESS"):
         return machine_devices(Machine(Path(PROJECT_ROOT), env=USER_ENVIRONMENT))
     connect(**options)
@@ -113,7 +111,7 @@ def _stop_private_cluster(folder: str) -> None:
 
 
 def _wait_for_head(address: str) -> None:
-    """Raises SystemExit where no head accepts a connection within HEAD_TIMEOUT_S: Ray itself would try for minutes."""
+    """Wait for a head at the address. Raises SystemExit after HEAD_TIMEOUT_S; Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if "://" in address or not port.isdigit():
         return
@@ -132,7 +130,7 @@ def _wait_for_head(address: str) -> None:
 
 
 def _watch_head(address: str) -> None:
-    """End this process with a sentence as soon as the head is lost or replaced by another one."""
+    """Start a watch that ends this process, with a message, as soon as the head is lost or replaced by another one."""
     import ray
 
     worker: Any = ray._private.worker.global_worker
@@ -152,10 +150,8 @@ def _watch_head(address: str) -> None:
 
 
 def _refuse_other_code() -> None:
-    """Raises SystemExit where hosts would run other code than this process, because workers import what lies there.
-
-    Checked only where the job did not bring its code along and the cluster has several hosts.
-    """
+    """Raise SystemExit if hosts have other code than this process, because workers import their host's code. Checked
+    only if the cluster has several hosts and the job did not upload its code."""
     import ray
 
     if not runtime_env() or len({node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}) < 2:

@@ -1,7 +1,7 @@
-"""A watch over the head of the cluster: a driver whose head is gone prints why and ends.
+"""A thread that watches the head of the Ray cluster: if it is lost, the process prints the reason and ends.
 
-Ray itself waits for a minute before it ends the process without a message; where the head's host was lost, that minute
-begins only when a connection breaks, which may be minutes later. Knows nothing of Ray: the caller supplies the query.
+Ray itself waits for a minute before it ends the process without a message; if the head's host is lost, that minute
+begins only when a connection breaks, which may be minutes later. The caller supplies the query of the head.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable
 from typing import NoReturn
 
 SILENCE_LIMIT_S = 45.0
-"""Seconds a head may stay silent: less than Ray's minute, more than a busy head does."""
+"""Seconds for which a head may not answer: less than Ray's minute, more than a busy head needs."""
 INTERVAL_S = 1.0
-"""Seconds between two queries. A host that its head has forgotten lives for some seconds more."""
+"""Seconds between two queries: short, because Ray soon ends a host that its head no longer lists."""
 
 
 class HeadWatch:
-    """A thread that queries the head until ``stop``."""
+    """Queries the head from a thread until ``stop``, and reports its loss once."""
 
     def __init__(
         self,
@@ -31,8 +31,8 @@ class HeadWatch:
         interval_s: float = INTERVAL_S,
         on_loss: Callable[[str], object] | None = None,
     ) -> None:
-        """``is_member``: whether the head lists this host as its own; raises, within seconds, if it does not answer.
-        ``on_loss``: called once with the reason; by default it prints the reason and ends the process."""
+        """``is_member``: whether the head lists this host as its own; must raise, within seconds, if the head does not
+        answer. ``on_loss``: called once with the reason; by default it prints the reason and ends the process."""
         self._address, self._is_member = address, is_member
         self._silence_limit_s, self._interval_s, self._on_loss = silence_limit_s, interval_s, on_loss or _exit
         self._stopped = threading.Event()
@@ -66,6 +66,6 @@ class HeadWatch:
 
 
 def _exit(reason: str) -> NoReturn:
-    """End at once: exit handlers would ask the head to release resources, and wait for it."""
+    """Print the reason and end without exit handlers, which would wait for the head to release resources."""
     print(reason, file=sys.stderr, flush=True)
     os._exit(1)

@@ -1,6 +1,6 @@
-"""Environment variables that Ray reads when it is imported, and what its workers need to import the project.
+"""Environment variables for Ray: those that it reads when imported, and those with which workers find the project.
 
-Imports nothing heavy and no Ray, so that a job can call ``prepare_process`` before anything else.
+Imports neither Ray nor anything heavy, so that a job can call ``prepare_process`` before anything else.
 """
 
 from __future__ import annotations
@@ -13,16 +13,14 @@ from pathlib import Path
 from typing import Any
 
 PROJECT_ROOT = str(Path(os.path.abspath(__file__)).parents[2])
-"""Folder that holds ``lemur_ray``: the checkout, or site-packages."""
+"""Folder that contains the package ``lemur_ray``: the checkout, or site-packages."""
 USER_ENVIRONMENT = dict(os.environ)
-"""Environment variables of the process before ``prepare_process`` changed them. The doctor judges these."""
+"""Environment variables of the process before ``prepare_process`` changed them; jobs/doctor.py checks these."""
 
 
 def prepare_process() -> None:
-    """Set Ray's defaults where the user has not set them, and write stdout and stderr line by line.
-
-    Must run before Ray is imported. Safe to call twice.
-    """
+    """Set Ray's environment variables that the user has not set, and flush stdout and stderr after every line. Must run
+    before Ray is imported. Safe to call twice."""
     for stream in (sys.stdout, sys.stderr):
         # A job's output is a file that somebody follows: line by line, not in blocks of 8 KiB.
         if isinstance(stream, io.TextIOWrapper):
@@ -44,10 +42,8 @@ def prepare_process() -> None:
 
 
 def runtime_env() -> dict[str, Any]:
-    """Runtime environment with which workers can import the project.
-
-    Empty where the job's working directory already contains the project, else it sets PYTHONPATH.
-    """
+    """Ray runtime environment with which workers can import the project. It sets PYTHONPATH; empty if the job was
+    submitted with a working directory that contains the project."""
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
     working_dir = os.path.realpath(os.getcwd())  # Ray starts a job in its working directory
     contains_project = os.path.commonpath([working_dir, os.path.realpath(PROJECT_ROOT)]) == working_dir

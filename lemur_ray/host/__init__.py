@@ -1,1 +1,1 @@
-"""This host: paths, JSON files, file locks, full disks, free ports, durations in words. No network, no Ray."""
+"""This host: default folders, JSON files, file locks, full disks, free ports; old names of modules and functions."""

@@ -1,10 +1,10 @@
-"""Formats durations for people."""
+"""Formats durations as short texts."""
 
 from __future__ import annotations
 
 
 def duration(seconds: float) -> str:
-    """65 -> 1:05, 4000 -> 1:06:40, 300000 -> 3 d 11 h."""
+    """A number of seconds as a short text: 65 -> 1:05, 4000 -> 1:06:40, 300000 -> 3 d 11 h."""
     whole = int(seconds)
     if whole >= 86400:
         return f"{whole // 86400} d {whole % 86400 // 3600} h"

@@ -1,4 +1,4 @@
-"""File locks between processes of one machine; the kernel releases a lock with its process.
+"""File locks between processes of one machine; the kernel releases a lock when its process ends.
 
 A lock file contains the holder's pid, for error messages. For locks between machines or in a bucket see
 ``train.run.lease``.
@@ -14,24 +14,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 POLL_S = 0.2
-"""Seconds between two attempts to take a lock within a time limit; without a limit the kernel wakes the waiter."""
+"""Seconds between two attempts to take a lock within a time limit; without a limit the kernel wakes the process."""
 
 
 class FileHeld(Exception):
-    """Another process holds the lock file."""
+    """Raised if another process holds the lock file; the message has the file and the process's pid."""
 
     def __init__(self, path: Path, holder: str) -> None:
         super().__init__(f"{path} is held by process {holder}: wait for it, or end it")
         self.path = path
         self.holder = holder
-        """Pid that the holder wrote, "?" where it wrote none."""
+        """Pid that the holder wrote into the file; "?" if the file is empty."""
 
 
 def take(descriptor: int, *, wait_s: float | None = 0.0) -> bool:
-    """Take the lock of an open file or folder within ``wait_s`` seconds (None: wait for ever); whether it succeeded.
-
-    The lock is held until every copy of the descriptor is closed.
-    """
+    """Take the lock of an open file or folder within ``wait_s`` seconds (None: wait for ever). Returns whether it
+    succeeded. The lock lasts until every copy of the descriptor is closed."""
     if wait_s is None:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         return True
@@ -48,9 +46,9 @@ def take(descriptor: int, *, wait_s: float | None = 0.0) -> bool:
 
 @contextlib.contextmanager
 def hold(path: Path, *, wait_s: float | None = 0.0, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the lock of a file, which is created if absent and not removed afterwards.
+    """Context in which this process holds the lock of a file, which is created if absent and not removed afterwards.
 
-    waiting: called once before waiting for another holder. Raises FileHeld after ``wait_s`` seconds.
+    ``waiting``: called once if another process holds the lock. Raises FileHeld after ``wait_s`` seconds (None: never).
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

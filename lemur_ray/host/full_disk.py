@@ -1,4 +1,4 @@
-"""Recognises errors of a full disk."""
+"""Recognises errors that mean a full disk."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import errno
 
 
 def is_full_disk(error: BaseException) -> bool:
-    """Whether a write failed because its disk, or its user's share of that (a quota), has no room left."""
+    """Whether ``error`` means that the disk is full or the user's disk quota is used up."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

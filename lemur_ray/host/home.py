@@ -12,10 +12,8 @@ def lemur_home() -> Path:
 
 
 def resolve_out(out: str, default: str) -> str:
-    """Absolute form of ``--out``: URIs as they are, empty means ``$LEMUR_HOME/<default>``, relative paths lie in there.
-
-    A Ray job runs in a temporary folder that vanishes, so nothing is ever resolved against the working directory.
-    """
+    """Absolute path for ``--out``: ``$LEMUR_HOME/<default>`` if empty; relative paths are below ``$LEMUR_HOME``; URIs
+    stay. The working directory is not used, because a Ray job runs in a temporary folder that is removed."""
     if "://" in out:
         return out.rstrip("/")
     path = Path(out).expanduser() if out else Path(default)
@@ -23,8 +21,8 @@ def resolve_out(out: str, default: str) -> str:
 
 
 def outside_data(named: str) -> Path | None:
-    """The folder of external data: ``named`` (``--data``, LEMUR_DATA), else ``$LEMUR_HOME/data``, the default of
-    jobs/fetch_data.py, if it exists; else None."""
+    """The folder of outside data sets: ``named`` (value of --data or LEMUR_DATA) even if it does not exist; without a
+    name ``$LEMUR_HOME/data`` if that exists, else None."""
     folder = Path(named).expanduser() if named else lemur_home() / "data"
     return folder if named or folder.is_dir() else None
 
@@ -33,10 +31,10 @@ def find_model(name: str, *, buckets: bool = False) -> str:
     """Absolute folder of a model named on the command line: a run in ``$LEMUR_HOME/runs``, else a folder below
     $LEMUR_HOME, else one below the working directory. In ``random:RECIPE[@MODEL]`` only MODEL is resolved.
 
-    buckets: accept URIs and return them unchanged.
+    ``buckets``: accept URIs and return them unchanged, except for a slash at the end.
 
     Raises:
-        ValueError: there is no such folder; the message lists the existing runs.
+        ValueError: there is no such folder (the message lists the existing runs), or a URI without ``buckets``.
     """
     if name.startswith("random:"):
         recipe, at, model = name.partition("@")

@@ -20,7 +20,7 @@ _MAGIC = b"\x1f\x8b"
 
 
 class NotJson(ValueError):
-    """A text is not JSON; the message names file and line. ``reason``: not_json or nested_too_deep."""
+    """Raised if a text is not JSON; the message names file and line. ``reason``: not_json or nested_too_deep."""
 
     def __init__(self, message: str, reason: str = "not_json") -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class NotJson(ValueError):
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """Open the decompressed content. Raises OSError; reading may raise DAMAGED."""
+    """Open a plain or gzip file for reading its decompressed bytes. Raises OSError; reading may raise DAMAGED."""
     file = path.open("rb")
     try:
         packed = path.suffix.lower() == ".gz" or file.read(2) == _MAGIC
@@ -39,10 +39,8 @@ def open_bytes(path: Path) -> BinaryIO:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """Open the content as UTF-8 text, without a byte order mark.
-
-    Raises OSError, and ValueError naming the file where it is damaged.
-    """
+    """Context of a plain or gzip file that is read as UTF-8 text, without a byte order mark. Raises OSError, or
+    ValueError with the file's name if it is damaged."""
     try:
         with open_bytes(path) as data, io.TextIOWrapper(data, encoding="utf-8-sig") as text:
             yield text
@@ -51,16 +49,16 @@ def open_text(path: Path) -> Iterator[TextIO]:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file. Raises NotJson and ValueError, which name file and line, and OSError."""
+    """The value of a JSON file. Raises NotJson with file and line, ValueError for a damaged file, OSError."""
     with open_text(path) as text:
         return parse_json(text.read(), path)
 
 
 def read_json_lines(path: Path, *, bad_lines: bool = False) -> Iterator[tuple[int, Any]]:
-    """Yield (line number, value) of every line that is not blank; numbers begin at 1.
+    """Yield (line number from 1, value) for every line that is not blank.
 
-    Raises NotJson at the first bad line; with ``bad_lines`` it is yielded as the line's value instead.
-    ValueError for a damaged file, OSError.
+    Raises NotJson at the first line that is not JSON; with ``bad_lines`` the error is yielded as the line's value
+    instead. Raises ValueError for a damaged file, OSError.
     """
     with open_text(path) as lines:
         for number, line in enumerate(lines, 1):
@@ -76,10 +74,8 @@ def read_json_lines(path: Path, *, bad_lines: bool = False) -> Iterator[tuple[in
 
 
 def parse_json(text: str | bytes, path: Path, line: int = 1, constant: Callable[[str], Any] | None = None) -> Any:
-    """Parse ``text``, which begins at ``line`` of ``path``. Raises NotJson.
-
-    ``constant``: converts NaN and Infinity, which are not JSON; default: floats.
-    """
+    """Parse ``text``, which begins at ``line`` of ``path`` (both for errors). Raises NotJson. ``constant``: function
+    from NaN and Infinity, which are not JSON, to a value; by default they become floats."""
     try:
         return json.loads(text, parse_constant=constant)
     except RecursionError as error:

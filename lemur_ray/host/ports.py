@@ -8,14 +8,14 @@ import random
 import socket
 
 _CHOICE = range(20_000, 30_000)
-"""Above the ports of Ray's workers and below Linux's ephemeral range, so that no other program is likely to get one
-before the caller listens."""
+"""Port numbers above those of Ray's workers and below Linux's ephemeral range, so that no other program is likely to
+get one before the caller listens."""
 
 _issued: set[int] = set()
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port of ``host`` without a listener; each is returned only once per process."""
+    """A TCP port of ``host`` without a listener. A port of 20000 to 29999 is returned at most once per process."""
     for port in random.SystemRandom().sample(_CHOICE, 200):
         with contextlib.suppress(OSError), socket.create_server((host, port)):
             if port not in _issued:
@@ -26,7 +26,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def unusable(host: str, port: int) -> str:
-    """Why a port cannot be listened on now; empty where it can. Port 0 checks the host alone."""
+    """The reason why no program can listen on the port now; empty if one can. Port 0 checks the host alone."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         socket.create_server((host, port), family=family).close()

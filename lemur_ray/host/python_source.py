@@ -18,7 +18,7 @@ def parsed(code: str) -> ast.Module: ...
 @overload
 def parsed(code: str, mode: Literal["eval"]) -> ast.Expression: ...
 def parsed(code: str, mode: str = "exec") -> ast.AST:
-    """The syntax tree of a program; warnings of the parser (``"\\w"``) are suppressed.
+    """The syntax tree of a program, without the parser's warnings (``"\\w"``).
 
     ``mode``: ``eval`` for one expression. Raises SyntaxError, ValueError, RecursionError, MemoryError.
     """

@@ -30,25 +30,23 @@ RENAMED = {
     "lemur_ray.solved_export": "lemur_ray.evaluation.solved_export",
     "lemur_ray.suites": "lemur_ray.evaluation.suites",
 }
-"""Old dotted path to new one. A package stands for everything in it."""
+"""Old dotted path -> new one. A package stands for all modules in it."""
 
 
 class RenamedModules:
-    """A finder and loader of ``sys.meta_path`` that imports the new module for an old path.
-
-    It has no base of ``importlib.abc``, which takes longer to import than everything else in this package.
-    """
+    """A finder and loader of ``sys.meta_path`` that imports the new module for an old path. It has no base class of
+    ``importlib.abc``, whose import takes longer than all else in this package."""
 
     def __init__(self) -> None:
         self._specs: dict[str, ModuleSpec | None] = {}
-        """Spec of each module that was imported by an old path, by that path: importing by another name replaces it."""
+        """Old path -> the module's original spec, which the import by the old path replaces until ``exec_module``."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """A spec for ``name`` if it is an old path or lies in a renamed package, else None."""
+        """A spec, with this object as loader, if ``name`` is an old path or in a renamed package; else None."""
         return ModuleSpec(name, cast(Any, self)) if _new_path(name) else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module at the new path, which is then known under both."""
+        """Import the module at the new path, with a DeprecationWarning; it is then known under both paths."""
         new = _new_path(spec.name)
         warnings.warn(f"{spec.name} is now {new}: import that one", DeprecationWarning, stacklevel=2)
         module = importlib.import_module(new)
@@ -56,7 +54,7 @@ class RenamedModules:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing to run, importing the new path has run it. Gives the module its own spec back."""
+        """Give the module its original spec back; it was executed when it was imported by its new path."""
         own = self._specs.pop(module.__spec__.name, None) if module.__spec__ else None
         if own:
             module.__spec__, module.__loader__ = own, own.loader

@@ -9,10 +9,8 @@ from typing import Any
 
 
 def renamed_names(module: str, **new_names: str) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a module, which returns the value of the new name for an old one.
-
-    ``new_names``: old name to new name. The function raises AttributeError for every other name.
-    """
+    """A ``__getattr__`` for ``module`` that returns, for an old name, the object with the new name, with a warning.
+    ``new_names``: old name -> new name. The function raises AttributeError for every other name."""
 
     def value_of(name: str) -> Any:
         if name not in new_names:
