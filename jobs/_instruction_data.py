@@ -23,7 +23,7 @@ def conversations(games: int, chats: int, files: Sequence[str] = ()) -> Iterator
 
 
 def instruction_table(job: Any, out: str, init_from: str) -> str:
-    """Build the instruction table of a job from its ``sets``, else from games, questions and files. Returns its
+    """Build the instruction table of a job from its ``sets``, or from games, questions and files. Returns its
     folder."""
     from lemur_ray.instruct.chat_tokens import with_chat_format
     from lemur_ray.instruct.config import SET_NAMES

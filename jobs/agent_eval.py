@@ -29,8 +29,7 @@ DEFAULT = "alfworld/text"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code. 0: every task has a score or a recorded error. 1: none has a score, or it could not run. 130:
-    stopped."""
+    """Exit code. 0: every task has a score or a recorded error. 1: no task has a score, or an error. 130: stopped."""
     words = sys.argv[1:] if argv is None else argv
     with job_exit("agent_eval") as end:
         if "--list" in words:
