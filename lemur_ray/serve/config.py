@@ -16,7 +16,7 @@ from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Sizes and arithmetic of an engine."""
+    """Limits, memory and arithmetic of a serving engine."""
 
     context: int = 0
     """Longest sequence in tokens; 0: the model's own."""
@@ -33,7 +33,7 @@ class EngineOptions:
     prefill_tiles: int = 4
     """Tiles of 32 prompt tokens that are computed with each decode step."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of weights and cache; sums are always float32."""
+    """Number format of weights and cache; sums are always float32."""
     quantization: Literal["none", "int8"] = "none"
     """int8: matrices rounded to eight bits, a quarter of their memory and faster; docs/log.md has the accuracy."""
     batch_invariant: bool = True
@@ -65,7 +65,7 @@ class Hosts:
     """Ray's name of the TPU generation, for example TPU-V4."""
 
     def on_gpus(self, some_there: bool) -> bool:
-        """Whether to reserve GPUs: if asked for, or if the cluster has some and JAX_PLATFORMS is not cpu."""
+        """Whether to reserve GPUs: with use_gpu, or if some_there, without a topology and without JAX_PLATFORMS=cpu."""
         return self.use_gpu or (some_there and not self.topology and os.environ.get("JAX_PLATFORMS") != "cpu")
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class Hosts:
 
 @dataclass(frozen=True)
 class ServeJob:
-    """The model to serve, and how and where."""
+    """Options of ``jobs/serve.py``: the model to serve, how and where."""
 
     model: str = ""
     """Run folder or its name, checkpoint step folder, Hugging Face folder, random:nano, or random:nano@RUN (with that
@@ -123,6 +123,6 @@ class ServeJob:
 
     @classmethod
     def parse(cls, argv: Sequence[str] | None) -> ServeJob:
-        """From the command line, where both ``--engine vllm`` and ``--engine.max-slots 8`` are valid."""
+        """Parse flags (None: sys.argv), in which ``--engine vllm`` and ``--engine.max-slots 8`` are both valid."""
         words = [re.sub("^--engine(?=$|=)", "--backend", word) for word in (sys.argv[1:] if argv is None else argv)]
         return parse(cls, words, prog="serve.py", bare_flags=True)

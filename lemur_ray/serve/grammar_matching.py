@@ -19,7 +19,7 @@ class GrammarError(ValueError):
 
 
 class Grammars:
-    """Makes constraints for one tokenizer. From any thread."""
+    """Compiles grammars into constraints for one tokenizer; for use from any thread."""
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer: llguidance.LLTokenizer | None = None
@@ -46,7 +46,7 @@ def _obstacle(tokenizer: Tokenizer) -> str:
 
 
 def _ends(tokenizer: Tokenizer) -> list[int]:
-    """Tokens that end a reply: first the end of a turn, then the end of a text."""
+    """Tokens that end a reply: the end of a turn, the end of a text, then all other stop ids."""
     first = [i for i in (tokenizer.im_end_id, tokenizer.eos_id) if i is not None]
     return [*first, *sorted(tokenizer.stop_ids.difference(first))]
 
@@ -61,7 +61,7 @@ class _Vocabulary:
         self._encode = tokenizer.encode_inside
 
     def __call__(self, text: str | bytes) -> list[int]:
-        """Ids whose bytes are those of the text, as it is encoded behind another text."""
+        """Encode a text as it is encoded behind another text, into ids that spell its bytes."""
         text = text if isinstance(text, str) else text.decode()
         ids = self._encode(text)
         return ids if b"".join(self.tokens[i] for i in ids) == text.encode() else self._encode_greedily(text.encode())

@@ -78,7 +78,7 @@ def check_template(tokenizer: Tokenizer) -> None:
 def open_engine(
     source: Source, options: EngineOptions | None = None, version: str = "", group: Group | None = None
 ) -> Engine:
-    """An engine on the devices of this process, not yet started. Arguments and errors as of ``OnDevices``."""
+    """Make an engine on this process's devices, without starting it. Arguments and errors: see ``OnDevices``."""
     return Engine(OnDevices(source, options, group), version)
 
 
@@ -98,7 +98,7 @@ def update_weights(engine: Engine, spec: str) -> str:
 
 
 def served_version(version: str, options: EngineOptions) -> str:
-    """Version of weights in an engine; rounded ones give other replies, so their version differs."""
+    """``version`` with the quantization or reduced dtype appended, as rounded weights give other replies."""
     if options.quantization != "none":
         return f"{version}-{options.quantization}"
     return version if options.dtype == "float32" else f"{version}-{options.dtype}"

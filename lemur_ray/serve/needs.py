@@ -24,7 +24,7 @@ _BYTES = {"float32": 4, "bfloat16": 2}
 
 
 class NotServed(ValueError):
-    """The model cannot be served here. ``faults``: everything that is missing or wrong."""
+    """Raised when a model cannot be served here; the message and ``faults`` list everything missing or wrong."""
 
     def __init__(self, spec: str, faults: Sequence[str]) -> None:
         super().__init__("\n- ".join([f"{spec} is not served:", *faults]))
@@ -32,7 +32,7 @@ class NotServed(ValueError):
 
 
 def check_job(spec: str, job: ServeJob, devices: Devices) -> OpenShape:
-    """The shape of the model to be served. Raises NotServed with every fault."""
+    """Check a serving job; returns the model's config and tokenizer. Raises NotServed with every fault."""
     faults = engine_faults(job) + device_faults(job, devices)
     opened = None
     try:
@@ -60,7 +60,7 @@ class OpenShape:
 
 
 def shape_of(spec: str) -> OpenShape:
-    """The shape of the model that a spec of ``weights.open_model`` names. Raises MODEL_ERRORS."""
+    """Config and tokenizer of the model that a spec of ``weights.open_model`` names. Raises MODEL_ERRORS."""
     if spec.startswith(RANDOM):  # opening such a model would make its weights
         config = get_recipe(spec.removeprefix(RANDOM).partition("@")[0]).model
         return OpenShape(config, load_tokenizer(spec))
@@ -69,14 +69,14 @@ def shape_of(spec: str) -> OpenShape:
 
 
 def engine_faults(job: ServeJob) -> list[str]:
-    """A fault if the package that generates is not installed."""
+    """A list with one fault if the backend is vLLM and vLLM is not installed, else empty."""
     if job.backend != "vllm" or importlib.util.find_spec("vllm") is not None:
         return []
     return ["vLLM is not installed: pip install 'lemur-ray[vllm]' (it wants GPUs), or leave --engine out"]
 
 
 def device_faults(job: ServeJob, devices: Devices) -> list[str]:
-    """Cores, GPUs and TPU chips that all replicas together need and the cluster lacks."""
+    """A fault for each kind (cores, GPUs, TPU chips) of which all replicas together need more than there are."""
     engines, hosts, each = job.replicas, job.hosts, max(1, job.engine.tensor_parallel)
     needs = {"CPU cores": (engines * hosts.num * job.num_cpus * (not job.no_ray), devices.cpus)}
     on_gpus = hosts.on_gpus(devices.gpus > 0 and not job.no_ray)
@@ -94,7 +94,7 @@ def device_faults(job: ServeJob, devices: Devices) -> list[str]:
 
 
 def memory_faults(config: ModelConfig, job: ServeJob, devices: Devices) -> list[str]:
-    """A fault if the weights of all replicas exceed the memory of this machine, where it serves them."""
+    """A fault if the weights of all replicas exceed known memory; not checked for TPU slices and vLLM."""
     memories = [size for size in (devices.memory_bytes, devices.gpu_bytes) if size is not None]
     if job.hosts.topology or job.backend == "vllm" or not memories:
         return []

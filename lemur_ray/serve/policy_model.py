@@ -36,7 +36,7 @@ class PolicyModel:
 
 @lru_cache(maxsize=8)
 def check_policy_model(model: str, chat_template: str, chats: bool) -> PolicyModel:
-    """The limits of a model. Raises NotServed with every fault.
+    """Check a model; returns its context and tokenizer. Raises NotServed with every fault.
 
     ``model``: a spec of ``weights.open_model``. ``chat_template``: as --chat-template. ``chats``: whether the policy
     sends conversations, which need a template.

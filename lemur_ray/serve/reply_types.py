@@ -10,7 +10,7 @@ from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a streamed reply. The last one has ``finish_reason``."""
+    """A piece of a streamed reply. The last piece of a reply has ``finish_reason``."""
 
     index: int
     """Index of its request"""
@@ -20,16 +20,16 @@ class Piece:
     cached_tokens: int
     """Prompt tokens that came from the cache"""
     logprobs: TokenLogprobs | None = None
-    """Of ``tokens``, if requested"""
+    """Log-probabilities of ``tokens``, if requested"""
     prompt_logprobs: TokenLogprobs | None = None
-    """In the first piece, if requested"""
+    """Log-probabilities of the prompt's tokens, only in the first piece and if requested"""
     version: str = ""
-    """Of the weights of the whole reply"""
+    """Version of the weights that compute the whole reply"""
 
 
 @dataclass
 class Reply:
-    """A whole reply."""
+    """A whole reply: the pieces of one request joined."""
 
     text: str = ""
     tokens: list[int] = field(default_factory=list)

@@ -13,7 +13,7 @@ class ErrorForm(NamedTuple):
     """The answer to an error, whose text is the message."""
 
     refusal: Literal["context", "busy", "closed", "invalid"]
-    """By handle: ``refused`` of the answer"""
+    """By Ray handle: the answer's field ``refused``"""
     status: int
     """Over HTTP, with the two fields of OpenAI's error object"""
     kind: str = "invalid_request_error"

@@ -89,7 +89,7 @@ class TextEngine:
 
     @cached_property
     def hidden_ids(self) -> frozenset[int]:
-        """Tokens without text."""
+        """Ids of tokens without text: special tokens and padding rows of the head."""
         padding = range(self.tokenizer.vocab_size, self.engine.config.vocab_size)
         return self.tokenizer.special_ids.union(padding)
 
@@ -103,7 +103,7 @@ class TextEngine:
         return self.tokenizer.token_bytes(token) if known else f"<unused {token}>".encode()
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Text of tokens."""
+        """The text that tokens spell, without ids beyond the tokenizer's vocabulary."""
         return self.tokenizer.decode([i for i in tokens if i < self.tokenizer.vocab_size])
 
     async def constraint(self, grammar: str) -> Matching:
@@ -115,7 +115,7 @@ class TextEngine:
         return Grammars(self.tokenizer)
 
     def text_stream(self, stop: Sequence[str], prompt: Sequence[int]) -> TextStream:
-        """Text of one reply to a prompt."""
+        """A decoder for the tokens of one reply to ``prompt``, cut at the strings ``stop``."""
         return TextStream(self.tokenizer.text_stream(prompt), stop)
 
     def generation(
@@ -170,7 +170,7 @@ class TextEngine:
 
 
 class Replies:
-    """Unfinished replies. Must be closed, which cancels those that are not finished."""
+    """The replies to requests that were submitted together. Must be closed, which cancels unfinished ones."""
 
     def __init__(self, served: TextEngine, stop: Sequence[str]):
         self.queue: asyncio.Queue[Event] = asyncio.Queue()
@@ -190,7 +190,7 @@ class Replies:
                 yield self._piece(event)
 
     async def collect(self) -> list[Reply]:
-        """Wait for the end of all replies."""
+        """Wait for the end of all replies; returns them in order of their requests. Raises as ``pieces`` does."""
         replies = [Reply() for _ in range(self._total)]
         async for piece in self.pieces():
             reply = replies[piece.index]

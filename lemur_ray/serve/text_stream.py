@@ -13,7 +13,7 @@ from lemur_ray.text.incremental_text import IncrementalText
 
 
 class TextStream:
-    """Text of one reply."""
+    """Decodes the tokens of one reply to text, piece by piece, up to a stop string."""
 
     def __init__(self, text: IncrementalText, stop: Sequence[str] = ()):
         """text: decoder of the tokens; stop: strings that end the reply."""

@@ -26,7 +26,7 @@ CONTINUATION = range(0x80, 0xC0)
 
 
 async def converse(served: TextEngine, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to one request, in a running event loop."""
+    """Answer one request; errors of the request become ``refused`` answers."""
     options = dict(request["sampling"])
     max_tokens, stop = options.pop("max_tokens"), tuple(options.pop("stop"))
     try:

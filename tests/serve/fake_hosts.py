@@ -12,7 +12,7 @@ import time
 import jax
 
 from lemur_ray.serve.compute.lockstep import Group, follow
-from lemur_ray.serve.compute.wire import Exchange, connect
+from lemur_ray.serve.compute.wire import FollowerListener, connect
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.errors import EngineClosed
@@ -66,7 +66,7 @@ def say(what: str, value: object) -> None:
 
 
 def lead(followers: int, coordinator: str, then_wait: bool) -> None:
-    exchange = Exchange("127.0.0.1", SECRET)
+    exchange = FollowerListener("127.0.0.1", SECRET)
     say("address", exchange.address)
     lines = [exchange.next(120) for _ in range(followers)]
     jax.distributed.initialize(coordinator, followers + 1, 0, **PATIENCE)

@@ -1,1 +1,1 @@
-"""Computation on devices: step programs, attention, sampling, weights; `cpu` has C++ kernels. Knows no text."""
+"""The serving engine's computations in JAX: forward pass, attention, sampling, weights; `cpu` has C++ kernels."""

@@ -1,7 +1,6 @@
-"""Ahead-of-time compilation of an engine's steps for a TPU chip that is not attached: memory, and whether they fit.
+"""Compiles the serving engine's steps for a TPU chip that is not attached, to learn whether they fit its memory.
 
-The compiled program is the one that the chip would run, so its bytes are exact; its speed is not measured. Knows
-nothing of topologies or of where a device's description comes from.
+The compiled program is the one that the chip would run, so its bytes are exact; its speed is not measured.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from lemur_ray.serve.config import EngineOptions
 
 
 class EngineDoesNotFit(ValueError):
-    """The program exceeds one of the chip's memories; the message names the memory."""
+    """Raised when XLA cannot fit a step into the chip; the message is XLA's, up to 400 characters."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Memory of one shape of a step on the chip, in bytes."""
+    """Memory in bytes that a step, compiled for a number of rows and new tokens per row, takes on the chip."""
 
     rows: int
     length: int
@@ -47,7 +46,7 @@ class Step:
 
     @property
     def total(self) -> int:
-        """Memory of the step in total."""
+        """Weights, cache and temporaries together, in bytes."""
         return self.weights + self.cache + self.temporaries
 
     def __str__(self) -> str:
@@ -57,7 +56,7 @@ class Step:
         return f"{kind}, {self.rows} rows: {self.total / 2**30:.2f} GiB ({', '.join(parts)}), {kernel}"
 
     def to_json(self) -> dict[str, Any]:
-        """All fields, and their total."""
+        """All fields by name, and ``total``."""
         return {**asdict(self), "total": self.total}
 
 
@@ -88,7 +87,7 @@ def abstract_weights(config: ModelConfig, dtype: Any, *, int8: bool = False) -> 
 
 
 def compile_step(config: ModelConfig, options: EngineOptions, device: Any, rows: int, length: int) -> Step:
-    """Compile ``forward`` for this shape; ``device`` may be a description. Raises EngineDoesNotFit."""
+    """Compile a step of ``rows`` x ``length`` tokens for a TPU, attached or described. Raises EngineDoesNotFit."""
     dtype = jnp.dtype(options.dtype)
     layout, (table_width, num_blocks) = layout_for(config, dtype, "tpu"), pool_size(config, options)
     mesh = Mesh(np.array([device]), ("chip",))
@@ -123,7 +122,7 @@ def compile_step(config: ModelConfig, options: EngineOptions, device: Any, rows:
 
 
 def plan(config: ModelConfig, options: EngineOptions, device: Any, *, every_shape: bool = False) -> list[Step]:
-    """The largest decode and prefill steps of an engine, or every_shape. Raises EngineDoesNotFit."""
+    """Compile an engine's largest decode and prefill step; every_shape: all steps. Raises EngineDoesNotFit."""
     decode, prefill = decode_buckets(options.max_slots, lone=False), prefill_buckets(options.prefill_tiles)
     shapes = [(rows, 1) for rows in (decode if every_shape else decode[-1:])]
     shapes += [(rows, TILE) for rows in (prefill if every_shape else prefill[-1:])]

@@ -1,4 +1,4 @@
-"""Attention over a pool of blocks of cached keys and values.
+"""Attention over the paged KV cache, a pool of blocks of keys and values, in plain XLA.
 
 A sequence is a table of block ids, assigned by ``engine.block_cache``. Every query iterates over the blocks of its
 sequence with a running softmax, so that blocks past its position add exact zeros and the result does not depend on what
@@ -28,7 +28,7 @@ _MASKED = -1e30
 
 
 class LayerCache(NamedTuple):
-    """Keys (after the rotation) and values of one layer; bfloat16 as its bits, in uint16.
+    """Cached keys (after the rotary embedding) and values of one layer; bfloat16 is stored as its bits, in uint16.
 
     XLA writes into an array of bfloat16 on a CPU by converting all of it to float32 and back.
     """
@@ -50,12 +50,12 @@ Ints = Any
 
 
 class Place(NamedTuple):
-    """Positions and cache blocks of the new tokens of a step."""
+    """Where the new tokens of a step go: their positions, and the cache blocks of their sequences."""
 
     tables: Ints
     """(R, blocks of a sequence) int32 block ids"""
     starts: Ints
-    """(R,) position of a row's first new token"""
+    """(R,) position of a row's first new token in its sequence, from 0"""
     counts: Ints
     """(R,) tokens of a row without padding; 0: the row is padding"""
     num_rows: Ints
@@ -63,7 +63,7 @@ class Place(NamedTuple):
 
 
 def allocate(config: ModelConfig, num_blocks: int, dtype: Any = jnp.float32) -> Cache:
-    """An empty pool of ``num_blocks`` blocks, including the scrap block."""
+    """Zeroed pools of all layers, of ``num_blocks`` blocks each, including the scrap block."""
     k = (num_blocks, config.num_kv_heads, config.head_dim, BLOCK)
     v = (num_blocks, config.num_kv_heads, BLOCK, config.head_dim)
     stored = jnp.uint16 if jnp.dtype(dtype) == jnp.bfloat16 else dtype
@@ -71,24 +71,24 @@ def allocate(config: ModelConfig, num_blocks: int, dtype: Any = jnp.float32) -> 
 
 
 def to_stored(x: jax.Array, pool: jax.Array) -> jax.Array:
-    """Keys or values in the dtype of a pool."""
+    """Convert keys or values to the dtype in which ``pool`` stores them."""
     if pool.dtype != jnp.uint16:
         return x.astype(pool.dtype)
     return lax.bitcast_convert_type(x.astype(jnp.bfloat16), jnp.uint16)
 
 
 def from_stored(x: jax.Array) -> jax.Array:
-    """Keys or values from the dtype of a pool."""
+    """Convert stored keys or values back: bits in uint16 to bfloat16, others unchanged."""
     return lax.bitcast_convert_type(x, jnp.bfloat16) if x.dtype == jnp.uint16 else x
 
 
 def block_bytes(config: ModelConfig, dtype: Any = jnp.float32) -> int:
-    """Memory of one block over all layers and devices, in bytes."""
+    """Bytes of the keys and values of one block, over all layers and devices."""
     return 2 * config.num_layers * config.num_kv_heads * config.head_dim * BLOCK * jnp.dtype(dtype).itemsize
 
 
 def targets(place: Place, num_tokens: int) -> tuple[jax.Array, jax.Array]:
-    """Block and offset in it of each of ``num_tokens`` new tokens: (T,) int32 both. Padding goes to the scrap block."""
+    """Block id, and offset in that block, of each of ``num_tokens`` new tokens, both (T,) int32; padding: block 0."""
     offset_M = jnp.arange(num_tokens // place.starts.shape[0])
     position_RM = place.starts[:, None] + offset_M
     block_RM = jnp.take_along_axis(place.tables, position_RM // BLOCK, axis=1, mode="clip")
@@ -97,7 +97,7 @@ def targets(place: Place, num_tokens: int) -> tuple[jax.Array, jax.Array]:
 
 
 def write(cache: LayerCache, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -> LayerCache:
-    """Write the keys and values of all rows into their blocks."""
+    """The layer's cache after the new keys and values of all rows are written into their blocks."""
     block_T, offset_T = targets(place, k_TKh.shape[0])
     return LayerCache(
         cache.k.at[block_T, :, :, offset_T].set(to_stored(k_TKh, cache.k), mode="promise_in_bounds"),
@@ -152,7 +152,7 @@ def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic)
 
 
 def copy_block(cache: Cache, source: jax.Array, target: jax.Array) -> Cache:
-    """Copy one block to another; both ids are scalars."""
+    """The cache after block ``source`` is copied to block ``target`` (scalar ids) in all layers."""
     return jax.tree.map(
         lambda pool: lax.dynamic_update_slice_in_dim(pool, lax.dynamic_index_in_dim(pool, source), target, 0), cache
     )

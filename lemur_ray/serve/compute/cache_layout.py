@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class CacheLayout(Protocol):
-    """Layout of a layer's pool, with writing and attention. A hashable value, static in compiled programs."""
+    """How a layer's pool is laid out, written and attended to. Hashable: a static argument of compiled programs."""
 
     @property
     def cut(self) -> PartitionSpec:
@@ -42,7 +42,7 @@ class CacheLayout(Protocol):
 
 @dataclass(frozen=True)
 class Plain:
-    """``attention.py``: plain XLA, on any platform."""
+    """The layout of ``attention.py``, in plain XLA, for any platform."""
 
     cut = attention.CUT
     allocate = staticmethod(attention.allocate)
@@ -55,13 +55,13 @@ PLAIN = Plain()
 
 @dataclass(frozen=True)
 class Native(Plain):
-    """The same pool, with attention by the kernel for CPUs."""
+    """The pool of ``Plain``, with attention by the C++ kernel for CPUs."""
 
     attend = staticmethod(cpu_attention.attend)
 
 
 def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = False) -> CacheLayout:
-    """The layout for the platform's kernel if that fits the model, else the plain one; native: CPU kernels exist."""
+    """``Paged`` on TPU, ``Native`` with CPU kernels (``native``); ``PLAIN`` if the model does not suit the kernel."""
     if platform != "tpu":
         if not native:
             return PLAIN
@@ -76,7 +76,7 @@ def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = Fa
 
 
 def pool_size(config: ModelConfig, options: EngineOptions) -> tuple[int, int]:
-    """Blocks of a sequence's table and of the whole pool, including the scrap block.
+    """Number of blocks in a sequence's table, and in the whole pool, including the scrap block.
 
     The pool holds at least one sequence, and at most twice what all slots can fill.
     """

@@ -1,4 +1,4 @@
-"""``attention.attend`` by the C++ kernel in ``attention.cc``, on the same cache. Knows nothing of requests."""
+"""``attention.attend`` by the C++ kernel in ``attention.cc``, on the same cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def unfit(config: ModelConfig) -> str:
 
 
 def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic) -> jax.Array:
-    """``attention.attend``, with the same bits at any shape and for any ``how``."""
+    """As ``attention.attend``, but bit-equal for any number of rows; ``how`` has no effect."""
     rows, kv_heads, groups, length, width = q_RKGMh.shape
     q_RKQh = q_RKGMh.reshape(rows, kv_heads, groups * length, width)
     if cache.k.dtype == jnp.uint16:

@@ -24,7 +24,7 @@ from lemur_ray.config import ModelConfig
 AXIS = "tp"
 """The mesh axis over which every product is split."""
 WHOLE = P()
-"""Replicated on every device."""
+"""Partition of an array that every device holds whole."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Devices:
 
     @staticmethod
     def take(count: int = 1) -> Devices:
-        """The first ``count`` available devices, 0: all. With several processes it must be all.
+        """The first ``count`` of jax's devices; 0: all of them.
 
-        Raises ValueError if there are fewer, or if a process would have none of them.
+        Raises ValueError if there are fewer, or if several processes would not use all of theirs.
         """
         devices = jax.devices()
         count = count or len(devices)
@@ -53,12 +53,12 @@ class Devices:
 
     @property
     def parts(self) -> int:
-        """Number of parts of every matrix and of the cache."""
+        """Number of devices, each with one part of every matrix and of the cache."""
         return self.mesh.size if self.mesh else 1
 
     @property
     def own_parts(self) -> range:
-        """Parts of this process."""
+        """Indices (from 0) of the parts on this process's devices."""
         if self.mesh is None:
             return range(1)
         mine = [n for n, d in enumerate(self.mesh.devices.flat) if d.process_index == jax.process_index()]
@@ -74,12 +74,12 @@ class Devices:
         return NamedSharding(self.mesh, spec)
 
     def _whole_shape(self, part: tuple[int, ...], spec: P) -> tuple[int, ...]:
-        """Shape of an array from the shape of each device's part."""
+        """Shape of a whole array, from the shape of one device's part."""
         names = [*spec, *[None] * (len(part) - len(spec))]
         return tuple(size * (self.parts if name else 1) for size, name in zip(part, names, strict=True))
 
     def assemble(self, part: Callable[[int], Any], specs: Any) -> Any:
-        """Arrays on the devices, from the part of each. part: makes the arrays of the n-th device on the host, called
+        """Build a tree of arrays on the devices. part: makes the arrays of device n (from 0) on the host; it is called
         for the devices of this process, one after the other; specs: partitions, as a prefix of the tree.
         """
         if self.mesh is None:
@@ -95,7 +95,7 @@ class Devices:
         return jax.tree.map(one, jax.tree.broadcast(specs, placed[0], is_leaf=_is_spec), *placed, is_leaf=_is_spec)
 
     def allocate(self, make: Callable[[], Any], spec: P) -> Any:
-        """Zeros, allocated on the devices only. make: makes the part of one device; spec: the partition."""
+        """Zeros, allocated on the devices only. make: makes the zeros of one device; spec: the partition."""
         if self.mesh is None:
             return make()
 
@@ -105,7 +105,7 @@ class Devices:
         return jax.tree.map(one, jax.eval_shape(make))
 
     def program(self, function: Callable, inputs: Any, outputs: Any, donate: tuple[int, ...] = ()) -> Any:
-        """A jitted function that each device runs on its parts; inputs, outputs: partitions, as prefixes of trees."""
+        """Jit a function that devices run on their parts. inputs, outputs: partitions; donate: arguments to reuse."""
         if self.mesh is None:
             return jax.jit(function, donate_argnums=donate)
         split = jax.shard_map(function, mesh=self.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
@@ -124,12 +124,12 @@ def _is_spec(x: Any) -> bool:
 
 
 def gather_columns(x_TI: jax.Array, axis: str | None) -> jax.Array:
-    """Inside a program: the columns of all devices, in order of device; axis: ``Devices.axis``."""
+    """Inside a program: x with the columns of all devices, in device order. axis: ``Devices.axis``; None: only x."""
     return x_TI if axis is None else lax.all_gather(x_TI, axis, axis=1, tiled=True)
 
 
 def part_of(config: ModelConfig, parts: int) -> ModelConfig:
-    """The model's config with the heads of one device."""
+    """The model's config with the number of heads that each of ``parts`` devices has."""
     return replace(config, num_heads=config.num_heads // parts, num_kv_heads=config.num_kv_heads // parts)
 
 

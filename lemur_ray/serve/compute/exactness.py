@@ -15,7 +15,7 @@ _NUM_PREFIX = 40
 
 
 def is_batch_invariant(programs: Programs, width: int) -> bool:
-    """Whether logits after one prompt are equal in all programs; writes into block 1. width: blocks of a table."""
+    """Whether logits after a test prompt are bit-equal in all programs. Overwrites block 1; width: of a table."""
     table, scrap = np.zeros(width, np.int32), np.zeros(width, np.int32)
     table[0] = 1
     vocab = programs.config.vocab_size

@@ -66,9 +66,9 @@ def forward(
     """Append new tokens to their sequences and predict what follows.
 
     tokens (R, M) int32, of which ``place.counts`` are no padding. All positions below ``place.starts`` are in the row's
-    blocks already or in another row of this call. how: as in ``invariant``. layout: the one that allocated the cache.
-    Returns the logits (R, V) float32 after the last token of each row, the last layer's hidden states of every token
-    (T, D), and the cache.
+    blocks already or in another row of this call. how: arithmetic of products and attention.
+    layout: the one that allocated the cache. Returns the logits (R, V) float32 after the last token of each row, the
+    last layer's hidden states of every token (T, D), and the cache.
     """
     rows, length = tokens_RM.shape
     rope = rope_table((place.starts[:, None] + jnp.arange(length)).reshape(-1), config)
@@ -91,7 +91,7 @@ def _logits(
 def prompt_logprobs(
     weights: Weights, x_TD: jax.Array, row: jax.Array, next_ids_M: jax.Array, *, config: ModelConfig, how: Arithmetic
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The fields of ``TokenLogprobs`` for the tokens after those of one row; ``x_TD`` is what ``forward`` returned."""
+    """``TokenLogprobs`` fields of ``next_ids_M``, which follow the tokens of a row; x_TD: as ``forward`` returns."""
     length = len(next_ids_M)
     x_MD = jax.lax.dynamic_slice_in_dim(x_TD, row * length, length)
     return compute_logprobs(_logits(weights, x_MD, config, how), next_ids_M)

@@ -27,7 +27,7 @@ TILE = 32
 
 
 class Arithmetic(NamedTuple):
-    """Settings of products and attention."""
+    """How matrix products and attention are computed."""
 
     tile: int
     """Most rows of one product, which then has at least two; 0: no limit"""
@@ -54,7 +54,7 @@ Matrix = jax.Array | Transposed | Packed | Quantized
 
 
 def product(x_TI: jax.Array, w: Matrix, tile: int, real: jax.Array | None = None) -> jax.Array:
-    """x @ w in float32; tile: as in ``Arithmetic``; real: rows without padding, whose results are undefined."""
+    """x @ w in float32. tile: as in ``Arithmetic``; real: number of leading rows to compute (None: all)."""
     if isinstance(w, Quantized):
         return quantized_product(x_TI, w, real)
     if isinstance(w, Packed):
@@ -70,7 +70,7 @@ def product(x_TI: jax.Array, w: Matrix, tile: int, real: jax.Array | None = None
 def tiled_queries(
     dot: Callable[[jax.Array, jax.Array], jax.Array], x_KQh: jax.Array, y: jax.Array, tile: int
 ) -> jax.Array:
-    """A product per head, in tiles along the queries of its first operand."""
+    """``dot(x, y)`` for every kv head, in tiles of at most ``tile`` queries of x; 0: all queries at once."""
     queries = x_KQh.shape[1]
     if queries == 1 and x_KQh.dtype != jnp.float32:  # as in ``product``, and summed in the order of many
         x_KQh = jnp.concatenate([x_KQh, x_KQh], axis=1)

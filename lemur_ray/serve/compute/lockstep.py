@@ -50,7 +50,7 @@ class Group:
     """The leader's connections to the followers of an engine."""
 
     def __init__(self, lines: list[Line], version: str):
-        """version: of the weights that every follower must load."""
+        """lines: a connection to each follower. version: of the weights that every follower must load."""
         self.on_loss: Callable[[EngineClosed], None] = lambda _: None
         """Called once, in a thread of its own, when a follower is lost."""
         self._version = version
@@ -63,7 +63,7 @@ class Group:
     def programs(
         self, weights: Weights, config: ModelConfig, options: EngineOptions, devices: Devices
     ) -> LeadingPrograms:
-        """Programs that send their calls to the followers."""
+        """The leader's programs, which send their calls to the followers."""
         return LeadingPrograms(self, weights, config, options, devices)
 
     def send(self, name: str, *arguments: Any, arrays: list[jax.Array] | None = None) -> None:
@@ -78,7 +78,7 @@ class Group:
             raise self._lost
 
     def answers(self, name: str) -> list[tuple[Any, ...]]:
-        """Wait for an answer of every follower. Raises EngineClosed if one is lost, ValueError if one fails."""
+        """Wait for every follower's answer ``name``; returns their arguments. Raises EngineClosed, ValueError."""
         received = [answers.get() for answers in self._answers]  # all, before one of them raises
         for rank, answer in enumerate(received, 1):
             if answer is not None and answer[0] != name:
@@ -88,7 +88,7 @@ class Group:
         return [answer[1] for answer in received if answer is not None]
 
     def wait_until_warm(self, form: Form) -> None:
-        """Wait until the followers have their weights, of that form, and programs. Raises EngineClosed, ValueError."""
+        """Wait until followers are warm. Raises EngineClosed if one is lost, ValueError for other weights or form."""
         answers = self.answers("warm")
         self._check_version([version for version, _ in answers], self._version)
         if other := {theirs for _, theirs in answers} - {form}:
@@ -99,7 +99,7 @@ class Group:
 
     @contextlib.contextmanager
     def staged(self, spec: str, version: str) -> Iterator[None]:
-        """Within the context, the followers have these weights loaded, and switch to them when the leader does.
+        """Context in which the followers have loaded the weights of ``spec``, to switch to them when the leader does.
 
         Raises ValueError if a follower cannot read them or reads another version than the leader.
         """
@@ -118,7 +118,7 @@ class Group:
             raise ValueError(f"other hosts read the weights {', '.join(sorted(wrong))}, this one {version}: try again")
 
     def close(self) -> None:
-        """End the followers."""
+        """Ask the followers to end."""
         self._closing = True
         for line in self._lines:
             with contextlib.suppress(OSError):
@@ -143,7 +143,7 @@ class Group:
 
 
 class LeadingPrograms(Programs):
-    """Programs that send every call to the followers first."""
+    """The leader's programs: every call is also sent to the followers, which make the same call."""
 
     def __init__(self, group: Group, weights: Weights, config: ModelConfig, options: EngineOptions, devices: Devices):
         super().__init__(weights, config, options, devices)
@@ -179,7 +179,7 @@ class LeadingPrograms(Programs):
 
 
 def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], Model]) -> None:
-    """Make the leader's calls until it closes the group. For a process of its own, which ends with the connection.
+    """Run a follower: make the leader's calls until it closes the group. Exits the process if the connection is lost.
 
     load: opens the model of a spec without reading its weights. Raises what loading, compiling and running raise, after
     sending the error to the leader.

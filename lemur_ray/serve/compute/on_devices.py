@@ -1,6 +1,6 @@
 """The engine's ``Compute`` for jax: weights on devices, shapes of steps, and other hosts that compute a part.
 
-Puts rows into the arrays of a compiled shape. Knows nothing of requests' listeners.
+Puts rows into the arrays of a compiled shape.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OnDevices:
     def __init__(self, source: Source, options: EngineOptions | None = None, group: Group | None = None):
         """source: the weights, which are read at once. group: other processes that compute a part of every step.
 
-        Raises ValueError if the model does not fit, and what reading the source raises.
+        Raises ValueError if the devices cannot share the model, and what reading the source raises.
         """
         self.config, self.options, self._group = source.config, options or EngineOptions(), group
         sizes = Sizes.of(self.config, self.options)

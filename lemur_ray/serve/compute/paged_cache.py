@@ -48,7 +48,7 @@ def unfit(config: ModelConfig, dtype: Any) -> str:
 
 
 def heads_at_once(num_heads: int, num_kv_heads: int, dtype: Any) -> tuple[int, int]:
-    """Query heads per block of the kernel, and keys plus values of kv heads. Raises ValueError if it has no tiling."""
+    """Number of query heads, and of kv heads' keys plus values, per block of the kernel. Raises ValueError for none."""
     from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel
 
     heads, both = kernel.get_min_heads_per_blk(num_heads, 2 * num_kv_heads, jnp.dtype(dtype), jnp.dtype(dtype))
@@ -56,7 +56,7 @@ def heads_at_once(num_heads: int, num_kv_heads: int, dtype: Any) -> tuple[int, i
 
 
 def pages_at_once(num_heads: int, num_kv_heads: int, width: int, queries: int, dtype: Any) -> int:
-    """Pages per buffer of the kernel, as many as surely fit its fast memory."""
+    """Pages per buffer of the kernel: as many as BUFFER_BYTES and SCORE_BYTES allow, at least one."""
     page_bytes = BLOCK * heads_at_once(num_heads, num_kv_heads, dtype)[1] * width * jnp.dtype(dtype).itemsize
     score_bytes = BLOCK * queries * (num_heads // num_kv_heads) * 4
     return max(1, min(BUFFER_BYTES // page_bytes, SCORE_BYTES // score_bytes))
@@ -69,14 +69,14 @@ class Paged:
     cut = P(None, None, AXIS)
 
     def allocate(self, config: ModelConfig, num_blocks: int, dtype: Any) -> tuple[jax.Array, ...]:
-        """An empty pool of ``num_blocks`` blocks, including the scrap block."""
+        """Zeroed pools of ``num_blocks`` blocks, including scrap block 0. Raises ValueError if ``unfit``."""
         if why := unfit(config, dtype):
             raise ValueError(why)
         shape = (num_blocks, BLOCK, 2 * config.num_kv_heads, config.head_dim)
         return tuple(jnp.zeros(shape, dtype) for _ in range(config.num_layers))
 
     def write(self, cache: jax.Array, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -> jax.Array:
-        """Write the keys and values of all rows into their pages."""
+        """The layer's pool after the new keys and values of all rows are written into their pages."""
         block_T, offset_T = targets(place, k_TKh.shape[0])
         both = jnp.stack([k_TKh, v_TKh], axis=2).reshape(-1, *cache.shape[2:]).astype(cache.dtype)
         return cache.at[block_T, offset_T].set(both, mode="promise_in_bounds")

@@ -43,12 +43,12 @@ from lemur_ray.weights.param_slices import Source
 
 
 def prefill_buckets(most: int) -> tuple[int, ...]:
-    """Sizes of prefill steps in tiles: powers of two, and ``most`` itself."""
+    """Sizes of prefill steps in tiles: the powers of two below ``most``, and ``most`` itself."""
     return (*(2**i for i in range(most.bit_length()) if 2**i < most), most)
 
 
 def decode_buckets(num_slots: int, *, lone: bool) -> tuple[int, ...]:
-    """Sizes of decode steps in rows, up to all slots; lone: include 1, which sums in another order."""
+    """Sizes of decode steps in rows, the largest for all slots; lone: include 1, which may sum in another order."""
     sizes = [n for n in (1, 2, 8, 32, 64, 128, 256, 512) if n < num_slots and (n > 1 or lone)]
     return (*sizes, max(num_slots, 2))
 
@@ -81,7 +81,7 @@ class Sizes(NamedTuple):
 
 
 def prepared(source: Source, options: EngineOptions, devices: Devices) -> Weights:
-    """Weights in the form that these options need. Raises what ``prepare`` raises."""
+    """Read the weights onto the devices, in the storage form for these options. Raises what ``prepare`` raises."""
     return prepare(source, jnp.dtype(options.dtype), devices, _form(options))
 
 
@@ -90,7 +90,7 @@ def _reduced(options: EngineOptions) -> bool:
 
 
 def _native(options: EngineOptions) -> bool:
-    """Whether the kernels for CPUs are used."""
+    """Whether the C++ kernels for CPUs are wanted and available."""
     return options.native and available()
 
 
@@ -133,7 +133,7 @@ class Programs:
         self._warm = False
 
     def warm_up(self, threads: int = 2) -> None:
-        """Compile every program."""
+        """Compile every program, ``threads`` of them at a time."""
         shapes = [(rows, 1) for rows in self.decode_rows] + [(rows, TILE) for rows in self.prefill_rows]
         sizes = sorted({rows for rows, _ in shapes})
         keys = [("forward", *shape) for shape in shapes]
@@ -155,7 +155,7 @@ class Programs:
         self.decode_rows, self.prefill_rows = self.decode_rows[-1:], self.prefill_rows[-1:]
 
     def bucket(self, rows: int, length: int) -> int:
-        """The smallest size of a step for this many rows."""
+        """Rows of the smallest compiled step for ``rows`` rows of ``length`` new tokens each."""
         sizes = self.decode_rows if length == 1 else self.prefill_rows
         return sizes[bisect.bisect_left(sizes, rows)]
 
@@ -166,11 +166,11 @@ class Programs:
         return logits, hidden
 
     def run(self, name: str, rows: int, *arguments: Any) -> Any:
-        """Run a program that needs neither weights nor cache, on that many rows."""
+        """Run the program ``name``, one that needs neither weights nor cache, compiled for ``rows`` rows."""
         return self._program(name, rows, 1)(*arguments)
 
     def prompt_logprobs(self, hidden: jax.Array, row: int, next_ids_M: np.ndarray) -> TokenLogprobs:
-        """Log-probabilities of the tokens after those of one prefilled row, from the hidden states of ``forward``."""
+        """Log-probabilities of ``next_ids_M``, which follow the tokens of a prefilled row; hidden: of ``forward``."""
         program = self._program("prompt_logprobs", len(hidden) // TILE, TILE)
         return TokenLogprobs.on_host(program(self._weights, hidden, np.int32(row), next_ids_M))
 
@@ -182,7 +182,7 @@ class Programs:
         self._weights = weights
 
     def copy(self, source: int, target: int) -> None:
-        """Copy one block to another."""
+        """Copy cache block ``source`` to ``target``."""
         self._cache = self._program("copy", 1, 1)(self._cache, np.int32(source), np.int32(target))
 
     def synchronise(self) -> None:

@@ -83,7 +83,7 @@ def empty_draw(rows: int) -> Draw:
 
 
 def draw_row(request: Generation) -> tuple[Any, ...]:
-    """A request's row of ``Draw`` without the position, which alone differs from token to token; empty for greedy."""
+    """A request's values of ``Draw`` without the position, the only one that changes per token; () at temperature 0."""
     sampling = request.sampling
     if sampling.temperature <= 0:
         return ()
@@ -103,7 +103,7 @@ def empty_edits(allowed: np.ndarray) -> Edits:
 
 @jax.jit
 def pick(logits_NV: jax.Array, rows_R: jax.Array) -> jax.Array:
-    """Selected rows of a step's logits, (R, V)."""
+    """The rows ``rows_R`` of a step's logits: (R, V)."""
     return logits_NV[rows_R]
 
 
@@ -129,7 +129,7 @@ def greedy(logits_RV: jax.Array) -> jax.Array:
 
 
 def _cutoff(sorted_RP: jax.Array, log_total_R1: jax.Array, draw: Draw, vocab: int) -> tuple[jax.Array, jax.Array]:
-    """Smallest logit to draw from (R, 1), by the P highest ones in order; and whether P were enough to decide (R,)."""
+    """Smallest logit that may be drawn (R, 1), from the P highest ones in order; whether those P decide it (R,)."""
     width = sorted_RP.shape[-1]
     k = jnp.where((draw.top_k <= 0) | (draw.top_k > vocab), vocab, draw.top_k)[:, None]
     inside = jnp.arange(width) < k
@@ -146,7 +146,7 @@ def _cutoff(sorted_RP: jax.Array, log_total_R1: jax.Array, draw: Draw, vocab: in
 
 @jax.jit
 def compute_logprobs(logits_RV: jax.Array, ids_R: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The fields of ``TokenLogprobs`` for these tokens, from float32 logits.
+    """``TokenLogprobs`` fields of one token per row, from float32 logits.
 
     The sum is a tree of additions, so a token has the same bits whether it was generated or part of a prompt.
     """

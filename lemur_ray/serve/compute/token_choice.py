@@ -28,7 +28,7 @@ Edit = tuple[LogitBias, dict[int, float]]
 
 
 def next_tokens(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
-    """A token for each of these rows of logits (R, V), None where one failed; appends requested log-probabilities."""
+    """Next token of each (row of logits, sequence); None: it failed. Appends log-probabilities if requested."""
     is_greedy = [sequence.request.is_greedy for _, sequence in rows]
     tokens: list[int | None] = [None] * len(rows)
     if any(is_greedy):
@@ -92,7 +92,7 @@ def _record_failure(sequence: LiveSequence, error: Exception) -> None:
 
 
 def _write_row(draw: Draw, row: int, sequence: LiveSequence) -> None:
-    """Write a sequence's sampling options and the position of its next token into a row."""
+    """Write a sequence's sampling options and the position of its next token into row ``row``, unless it is greedy."""
     if sequence.draw_row is None:
         sequence.draw_row = draw_row(sequence.request)
     if sequence.draw_row:
@@ -102,7 +102,7 @@ def _write_row(draw: Draw, row: int, sequence: LiveSequence) -> None:
 
 
 def _penalties(sequence: LiveSequence) -> dict[int, float]:
-    """Presence and frequency penalties by token id, of the tokens generated so far."""
+    """Sum of presence and frequency penalty for each token id generated so far; empty without penalties."""
     sampling = sequence.request.sampling
     if not (sampling.presence_penalty or sampling.frequency_penalty):
         return {}
@@ -138,7 +138,7 @@ def _shifts(edits: dict[int, Edit], vocab: int) -> np.ndarray:
 
 
 def _allowed_words(allowed: np.ndarray, count: int) -> np.ndarray:
-    """``allowed`` cut or padded to the vocabulary's words. Raises UnsatisfiableConstraint where no bit is set."""
+    """``allowed`` cut or zero-padded to ``count`` words. Raises UnsatisfiableConstraint if no bit is set."""
     words = np.zeros(count, np.uint32)
     words[: len(allowed)] = allowed[:count]
     if not words.any():

@@ -28,7 +28,7 @@ panels for the kernels for CPUs."""
 
 
 class LayerWeights(NamedTuple):
-    """One layer; matrices with the same input are fused."""
+    """The weights of one layer; matrices with the same input are fused."""
 
     attn_norm: jax.Array
     wqkv: Matrix
@@ -41,7 +41,7 @@ class LayerWeights(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """The parameter tree in the layout of this file."""
+    """All parameters of a model, fused and placed for serving."""
 
     embed: jax.Array
     layers: tuple[LayerWeights, ...]
@@ -70,9 +70,9 @@ def weight_specs(num_layers: int, form: Form = "columns") -> Weights:
 
 
 def prepare(source: Source, dtype: Any = jnp.float32, devices: Devices = ONE, form: Form = "columns") -> Weights:
-    """The weights of a model on devices; matrices in ``dtype``, norms in float32.
+    """Read a model's weights onto the devices; matrices in ``dtype``, norms in float32.
 
-    form: of every matrix except the embedding, whose rows are only copied.
+    form: storage of every matrix except the embedding, whose rows are only copied.
     Raises ValueError if the model does not divide over the devices or holds NaN, and what reading the source raises.
     """
     config = source.config
@@ -175,5 +175,5 @@ class _Reader:
 
 
 def _joined(pieces: Sequence[np.ndarray], dtype: Any, axis: int) -> np.ndarray:
-    """Matrices concatenated, row-major; each may be stored in either order."""
+    """Concatenate matrices along ``axis``, in ``dtype`` and row-major; each may be stored in either order."""
     return np.concatenate([transposed(piece.T).astype(dtype, copy=False) for piece in pieces], axis)

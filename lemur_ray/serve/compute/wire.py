@@ -20,7 +20,7 @@ import numpy as np
 
 
 def encode(name: str, arguments: tuple[Any, ...], arrays: list[jax.Array]) -> bytes:
-    """A call as bytes. Arguments: numbers, strings, numpy arrays, named tuples of these, and members of ``arrays``."""
+    """Encode a call of ``name``. Arguments: numbers, strings, numpy arrays, named tuples, members of ``arrays``."""
     pieces: list[bytes] = []
 
     def node(value: Any) -> Any:
@@ -43,7 +43,7 @@ def encode(name: str, arguments: tuple[Any, ...], arrays: list[jax.Array]) -> by
 def decode(
     message: bytes, arrays: list[jax.Array], forms: Mapping[str, type] | None = None
 ) -> tuple[str, tuple[Any, ...]]:
-    """Inverse of ``encode``. forms: accepted named tuples. Raises ValueError, KeyError or IndexError otherwise."""
+    """Inverse of ``encode``: name and arguments. forms: accepted named tuples. Raises ValueError, LookupError."""
     begin = 4 + int.from_bytes(message[:4], "big")
     at = begin
 
@@ -66,13 +66,13 @@ def decode(
 
 
 def called(message: bytes) -> str:
-    """The name of a call."""
+    """Name of the function that an encoded call is for, without decoding its arguments."""
     name: str = json.loads(message[4 : 4 + int.from_bytes(message[:4], "big")])[0]
     return name
 
 
 class Line:
-    """One end of a connection. ``send`` from any thread, ``receive`` from one."""
+    """One end of the TCP connection of a leader and a follower. ``send`` from any thread, ``receive`` from one."""
 
     def __init__(self, connection: Connection[Any, Any]):
         self._connection, self._lock = connection, threading.Lock()
@@ -99,11 +99,11 @@ class Line:
 
 
 def connect(address: tuple[str, int], secret: bytes) -> Line:
-    """Connect a follower to the leader. Raises AuthenticationError, OSError."""
+    """Connect a follower to the leader. Raises AuthenticationError for another secret, and OSError."""
     return Line(Client(address, "AF_INET", authkey=secret))
 
 
-class Exchange:
+class FollowerListener:
     """The leader's listening socket, to which followers connect."""
 
     def __init__(self, host: str, secret: bytes):
@@ -111,7 +111,7 @@ class Exchange:
         self.address: tuple[str, int] = self._listener.address
         self._arrived: queue.SimpleQueue[Line] = queue.SimpleQueue()
         self._closed = False
-        threading.Thread(target=self._accept, name="exchange", daemon=True).start()
+        threading.Thread(target=self._accept, name="listener", daemon=True).start()
 
     def _accept(self) -> None:
         while not self._closed:

@@ -1,7 +1,7 @@
 """One step of the engine: admit waiting sequences, prefill tiles of prompts, decode one token of each reply.
 
 A step is at most two calls of the programs, one for tiles of prompts and one for a token each. Runs in the engine's
-thread; knows nothing of queues, listeners or of when a reply is over.
+thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Drawn = list[tuple[LiveSequence, int | None]]
 
 
 class Batch:
-    """Cache, scheduler and programs of one engine."""
+    """Runs the steps of one engine, with its cache, scheduler and compiled programs."""
 
     def __init__(self, compute: Compute, programs: WarmPrograms, stats: Stats):
         sizes, options = compute.sizes, compute.options
@@ -39,7 +39,7 @@ class Batch:
         return not (self.scheduler.running or self.scheduler.waiting)
 
     def admit(self) -> Iterator[LiveSequence]:
-        """Give waiting sequences their blocks; yields those that begin now."""
+        """Give waiting sequences their cache blocks; yields those admitted for the first time."""
         for sequence, place in self.scheduler.admit():
             if place.copy is not None:
                 self.programs.copy(*place.copy)
@@ -89,7 +89,7 @@ class Batch:
 
     @staticmethod
     def _draw(step: Step, rows: list[tuple[int, LiveSequence]]) -> Drawn:
-        """The next token of these rows; first the sequences that generate none."""
+        """The next token of the sequences of these rows; first those with max_tokens 0, whose token is None."""
         nothing: Drawn = [(sequence, None) for _, sequence in rows if not sequence.request.max_tokens]
         rows = [row for row in rows if row[1].request.max_tokens]
         tokens = step.next_tokens(rows) if rows else []

@@ -1,4 +1,4 @@
-"""The owners of cache blocks: running sequences, pinned sessions, and the prefix tree of finished sequences.
+"""Allocation of KV cache blocks: to running sequences, pinned sessions and the prefix tree of finished sequences.
 
 Blocks of finished sequences stay in the tree until they are needed, least recently used first, so that the next turn of
 a conversation reuses its history and a common prefix is computed once. ``forget`` drops all of them when the weights
@@ -28,7 +28,7 @@ class Admission:
     copy: tuple[int, int] | None = None
     """Source and target of a block to copy before the sequence runs"""
     logprobs: TokenLogprobs | None = None
-    """Of the ``cached`` tokens and the next one, if requested"""
+    """Log-probabilities of the ``cached`` tokens and the next one, if requested"""
 
 
 @dataclass(eq=False)
@@ -38,7 +38,7 @@ class _Path:
     nodes: list[Node]
     table: np.ndarray
     recorded: int
-    """Tokens so far"""
+    """Tokens whose keys and values are in the blocks"""
 
 
 class BlockCache:
@@ -65,17 +65,17 @@ class BlockCache:
 
     @property
     def available(self) -> int:
-        """Blocks that a sequence could get: free ones, and those without a holder."""
+        """Number of blocks that a sequence could get: free ones, and cached ones that no sequence or pin holds."""
         return len(self._free) + self._num_idle
 
     @property
     def held(self) -> int:
-        """Blocks of running sequences and of pinned sessions."""
+        """Number of blocks of running sequences and of pinned sessions."""
         return self.num_blocks - 1 - self.available
 
     @property
     def pinned(self) -> int:
-        """Blocks pinned for sessions, which running sequences may use as well."""
+        """Number of blocks pinned for sessions; running sequences may use them as well."""
         return self._pins.blocks
 
     def blocks(self, num_tokens: int) -> int:
@@ -83,7 +83,7 @@ class BlockCache:
         return -(-num_tokens // self._block)
 
     def num_cached(self, tokens: np.ndarray, with_logprobs: bool = False) -> int:
-        """Number of leading tokens that ``admit`` would reuse."""
+        """Number of leading tokens that ``admit`` would reuse; with_logprobs: only those with log-probabilities."""
         nodes, _, extra = self.tree.find(tokens)
         return min(len(nodes) * self._block + extra, self.tree.known(tokens)[1] if with_logprobs else len(tokens))
 
@@ -92,7 +92,7 @@ class BlockCache:
     ) -> Admission | None:
         """Reserve blocks for a sequence that begins with these tokens, and for one more token.
 
-        At least one token is left to compute. None: fewer blocks than that and ``spare`` more are available.
+        At least one token is left to compute. Returns None if fewer blocks than that plus ``spare`` are available.
         with_logprobs: reuse only tokens whose log-probabilities are known, and return those; the token before the first
         unknown one is computed again, because its log-probability follows from it.
         session: the one that the sequence continues, whose pin ends.
@@ -130,7 +130,7 @@ class BlockCache:
         return Admission(handle, path.recorded, copy, logprobs.part(0, path.recorded + 1) if logprobs else None)
 
     def reserve(self, handle: int, num_tokens: int) -> bool:
-        """Give a sequence blocks for its first ``num_tokens``; False if there are too few."""
+        """Give a sequence blocks for its first ``num_tokens``; returns False, and gives none, if there are too few."""
         path = self._paths[handle]
         missing = self.blocks(num_tokens) - len(path.nodes)
         if missing > self.available:
@@ -208,7 +208,7 @@ class BlockCache:
                 heapq.heappush(self._idle, (now, next(self._pushed), node))
 
     def _extend(self, path: _Path) -> None:
-        """Give a sequence one more block; one must be available."""
+        """Give a sequence one more block, evicting the least recently used cached one if none is free."""
         while not self._free:
             used_at, _, node = heapq.heappop(self._idle)
             if not node.holders and node.is_leaf and node.used_at == used_at and node.parent is not None:
@@ -222,7 +222,7 @@ class BlockCache:
         path.nodes.append(node)
 
     def _remove(self, node: Node) -> None:
-        """Free the block of an idle leaf."""
+        """Remove a leaf that nothing holds from the tree, and free its block."""
         parent = node.parent
         assert parent is not None
         if node in parent.partial:

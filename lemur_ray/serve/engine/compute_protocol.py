@@ -66,7 +66,7 @@ class WarmPrograms(Protocol):
     is_exact: bool
     """Measured: logits do not depend, to the last bit, on what else a step computes"""
     is_padded: bool
-    """They do despite ``batch_invariant``: every step is padded to one shape, and only whole tiles are reused"""
+    """Logits depend on it despite ``batch_invariant``, so steps are padded to one shape and only whole tiles reused"""
 
     @property
     def compiled_after_warmup(self) -> int:
@@ -76,14 +76,14 @@ class WarmPrograms(Protocol):
         """Compute new tokens, at most ``length`` of each row; their keys and values go into the blocks."""
 
     def copy(self, source: int, target: int) -> None:
-        """Copy one block to another."""
+        """Copy cache block ``source`` to ``target``."""
 
     def replace(self, weights: Any) -> None:
         """Use other weights from now on. Raises ValueError if their shapes differ."""
 
 
 class Compute(Protocol):
-    """A model on devices."""
+    """A model's weights on devices, from which ``warm_up`` makes the compiled programs."""
 
     config: ModelConfig
     options: EngineOptions
@@ -94,13 +94,13 @@ class Compute(Protocol):
         """Weights for ``WarmPrograms.replace``, from any thread. Raises what reading the source raises."""
 
     def warm_up(self, on_loss: Callable[[BaseException], None]) -> WarmPrograms:
-        """Compile everything, in the calling thread. on_loss: called once, in its own thread, if a process is lost."""
+        """Compile all programs in the calling thread. on_loss: called once, in another thread, if a process is lost."""
 
     def staged(self, spec: str, version: str) -> AbstractContextManager[None]:
-        """Within the context, other processes have these weights loaded, and switch to them when this one does.
+        """Context in which other processes have loaded the weights of ``spec``, to switch to them when this one does.
 
         Raises ValueError if a process cannot read them or reads another version.
         """
 
     def close(self) -> None:
-        """End the other processes."""
+        """End the other processes that compute a part of the model."""

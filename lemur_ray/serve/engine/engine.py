@@ -59,7 +59,7 @@ class Engine:
     # Called from any thread.
 
     def start(self, wait: bool = True) -> Engine:
-        """Start the thread, which compiles first. wait: until it is ready. Raises EngineClosed if it cannot start."""
+        """Start the thread, which compiles first. wait: until it is ready; raises EngineClosed if it cannot start."""
         self._thread.start()
         if wait:
             self.ready.wait()
@@ -98,9 +98,9 @@ class Engine:
         self._inbox.put(Cancel(number))
 
     def update(self, source: Any, version: str) -> Future[None]:
-        """Switch to other weights of the same model, from any thread. Done once every later reply comes from them.
+        """Switch to other weights of the same model, from any thread; the future is done once new replies use them.
 
-        source: with a ``config``, and as ``Compute.prepare`` takes it.
+        source: with a ``config``, and as ``Compute.prepare`` takes it; what reading it raises is raised at once.
         Replies that have begun are finished with their old weights; waiting requests stay in the queue meanwhile.
         The future raises ValueError for another model, EngineClosed if the engine ends first.
         """
@@ -134,7 +134,7 @@ class Engine:
             self._thread.join(None if self.failure is None else 5.0)
 
     def abandon(self, error: BaseException) -> None:
-        """Fail all requests at once: the engine's thread may wait for ever for lost devices."""
+        """Fail all requests now, without the engine's thread, which may wait for ever for lost devices."""
         self.failure = self.failure or error
         self._stopping = True
         self._fail_all()
@@ -144,7 +144,7 @@ class Engine:
 
     @property
     def capacity(self) -> int:
-        """Most requests that run and wait at the same time."""
+        """Maximum number of requests, running and waiting together."""
         return self.num_slots + self.options.max_queue
 
     @property
@@ -152,7 +152,7 @@ class Engine:
         return self._accepting and self.failure is None
 
     def _retry_after_s(self) -> int:
-        """Whole seconds until the queue is likely to have room, from the rate of the last finished requests."""
+        """Seconds (1 to 30) until the queue is likely to have space, from the rate of the last finished requests."""
         times = list(self._finished_at)
         if len(times) < 2:
             return 1
@@ -227,7 +227,7 @@ class Engine:
                 self._finish(self._pending[item.number].sequence, "cancelled")
 
     def _give(self, sequence: LiveSequence, token: int | None) -> None:
-        """Append the next token to a sequence, and finish the sequence if it is the last one."""
+        """Append the next token to a sequence, and finish it after its last token; None: finish it without a token."""
         if token is None:
             self._finish(sequence, "error" if sequence.request.max_tokens else "length")
             return
@@ -244,7 +244,7 @@ class Engine:
             self._outbox.put(item.listener, event_of(sequence, None, new=1))
 
     def _finish(self, sequence: LiveSequence, finish: Finish, new: int = 0) -> None:
-        """End a request. new: tokens that have not been sent to a listener of every token."""
+        """End a request with its last event. new: last tokens that a listener of every token has not received yet."""
         if sequence.request.session_id and sequence.handle >= 0 and self.options.pin_s:
             until = time.monotonic() + self.options.pin_s
             self._batch.cache.pin(sequence.handle, sequence.request.session_id, until)

@@ -13,7 +13,7 @@ Finish = Literal["stop", "length", "cancelled", "error"]
 
 
 class Event(NamedTuple):
-    """New tokens of a request, or its end."""
+    """New tokens of a request, its end, or both."""
 
     number: int
     tokens: tuple[int, ...] = ()
@@ -21,13 +21,13 @@ class Event(NamedTuple):
     cached: int = 0
     """Prompt tokens that came from the cache"""
     version: str = ""
-    """Of the weights of the whole reply"""
+    """Version of the weights that compute the whole reply"""
     logprobs: TokenLogprobs | None = None
-    """Of ``tokens``, if requested"""
+    """Log-probabilities of ``tokens``, if requested"""
     prompt_logprobs: TokenLogprobs | None = None
-    """In the first event, if requested"""
+    """Log-probabilities of the prompt's tokens, only in the first event and if requested"""
     refusal: str = ""
-    """Of an event with ``finish`` "error": the fault of the request; empty if the engine failed"""
+    """With ``finish`` "error": why the request cannot be satisfied; empty if its computation failed"""
 
 
 Listener = Callable[[Sequence[Event]], None]
@@ -65,7 +65,7 @@ class Stats:
 
 
 def event_of(sequence: LiveSequence, finish: Finish | None, new: int) -> Event:
-    """The event of the last ``new`` tokens of a sequence."""
+    """The event with the last ``new`` tokens of a sequence; finish: why the reply ends, None if it goes on."""
     tokens = tuple(sequence.generated[len(sequence.generated) - new :])
     logprobs = joined(sequence.logprobs[len(sequence.logprobs) - new :]) if sequence.logprobs and new else None
     is_first = new == len(sequence.generated)

@@ -28,12 +28,12 @@ class Constraint(Protocol):
         """(at least vocabulary / 32,) uint32: bit i % 32 of word i // 32 says whether token i may come next."""
 
     def accept(self, token: int) -> None:
-        """Go on behind this token, which was drawn."""
+        """Advance past this token, which was drawn."""
 
 
 @dataclass(frozen=True)
 class Generation:
-    """One reply to generate."""
+    """A request for one reply."""
 
     prompt: tuple[int, ...]
     max_tokens: int
@@ -47,7 +47,7 @@ class Generation:
     logprobs: bool = False
     """Return the log-probabilities of generated tokens, from logits that no option above has changed"""
     prompt_logprobs: bool = False
-    """Return those of the prompt's tokens too"""
+    """Return the log-probabilities of the prompt's tokens too"""
     session_id: str = ""
     """Conversation that this is a turn of; its part of the cache is pinned for a while after the reply"""
 
@@ -58,7 +58,7 @@ class Generation:
         return s.temperature <= 0 and not self.logprobs and not s.edits_logits and self.constraint is None
 
     def check(self, vocab_size: int, context: int) -> None:
-        """Raise ContextExceeded where it cannot fit, InvalidRequest for what no model of that size could draw."""
+        """Raise ContextExceeded if prompt and reply exceed ``context`` tokens, InvalidRequest for an invalid field."""
         if not self.prompt or self.max_tokens < (not self.prompt_logprobs):
             raise InvalidRequest(
                 "prompt", "or max_tokens is empty: expected at least one prompt token and max_tokens of at least 1"

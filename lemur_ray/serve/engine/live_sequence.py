@@ -19,11 +19,11 @@ class LiveSequence:
     request: Generation
     prompt: np.ndarray
     handle: int = -1
-    """Of its blocks in the cache; -1: it waits for them"""
+    """Handle of its blocks in ``BlockCache``; -1 while it waits for blocks"""
     cached: int = 0
     """Prompt tokens reused from the cache at the first admission"""
     version: str = ""
-    """Of the weights that compute it"""
+    """Version of the weights that compute it"""
     admissions: int = 0
     """Times it was admitted; more than one: it was preempted"""
     computed: int = 0
@@ -32,9 +32,9 @@ class LiveSequence:
     prefill: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     """Tokens computed in tiles: the prompt, and after a preemption perhaps the reply so far"""
     prompt_logprobs: TokenLogprobs | None = None
-    """Of every token of the prompt, NaN where not yet known; None if not requested"""
+    """Log-probabilities of the prompt's tokens, NaN where not yet known; None if not requested"""
     logprobs: list[TokenLogprobs] = field(default_factory=list)
-    """Of every generated token, if requested"""
+    """Log-probabilities of every generated token, if requested"""
     refusal: str = ""
     """Reason why the request cannot be satisfied"""
     draw_row: tuple[Any, ...] | None = None
@@ -44,7 +44,7 @@ class LiveSequence:
 
     @property
     def known(self) -> np.ndarray:
-        """Prompt and reply so far, int32."""
+        """Token ids of prompt and reply so far, int32."""
         return np.concatenate([self.prompt, np.array(self.generated, np.int32)]) if self.generated else self.prompt
 
     @property
@@ -74,7 +74,7 @@ class LiveSequence:
 
 @dataclass(frozen=True)
 class Tile:
-    """A piece of one prompt, computed at once."""
+    """Consecutive tokens of one prompt that are computed together; ``start``: position of the first one."""
 
     sequence: LiveSequence
     start: int

@@ -1,4 +1,4 @@
-"""Events on their way to listeners, which get those of a step together. Knows nothing of the events' contents."""
+"""Buffer of the engine's events, so that a listener gets all of its events of a step in one call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 
 
 class Outbox:
-    """Events by listener, until they are sent."""
+    """Events by listener, until ``send`` delivers them."""
 
     def __init__(self) -> None:
         self._events: dict[Listener, list[Event]] = {}

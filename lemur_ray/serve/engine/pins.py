@@ -36,7 +36,7 @@ class Pins(Generic[Node]):
         return len(self._times)
 
     def put(self, session: str, pin: Pin[Node]) -> None:
-        """Replace the session's pin; the oldest pins of others end while there are too many blocks."""
+        """Replace the session's pin; then the oldest pins end while more than ``limit`` blocks are pinned."""
         self._hold(pin.nodes)
         self.take(session)
         self._pins[session] = pin

@@ -54,13 +54,13 @@ class Node:
         return itertools.chain(self.full.values(), self.partial)
 
     def write(self, offset: int, tokens: np.ndarray) -> None:
-        """Set its tokens from ``offset`` on; they are its last ones."""
+        """Replace the node's tokens from ``offset`` on by these, which become its last ones."""
         self.length = offset + len(tokens)
         self.tokens[offset : self.length] = tokens
         self.move_to(self.parent)
 
     def move_to(self, parent: Node | None) -> None:
-        """Become a child of that node, or of none, sorted by the current tokens."""
+        """Set the parent (None: no parent), and enter this node into its ``ordered`` children by the current tokens."""
         if self.parent is not None and self.entry is not None:
             del self.parent.ordered[bisect_left(self.parent.ordered, self.entry)]
         self.parent, self.entry = parent, None
@@ -69,7 +69,7 @@ class Node:
             insort(parent.ordered, self.entry)
 
     def forget(self) -> None:
-        """Leave the tree, without children."""
+        """Drop the links to the parent and to all children."""
         self.full, self.partial, self.ordered, self.parent, self.entry = {}, {}, [], None, None
 
 
@@ -90,7 +90,7 @@ class PrefixTree:
         return nodes
 
     def find(self, tokens: np.ndarray) -> tuple[list[Node], Node | None, int]:
-        """Full blocks that match the first tokens, the block that matches most tokens after them, and their number."""
+        """Full blocks that match the first tokens; the block that matches most tokens after them, if any; how many."""
         nodes: list[Node] = []
         node, limit = self.root, len(tokens) - 1
         while (end := (len(nodes) + 1) * self.block) <= limit:
@@ -107,7 +107,7 @@ class PrefixTree:
         )
 
     def _nearest(self, node: Node, rest: np.ndarray) -> tuple[Node | None, int]:
-        """The child that matches most of these tokens, and their number."""
+        """The child that matches most of the tokens ``rest`` from their start, if any, and how many it matches."""
         best, extra, key = None, 0, _sort_key(rest)
         at = bisect_left(node.ordered, (key,))
         for _, _, child in node.ordered[max(at - 1, 0) : at + 1]:  # no other child matches more tokens
@@ -127,7 +127,7 @@ class PrefixTree:
         return best, extra
 
     def known(self, tokens: np.ndarray) -> tuple[TokenLogprobs | None, int]:
-        """Log-probabilities of the leading tokens that have them, and their number; the first token needs none."""
+        """Cached log-probabilities of the leading tokens, and their number; the first token needs none."""
         nodes, source, extra = self.find(tokens)
         parts: list[TokenLogprobs] = []
         for node, length in [(node, self.block) for node in nodes] + ([(source, extra)] if source else []):

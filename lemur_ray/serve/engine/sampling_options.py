@@ -56,12 +56,12 @@ class LogitBias(tuple[tuple[int, float], ...]):
 
     @cached_property
     def tokens(self) -> np.ndarray:
-        """(pairs,) int64"""
+        """(pairs,) int64 token ids"""
         return np.array([token for token, _ in self], np.int64)
 
     @cached_property
     def values(self) -> np.ndarray:
-        """(pairs,) float64"""
+        """(pairs,) float64 numbers added to their logits"""
         return np.array([value for _, value in self], np.float64)
 
     @cached_property
@@ -71,7 +71,7 @@ class LogitBias(tuple[tuple[int, float], ...]):
 
     @cached_property
     def id_range(self) -> tuple[int, int]:
-        """The lowest and the highest token id; there must be one."""
+        """The lowest and the highest token id; raises ValueError if there is none."""
         return int(self.tokens.min()), int(self.tokens.max())
 
 
@@ -91,7 +91,7 @@ class NumberOption(NamedTuple):
 def _number(
     default: float, bounds: Bounds, http: Bounds | None = None, http_default: float | None = None, config: bool = False
 ) -> Any:
-    """A field of ``SamplingOptions`` with its ``NumberOption``; the values for HTTP are the others by default."""
+    """A dataclass field with its ``NumberOption``; http, http_default: by default as without HTTP."""
     http_default = default if http_default is None else http_default
     return field(default=default, metadata={"": NumberOption(default, bounds, http or bounds, http_default, config)})
 
@@ -101,7 +101,7 @@ class SamplingOptions:
     """How the tokens of one reply are drawn from the model's logits."""
 
     seed: int = 0
-    """Of the noise; its low 64 bits count. The same seed draws the same tokens whatever else is computed"""
+    """Seed of the noise; only its low 64 bits count. The same seed draws the same tokens whatever else is computed"""
     temperature: float = _number(0.0, Bounds(0), Bounds(0, 2), 1.0, config=True)
     """Divides the logits; 0 takes the likeliest token"""
     top_p: float = _number(1.0, Bounds(0, 1, above=True), config=True)
@@ -119,7 +119,7 @@ class SamplingOptions:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SamplingOptions:
-        """Options by name, ``logit_bias`` as ``LogitBias.of`` takes it. Raises InvalidRequest for anything else."""
+        """From values by name, ``logit_bias`` as ``LogitBias.of`` takes it. Raises InvalidRequest for wrong ones."""
         for name, value in values.items():
             if name not in cls.__dataclass_fields__:
                 raise InvalidRequest(name, f"is no sampling option: known are {', '.join(cls.__dataclass_fields__)}")
@@ -134,11 +134,11 @@ class SamplingOptions:
 
     @property
     def edits_logits(self) -> bool:
-        """Whether logits change before a token is drawn."""
+        """Whether penalties or biases change the logits before a token is drawn."""
         return bool(self.presence_penalty or self.frequency_penalty or self.logit_bias)
 
     def for_vocabulary(self, vocab_size: int) -> SamplingOptions:
-        """The same draw as the engine computes it: top_k of 1 is greedy, of -1 or the whole vocabulary is 0."""
+        """Equivalent options in the engine's form: top_k 1 becomes temperature 0, and top_k -1 or >= vocab_size 0."""
         temperature = 0.0 if self.top_k == 1 else self.temperature  # greedy, with its rule for equal logits
         top_k = 0 if self.top_k == -1 or self.top_k >= vocab_size else self.top_k
         return replace(self, temperature=temperature, top_k=top_k)

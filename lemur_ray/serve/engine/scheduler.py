@@ -18,7 +18,7 @@ from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 
 class Scheduler:
-    """Waiting and running sequences."""
+    """Decides which waiting sequences run, and which tokens each step computes."""
 
     def __init__(self, cache: BlockCache, max_running: int, tile: int, prefill_tiles: int, reuse_decoded: bool = True):
         """reuse_decoded: keys and values have the same bits whether a token is decoded or prefilled.
@@ -37,7 +37,7 @@ class Scheduler:
         self.waiting.append(sequence)
 
     def admit(self) -> list[tuple[LiveSequence, Admission]]:
-        """Give waiting sequences blocks, in order, while there are any."""
+        """Start waiting sequences in order while slots and blocks last; returns them with their blocks."""
         admitted = []
         for sequence in list(self.waiting):
             if len(self.running) == self.max_running:
@@ -86,7 +86,7 @@ class Scheduler:
         return False
 
     def _spare(self) -> int:
-        """Blocks that running sequences need next, so that an admission does not preempt one at once."""
+        """Number of running sequences that will need another block, which an admission must leave for them."""
         return sum(
             self.cache.blocks(len(s.prompt) + s.request.max_tokens) > self.cache.blocks(len(s.prefill) + 1)
             for s in self.running

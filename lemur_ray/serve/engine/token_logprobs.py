@@ -48,5 +48,5 @@ class TokenLogprobs(NamedTuple):
 
 
 def joined(parts: Sequence[TokenLogprobs]) -> TokenLogprobs:
-    """The parts concatenated."""
+    """Concatenate the log-probabilities of consecutive tokens."""
     return TokenLogprobs(*map(np.concatenate, zip(*parts, strict=True)))

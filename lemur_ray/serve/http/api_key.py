@@ -29,7 +29,7 @@ _OPEN = ("/health", "/ready", "/", "")
 
 
 def key_digest(key: str) -> bytes:
-    """Digest of a key; empty without a key. Raises ValueError for a key that no client can send."""
+    """SHA-256 of a key; b"" for an empty key. Raises ValueError for a key that no client can send."""
     if not key:
         return b""
     if not key.isascii() or not key.isprintable() or " " in key:
@@ -38,7 +38,7 @@ def key_digest(key: str) -> bytes:
 
 
 def server_key_digest(host: str, key: str) -> bytes:
-    """``key_digest`` for a server on that address; warns if other machines can reach it without a key."""
+    """``key_digest`` for a server that listens on ``host``; warns if other machines can reach it without a key."""
     if not key and not _is_loopback(host):
         log.warning(
             "%s: everybody who reaches this machine can use the model, because no key is asked for: set %s, or listen "

@@ -1,4 +1,4 @@
-"""Plain ASGI parts: request ids, an answer after unexpected errors, and streams that end when the client disconnects.
+"""ASGI middleware and responses: request ids, an answer to unexpected errors, streams that end at a disconnect.
 
 Knows nothing of the protocol above.
 """
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class ClientGone(Exception):
-    """The client disconnected."""
+    """Raised by ``unless_gone`` when the client disconnects."""
 
 
 def path_inside(scope: Scope) -> str:
@@ -50,7 +50,7 @@ class RequestIds:
 
 
 class Unbroken:
-    """Middleware that answers if the app raises, and keeps the connection; a response that has begun is cut off."""
+    """Middleware that responds with ``answer`` if the app raises before its response begins; later errors pass on."""
 
     def __init__(self, app: ASGIApp, answer: ASGIApp):
         self.app, self._answer = app, answer

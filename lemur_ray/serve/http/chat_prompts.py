@@ -18,7 +18,7 @@ from lemur_ray.text.tools_in_words import OPEN, spell_out_calls
 
 
 def template_input(served: TextEngine, conversation: Conversation) -> Chat:
-    """What the chat template renders. Raises TemplateMissing, TemplateUnusable."""
+    """A conversation in the form that the model's chat template renders. Raises TemplateMissing, TemplateUnusable."""
     c = conversation
     messages, tools = c.messages, c.tools.raw if c.tools else ()
     if not served.template.knows_tools:
@@ -30,7 +30,7 @@ def template_input(served: TextEngine, conversation: Conversation) -> Chat:
 
 
 def reply_tools(served: TextEngine, tools: Toolbox | None) -> Toolbox | None:
-    """The tools whose calls are read in the reply, in the model's own way. Raises TemplateMissing, TemplateUnusable."""
+    """``tools``, made ``bare`` if the template has no call tags. Raises TemplateMissing, TemplateUnusable."""
     if tools is None or not served.template.knows_tools or OPEN in served.template.source:
         return tools
     return replace(tools, bare=True)

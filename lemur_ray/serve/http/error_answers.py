@@ -21,7 +21,7 @@ FAILED = ApiError(500, "the server failed to answer; its log says why", kind="se
 
 
 def api_error(error: EngineError | ValueError, param: str | None = None) -> ApiError:
-    """The answer to an error; param: of the request, where the error itself does not name one."""
+    """Convert an error to OpenAI's form. param: the request's field at fault, unless the error names one."""
     form = error_form(error)
     headers = {"retry-after": str(error.retry_after_s)} if isinstance(error, QueueFull) else {}
     param = error.param if isinstance(error, InvalidRequest) else param
@@ -30,7 +30,7 @@ def api_error(error: EngineError | ValueError, param: str | None = None) -> ApiE
 
 @contextlib.contextmanager
 def errors_about(param: str) -> Iterator[None]:
-    """Raise ApiError about this parameter for a request that the model or its chat template cannot take."""
+    """Context that turns ContextExceeded, InvalidRequest and TemplateError into ApiError about field ``param``."""
     try:
         yield
     except (ContextExceeded, InvalidRequest, TemplateError) as error:
@@ -38,7 +38,7 @@ def errors_about(param: str) -> Iterator[None]:
 
 
 def handle_errors(app: FastAPI, metrics: Metrics) -> None:
-    """Answer every refusal in OpenAI's form, those of the framework too, and count them by status."""
+    """Register handlers that answer ApiError and HTTPException in OpenAI's form, and count them by status."""
 
     def response(error: ApiError) -> Response:
         metrics.refused(error.status)

@@ -70,11 +70,11 @@ class Metrics:
             self._between_tokens.observe(duration_s / count)
 
     def refused(self, status: int) -> None:
-        """Count a request that was answered with an error."""
+        """Count a request that was answered with an error of this HTTP status."""
         self._refused.labels(status).inc()
 
     def served(self, duration_s: float) -> None:
-        """Record the duration of an answered request."""
+        """Record the duration of a complete reply, in seconds."""
         self._request.observe(duration_s)
 
     def ignored(self, names: Iterable[str]) -> None:

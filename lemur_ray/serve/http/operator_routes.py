@@ -1,4 +1,4 @@
-"""Pages of an operator: /health, /ready, /metrics, list of models. Knows nothing of how requests are answered."""
+"""Routes for whoever runs the server: /health, /ready, /metrics, /v1/models."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MetricsPage = Callable[[], Awaitable[str]]
 
 
 def operator_routes(served: TextEngine, metrics: Metrics, page: MetricsPage | None = None) -> APIRouter:
-    """The pages of one model. page: what /metrics shows, by default ``metrics``."""
+    """The routes of one model. page: makes the text of /metrics; None: from ``metrics``."""
     router = APIRouter()
 
     @router.head("/health", include_in_schema=False)
     @router.get("/health")
     async def health() -> Response:
-        """The engine's thread lives."""
+        """200 while the engine's thread lives, else 503."""
         if served.engine.failure is not None:
             raise api_error(EngineClosed(f"the engine died: {served.engine.failure!r}"))
         return JSONResponse({"status": "ok"})
@@ -33,7 +33,7 @@ def operator_routes(served: TextEngine, metrics: Metrics, page: MetricsPage | No
     @router.head("/ready", include_in_schema=False)
     @router.get("/ready")
     async def ready() -> Response:
-        """Programs are compiled and requests are taken."""
+        """200 once programs are compiled and while requests are accepted, else 503."""
         if not served.engine.ready.is_set() or not served.engine.accepting:
             raise api_error(EngineClosed("the engine is not ready: it is starting, shutting down, or dead"))
         return JSONResponse({"status": "ready", "model": served.name, "version": served.version})

@@ -50,7 +50,7 @@ def without_oldest(known: Pages, alive: Collection[str]) -> dict[str, Page]:
 
 
 def merged(pages: Mapping[str, str], alive: Collection[str] | None = None) -> str:
-    """Pages of several replicas as one, unsummed. alive: replicas that have not ended, by default all."""
+    """Merge pages by replica into one with a ``replica`` label. alive (None: all): replicas whose gauges are shown."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Merged(pages, pages if alive is None else alive))
     return rendered(registry)

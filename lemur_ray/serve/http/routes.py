@@ -43,7 +43,7 @@ SESSION_HEADER = "x-session-id"
 def build_app(
     served: TextEngine, key_digest: bytes = b"", metrics: Metrics | None = None, page: MetricsPage | None = None
 ) -> FastAPI:
-    """The app of one model; with a digest, for clients that have the key (``api_key.py``).
+    """The FastAPI app of one model. key_digest: of the key that clients must send (``api_key.py``); empty: no key.
 
     metrics: counters of its requests, new ones by default; page: what /metrics shows, by default these.
     """
@@ -112,7 +112,7 @@ async def _respond(request: Request, served: TextEngine, metrics: Metrics, answe
 async def _generations(served: TextEngine, answer: Answer, session_id: str) -> list[Generation]:
     """The engine's requests, ``n`` for each prompt.
 
-    session_id: of the conversation, which a request of several prompts is no turn of. Raises ContextExceeded and
+    session_id: of the conversation; ignored if there are several prompts. Raises ContextExceeded and
     InvalidRequest, and ApiError 400 for a structure that has no meaning.
     """
     common, generations = answer.common, list[Generation]()
@@ -187,7 +187,7 @@ def _event(body: dict[str, Any]) -> bytes:
 
 
 def _check_number(served: TextEngine, common: Common, num_prompts: int) -> None:
-    """Raise ApiError 400 for more replies than an idle engine takes, which no later attempt could change."""
+    """Raise ApiError 400 if prompts times ``n`` are more replies than even an idle engine accepts."""
     if num_prompts * common.n > served.engine.capacity:
         replies = f"{num_prompts} prompts with n {common.n} are {num_prompts * common.n} replies"
         message = f"{replies}: this server takes at most {served.engine.capacity} in one request"

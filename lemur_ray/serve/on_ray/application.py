@@ -23,14 +23,14 @@ from lemur_ray.serve.on_ray.deployments import application_of
 
 
 def build(args: Mapping[str, str]) -> serve.Application:
-    """The application, called by Serve. Raises ValueError for an invalid command, with the reason."""
+    """Build the application; called by Serve. Raises ValueError for an invalid command, with the reason."""
     return application_of(
         job := job_of(args), job.model, server_key_digest("0.0.0.0", os.environ.get(KEY_VARIABLE, ""))
     )
 
 
 def job_of(args: Mapping[str, str]) -> ServeJob:
-    """The job of ``args``. Raises ValueError."""
+    """Parse ``args["command"]``, flags of jobs/serve.py. Raises ValueError if they are invalid or name no model."""
     if set(args) != {"command"}:
         raise ValueError(f"args are {', '.join(sorted(args)) or 'empty'}: expected command, with the flags of serve.py")
     try:

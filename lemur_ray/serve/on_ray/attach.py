@@ -36,7 +36,7 @@ class Running:
 
 
 def attach(spec: PolicySpec, connect: Callable[[], object]) -> PolicySpec:
-    """The spec of a ``handle`` with the application that serves its target; any other spec unchanged.
+    """Add the application that serves a ``handle`` spec's target; the spec is unchanged if there is none.
 
     The target names an application, a model, or the folder that a model was loaded from. connect: to the cluster.
     Raises ValueError if several applications match.
@@ -74,7 +74,7 @@ def num_tokens(application: str, text: str) -> int | None:
 
 
 def served() -> list[Running]:
-    """All models that this project serves on the connected cluster."""
+    """The models that this project serves on the connected cluster, without those that do not answer in time."""
     import ray.exceptions
     from ray import serve
     from ray.serve.exceptions import RayServeException

@@ -63,7 +63,7 @@ def serve_handle(job: ServeJob, spec: str) -> str:
 
 
 def serve_policy(spec: PolicySpec) -> Callable[[], Policy]:
-    """Serve the model of a ``checkpoint`` or ``handle``; returns what builds its policy in any process of the cluster.
+    """Serve the model of a ``checkpoint`` or ``handle`` spec; returns a factory of its policy for any cluster process.
 
     A model that is served already (``attach``) is used as it is: with its options, on its hosts, in all its replicas.
     """

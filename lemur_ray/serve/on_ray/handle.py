@@ -34,7 +34,7 @@ class HandleSpec:
 
 
 class _Handle:
-    """See ``handle_policy.Ask``. Looks the model up at the first request, in the thread that makes it."""
+    """Sends requests to the served model, as ``handle_policy.Ask``; raises RetryableError if it does not answer."""
 
     def __init__(self, app_name: str) -> None:
         self._app_name = app_name

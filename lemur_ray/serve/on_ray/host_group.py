@@ -27,7 +27,7 @@ from ray.util.tpu import get_tpu_nodes_for_slice, get_tpu_slice_name_from_node, 
 from lemur_ray.host.ports import free_port
 from lemur_ray.model.compile_cache import cache_folder, use_compile_cache
 from lemur_ray.serve.compute.lockstep import follow
-from lemur_ray.serve.compute.wire import Exchange, Line, connect
+from lemur_ray.serve.compute.wire import FollowerListener, Line, connect
 from lemur_ray.serve.config import EngineOptions, Hosts
 from lemur_ray.weights.open_model import open_chat_model
 
@@ -68,7 +68,7 @@ class Reserved(NamedTuple):
 
 
 def missing_bundles(reserved: Reserved, nodes: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
-    """Bundles without a host of their own among these ``ray.nodes()``, busy or not; for a slice, in the best match."""
+    """Bundles that no host of ``ray.nodes()`` is left for, busy or not; for a TPU slice, in the best matching slice."""
     alive = [node for node in nodes if node["Alive"]]
     if not reserved.labels:
         return _missing(reserved, alive)
@@ -95,7 +95,7 @@ def _missing(reserved: Reserved, nodes: Sequence[dict[str, Any]]) -> list[dict[s
 
 
 def gpus_of(nodes: Sequence[dict[str, Any]]) -> list[int]:
-    """GPUs of each host that has some, most first. nodes: as ``ray.nodes()`` lists them."""
+    """Number of GPUs of each live host that has some, in descending order. nodes: as ``ray.nodes()`` lists them."""
     return sorted(int(n["Resources"].get("GPU", 0)) for n in nodes if n["Alive"] and n["Resources"].get("GPU"))[::-1]
 
 
@@ -138,7 +138,7 @@ def _slice(hosts: Hosts, cpus: Mapping[str, float], tensor_parallel: int) -> Res
 
 @ray.remote(max_restarts=0)
 class Follower:
-    """A process on another host of the group."""
+    """A Ray actor on another host of the group, which computes that host's part of the model."""
 
     def follow(
         self,
@@ -177,16 +177,16 @@ def gather(spec: str, options: EngineOptions, reserved: Reserved) -> Gathered:
     for rank in range(1, num):
         here = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=first + rank - 1)
         actors.append(Follower.options(scheduling_strategy=here, **reserved.actor_options(rank)).remote())  # type: ignore[attr-defined]
-    exchange = Exchange(ip, secret)
+    listener = FollowerListener(ip, secret)
     try:
         running = [
-            actor.follow.remote(exchange.address, secret, coordinator, num, rank, spec, options)
+            actor.follow.remote(listener.address, secret, coordinator, num, rank, spec, options)
             for rank, actor in enumerate(actors, 1)
         ]
         lines: list[Line] = []
         for _ in range(GATHER_TIMEOUT_S):
             try:
-                lines.append(exchange.next(1.0))
+                lines.append(listener.next(1.0))
             except queue.Empty:
                 for ended in ray.wait(running, timeout=0)[0]:
                     ray.get(ended)
@@ -197,7 +197,7 @@ def gather(spec: str, options: EngineOptions, reserved: Reserved) -> Gathered:
     except ray.exceptions.RayError as error:
         raise RuntimeError(f"a follower could not start: {error}") from error
     finally:
-        exchange.close()
+        listener.close()
     _join(coordinator, num, 0)
     return Gathered(lines, actors)
 

@@ -77,7 +77,7 @@ class ChatModel:
         return len(await asyncio.to_thread(self._served.tokenizer.encode, text))
 
     async def own_metrics(self, known: Pages) -> tuple[str, Pages]:
-        """This replica's name, and the newest pages of all replicas that it or ``known`` has."""
+        """This replica's name, and the newest metrics pages of all replicas, from itself and from ``known``."""
         name = serve.get_replica_context().replica_tag
         before = self._known[name].number if name in self._known else 0
         own = {name: Page(max(time.time_ns(), before + 1), self._metrics.render())}
@@ -85,7 +85,7 @@ class ChatModel:
         return name, self._known
 
     async def _page_of_all(self) -> str:
-        """The pages of all replicas as one; no counter may decrease, whichever replica answers."""
+        """The text of /metrics for all replicas; no counter may decrease, whichever replica answers."""
         me, known = await self.own_metrics({})
         own, answers = known[me], []
         try:

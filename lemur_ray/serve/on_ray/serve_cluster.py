@@ -35,11 +35,11 @@ _started_serve = False
 
 
 class CannotServe(ValueError):
-    """The model or its address cannot be served; the message gives the reason."""
+    """Raised when a model cannot be served, or not at the requested address; the message gives the reason."""
 
 
 def listen(host: str, port: int) -> tuple[str, str]:
-    """Start Serve if it does not run; returns the URL in front of /v1, and its path, empty for the first model.
+    """Start Serve if it does not run; returns the URL in front of /v1, and its path, "" if Serve was started.
 
     Raises CannotServe if Serve listens on another port.
     """
@@ -109,7 +109,7 @@ def _drain(app_name: str) -> None:
 
 
 def _reason(app_name: str) -> str:
-    """Reason of a failed deployment: the last line of the replica's traceback; empty if Serve has none."""
+    """Reason of a failed deployment: the last line of Serve's messages about it; empty if there is none."""
     application = serve.status().applications.get(app_name)
     messages = [d.message for d in application.deployments.values()] if application else []
     lines = [line.strip() for message in messages for line in message.splitlines() if line.strip()]

@@ -32,7 +32,7 @@ class WatchedReplica(RunningReplica):
         self._check_task: asyncio.Task[None] | None = None
 
     def try_send_request(self, pr: Any, with_rejection: bool) -> Any:
-        """Serve's pending result, watched if it is a gRPC call; Ray's own calls fail by themselves."""
+        """Send a request; returns Serve's pending result, which for a gRPC call also fails if the replica dies."""
         result = super().try_send_request(pr, with_rejection)
         if isinstance(result, gRPCReplicaResult):
             self._waiting.add(result)
@@ -58,13 +58,13 @@ class WatchedReplica(RunningReplica):
         return watched
 
     def give_up(self) -> None:
-        """Mark it dead, and cancel all its pending requests."""
+        """Mark the replica dead, and cancel all its pending requests."""
         self._is_dead = True
         for result in list(self._waiting):
             result.cancel()
 
     def leave(self) -> None:
-        """It gets no new requests: check whether it is finishing its last ones or dead."""
+        """Called when the replica gets no new requests: check until its last ones have ended or it is dead."""
         self._is_leaving = True
         if self._waiting and (self._check_task is None or self._check_task.done()):
             self._check_task = asyncio.ensure_future(self._check_until_dead())
@@ -95,7 +95,7 @@ class SessionRouter(ConsistentHashRouter):
                 replica.leave()
 
     def on_replica_actor_died(self, replica_id: Any) -> None:
-        """A request reached a dead replica before Serve's controller noticed."""
+        """Called when a request reaches a dead replica before Serve's controller notices: fail its pending requests."""
         replica = self._replicas.get(replica_id)
         super().on_replica_actor_died(replica_id)
         if isinstance(replica, WatchedReplica):

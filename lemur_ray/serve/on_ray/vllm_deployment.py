@@ -15,7 +15,7 @@ from lemur_ray.weights.hf_config import read_config
 
 
 class CannotUseVllm(ValueError):
-    """vLLM is not installed, or cannot serve the model; the message says what to do."""
+    """Raised when vLLM is missing or broken, or cannot serve the model with these settings; the message says why."""
 
 
 def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
 
 
 def vllm_app(job: ServeJob, folder: str) -> Any:
-    """The application for ``serve.run``. Raises CannotUseVllm."""
+    """The vLLM application for ``serve.run``. Raises CannotUseVllm."""
     settings = vllm_settings(job, folder)
     for fault in engine_faults(job):
         raise CannotUseVllm(fault)

@@ -35,12 +35,12 @@ ABSENT: Any = None
 
 
 def wrong(what: str) -> PydanticCustomError:
-    """The error of a validator; ``what`` says what the field must be, and is used verbatim."""
+    """The error that a validator raises; ``what``: the text after the field's name, for example "must be a list"."""
     return PydanticCustomError("invalid_value", what)
 
 
 class Body(BaseModel):
-    """An object of a body. Nulls stand for defaults; unknown fields are ignored."""
+    """Base of the models of JSON objects in a body. Nulls stand for defaults; unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 

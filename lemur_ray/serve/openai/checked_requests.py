@@ -22,7 +22,7 @@ from lemur_ray.text.tool_results import sort_results_by_call, stray_result
 
 @dataclass(frozen=True)
 class Common:
-    """Values of both endpoints."""
+    """Checked values that chat and completion requests share."""
 
     model: str
     max_tokens: int | None
@@ -46,22 +46,22 @@ class Common:
 
 @dataclass(frozen=True)
 class Conversation:
-    """Input of a chat template."""
+    """Checked input of a chat template."""
 
     messages: tuple[Message, ...]
     tools: Toolbox | None
     add_generation_prompt: bool
-    """``add_generation_prompt``"""
+    """Whether the prompt ends with the begin of an assistant turn"""
     continue_final_message: bool
-    """``continue_final_message``"""
+    """Whether the reply continues the last message"""
     options: dict[str, Any]
-    """``chat_template_kwargs``"""
+    """``chat_template_kwargs``: further values for the template"""
     documents: tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True)
 class ChatCall:
-    """A body of /v1/chat/completions."""
+    """A checked body of /v1/chat/completions."""
 
     common: Common
     conversation: Conversation
@@ -70,7 +70,7 @@ class ChatCall:
 
 @dataclass(frozen=True)
 class TokenizeCall:
-    """A body of /tokenize: a text or a conversation."""
+    """A checked body of /tokenize: a text or a conversation."""
 
     model: str | None
     add_special_tokens: bool
@@ -82,7 +82,7 @@ class TokenizeCall:
 
 @dataclass(frozen=True)
 class CompletionCall:
-    """A body of /v1/completions."""
+    """A checked body of /v1/completions."""
 
     common: Common
     prompts: tuple[str | tuple[int, ...], ...]
@@ -162,7 +162,7 @@ def _common(
 
 
 def raw_tools(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """``tools`` of a checked body with all their fields, for the chat template."""
+    """``tools`` of a body with all their fields, for the chat template. Raises ApiError 400 for lone surrogates."""
     tools = body.get("tools") or []
     if not is_utf8(json.dumps(tools, ensure_ascii=False)):
         raise invalid("tools", LONE_SURROGATE)
@@ -194,7 +194,7 @@ def _message(turn: Turn) -> Message:
 
 
 def _sampling(body: SamplingBody, defaults: SamplingOptions) -> SamplingOptions:
-    """The options of a body; a random seed where it has none."""
+    """Sampling options: those of a body, else ``defaults``, with a random seed if the body has none."""
     stated: dict[str, Any] = {name: number for name in NUMBERS if (number := getattr(body, name)) is not None}
     seed = secrets.randbits(64) if body.seed is None else body.seed
     return replace(defaults, seed=seed, logit_bias=LogitBias.of(body.logit_bias), **stated)

@@ -8,7 +8,7 @@ from lemur_ray.serve.openai.body_fields import Body
 
 
 def described(body: type[Body], model: str) -> dict[str, Any]:
-    """``openapi_extra`` of a route with this body, for the model of that name."""
+    """``openapi_extra`` of a route: the JSON schema of its body, in which ``model`` is the only valid model name."""
     schema = body.model_json_schema()
     inlined = _inlined(schema, schema.get("$defs", {}))
     inlined["properties"]["model"] = {"enum": [model]}

@@ -51,5 +51,5 @@ def json_text(value: Any, param: str) -> str:
 
 
 def invalid(param: str, what: str) -> ApiError:
-    """A 400 about a parameter; ``what`` continues the sentence that begins with its name."""
+    """An ApiError 400 about a parameter; ``what`` continues the sentence that begins with the parameter's name."""
     return ApiError(400, f"{param} {what}", param=param, code="invalid_value")

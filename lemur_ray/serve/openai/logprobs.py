@@ -49,7 +49,7 @@ class CompletionLogprobs:
         return body
 
     def _top(self, token: int, logprob: float, logprobs: TokenLogprobs) -> dict[str, float]:
-        """The likeliest tokens and the generated one by text; if texts are equal, all but the first by token id."""
+        """Log-probabilities of the likeliest tokens and of ``token`` by text; where texts are equal, by token id."""
         others = zip(
             logprobs.top_ids[0, : self._alternatives].tolist(), logprobs.top_logprobs[0].tolist(), strict=False
         )

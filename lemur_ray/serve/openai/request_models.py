@@ -91,7 +91,7 @@ class StreamOptions(Body):
 
 
 class ModelBody(Body):
-    """The first fields of both endpoints."""
+    """Fields of chat and completion bodies: model, streaming, seed."""
 
     model: ModelName
     stream: Flag = False
@@ -100,7 +100,7 @@ class ModelBody(Body):
 
 
 def _number_field(option: NumberOption) -> Any:
-    """Type and default of a sampling option. The default of a model's own is not known here, and not described."""
+    """Type and default of a sampling option's field; no default if ``generation_config.json`` may set it."""
     default = ABSENT if option.in_generation_config else option.http_default
     return Annotated[type(option.default), Within(option.http)], Field(default=default)
 
@@ -114,7 +114,7 @@ else:
 
 
 class SamplingBody(NumbersBody):
-    """What both endpoints take."""
+    """Fields that chat and completion bodies share."""
 
     logit_bias: Bias = Field(default={})
     structured_outputs: StructuredOutputs = Field(default=ABSENT)
@@ -145,7 +145,7 @@ class TextPart(Body):
 
 
 class Turn(Body):
-    """A message."""
+    """One message of a conversation."""
 
     expected: ClassVar[str] = "must be an object with role and content"
 
@@ -197,7 +197,7 @@ Messages = Annotated[
 
 
 class TurnsBody(Body):
-    """Input of a chat template."""
+    """Fields of a body that are the input of a chat template."""
 
     messages: Messages
     tools: Tools = Field(default=[])
@@ -216,7 +216,7 @@ class TurnsBody(Body):
 
 
 class ChatBody(SamplingBody, TurnsBody):
-    """/v1/chat/completions"""
+    """Body of /v1/chat/completions"""
 
     max_tokens: Annotated[int, Within(Bounds(1))] = Field(default=ABSENT)
     max_completion_tokens: Annotated[int, Within(Bounds(1))] = Field(default=ABSENT)
@@ -243,7 +243,7 @@ class ChatBody(SamplingBody, TurnsBody):
 
 
 class CompletionBody(SamplingBody):
-    """/v1/completions"""
+    """Body of /v1/completions"""
 
     echo: Flag = False
     max_tokens: Annotated[int, Within(Bounds(0))] = 16
@@ -268,7 +268,7 @@ class CompletionBody(SamplingBody):
 
 
 class TokenizeBody(TurnsBody):
-    """/tokenize: of ``prompt``, or of ``messages`` and what belongs to them"""
+    """Body of /tokenize: a ``prompt``, or ``messages`` with the other input of a chat template"""
 
     model: ModelName = Field(default=ABSENT)
     prompt: Text = Field(default=ABSENT)
@@ -280,7 +280,7 @@ class TokenizeBody(TurnsBody):
 
 
 class DetokenizeBody(Body):
-    """/detokenize"""
+    """Body of /detokenize"""
 
     model: ModelName = Field(default=ABSENT)
     tokens: Annotated[list[int], Field(fail_fast=True), Expects("must be a list of token ids")]

@@ -19,7 +19,7 @@ Prompt = tuple[int, ...]
 
 
 class Served(Protocol):
-    """The name of the model, and the text of its tokens."""
+    """The served model: its name, its stop ids and the text of its tokens."""
 
     name: str
     stop_ids: frozenset[int]
@@ -31,7 +31,7 @@ class Served(Protocol):
         """Bytes that name a token; for a special one its name."""
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Text of tokens."""
+        """The text that tokens spell."""
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Answer:
         return [_chunk(i, {"delta": role}) for i in range(self.num_choices)] if self.is_chat else []
 
     def deltas(self, piece: Piece) -> list[dict[str, Any]]:
-        """Chunks of one piece; there may be none."""
+        """Stream chunks for one piece of a reply; perhaps none."""
         return self._choice(piece.index).deltas(piece)
 
     def usage(self, num_tokens: int, cached: Sequence[int]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Answer:
 
 
 class _Choice:
-    """One choice, whole or piece by piece."""
+    """One choice of an answer, whole or piece by piece."""
 
     def __init__(self, answer: Answer, index: int, prompt: Prompt):
         self._index, self._is_chat, self._served = index, answer.is_chat, answer.served
@@ -164,7 +164,7 @@ class _Choice:
         return {"delta": {"content": text}} if self._is_chat else {"text": text}
 
     def _prompt(self, prompt_logprobs: TokenLogprobs | None) -> str:
-        """Text of the prompt if it is returned and has not been yet."""
+        """Text of the prompt if it must be echoed and has not been yet, else empty."""
         return "" if self._echoed is None else self._served.text(self._echoed)
 
     def _logprobs(

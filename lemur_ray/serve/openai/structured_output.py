@@ -35,7 +35,7 @@ class Structure:
 
 
 def json_structure(schema: Mapping[str, Any], param: str) -> Structure:
-    """JSON that satisfies a schema. Raises ApiError 400 if the schema is too long or too deep."""
+    """The structure of JSON that satisfies a schema. Raises ApiError 400 if the schema is too long or too deep."""
     text = _bounded(json_text(schema, param), param)
     try:
         grammar = llguidance.LLMatcher.grammar_from_json_schema(text, overrides=COMPACT)  # type: ignore[arg-type]
@@ -45,12 +45,12 @@ def json_structure(schema: Mapping[str, Any], param: str) -> Structure:
 
 
 def lark_structure(grammar: str, param: str) -> Structure:
-    """Text of a grammar in llguidance's dialect of Lark. Raises ApiError 400 if it is too long."""
+    """The structure of text by a grammar in llguidance's dialect of Lark. Raises ApiError 400 if it is too long."""
     return Structure(llguidance.LLMatcher.grammar_from_lark(_bounded(grammar, param)), param)
 
 
 def regex_structure(regex: str, param: str) -> Structure:
-    """Text that matches a regular expression. Raises ApiError 400 if it is too long."""
+    """The structure of text that matches a regular expression. Raises ApiError 400 if it is too long."""
     return Structure(llguidance.LLMatcher.grammar_from_regex(_bounded(regex, param)), param)
 
 
@@ -86,7 +86,7 @@ class ResponseFormat(Body):
         return handler(value) if info.data.get("type") == "json_schema" else None
 
     def structure(self) -> Structure | None:
-        """Raises ApiError 400 for a schema that is too long or too deep."""
+        """The reply's structure, None for text. Raises ApiError 400 for a schema that is too long or too deep."""
         if self.type == "text":
             return None
         if self.type == "json_object":
@@ -95,7 +95,7 @@ class ResponseFormat(Body):
 
 
 class StructuredOutputs(Body):
-    """vLLM's field for what OpenAI's has no words for."""
+    """vLLM's ``structured_outputs``: a JSON schema, regular expression, list of choices or Lark grammar."""
 
     expected: ClassVar[str] = "must be an object with one of json, regex, choice, grammar"
     with_nulls: ClassVar[bool] = True
@@ -114,7 +114,7 @@ class StructuredOutputs(Body):
         return len(value) == 1 and next(iter(value)) in ("json", "regex", "choice", "grammar")
 
     def structure(self) -> Structure:
-        """Raises ApiError 400 for what is too long or too deep."""
+        """The reply's structure. Raises ApiError 400 if its schema or text is too long or too deep."""
         if self.json_ is not None:
             return json_structure(self.json_, "structured_outputs.json")
         if self.grammar is not None:

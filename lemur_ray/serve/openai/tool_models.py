@@ -40,7 +40,7 @@ def _arguments(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inner(path: str, schema: Any) -> Iterator[tuple[str, Any]]:
-    """The schemas directly inside one, with their paths. Raises ``wrong`` for a value that is not a schema."""
+    """The schemas directly inside a schema, with relative paths. Raises PydanticCustomError for an invalid one."""
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
@@ -71,7 +71,7 @@ def _as_list(kind: Any) -> list[Any]:
 
 
 class Function(Body):
-    """What can be called."""
+    """The function of a tool: name, description, parameters."""
 
     expected: ClassVar[str] = _FORM
 
@@ -82,7 +82,7 @@ class Function(Body):
     parameters: Annotated[Schema, AfterValidator(_arguments)] = Field(default={})
 
     def described(self) -> dict[str, Any]:
-        """The fields that the model reads."""
+        """Name, description and parameters, as the model reads them."""
         return {"name": self.name, "description": self.description, "parameters": self.parameters}
 
 
@@ -100,13 +100,13 @@ class Tool(Body):
 
 
 class Named(Body):
-    """A function by its name."""
+    """The name of a function in ``tool_choice``."""
 
     name: str
 
 
 class NamedChoice(Body):
-    """``tool_choice`` that names one."""
+    """``tool_choice`` that names the function to call."""
 
     type: Literal["function"]
     function: Named
@@ -123,7 +123,7 @@ def _arguments_text(arguments: dict[str, Any] | None) -> str:
 
 
 class EarlierFunction(Body):
-    """What was called, with arguments as text; an object is taken for its text."""
+    """Name and arguments of an earlier call; arguments given as an object become JSON text."""
 
     name: str
     arguments: str = "{}"
@@ -135,7 +135,7 @@ class EarlierFunction(Body):
 
 
 class EarlierCall(Body):
-    """An entry of ``tool_calls``."""
+    """An entry of ``tool_calls`` in an earlier turn."""
 
     expected: ClassVar[str] = "must be an object with function: {name, arguments}, the arguments an object or its text"
 

@@ -30,7 +30,7 @@ class Call:
     """A JSON object as text"""
 
     def to_json(self) -> dict[str, Any]:
-        """OpenAI's form, with a new id."""
+        """The call in OpenAI's form, with a new random id."""
         function = {"name": self.name, "arguments": self.arguments}
         return {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}
 
@@ -77,7 +77,7 @@ class Toolbox:
 def toolbox(
     tools: Sequence[Tool], raw: Sequence[Mapping[str, Any]], choice: ToolChoice | None, parallel: bool
 ) -> Toolbox | None:
-    """The tools of a request; raw: ``tools`` with all their fields. Raises ApiError 400."""
+    """The tools that a reply may call, None for none; raw: ``tools`` with all their fields. Raises ApiError 400."""
     functions = tuple(tool.function.described() for tool in tools)
     names = [function["name"] for function in functions]
     if len(set(names)) < len(names):
@@ -170,7 +170,7 @@ class CallStream:
             return None
 
     def _parsed_call(self, value: Any) -> Call | None:
-        """The call in a JSON value; None if it is not a call of a known tool."""
+        """The call that a JSON value spells; None if it is not a call of a known tool."""
         if not isinstance(value, dict) or not isinstance(value.get("name"), str):
             return None
         if value["name"] not in self._tools.names:

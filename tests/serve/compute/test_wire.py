@@ -12,7 +12,7 @@ import pytest
 from lemur_ray.serve.compute.lockstep import Group
 from lemur_ray.serve.compute.programs import empty_step
 from lemur_ray.serve.compute.sampling import Draw, Edits, allow_all, empty_draw, empty_edits
-from lemur_ray.serve.compute.wire import Exchange, Line, called, connect, decode, encode
+from lemur_ray.serve.compute.wire import FollowerListener, Line, called, connect, decode, encode
 from lemur_ray.serve.engine.errors import EngineClosed
 from tests.serve.tiny import poll
 
@@ -56,7 +56,7 @@ def test_what_was_not_agreed_on_is_refused() -> None:
 @pytest.fixture
 def ends() -> Iterator[tuple[list[Line], list[Line]]]:
     """The ends of a leader and of its two followers."""
-    exchange, followers, leader = Exchange("127.0.0.1", b"ours"), [], []
+    exchange, followers, leader = FollowerListener("127.0.0.1", b"ours"), [], []
     for _ in range(2):
         followers.append(connect(exchange.address, b"ours"))
         leader.append(exchange.next(10))
@@ -67,7 +67,7 @@ def ends() -> Iterator[tuple[list[Line], list[Line]]]:
 
 
 def test_nobody_without_the_secret_gets_a_line_and_nobody_at_all_later() -> None:
-    exchange = Exchange("127.0.0.1", b"ours")
+    exchange = FollowerListener("127.0.0.1", b"ours")
     with pytest.raises(AuthenticationError):
         connect(exchange.address, b"theirs")
     line = connect(exchange.address, b"ours")

@@ -47,7 +47,7 @@ _once = threading.Lock()
 def available() -> bool:
     """Whether XLA can call the kernels in this process; the first call builds and registers them, on CPU only.
 
-    Logs why they cannot be used, and what would help.
+    Logs the reason if they cannot be built.
     """
     with _once:
         return _registered()
@@ -68,7 +68,7 @@ def _registered() -> bool:
 
 
 def load_or_build(folder: Path) -> ctypes.CDLL:
-    """``load``, from a temporary folder if ``folder`` cannot be written to or executed from."""
+    """``load``, built in a temporary folder if ``folder`` cannot be written to or executed from."""
     try:
         return load(folder)
     except OSError as error:
@@ -83,7 +83,7 @@ def load(folder: Path) -> ctypes.CDLL:
 
 
 def build(folder: Path) -> Path:
-    """Path of the library for this CPU in ``folder``, compiled if missing. Raises RuntimeError if that fails."""
+    """Path of the library for this CPU in ``folder``, compiled if missing. Raises RuntimeError, OSError (no access)."""
     installed = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
     compiler = shlex.split(os.environ.get("CXX", "")) or ([installed] if installed else [])
     if not compiler:
@@ -120,13 +120,13 @@ def _is_complete(library: Path) -> bool:
 
 
 def _folder() -> Path:
-    """Folder of the libraries: in JAX's compilation cache, unless that is in a bucket."""
+    """Folder of the libraries: in JAX's compilation cache, or if that is in a bucket, in LEMUR_HOME's cache."""
     cache = cache_folder()
     return (lemur_home() / "cache" if "://" in cache else Path(cache)) / "native"
 
 
 def _cpu() -> str:
-    """Identifies the kind of CPU, because hosts with different ones may share the folder."""
+    """Model name and instruction sets of this CPU, because hosts with different CPUs may share the folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

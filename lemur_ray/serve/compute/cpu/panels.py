@@ -47,7 +47,7 @@ def pack(w_IO: np.ndarray) -> Packed:
 
 
 def packed_product(x_TI: jax.Array, w: Packed, real: jax.Array | None = None) -> jax.Array:
-    """x @ w, of inputs in the dtype of ``w``: (T, O) float32, of int8 int32. real: rows to compute; others are 0."""
+    """x @ w for x in the dtype of ``w``: (T, O) float32, or int32 for int8. real: leading rows to compute, others 0."""
     each = _WORD // x_TI.dtype.itemsize
     missing = w.words.shape[1] * each - x_TI.shape[1]
     out = jax.ShapeDtypeStruct((x_TI.shape[0], w.outputs), jnp.int32 if x_TI.dtype == jnp.int8 else jnp.float32)
