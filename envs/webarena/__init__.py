@@ -1,1 +1,1 @@
-"""WebArena: web tasks played in a real Chromium, on sites of the user's own or on stand-ins."""
+"""WebArena: an agent does web tasks in a real Chromium, on sites that the user runs or on replacements started here."""

@@ -1,4 +1,5 @@
-"""The benchmark ``webarena/webarena``: 812 tasks on sites that the user runs."""
+"""The benchmark ``webarena/webarena``: 812 web tasks on sites that the user runs; its options, order and
+requirements."""
 
 from __future__ import annotations
 
@@ -32,19 +33,19 @@ ANY_ORDER = "any"
 
 @dataclass(frozen=True)
 class WebOptions(BrowserOptions):
-    """WebArena."""
+    """Options of the benchmark ``webarena/webarena``."""
 
     sites_file: str = location_option()
     """JSON file with the addresses of the sites (docs/guides/webarena.md)."""
     task_file: str = file_option()
-    """Tasks in WebArena's format instead of its 812."""
+    """JSON file of tasks in WebArena's format, played instead of its 812."""
     order: str = location_option()
-    """JSON file: task id -> ids of tasks that must have ended before it. Empty: each task after the one before, as the
-    published sites need it. any: in any order, for sites that are reset after each."""
+    """JSON file that maps a task id to the ids of tasks that must end before it starts. Empty: one after another, as
+    the published sites require. any: no order, for sites that are reset after each episode."""
 
 
 def load(options: WebOptions, request: EvaluationRequest) -> Iterator[Task]:
-    """Yield the tasks so that each follows those it depends on."""
+    """Yield the tasks, each after those it depends on; with a recording, only the tasks that were recorded."""
     records = {record["task_id"]: record for record in read_records(_file(options, request))}
     recorded = read_recording(request.recording).episodes if request.recording else {}
     if request.recording:
@@ -78,7 +79,7 @@ def _sites(options: WebOptions) -> SitesConfig:
 
 
 def _after(options: WebOptions, ids: Sequence[int], sites: SitesConfig) -> dict[int, tuple[int, ...]] | None:
-    """Dependencies of each task, which may name tasks that are not played. None if tasks are independent."""
+    """Map each task id to the ids that must end before it, some of which may not be played. None: no order."""
     if options.order == ANY_ORDER or not sites.lasting:
         return None
     if options.order:
@@ -87,7 +88,7 @@ def _after(options: WebOptions, ids: Sequence[int], sites: SitesConfig) -> dict[
 
 
 def needs(options: WebOptions, request: EvaluationRequest) -> list[Requirement]:
-    """Requirements: a browser, the task file, and sites that answer."""
+    """Return what to check before a run: browser, option files, the task file, and that all sites answer."""
     return [
         *of_browser.needs(options),
         requirement_of("tasks", lambda: read_records(_file(options, request))),
@@ -102,8 +103,8 @@ def _answer(config: SitesConfig) -> None:
 
 
 def unplayable(options: WebOptions, request: EvaluationRequest, tasks: Sequence[Task]) -> list[str]:
-    """Problems that make tasks unplayable: a site set without a site that a task needs, or epochs that would see
-    changes of the one before."""
+    """Return messages on what prevents the run: a copy of the sites lacks a site that tasks need, or ``--epochs``
+    repeats tasks on copies that cannot be reset."""
     problems = []
     for copy in _sites(options).copies:
         lacking: dict[str, list[str]] = {}
@@ -125,7 +126,8 @@ def unplayable(options: WebOptions, request: EvaluationRequest, tasks: Sequence[
 
 
 def departures(options: WebOptions, request: EvaluationRequest, tasks: Sequence[Task]) -> list[str]:
-    """Departures from the published protocol that come from this machine and its sites."""
+    """Return notes on how this run differs from the published protocol: truncation, replay, task order, shared
+    hosts."""
     notes = of_browser.departures(options)
     if request.recording:
         notes.append("recorded actions are on elements of the same words, since ids are another browser's")

@@ -1,7 +1,4 @@
-"""Truncates observations to a number of tokens, by the served model's tokenizer file or by a number of characters.
-
-Knows no model.
-"""
+"""Truncates observations to a number of tokens, counted by a tokenizer file or estimated at 3 characters each."""
 
 from __future__ import annotations
 
@@ -12,13 +9,13 @@ from typing import Any
 
 MAX_TOKENS = 1920
 CHARS_PER_TOKEN = 3
-"""Average characters per token of an accessibility tree, used without a tokenizer."""
+"""Estimated characters per token of an accessibility tree, used without a tokenizer."""
 Cut = Callable[[str], str]
 
 
 def cut_of(tokenizer: str, max_tokens: int = MAX_TOKENS) -> Cut:
-    """Function that truncates a text. ``tokenizer``: a ``tokenizer.json`` or empty. Raises ValueError for other
-    files."""
+    """Return a function that truncates a text to ``max_tokens``, counted by the ``tokenizer.json`` at this path, or
+    estimated if the path is empty. Raises ValueError for a missing or other file."""
     if not tokenizer:
         return lambda text: text[: max_tokens * CHARS_PER_TOKEN]
     loaded = _load_tokenizer(tokenizer)

@@ -1,9 +1,9 @@
-"""WebArena-v0: one task in a real browser as a gymnasium environment, with replies in and accessibility trees out.
+"""The gymnasium environment WebArena-v0: a model's replies act in a real browser and get accessibility trees back.
 
-Each reply is one action in the episode's language. As upstream does, the model is shown only the newest observation,
-with the last action below it. The episode ends by ``stop`` or an early stop, and is then scored once, on its last page.
-Failures of a site or the browser (``SitesLost``, ``BrowserLost``) are not the policy's: the episode is played again.
-Protocol: libwebarena 0.0.4.
+Each reply is one action in one of two languages (``actions``). As in upstream (libwebarena 0.0.4), the model sees only
+the newest observation, with the last action below it. An episode ends by the action ``stop`` or an early stop, and is
+then scored once, on its last page. If a site or the browser fails (``SitesLost``, ``BrowserLost``), the episode is
+played again, since the model is not at fault.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _TYPEABLE = ("textbox", "searchbox", "combobox", "spinbutton")
 
 @dataclass(frozen=True)
 class Playing:
-    """How an episode is played: the options of ``reset`` apart from the task and its sites."""
+    """Settings of one episode: the options of ``reset`` except its task and sites. See ``options.BrowserOptions``."""
 
     language: Language = "symbolic"
     evaluator: str = "upstream"
@@ -73,8 +73,9 @@ class Playing:
         return self.evaluator == "strict"
 
     def prompts(self, homepage: bool) -> Prompt:
-        """The prompt before the first observation. ``homepage`` is whether there is one. A brief prompt has no
-        examples and asks for no reasoning, but lists the actions, since otherwise both languages would be one."""
+        """Return the prompt of ``prompt_file``, or the project's. ``homepage``: mention the page that links to all
+        sites. A brief prompt has no examples and asks for no reasoning, but lists the actions, which show the
+        language."""
         if self.prompt_file:
             return read_prompt(Path(self.prompt_file))
         how: dict[str, Any] = {"hint": self.hint, "marks": self.marks, "homepage": homepage}
@@ -85,37 +86,37 @@ class Playing:
 
 @dataclass
 class Counts:
-    """Counters of one episode, stored in its detail."""
+    """Counters of one episode, stored as JSON in the episode's note."""
 
     steps: int = 0
     parse_failures: int = 0
     coercions: int = 0
     in_vain: int = 0
     beyond_symbolic: int = 0
-    """Python calls that the symbolic form cannot express."""
+    """Number of actions in Python calls that the symbolic language cannot express."""
     early_stop: str = ""
     outside: int = 0
-    """Blocked requests to hosts outside the site set."""
+    """Number of blocked requests to hosts outside the site set."""
     dialogs: int = 0
     verdict: bool = True
-    """False if the score needs a judge and there is none."""
+    """False if the score needs a judge's verdict and there is none."""
     artefacts: str = ""
     without_picture: int = 0
-    """Observations without the screenshot that the model should have been shown."""
+    """Number of observations whose screenshot could not be taken or marked."""
 
 
 class WebEnv(TextEnv):
-    """One WebArena task in a browser. Options: ``record`` (in WebArena's format), ``sites`` (JSON of ``SitesConfig``),
-    the fields of ``Playing``, ``reference`` (ignored), ``named`` (for a replay: the element of each turn's action),
-    ``chain`` and ``epoch`` (fields of ``Chain``, for tasks that see changes of earlier ones). Tests pass ``site_set``
-    instead of ``sites``."""
+    """One WebArena task in a browser. Options of ``reset``: ``record`` (the task in WebArena's format), ``sites`` (JSON
+    of ``SitesConfig``), the fields of ``Playing``, ``reference`` (ignored), ``named`` (in a replay: the element of each
+    recorded action), ``chain`` and ``epoch`` (fields of ``Chain``, for tasks that see changes made by earlier ones).
+    The constructor's ``site_set`` replaces ``sites``, as in tests."""
 
     option_names: ClassVar[frozenset[str]] = frozenset(
         {"record", "sites", "reference", "named", "chain", "epoch", *(f.name for f in fields(Playing))}
     )
     default_max_steps: ClassVar[int] = MAX_STEPS
     play_class: ClassVar[type[BrowserPlay]] = BrowserPlay
-    """Class that drives the browser."""
+    """Class that drives the browser in one episode."""
 
     def __init__(self, site_set: SiteSet | None = None) -> None:
         super().__init__()
@@ -125,7 +126,7 @@ class WebEnv(TextEnv):
         self._play: BrowserPlay | None = None
 
     def open_sites(self, options: Mapping[str, Any]) -> SiteSet:
-        """The site set of this process. Overridden for other kinds of sites."""
+        """Return this process's site set for the option ``sites``; ValueError without it. Subclasses override this."""
         if "sites" not in options:
             raise ValueError("option sites: missing; expected the addresses of the sites (docs/guides/webarena.md)")
         return _fixed(json.dumps(options["sites"], sort_keys=True))
@@ -199,14 +200,15 @@ class WebEnv(TextEnv):
         return Turn(shown, written, valid=not problem, picture=play.picture, note=self._note())
 
     def _as_recorded(self, action: Action) -> Action:
-        """The action with the current id of the recorded element, if this episode replays a recording."""
+        """In a replay, return the action on the recorded element by its current id. Otherwise return it unchanged."""
         if self._named is None or not action.element_id:
             return action
         named = self._named[self.counts.steps] if self.counts.steps < len(self._named) else None
         return replace(action, element_id=current_id(named, self.elements))
 
     def hints(self) -> dict[str, Any]:
-        """Actions for the random policy: everything that can be clicked or typed into. A subclass adds the expert's."""
+        """Return replies for a random policy (``admissible``): scroll down, go back, click or type into any shown
+        element."""
         actions = [Action(Kind.SCROLL, direction="down"), Action(Kind.GO_BACK)]
         for at, one in self.shown_elements.items():
             if one.role in _CLICKABLE:
@@ -222,11 +224,11 @@ class WebEnv(TextEnv):
 
     @property
     def shown_elements(self) -> Mapping[str, Any]:
-        """The ``elements`` whose lines the model is shown: long observations are truncated."""
+        """The subset of ``elements`` whose lines the model sees, since long observations are truncated."""
         return {at: one for at, one in self.elements.items() if at in self._told}
 
     def close(self) -> None:
-        """Close the browser context and release the sites, whatever their state."""
+        """End the episode: close its browser context and release its sites. Safe to call without a running episode."""
         play, lease, self._play, self._lease = self._play, self._lease, None, None
         try:
             if play is not None:
@@ -249,11 +251,11 @@ class WebEnv(TextEnv):
         return self._prompt.shown(text, url, self.record["intent"], previous)
 
     def _fenced(self, action: Action) -> str:
-        """A reply that consists of this action."""
+        """Return a reply that consists of this action alone, between fences."""
         return f"{FENCE}{render(action, self.playing.language)}{FENCE}"
 
     def _note(self) -> str:
-        """Note stored with the episode, wherever it ends."""
+        """Update the counters from the browser and return them as the episode's note, ``webarena: JSON``."""
         play = self._running()
         self.counts.outside, self.counts.dialogs = sum(play.session.outside.values()), play.session.dialogs
         self.counts.without_picture = play.without_picture
@@ -263,7 +265,8 @@ class WebEnv(TextEnv):
         return None if action.kind is Kind.NONE else render(action, self.playing.language)
 
     def _ended(self, answer: str, action: Action, stop: StopKind | None = None) -> Turn:
-        """Score the episode on its last page."""
+        """Score the episode on its last page and return its final turn. ``stop``: the rule that ended it early, if
+        any."""
         play = self._running()
         with external_call("evaluation"):  # pages are loaded and looked at again: no time of a step
             scored = self._evaluator.score(self.record, answer, play.last_page(self.playing.settles_s))
@@ -283,8 +286,7 @@ class WebEnv(TextEnv):
         )
 
     def _blame_sites(self, always: bool = False) -> None:
-        """Raise SitesLost if the page cannot be loaded because a site of this task is down. ``always`` checks on any
-        page."""
+        """Raise SitesLost if a site of this task is down. Checked if the browser has no page, or with ``always``."""
         look = getattr(self._sites, "is_alive", None)
         if look is None or not (always or self._running().is_without_page):
             return
@@ -301,7 +303,7 @@ class WebEnv(TextEnv):
 
 
 def _bounds(scored: Scored, judge: str) -> dict[str, float] | None:
-    """Lower and upper bound of the score without a judge: by rules alone, and if a judge agreed with everything."""
+    """Bounds of the score if there is no judge: by rules alone, and if a judge accepted everything. Else None."""
     if judge != "none":
         return None
     return {"rules": scored.score, "rules_at_best": scored.score if scored.verdict else 1.0}
@@ -309,5 +311,5 @@ def _bounds(scored: Scored, judge: str) -> dict[str, float] | None:
 
 @cache
 def _fixed(config: str) -> FixedSites:
-    """The fixed site set of a configuration, shared by all episodes of this process."""
+    """Return the ``FixedSites`` of a configuration in JSON, created once per process and shared by its episodes."""
     return FixedSites(SitesConfig.from_json(json.loads(config)))

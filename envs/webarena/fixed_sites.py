@@ -1,4 +1,4 @@
-"""Sites run by the user: URLs, accounts and reset commands from a JSON file, shared by leases between processes.
+"""``FixedSites``: sites that the user runs, described in a JSON file and leased to the episodes of several processes.
 
 ::
 
@@ -6,11 +6,11 @@
                "reset": ["sh", "reset.sh", "a"], "reset_each": false}],
      "accounts": {"shopping": {"user": "...", "password": "..."}}}
 
-A set is one copy of all sites. WebArena's tasks change what later ones see, and at most 5 of them are independent:
-so many episodes share a set (``places``), each with a lease (``agents.task_leases``) that ends with its process. Files
-with equal URLs share the same leases. With ``reset_each``, which requires one place, the ``reset`` command runs before
-the next episode if a lasting note says that the set was used. A chain of tasks is played on one set, which is reset
-before the first task if it was used in another epoch. Knows no browser.
+A set is one copy of all sites. ``places`` is how many episodes may use it at once (by default 5), each under a lease
+(``agents.task_leases``) that ends with its process; files with equal URLs share their leases. ``reset`` is the command
+that restores the set. With ``reset_each``, which requires one place, it runs before an episode if an earlier one used
+the set. A chain (tasks that see each other's changes, see ``ordering``) is played on one set, which is reset before its
+first task if another epoch used it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PUBLIC_ACCOUNTS: Mapping[str, Account] = {
 
 @dataclass(frozen=True)
 class SiteCopy:
-    """One copy of all sites. ``urls`` are normalised as a browser shows them."""
+    """One copy of all sites: an entry of ``sets``. Checks its fields (ValueError) and normalises its URLs."""
 
     name: str
     urls: Mapping[str, str]
@@ -80,21 +80,21 @@ class SiteCopy:
 
     @property
     def key(self) -> str:
-        """Hash of the URLs: equal for all processes that use the same sites."""
+        """Hash of the URLs in 16 hex digits, equal in all processes that use the same sites."""
         addresses = sorted(url.rstrip("/").lower() for url in self.urls.values())
         return hashlib.sha256(json.dumps(addresses).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class SitesConfig:
-    """Contents of a sites file."""
+    """Contents of a sites file: the copies of the sites, and the account to log in with at each site."""
 
     copies: tuple[SiteCopy, ...]
     accounts: Mapping[str, Account] = field(default_factory=lambda: PUBLIC_ACCOUNTS)
 
     @classmethod
     def read(cls, file: Path) -> SitesConfig:
-        """Read a sites file. Raises ValueError, OSError."""
+        """Read a sites file. Raises ValueError naming the file if its contents are wrong, and OSError."""
         try:
             return cls.from_json(json.loads(file.read_text(encoding="utf-8")))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -102,7 +102,7 @@ class SitesConfig:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SitesConfig:
-        """Parse the JSON object of a sites file. Raises ValueError, TypeError, KeyError."""
+        """Parse the JSON object of a sites file. Raises ValueError, TypeError, KeyError or AttributeError."""
         copies = [SiteCopy(**{"name": str(number), **one}) for number, one in enumerate(value["sets"])]
         if not copies or len({one.name for one in copies}) != len(copies):
             raise ValueError("sets: expected one or more, each with a name of its own")
@@ -114,7 +114,7 @@ class SitesConfig:
 
     @property
     def lasting(self) -> tuple[SiteCopy, ...]:
-        """Copies that are not reset after each episode."""
+        """Copies without ``reset_each``, on which later episodes see what earlier ones changed."""
         return tuple(one for one in self.copies if not one.reset_each)
 
     def to_json(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class SitesConfig:
 
 
 def _check_distinct(copies: Sequence[SiteCopy]) -> None:
-    """Raise ValueError if two sets share a URL and so are one."""
+    """Raise ValueError if two sets have a URL in common: they would change each other."""
     seen: dict[str, str] = {}
     for one in copies:
         for name, url in one.urls.items():
@@ -134,7 +134,8 @@ def _check_distinct(copies: Sequence[SiteCopy]) -> None:
 
 
 class FixedSites:
-    """The site set of a configuration. ``leases`` is shared with other processes that use it; None: not shared."""
+    """Leases the site copies of a configuration. ``leases``: where leases are recorded; None: those of this process
+    (``shared_leases``). ``wait_s``: seconds to wait for a free place."""
 
     def __init__(self, config: SitesConfig, leases: Leases | None = None, wait_s: float = WAIT_S) -> None:
         self.config = config
@@ -173,7 +174,7 @@ class FixedSites:
         lease.token.give_back()
 
     def is_alive(self, lease: Lease) -> bool:
-        """Whether every site of the lease still answers. Raises SitesLost if the lease has expired."""
+        """Whether every site of the lease answers. Raises SitesLost if the lease is no longer held."""
         if not lease.token.is_held():
             raise SitesLost(f"the lease of site set {lease.name!r} was lost: others may have played on it")
         return all(answers(url) for url in lease.urls.values())
@@ -185,7 +186,7 @@ class FixedSites:
             one.give_back()
 
     def _take(self, names: Sequence[str], wait_s: float, lacking: str) -> HeldLease:
-        """The first lease of these names that becomes free. Raises SitesLost."""
+        """Wait for the first free lease of ``names``. Raises SitesLost, with the text ``lacking``, after ``wait_s``."""
         deadline = time.monotonic() + wait_s
         while (held := self._leases.take(names)) is None:
             if time.monotonic() > deadline:
@@ -198,7 +199,8 @@ class FixedSites:
         return lasting[chain.epoch % chain.lanes * (len(lasting) // chain.lanes) + chain.copy]
 
     def _reset_if_used(self, copy: SiteCopy, chain: Chain | None) -> None:
-        """Reset the copy if an earlier episode or another epoch has changed it. Raises SitesLost."""
+        """Reset a copy that an earlier episode (``reset_each``) or another epoch (of a chain) used. Raises
+        SitesLost."""
         if copy.reset_each:
             mark = f"{FOLDER}/{copy.key}.played"
             if self._leases.note(mark) is not None:
@@ -213,7 +215,8 @@ class FixedSites:
                 beginning.give_back()
 
     def _begin_epoch(self, copy: SiteCopy, epoch: int, mark: str) -> None:
-        """Reset the copy if another epoch was played on it, as the note ``mark`` says. Raises SitesLost."""
+        """Reset the copy if the note ``mark`` names another epoch, then note this one. Raises SitesLost if the reset
+        fails, or if an epoch after the first needs one and the copy has no command."""
         noted = self._leases.note(mark)
         before = str(epoch) if noted is None else noted
         if before != str(epoch) and copy.reset:
@@ -226,15 +229,15 @@ class FixedSites:
         self._leases.note(mark, str(epoch))
 
     def _reset(self, copy: SiteCopy) -> None:
-        """Run the reset command. Raises SitesLost with its last output."""
+        """Run the reset command of a copy. Raises SitesLost with its exit status and last output if it fails."""
         status, output = self._leases.run(copy.reset, RESET_S)
         if status:
             raise SitesLost(f"site set {copy.name!r}: {' '.join(copy.reset)} ended with {status}: {output}")
 
 
 def answers(url: str) -> bool:
-    """Whether a site answers with a page, a redirect or an error of its own. A proxy without its site does not
-    count."""
+    """Whether a site answers within ``PROBE_S`` seconds, by a page, a redirect or an error. A status of ``NOT_UP``,
+    which a proxy sends without its site, does not count."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
     try:
         with opener.open(url, timeout=PROBE_S):
@@ -246,7 +249,7 @@ def answers(url: str) -> bool:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Does not follow redirects, which may lead to a foreign host."""
+    """URL handler that does not follow redirects, which may lead to a foreign host."""
 
     def redirect_request(self, *given: Any) -> None:
         return None

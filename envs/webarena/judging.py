@@ -1,4 +1,4 @@
-"""Chooses an episode's judge: none, or a model at an endpoint whose answers are stored and replayed."""
+"""Chooses the judge of answers that rules cannot score: none, a model at an endpoint, or its stored answers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MAX_TOKENS = 256
 
 
 class JudgeMissing(ExternalCallError):
-    """The judge does not answer."""
+    """Raised if a judge gives no answer: its endpoint fails, or a replay has no stored answer to the question."""
 
 
 def judge_of(spec: str, kept: str) -> Judge:
-    """The judge for ``none``, ``replay`` or ``openai:URL#MODEL``. ``kept`` is the file of its answers, or empty."""
+    """Return the judge for ``none``, ``replay`` or ``openai:URL#MODEL``. ``kept``: file of stored answers, or empty."""
     if spec == "none":
         return NoJudge()
     if spec == "replay":
@@ -36,7 +36,7 @@ def judge_of(spec: str, kept: str) -> Judge:
 
 @cache
 def _stored_answers(file: str) -> StoredAnswers:
-    """The stored answers of a file, shared by all episodes of this process."""
+    """Return the stored answers of a file (empty: in memory), shared by all episodes of this process."""
     return StoredAnswers(Path(file) if file else None)
 
 

@@ -1,4 +1,4 @@
-"""Options of every browser benchmark, and the tasks that records give with them. Knows no site set."""
+"""Options of all browser benchmarks, their requirements, and the conversion of WebArena's records into tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lemur_ray.storage.bundles.host_path import HostOnly, HostPath
 
 REPLY_TOKENS: Mapping[Prompt, int] = {"full": 384, "brief": 384}
 STEP_S = 60.0
-"""Seconds within which a step always ends: the action, the wait, and a probe of a page that does not answer."""
+"""Seconds within which a step always ends: the action, the wait, and a check of a browser that does not answer."""
 MAX_STEPS = 30
 
 
@@ -30,40 +30,40 @@ def _switched(default: bool) -> Any:
 
 @dataclass(frozen=True)
 class BrowserOptions:
-    """How browser tasks are played."""
+    """Options of all browser benchmarks: how their tasks are played and scored."""
 
     actions: Literal["symbolic", "python"] = "symbolic"
-    """click [12] or click(id=12): the two action languages of the paper's Figure 4."""
+    """Language in which the model writes actions: symbolic, click [12], or python, click(id=12)."""
     evaluator: Rules = "upstream"
-    """upstream: bug-compatible with WebArena's own evaluators, parser and view. strict: without their faults."""
+    """upstream: scores, parses and observes as WebArena's code does, bugs included. strict: without its bugs."""
     axtree_compat: Literal["2023", "raw"] = "2023"
-    """2023: accessibility trees without what newer Chromium adds; raw: as it gives them, several times longer."""
+    """2023: accessibility trees without what newer Chromium adds; raw: as Chromium gives them, several times longer."""
     reasoning: bool = True
-    """Ask for thoughts before the action."""
+    """Ask the model to think before its action."""
     hint: bool = True
-    """Say that what cannot be done is answered N/A."""
+    """State in the prompt that a task that cannot be done is answered N/A."""
     examples: int = 2
-    """Worked examples, at most 3."""
+    """Number of worked examples in the prompt, at most 3."""
     prompt_file: str = file_option()
     """A prompt file of WebArena (JSON with intro, examples, template) that replaces the project's prompt."""
     repeating: int = 3
-    """Number of equal actions that end an episode."""
+    """Number of equal actions that end an episode: in a row, or anywhere for typing."""
     wait_s: float = 2.0
     """Seconds to wait at the start and after every action."""
     observation_tokens: int = MAX_TOKENS
     """Maximum tokens of an observation; the rest is cut off."""
     tokenizer: str = file_option()
-    """tokenizer.json of the served model, to count those tokens. Empty: three characters a token."""
+    """tokenizer.json of the served model, to count an observation's tokens. Empty: three characters a token."""
     judge: str = "none"
-    """Judge of the answers that need one: none, openai:URL#MODEL, or replay (of judge_file alone)."""
+    """Judge of answers that rules cannot score: none, openai:URL#MODEL, or replay (the answers in judge_file)."""
     judge_file: str = location_option()
     """File in which a judge's answers are stored and replayed."""
     chromium_executable: str = location_option()
-    """Empty: the system's Chromium."""
+    """Program of the browser. Empty: the Chromium or Chrome on the PATH."""
     artefacts: str = location_option()
     """Folder in which each episode stores its network log (HAR) and its accessibility trees. Empty: none."""
     screenshots: bool = _switched(False)
-    """Store a screenshot of every observation there, too."""
+    """Also store a screenshot of every observation in the folder of artefacts."""
     marks: bool = False
     """Show the model a screenshot with each observation, its actionable elements framed and numbered by their ids (set
     of marks). For models that take images."""
@@ -85,7 +85,7 @@ class BrowserOptions:
 
 
 def playing(options: BrowserOptions, request: EvaluationRequest) -> dict[str, Any]:
-    """The options of ``reset`` apart from the record and its sites."""
+    """Return the options of ``reset`` except record and sites. Paths are marked by the hosts that may use them."""
     values = {name: getattr(options, name) for name in _NAMES - {"actions"}}
     read = ("prompt_file", "tokenizer", *(["judge_file"] if options.judge == "replay" else []))
     values |= {name: HostPath(values[name]) for name in read if values[name]}
@@ -109,7 +109,7 @@ _NAMES = {f.name for f in fields(BrowserOptions)}
 
 
 def task_of(record: Record, benchmark: str, env_id: str, more: Mapping[str, Any], after: tuple[str, ...] = ()) -> Task:
-    """The task of a record. ``more`` are further options of ``reset``."""
+    """Convert a WebArena record into a task. ``more``: further options of ``reset``; ``after``: ids it waits for."""
     template = record.get("intent_template_id")
     return Task(
         benchmark,
@@ -124,7 +124,7 @@ def task_of(record: Record, benchmark: str, env_id: str, more: Mapping[str, Any]
 
 
 def identity(options: BrowserOptions, request: EvaluationRequest) -> dict[str, Any]:
-    """Options that affect a score: all except places; files by their content."""
+    """Return the options that affect scores and so identify a run; files count by content, and paths do not."""
     fields = all_options(options, request)
     if not options.marks:  # there were none once
         del fields["marks"]
@@ -132,12 +132,12 @@ def identity(options: BrowserOptions, request: EvaluationRequest) -> dict[str, A
 
 
 def asks(options: BrowserOptions) -> tuple[str, ...]:
-    """Endpoints in use: the judge, if there is one."""
+    """Return the model endpoints that episodes query: the judge's, or none."""
     return (options.judge,) if options.judge.startswith(PREFIX) else ()
 
 
 def needs(options: BrowserOptions) -> list[Requirement]:
-    """Requirements: a browser, its driver, and the files named in the options."""
+    """Return what to check before a run: Playwright, Chromium, and the prompt and tokenizer files named in options."""
     required = [
         requirement_of("playwright", _playwright),
         requirement_of("chromium", lambda: executable(options.chromium_executable)),
@@ -157,7 +157,7 @@ def _playwright() -> None:
 
 
 def departures(options: BrowserOptions) -> list[str]:
-    """Departures from the published prompts' protocol and from Chromium in 2023."""
+    """Return a note if observations are truncated by characters: without a tokenizer and without a prompt file."""
     if options.tokenizer or options.prompt_file:
         return []
     return [f"observations cut at {3 * options.observation_tokens} characters, no --tokenizer"]

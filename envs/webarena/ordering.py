@@ -1,7 +1,7 @@
-"""Order of tasks that change what later tasks see: dependencies, and the site copy that each task is played on.
+"""Orders tasks that change what later tasks see: their dependencies, and the site copy that each is played on.
 
-Tasks that depend on each other, directly or through others, form a chain, which must be played on one copy, one epoch
-at a time. Knows no site, and only the ids of tasks.
+Tasks that depend on each other, directly or through others, form a chain. It must be played on one copy of the sites,
+one epoch (one pass over all tasks) at a time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def read_order(file: Path) -> dict[int, tuple[int, ...]]:
-    """Read a dependency table: a JSON object of task id -> ids of the tasks that must have ended before it begins."""
+    """Read a JSON object of task id -> list of the ids that must end before it. Raises ValueError, OSError."""
     try:
         return {int(task): tuple(map(int, before)) for task, before in json.loads(file.read_text()).items()}
     except (ValueError, TypeError, AttributeError) as error:
@@ -22,8 +22,8 @@ def read_order(file: Path) -> dict[int, tuple[int, ...]]:
 
 
 def in_order(ids: Sequence[int], after: Mapping[int, Sequence[int]]) -> Iterator[int]:
-    """Yield the ids so that each follows its dependencies, otherwise in their own order. Ids that are not in ``ids``
-    are ignored. Raises ValueError on a cycle."""
+    """Yield the ids so that each follows its dependencies, otherwise in the given order. Dependencies that are not in
+    ``ids`` are ignored. Raises ValueError on a cycle."""
     there, done, open_ = set(ids), set(), set()
     for first in ids:
         stack = [first]
@@ -45,7 +45,7 @@ def in_order(ids: Sequence[int], after: Mapping[int, Sequence[int]]) -> Iterator
 
 
 def chains(ids: Sequence[int], after: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """Id -> number of its chain, from 0 in the order of their first tasks. Ids that are not in ``ids`` are ignored."""
+    """Map each id to the number of its chain, from 0 by first appearance. Dependencies not in ``ids`` are ignored."""
     first: dict[int, int] = {one: one for one in ids}
 
     def root(one: int) -> int:
@@ -64,16 +64,16 @@ def chains(ids: Sequence[int], after: Mapping[int, Sequence[int]]) -> dict[int, 
 
 @dataclass(frozen=True)
 class Spread:
-    """Distribution of chains over site copies. ``copy_of`` maps an id to one of the copies that an epoch uses;
-    ``lanes`` is how many epochs run at once, each on copies of its own."""
+    """Distribution of chains over site copies. ``copy_of`` maps a task id to the number (from 0) of a copy of its
+    epoch; ``lanes`` is how many epochs run at once, each on different copies."""
 
     copy_of: Mapping[int, int]
     lanes: int
 
 
 def spread(ids: Sequence[int], after: Mapping[int, Sequence[int]], num_copies: int) -> Spread:
-    """Assign the longest chains first, each to the copy with the fewest tasks. An epoch uses no copy that does not
-    shorten it."""
+    """Distribute chains over the copies of an epoch: the longest first, each to the copy with the fewest tasks. An
+    epoch uses no more copies than shorten it; the remaining ones serve other epochs at the same time."""
     chain_of = chains(ids, after)
     lengths = Counter(chain_of.values())
     taken = min(num_copies, len(ids) // max(lengths.values())) if ids else 1

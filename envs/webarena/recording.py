@@ -1,9 +1,9 @@
-"""WebArena's recordings: the published ``render_*.html`` files of a run in a zip file with their log.
+"""Reads recorded WebArena runs: zip files of the published ``render_*.html`` files, one a task, and their logs.
 
 Format: web-arena-x/webarena 17aa056, ``RenderHelper`` and ``run.py``. Each page of a file holds the observation, the
 model's reply and the parsed action. Nothing is escaped, so files are parsed by markers and not as HTML. Element ids
 belong to the recording browser: a replay acts on the element with the same words and the same rank among equal ones
-(``Named``). Knows no browser.
+(``Named``).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from lemur_ray.agents.trajectory import Episode, Task
 
 NOTHING = "0"
 Named = tuple[str, int, int]
-"""Role, name and properties of an element in an observation; its rank among elements equal in all three, and among
-those equal in role and name."""
+"""Line of an element in an observation (role, name, properties); its rank, from 0, among equal lines above it, and
+among those of equal role and name."""
 
 
 class Element(Protocol):
-    """An element of an observation."""
+    """An element of an observation: its role, its name, and ``text``, its whole line."""
 
     @property
     def role(self) -> str: ...
@@ -67,12 +67,12 @@ _ACTS_ON = re.compile(r"\b(?:click|hover|type)\s*\[(\d+)\]")
 
 @dataclass(frozen=True)
 class WebEpisode(RecordedEpisode):
-    """A recorded episode. ``seen`` is the observation before each turn."""
+    """A recorded WebArena episode. ``seen`` has the observation before each turn."""
 
     seen: tuple[str, ...] = ()
 
     def named(self) -> list[Named | None]:
-        """The element of each turn's action. None for an action without one, or with an unknown id."""
+        """Return the element that each turn acts on. None for an action without one, or with an unknown id."""
         return [_named_element(turn.reply, seen) for turn, seen in zip(self.turns, self.seen, strict=True)]
 
 
@@ -83,7 +83,7 @@ def _named_element(reply: str, seen: str) -> Named | None:
 
 
 def as_named(task: Task, episode: Episode) -> Task:
-    """The task for a replay of one of our own episodes: its actions refer to elements by their words."""
+    """Return the task for a replay of a stored episode: its option ``named`` has the element of each action."""
     named: list[Named | None] = []
     for turn, step in enumerate(episode.trajectory.steps):
         acts = _ACTED_ON.match(step.action or "")
@@ -103,15 +103,15 @@ def _element(wanted: str, seen: str) -> Named | None:
 
 
 def _role_and_name(words: str) -> str:
-    """Role and name without properties."""
+    """Return the role and name of an observation's line without its properties; other lines are returned whole."""
     match = _ROLE_AND_NAME.match(words)
     return match[0] if match else words
 
 
 def current_id(named: Named | None, elements: Mapping[str, Element]) -> str:
-    """Id of the current element that a recorded action refers to, or "0", which no element has.
+    """Return the id of the current element that a recorded action refers to, or "0", which no element has.
 
-    Elements match by all words first, then by role and name, since properties (such as the focus) may differ.
+    Elements match by their whole line first, then by role and name, since properties (such as the focus) may differ.
     """
     if named is None:
         return NOTHING
@@ -124,10 +124,8 @@ def current_id(named: Named | None, elements: Mapping[str, Element]) -> str:
 
 @lru_cache(maxsize=2)
 def read_recording(path: Path) -> Recording[WebEpisode]:
-    """Read a zip file with ``render_<task>.html`` files and a log of results (``merge_log.txt``).
-
-    Raises FileNotFoundError, ValueError naming file and place.
-    """
+    """Read a zip file of ``render_<task>.html`` files and logs (``*.txt``) with their results. Raises
+    FileNotFoundError, or ValueError naming the file and what is wrong in it."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such recording")
     try:
@@ -161,7 +159,8 @@ def _text(packed: zipfile.ZipFile, one: zipfile.ZipInfo) -> str:
 
 
 def read_render(text: str, task: str, solved: bool) -> WebEpisode:
-    """Parse one file. The observation after a turn is that of the next page. Raises ValueError."""
+    """Parse the text of one ``render_*.html`` file. A turn results in the next page's observation. Raises
+    ValueError."""
     head, *pages = _PAGE.split(_PICTURE.sub("", text))
     asked = _INTENT.search(head)
     if f"task_id: {task}\n" not in head or asked is None:

@@ -1,4 +1,4 @@
-"""Notes on WebArena's runs for report pages, and the numbers shown with their rate. Knows no browser."""
+"""Describes WebArena runs for report pages: limits, differences from the published protocol, statistics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 
 
 def about(run: EvaluationRun) -> RunDescription:
-    """Notes on a run of ``webarena/webarena``."""
+    """Describe a run of ``webarena/webarena``: limits, action language, and differences from the protocol."""
     settings = run.settings
     beside = (_NO_JUDGE,) if settings and settings.get("judge", "none") == "none" else ()
     return replace(
@@ -84,7 +84,8 @@ _COUNTED = (
 
 
 def notes(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Statistics over episodes, and the bounds of their rate if there was no judge."""
+    """Sum the counters of episodes. Adds the success rate in percent if a judge had accepted everything (for runs
+    without a judge), and with unscored episodes as failures (if there are any)."""
     counted = list(_counts(episodes))
     numbers: dict[str, Any] = {name: sum(one.get(name, 0) for one in counted) for name in _COUNTED}
     stops = [one["early_stop"] for one in counted if one.get("early_stop")]
@@ -108,7 +109,7 @@ def _counts(episodes: Sequence[Episode]) -> Iterator[Mapping[str, Any]]:
 
 
 def counts_of(episode: Episode) -> Mapping[str, Any]:
-    """The counters an episode recorded; empty if there are none. Older ledgers have them in the detail."""
+    """Return the counters in an episode's note (in older ledgers, in its detail); empty if there are none."""
     text = episode.note or episode.detail
     place = text.find(NOTE)
     try:

@@ -1,7 +1,7 @@
-"""Interface between an environment and its sites: URLs, logins, leases for episodes, and their release.
+"""Interface between an environment and its sites: URLs, logins, and leases of site copies to episodes.
 
-A *site set* is one copy of all the sites. ``fixed_sites.FixedSites`` are run by the user, the stand-ins (``sites``) are
-started by this process. Knows no browser, and only the record of a task.
+``SiteSet`` is implemented by ``fixed_sites.FixedSites`` (sites that the user runs) and by
+``sites.standin_sites.StandinSites`` (replacements that this process starts).
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
 
 def place_of(url: str) -> str:
-    """Host and port of a URL in lower case, with the scheme's port as the default.
-
-    Raises ValueError if it is no web URL.
-    """
+    """Return ``host:port`` of a URL in lower case, by default its scheme's port. Raises ValueError if it is no web
+    URL."""
     parts = urlsplit(url)
     if not parts.hostname or parts.scheme not in _PORTS:
         raise ValueError(f"{url[:200]!r} is no address of the web")
@@ -32,8 +30,8 @@ def place_of(url: str) -> str:
 
 
 def normalised(url: str) -> str:
-    """A URL as a browser shows it: scheme and host in lower case, without default port and trailing slash. Raises
-    ValueError as ``place_of`` does."""
+    """Return a URL as a browser shows it: scheme and host in lower case, without default port and trailing slash.
+    Raises ValueError as ``place_of`` does."""
     parts = urlsplit(url.strip())
     host, _, port = place_of(url.strip()).rpartition(":")
     user, at, _ = parts.netloc.rpartition("@")
@@ -42,17 +40,18 @@ def normalised(url: str) -> str:
 
 
 def host_names(urls: Mapping[str, str]) -> frozenset[str]:
-    """Hosts of sites without their ports. Raises ValueError as ``place_of`` does."""
+    """Return the hosts of the sites' URLs, without ports. Raises ValueError as ``place_of`` does."""
     return frozenset(place_of(url).rpartition(":")[0] for url in urls.values())
 
 
 class SitesLost(ExternalCallError):
-    """A site does not answer or could not be restored. Not the policy's fault: the episode is tried again."""
+    """Raised if sites cannot be used: one does not start, answer, reset or let an account log in, or no copy becomes
+    free. The episode is played again, since the model is not at fault."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """Credentials of a site's user."""
+    """Name and password of a user of a site."""
 
     user: str
     password: str
@@ -60,30 +59,28 @@ class Account:
 
 @dataclass(frozen=True)
 class Lease:
-    """The sites as leased to one episode."""
+    """The copy of the sites that one episode uses: its URLs, and how to log in."""
 
     urls: Mapping[str, str]
-    """Placeholder without its underscores (SHOPPING) -> base URL without a trailing slash."""
+    """Base URL of each site, without a trailing slash, by placeholder without underscores (SHOPPING)."""
     storage_state: str | Mapping[str, Any] | None = None
-    """Playwright storage state, or the path of its file: cookies of logged-in users. None: nobody is logged in, or
-    the environment logs in with ``accounts``."""
+    """Playwright storage state, or the path of its file: cookies of logged-in users. None: nobody is logged in, or the
+    environment logs in with ``accounts``."""
     accounts: Mapping[str, Account] = field(default_factory=dict)
-    """Site (in lower case, as in records) -> account for logging in if there is no storage state. The environment
-    stores the resulting state by ``name`` and sites, and reuses it."""
+    """Account of each site, by its name in records (shopping), to log in with if there is no storage state. The
+    environment caches the resulting state by ``name`` and sites."""
     name: str = ""
     """Name of the site copy. A login at one copy is not valid at another."""
     token: Any = None
-    """Private value of the site set, for the release."""
+    """Value by which the site set recognises the lease. For the site set only."""
     host_names: frozenset[str] = frozenset()
     """Other hosts that a browser may resolve: those of other copies, since one browser serves all."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Position of an episode that sees changes of earlier ones.
-
-    ``copy`` is one of the copies that an epoch uses. ``lanes`` epochs run at once, each on copies of its own.
-    """
+    """Site copy for an episode that sees changes of earlier ones: ``copy`` is its number, from 0, among the copies of
+    its ``epoch`` (from 0); ``lanes`` epochs run at once, each on different copies."""
 
     copy: int
     lanes: int = 1
@@ -91,7 +88,7 @@ class Chain:
 
 
 class SiteSet(Protocol):
-    """The sites for episodes of one process. Thread-safe."""
+    """Leases copies of the sites to the episodes of one process. Thread-safe."""
 
     @property
     def urls(self) -> Mapping[str, str]:
@@ -99,14 +96,14 @@ class SiteSet(Protocol):
         ...
 
     def lease(self, record: Record, chain: Chain | None = None) -> Lease:
-        """Wait for a copy for one episode of this task, in its initial state, or as earlier episodes of its chain
-        left it. Raises SitesLost."""
+        """Wait for a copy of the sites and lease it to one episode of the task ``record``. With a ``chain``, it is as
+        earlier episodes of the chain left it. Raises SitesLost."""
         ...
 
     def release(self, lease: Lease) -> None:
-        """Release and restore the copy, however the episode ended. Safe to call twice. Raises SitesLost."""
+        """End a lease, however its episode ended; another episode may then use the copy. Safe to call twice."""
         ...
 
     def close(self) -> None:
-        """Stop what was started. Safe to call twice."""
+        """End all leases and stop the sites that this process started. Safe to call twice."""
         ...

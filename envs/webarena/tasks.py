@@ -1,6 +1,6 @@
-"""WebArena's tasks: the 812 records, their placeholders, and the logins they need.
+"""Reads and checks tasks in WebArena's format, such as its 812: placeholders of site URLs, start pages and logins.
 
-Upstream: web-arena-x/webarena f62e0b9, config_files/test.raw.json. Starts nothing and knows no browser.
+Upstream: web-arena-x/webarena f62e0b9, config_files/test.raw.json.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from envs.webarena.site_set import Record
 from lemur_ray.outside_data.source import Source
 
 SITES = ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB", "WIKIPEDIA", "MAP", "HOMEPAGE")
-"""Placeholders without their underscores."""
+"""Placeholders of the sites' URLs in records (__SHOPPING__), without their underscores."""
 LOGGED_IN_AT = ("shopping", "shopping_admin", "reddit", "gitlab")
 """Sites with accounts, by their names in records."""
 _PLACEHOLDER = re.compile(r"__([A-Z]+(?:_[A-Z]+)*)__")
@@ -35,7 +35,7 @@ FILE = Source(
 
 
 def read_records(file: Path) -> list[dict[str, Any]]:
-    """Read the records of a file in WebArena's format, gzipped or not. Raises ValueError, OSError."""
+    """Read and check the records of a file in WebArena's format, gzipped or not. Raises ValueError, OSError."""
     content = file.read_bytes()
     try:
         records = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
@@ -55,7 +55,7 @@ def read_records(file: Path) -> list[dict[str, Any]]:
 
 
 def check(record: Record) -> None:
-    """Raise ValueError, KeyError or TypeError for a record that cannot be started or scored."""
+    """Raise ValueError, KeyError, TypeError or AttributeError for a record that cannot be started or scored."""
     for name in ("task_id", "sites", "start_url", "intent", "eval"):
         if name not in record:
             raise ValueError(f"task {record.get('task_id')}: without {name}")
@@ -66,7 +66,7 @@ def check(record: Record) -> None:
 
 
 def _check_sites(record: Record) -> None:
-    """Raise ValueError for an unknown site."""
+    """Raise ValueError if a record uses an unknown site, or a login at a site that has none."""
     if unknown := sorted(sites_named(record) - set(SITES)):
         raise ValueError(f"task {record['task_id']}: unknown site {unknown[0]}: expected some of {', '.join(SITES)}")
     if unknown := [site for site in logged_in(record) if site not in LOGGED_IN_AT]:
@@ -77,10 +77,7 @@ def _check_sites(record: Record) -> None:
 
 
 def filled(record: Record, urls: Mapping[str, str]) -> dict[str, Any]:
-    """The record with URLs in place of placeholders.
-
-    Raises ValueError if one of them has no URL.
-    """
+    """Return the record with URLs in place of placeholders. Raises ValueError if a placeholder has no URL."""
     text = json.dumps(record)
     for name, url in urls.items():
         text = text.replace(f"__{name}__", json.dumps(url.rstrip("/"))[1:-1])
@@ -93,8 +90,8 @@ def filled(record: Record, urls: Mapping[str, str]) -> dict[str, Any]:
 
 
 def placeholders(record: Record) -> frozenset[str]:
-    """Names of placeholders, without underscores: WebArena's anywhere in the record, others only in URLs, since
-    elsewhere they may be words."""
+    """Return the names of a record's placeholders, without underscores: WebArena's anywhere in the record, others only
+    in URLs, since elsewhere they may be words."""
     text = json.dumps(record)
     targets = record["eval"].get("program_html") or ()
     addresses = [record["start_url"], record["eval"].get("reference_url") or "", *(one["url"] for one in targets)]
@@ -103,16 +100,17 @@ def placeholders(record: Record) -> frozenset[str]:
 
 
 def sites_named(record: Record) -> frozenset[str]:
-    """Placeholders, without underscores, of all sites that a record uses."""
+    """Return the sites that a record uses, as placeholders without underscores: in its texts and in its ``sites``."""
     return placeholders(record) | {site.upper() for site in record["sites"]}
 
 
 def logged_in(record: Record) -> tuple[str, ...]:
-    """Sites at which somebody must be logged in, from the name of the storage state."""
+    """Return the sites where a task needs a login, from its storage state's file name
+    (``shopping.reddit_state.json``)."""
     state = record.get("storage_state")
     return tuple(PurePosixPath(state).name.removesuffix("_state.json").split(".")) if state else ()
 
 
 def start_urls(record: Record) -> list[str]:
-    """Start URL of each tab, the current one first."""
+    """Return the start URLs of a record, one per tab; the first tab is the current one."""
     return [url.strip() for url in record["start_url"].split(TABS.strip())]

@@ -1,6 +1,6 @@
-"""Artefacts of an episode (``--artefacts``, ``--screenshots``): screenshots and full trees by turn.
+"""Reads an episode's artefacts for report pages: the accessibility tree, and maybe a screenshot, before each turn.
 
-Reads a folder that ``BrowserPlay`` wrote. Knows no browser and no report page.
+``BrowserPlay`` writes their folder (options ``--artefacts`` and ``--screenshots``).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _ON_ELEMENT = re.compile(r"(?:click|hover|type)\s*(?:\[(\d+)\]|\(id=(\d+))")
 
 
 def picture_name(turn: int) -> str:
-    """File name of the screenshot after a turn."""
+    """File name of the screenshot before a turn (from 0); the one after the last turn has the next number."""
     return f"{turn:02d}.png"
 
 
 def views(episode: Episode) -> Sequence[View]:
-    """The artefacts by turn; empty if none were stored, or if they are not on this machine."""
+    """Return an episode's artefacts in order of turns; empty if none were stored or they are on another machine."""
     folder = counts_of(episode).get("artefacts")
     if not isinstance(folder, str) or not folder:
         return ()
@@ -42,7 +42,7 @@ def views(episode: Episode) -> Sequence[View]:
 
 
 def _rows(file: Path) -> list[Mapping[str, Any]]:
-    """Complete rows of a tree file. The last may be cut off, if the browser was killed."""
+    """Return the complete rows of a tree file; the last may be cut off. Empty if the file is missing or too large."""
     try:
         if file.stat().st_size > MOST_BYTES:
             return []
@@ -62,7 +62,7 @@ def _rows(file: Path) -> list[Mapping[str, Any]]:
 
 
 def _box(action: str, elements: Mapping[str, Any]) -> Box | None:
-    """Box of the element that an action names; None without an element in the observation."""
+    """Return the box of the element that an action names; None if it names none, or none of this observation."""
     named = _ON_ELEMENT.match(action.strip())
     if named is None:
         return None

@@ -1,1 +1,1 @@
-"""Actions of an agent in a browser, and the two languages in which it writes them. Knows no browser."""
+"""Browser actions of an agent, the two languages in which it writes them, and the rules that end an episode early."""

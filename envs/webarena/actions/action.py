@@ -1,6 +1,6 @@
-"""The twelve actions of WebArena, the none-action of a reply that cannot be parsed, and the equivalence of actions.
+"""``Action``: the twelve browser actions of WebArena, and the none-action of a reply that cannot be parsed.
 
-Equivalence follows libwebarena 0.0.4, ``is_equivalent``. Knows no language in which actions are written.
+The equivalence of actions follows libwebarena 0.0.4, ``is_equivalent``.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ TYPEABLE = frozenset(chr(code) for code in (*range(32, 128), *range(129, 1000)))
 
 
 class ActionParsingError(ValueError):
-    """A text that is no action. The message says why."""
+    """Raised if a text cannot be parsed as an action. The message says why."""
 
 
 class Kind(StrEnum):
-    """Kinds of actions, by upstream's names."""
+    """Kinds of actions, by upstream's names. NONE: the reply had no action that can be parsed."""
 
     NONE = "NONE"
     CLICK = "CLICK"
@@ -40,13 +40,13 @@ ON_ELEMENTS = (Kind.CLICK, Kind.HOVER, Kind.TYPE)
 
 @dataclass(frozen=True)
 class Action:
-    """One action. Its kind determines which fields are used."""
+    """One browser action. Its kind determines which of the other fields are used."""
 
     kind: Kind
     element_id: str = ""
-    """Id of a CLICK, HOVER or TYPE: digits, as they were written."""
+    """Id of the element to CLICK, HOVER over or TYPE into: digits, as the model wrote them."""
     text: str = ""
-    """Text of a TYPE, without a trailing Enter."""
+    """Text to TYPE, without a trailing Enter."""
     enter: bool = False
     """Whether a TYPE presses Enter afterwards."""
     key_comb: str = ""
@@ -59,7 +59,7 @@ class Action:
     """Answer of a STOP."""
 
     def to_upstream(self) -> dict[str, Any]:
-        """The action as a row of upstream's recorded parser results."""
+        """Convert the action to the form of upstream's recorded parser results: its type and the fields in use."""
         row: dict[str, Any] = {"type": self.kind.value}
         match self.kind:
             case Kind.CLICK | Kind.HOVER:
@@ -83,7 +83,7 @@ NOTHING = Action(Kind.NONE)
 
 
 def equivalent(one: Action, other: Action) -> bool:
-    """Whether upstream treats two actions as equal. The text of a TYPE is ignored."""
+    """Whether upstream treats two actions as equal: same kind and arguments. The text of a TYPE is ignored."""
     if one.kind is not other.kind:
         return False
     match one.kind:

@@ -1,6 +1,6 @@
-"""Early stops: too many steps, replies that cannot be parsed, or the same action again and again.
+"""Rules that end an episode early: too many steps, unparsable replies in a row, or the same action again and again.
 
-After libwebarena 0.0.4, ``early_stop``, which scores the reason as the agent's answer. Knows no browser and no score.
+After libwebarena 0.0.4, ``early_stop``, which scores the reason as the agent's answer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ANSWER = "Early stop: {reason}"
 
 
 class StopKind(StrEnum):
-    """Rules that end an episode."""
+    """Names of the rules that end an episode early."""
 
     MAX_STEPS = "max_steps"
     PARSING_FAILURE = "parsing_failure"
@@ -24,7 +24,7 @@ class StopKind(StrEnum):
 
 @dataclass(frozen=True)
 class Stop:
-    """An early stop: the rule, and its text, which upstream scores as the agent's answer."""
+    """An early stop: the rule that applied, and the reason in words, which upstream scores as the agent's answer."""
 
     kind: StopKind
     reason: str
@@ -32,14 +32,14 @@ class Stop:
 
 @dataclass(frozen=True)
 class EarlyStop:
-    """Thresholds of an early stop. Forks of upstream use ``repeating`` 5."""
+    """Thresholds of the rules, each a number of actions. Forks of upstream use ``repeating`` 5."""
 
     max_steps: int = 30
     parsing_failure: int = 3
     repeating: int = 3
 
     def check(self, actions: Sequence[Action]) -> Stop | None:
-        """The stop after these actions, or None if the episode goes on."""
+        """Return the early stop after these actions, all of the episode so far, or None if it goes on."""
         if len(actions) >= self.max_steps:
             return Stop(StopKind.MAX_STEPS, f"Reach max steps {self.max_steps}")
         newest = actions[-self.parsing_failure :]

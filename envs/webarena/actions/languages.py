@@ -1,4 +1,4 @@
-"""Reads replies and writes actions in the two action languages.
+"""Parses replies and writes actions in both action languages: symbolic, click [12], and Python calls, click(id=12).
 
 Every action that a model is shown is written by ``render``, so that prompts differ in nothing but the language.
 """
@@ -21,7 +21,8 @@ _TAG = re.compile(r"\s*(?:python|py|Python)[ \t]*\n")
 
 @dataclass(frozen=True)
 class Reading:
-    """Result of parsing a reply. ``error`` says why the action is the none-action; empty for a real action."""
+    """Result of parsing a reply: its action, or the none-action with an ``error`` that says why. ``coerced`` counts
+    deviations from the language that were accepted."""
 
     action: Action
     coerced: int = 0
@@ -29,12 +30,12 @@ class Reading:
 
 
 def render(action: Action, language: Language) -> str:
-    """Write an action as a model would write it."""
+    """Write an action in a language. The none-action is ``none`` in symbolic form, ValueError as a Python call."""
     return render_call(action) if language == "python" else render_symbolic(action)
 
 
 def read_reply(reply: str, language: Language, strict: bool = False) -> Reading:
-    """Parse the action of a reply. Returns the none-action if there is none; never raises."""
+    """Parse the action in a reply. Without one, returns the none-action; never raises. ``strict``: see ``symbolic``."""
     try:
         return _read_python(reply) if language == "python" else _read_symbolic(reply, strict)
     except ActionParsingError as error:
@@ -42,7 +43,7 @@ def read_reply(reply: str, language: Language, strict: bool = False) -> Reading:
 
 
 def _read_symbolic(reply: str, strict: bool) -> Reading:
-    """Parse the text between the first pair of fences, as upstream does."""
+    """Parse the text between the first pair of fences, as upstream does. Raises ActionParsingError."""
     fenced = _FENCED.search(reply)
     if fenced is None:
         raise ActionParsingError(f"no action between {FENCE} and {FENCE}")
@@ -50,7 +51,7 @@ def _read_symbolic(reply: str, strict: bool) -> Reading:
 
 
 def _read_python(reply: str) -> Reading:
-    """Parse the first fenced block, or without one the first line that is a call."""
+    """Parse the first fenced block, or without one the first line that is a call. Raises ActionParsingError."""
     fenced = _FENCED.search(reply)
     if fenced is not None:
         call = parse_calls(_TAG.sub("", fenced[1], count=1))

@@ -1,8 +1,8 @@
-"""Actions as Python calls: ``type(id=164, content='pens', press_enter_after=True)``. Nothing is ever executed.
+"""Parses and writes actions as Python calls: ``type(id=164, content='pens', press_enter_after=True)``.
 
-The grammar is the project's own; the paper has one sentence about it (section 4.5, Figure 4). Common variations are
-accepted and counted (``coerced``): 0 and 1 for a flag, digits in quotes for a number, a bare number for a text, several
-calls of which the first counts. Knows no browser.
+Calls are never executed. The grammar is the project's own; the paper has one sentence about it (section 4.5, Figure 4).
+Common variations are accepted and counted (``coerced``): 0 and 1 for a flag, digits in quotes for a number, a bare
+number for a text, adjacent strings, several calls of which the first counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _REQUIRED = object()
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a call, and the field of the action that it fills."""
+    """A parameter of a call: its name, the field of ``Action`` that it fills, its type (int, bool or str), its
+    default."""
 
     name: str
     field: str
@@ -33,7 +34,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Signature:
-    """The kind of action that a call makes, and its parameters."""
+    """Signature of a function of the action language: the kind of action that a call makes, and the parameters."""
 
     kind: Kind
     parameters: tuple[Parameter, ...] = ()
@@ -63,14 +64,14 @@ _FROM_NUMBERS = ("text", "answer")
 
 @dataclass(frozen=True)
 class Call:
-    """A parsed call. ``coerced`` counts arguments of another form than the signature's."""
+    """The action of a parsed call. ``coerced`` counts the accepted variations in it."""
 
     action: Action
     coerced: int = 0
 
 
 def signature_of(name: str) -> str:
-    """Signature as shown in a prompt: ``type(id: int, content: str, press_enter_after: bool = True)``."""
+    """Return a function's signature for a prompt: ``type(id: int, content: str, press_enter_after: bool = True)``."""
     shown = [
         f"{p.name}: {p.type}" + ("" if p.default is _REQUIRED else f" = {p.default!r}")
         for p in SIGNATURES[name].parameters
@@ -98,7 +99,7 @@ def _is_plain_number(digits: str) -> bool:
 
 
 def parse_calls(code: str) -> Call:
-    """Parse a text that consists of calls, and return the first one. Raises only ActionParsingError."""
+    """Parse a text that consists of calls, and return the first call. Raises only ActionParsingError."""
     try:
         body = parsed(code.strip()).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

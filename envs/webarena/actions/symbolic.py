@@ -1,8 +1,8 @@
-"""Symbolic actions: ``click [12]``, ``type [5] [pens] [1]``, ``stop [N/A]``.
+"""Parses and writes symbolic actions: ``click [12]``, ``type [5] [pens] [1]``, ``stop [N/A]``.
 
-The upstream mode parses as libwebarena 0.0.4 does, its faults included: a text with a character that it cannot type is
-no action. ``strict`` also accepts the forms that the prompt shows (``[press_enter_after=0]``, ``[direction=down]``),
-texts of several lines, and any character. Knows no reply around the action.
+The default parses as libwebarena 0.0.4 does, faults included: a text with a character that it cannot type is no action.
+``strict`` also accepts the forms that the prompt shows (``[press_enter_after=0]``, ``[direction=down]``), texts of
+several lines, and any character.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENTER_FLAG = re.compile(r"\[(?:press_enter_after=)?([01])\]$")
 
 
 def parse_symbolic(text: str, strict: bool = False) -> Action:
-    """Parse a text as one action. Raises only ActionParsingError."""
+    """Parse a text as one action (``strict``: see the module). Raises only ActionParsingError."""
     text = text.strip()
     if not text:
         raise ActionParsingError("empty text: expected an action such as click [12]")
@@ -99,7 +99,7 @@ NAMES = (*_ON_ELEMENT, *_READERS, *_ALONE)
 
 
 def render_symbolic(action: Action) -> str:
-    """Write an action as a model would write it. The none-action is ``none``."""
+    """Write an action in symbolic form. The none-action becomes ``none``."""
     match action.kind:
         case Kind.CLICK | Kind.HOVER:
             return f"{action.kind.lower()} [{action.element_id}]"
@@ -121,7 +121,7 @@ def render_symbolic(action: Action) -> str:
 
 
 def loses(action: Action) -> bool:
-    """Whether the symbolic form cannot express this action for upstream: texts and answers of several lines."""
+    """Whether upstream's parser reads another action or none from the symbolic form, as for texts of several lines."""
     try:
         return parse_symbolic(render_symbolic(action)) != action
     except ActionParsingError:

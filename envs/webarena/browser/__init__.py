@@ -1,1 +1,1 @@
-"""A real Chromium through Playwright: observations, actions, and time limits for pages that hang."""
+"""Drives a real Chromium through Playwright: observations, actions, logins, and time limits for pages that hang."""

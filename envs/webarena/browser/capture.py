@@ -1,8 +1,8 @@
-"""Captures a page for an observation: its accessibility tree, and one snapshot of its bounding boxes.
+"""Reads a page for an observation: its accessibility tree, and one snapshot of the boxes of its nodes.
 
 Upstream queries the box of every node separately, with two calls each; the resulting texts are equal. A box that the
 snapshot lacks (of text within a textarea) is queried alone, in an isolated script world, because a page's own scripts
-may have replaced what the browser provides. A page of more than ``MAX_ELEMENTS`` is not read. Knows Playwright.
+may have replaced what the browser provides. A page of more than ``MAX_ELEMENTS`` is not read.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _RECT = """function () {
 
 
 class PageTooLarge(Exception):
-    """The page has too many elements to be read."""
+    """Raised if a page has too many elements or nodes to be read; the message has their number and the limit."""
 
 
 async def capture(cdp: CDPSession) -> tuple[Sequence[Node], dict[int, Box]]:
-    """The nodes of the tree, and their boxes in the viewport by backend node id.
+    """Return the nodes of a page's accessibility tree, and boxes in the viewport by backend node id.
 
     Raises PageTooLarge, Playwright's Error if the page goes away meanwhile, and LookupError, TypeError or ValueError
     for answers that no real browser gives.
@@ -54,10 +54,11 @@ async def capture(cdp: CDPSession) -> tuple[Sequence[Node], dict[int, Box]]:
 
 
 async def _check_size(cdp: CDPSession) -> None:
-    """Raise PageTooLarge. Also checks the process's own counters, which include closed shadow roots."""
+    """Raise PageTooLarge for too many elements, or too many nodes in closed shadow roots, which only the process
+    counts."""
     if await _nodes(cdp) <= MAX_ELEMENTS:
         return
-    asked = {"expression": _ELEMENTS, "contextId": await _own_world(cdp), "returnByValue": True}
+    asked = {"expression": _ELEMENTS, "contextId": await _isolated_world(cdp), "returnByValue": True}
     elements = (await cdp.send("Runtime.evaluate", asked))["result"]["value"]
     if elements > MAX_ELEMENTS:
         raise PageTooLarge(f"the page has {elements:,} elements; at most {MAX_ELEMENTS:,} are read")
@@ -67,12 +68,12 @@ async def _check_size(cdp: CDPSession) -> None:
 
 
 async def _nodes(cdp: CDPSession) -> int:
-    """Number of DOM nodes of all pages in the renderer process, with those not yet collected."""
+    """Return the number of DOM nodes in the page's process, including other pages and garbage not yet collected."""
     return int((await cdp.send("Memory.getDOMCounters"))["nodes"])
 
 
 def _boxes(snapshot: Mapping[str, Any]) -> dict[int, Box]:
-    """Boxes of the main document, relative to the scrolled viewport."""
+    """Return the boxes of the main document by backend node id, relative to the scrolled viewport."""
     document = snapshot["documents"][0]
     left, top = document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0)
     ids, layout = document["nodes"]["backendNodeId"], document["layout"]
@@ -93,14 +94,14 @@ async def _ask_alone(cdp: CDPSession, nodes: Sequence[Node], boxes: dict[int, Bo
     ]
     if not lacking:
         return
-    world = await _own_world(cdp)
+    world = await _isolated_world(cdp)
     for backend in dict.fromkeys(lacking[:MAX_ASKED_ALONE]):
         if box := await _rect(cdp, backend, world):
             boxes[backend] = box
 
 
-async def _own_world(cdp: CDPSession) -> int:
-    """Id of an isolated script world, unaffected by the page's scripts, constant for a document's lifetime."""
+async def _isolated_world(cdp: CDPSession) -> int:
+    """Return the id of a script world that the page's scripts cannot affect; it lasts as long as the document."""
     frame = (await cdp.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
     made = await cdp.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": _WORLD})
     return int(made["executionContextId"])

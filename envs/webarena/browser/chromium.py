@@ -1,4 +1,4 @@
-"""Locates the system's Chromium and checks its version. Starts it only to ask for its version."""
+"""Locates the system's Chromium or Chrome and checks its version, for which it is started with ``--version``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ INSTALL = "apt-get install -y chromium, or name another one with --chromium-exec
 
 
 class NoChromium(RuntimeError):
-    """Chromium is missing or too old. The message is one line with the command that installs it."""
+    """Raised if Chromium is missing or too old. The message is one line with the command that installs it."""
 
 
 def executable(setting: str = "") -> Path:
-    """Path of the configured Chromium, or of this machine's. Raises NoChromium."""
+    """Return the path of the Chromium at ``setting``, or on the PATH if that is empty. Raises NoChromium."""
     path = setting or next((spot for name in NAMES if (spot := shutil.which(name))), "")
     if not path:
         raise NoChromium(f"no Chromium is installed: {INSTALL}")
@@ -33,7 +33,7 @@ def executable(setting: str = "") -> Path:
 
 @cache
 def version_of(program: str) -> int:
-    """Major version of the program; 0 if unknown."""
+    """Return the major version that a program reports; 0 if it does not start, answer or report one."""
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,6 +1,6 @@
 """Executes an action in a session's current tab by mouse and keyboard, as libwebarena 0.0.4 does.
 
-``strict`` accepts the key names that models write (Ctrl); upstream does not. Knows no reply and no score.
+``strict`` accepts the key names that models write (Ctrl); upstream does not.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ _KEYS |= {"enter": "Enter", "tab": "Tab", "backspace": "Backspace", "delete": "D
 
 
 class NoElement(Exception):
-    """The last observation has no element of that id."""
+    """Raised if the last observation has no element with the id of the action, which the message names."""
 
 
 async def execute(action: Action, session: Session, elements: Mapping[str, Element], strict: bool = False) -> None:
-    """Execute an action. Raises NoElement, and errors of the session and Playwright, if it had no effect."""
+    """Execute an action in the current tab. Raises NoElement, NotAllowed, NotReached, NoSuchTab or Playwright's Error
+    if it had no effect."""
     if action.kind in ON_ELEMENTS:
         if action.element_id not in elements:
             raise NoElement(f"no element [{action.element_id}] in the observation")
@@ -64,7 +65,7 @@ async def _on_element(action: Action, page: Page, element: Element) -> None:
 
 
 async def type_text(text: str, enter: bool, page: Page) -> None:
-    """Type into the focused element. A line break is Enter."""
+    """Type into the focused element (a line break is Enter), then press Enter if ``enter``."""
     if len(text) <= TYPED_CHARS:
         await page.keyboard.type(text)
     else:
@@ -74,7 +75,8 @@ async def type_text(text: str, enter: bool, page: Page) -> None:
 
 
 def keys(combination: str, strict: bool) -> str:
-    """Key names as Playwright has them. Meta is Control on machines other than a Mac."""
+    """Convert a key combination to Playwright's names; Meta becomes Control except on a Mac. ``strict``: also
+    aliases."""
     names = combination.split("+")
     if strict:
         names = [_KEYS.get(name.strip().lower(), name.strip()) for name in names]

@@ -1,10 +1,10 @@
-"""One browser for all environments of a process: a thread with an event loop, Playwright's driver, one Chromium.
+"""``BrowserHost``: one Chromium for all environments of a process, with an event loop in a thread of its own.
 
 It resolves only the host names it is given: a proxy blocks requests, but not the name look-ups of a page's WebRTC.
 
 Environments call from their own threads (``run``), each call with a time limit. A browser that has ended is started
-again for the next episode; one that no longer answers is first killed by its process id. Its episodes get
-``BrowserLost``, which is not the policy's fault. Knows no page and no task.
+again for the next episode; one that no longer answers is first killed by its process id. The episodes that used it get
+``BrowserLost`` and are played again.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _ALWAYS = ("127.0.0.1", "[::1]", "localhost")
 
 
 class BrowserLost(ExternalCallError):
-    """The browser has ended or was killed. Not the policy's fault."""
+    """Raised if the browser does not start, has ended or was killed. The episode is played again."""
 
 
 class TooSlow(Exception):
-    """A page did not finish an operation within its limit. The browser may be healthy."""
+    """Raised if an operation in a page exceeds its time limit while the browser itself still answers."""
 
 
 class BrowserHost:
-    """Runs the browser. Thread-safe. ``program`` as in ``chromium.executable``. ``host_names`` may be resolved, in
-    addition to this machine's names and IP addresses."""
+    """Runs a browser. Thread-safe. ``program``: see ``chromium.executable``. ``host_names``: the names that the browser
+    may resolve besides localhost."""
 
     def __init__(self, program: str = "", host_names: frozenset[str] = frozenset()) -> None:
         known = (f"EXCLUDE {name}" for name in (*_ALWAYS, *sorted(host_names)))
@@ -62,8 +62,8 @@ class BrowserHost:
         self.launches = 0
 
     def run(self, work: Coroutine[Any, Any, T], limit_s: float, what: str) -> T:
-        """Run a coroutine in the loop. Raises TooSlow after ``limit_s`` seconds, BrowserLost if the browser hangs or
-        has ended, and errors of the coroutine."""
+        """Run a coroutine in the event loop and return its result. Raises TooSlow after ``limit_s`` seconds (naming the
+        operation ``what``), BrowserLost if the browser hangs or has ended, and errors of the coroutine."""
         future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, limit_s), self._loop)
         try:
             return future.result(limit_s + LAUNCH_S)
@@ -77,11 +77,11 @@ class BrowserHost:
             raise
 
     def is_there(self) -> bool:
-        """Whether a browser runs, according to the last known state."""
+        """Whether a browser is connected, as far as Playwright knows; does not query it."""
         return self._browser is not None and self._browser.is_connected()
 
     def check(self) -> None:
-        """Raise BrowserLost, after killing the browser, if it does not answer."""
+        """Kill the browser and raise BrowserLost if it does not answer within ``ANSWERS_S`` seconds."""
         asked = asyncio.run_coroutine_threadsafe(self._answers(), self._loop)
         try:
             asked.result(ANSWERS_S)
@@ -91,7 +91,7 @@ class BrowserHost:
             raise BrowserLost(f"the browser did not answer within {ANSWERS_S:g} s and was ended") from None
 
     async def browser(self) -> Browser:
-        """The running browser, started if necessary. Only for the loop's thread."""
+        """Return the browser, started if necessary; call only in the event loop. Raises BrowserLost."""
         async with self._starting:
             if self._driver is None:
                 self._driver = await async_playwright().start()
@@ -113,11 +113,11 @@ class BrowserHost:
             return self._browser
 
     def pid(self) -> int:
-        """Process id of the running browser; 0 without one."""
+        """Process id of the running browser; 0 if none runs."""
         return _pid_of(self._tag) if self._tag else 0
 
     def kill(self) -> None:
-        """Kill the browser with all its processes."""
+        """Kill the browser and its child processes, if it runs."""
         if pid := self.pid():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if os.getpgid(pid) != os.getpgid(0):
@@ -126,7 +126,7 @@ class BrowserHost:
                     os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Stop everything. Safe to call twice."""
+        """Stop browser, driver and event loop; kill the browser if it does not stop in time. Safe to call twice."""
         if not self._loop.is_running():
             return
         ending = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
@@ -155,7 +155,7 @@ class BrowserHost:
 
 
 def _pid_of(tag: str) -> int:
-    """Process id of the browser's main process: the one with the tag and without a process type."""
+    """Return the id of the browser's main process: with the tag and without a process type. 0 if there is none."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):
@@ -174,7 +174,7 @@ _opening = threading.Lock()
 
 
 def shared_host(program: str = "", host_names: frozenset[str] = frozenset()) -> BrowserHost:
-    """The host of this process for these names. Raises NoChromium."""
+    """Return this process's ``BrowserHost`` for a program and host names, created at first use. Raises NoChromium."""
     key = program, host_names.difference(_ALWAYS)
     with _opening:
         if key not in _hosts:
@@ -183,7 +183,7 @@ def shared_host(program: str = "", host_names: frozenset[str] = frozenset()) -> 
 
 
 def close_shared() -> None:
-    """Stop the browsers of this process."""
+    """Stop all browsers that ``shared_host`` created in this process."""
     with _opening:
         while _hosts:
             _hosts.popitem()[1].close()

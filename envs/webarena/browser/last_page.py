@@ -1,4 +1,4 @@
-"""The tab in which an episode ended, for evaluators, which call from their own thread. Knows no rule."""
+"""``LastTab``: lets evaluators in other threads read and navigate the tab in which an episode ended."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CONTENT_S = 60.0
 
 
 class LastTab:
-    """The last tab. ``settles_s`` is the wait after a navigation. After a failed navigation the content is empty,
-    whatever the tab still shows."""
+    """The tab in which an episode ended. ``settles_s``: seconds to wait after a navigation. After a failed one,
+    ``content`` is empty and ``evaluate`` raises ScriptFailed, whatever the tab still shows."""
 
     def __init__(self, session: Session, settles_s: float = SETTLES_S) -> None:
         self._session, self._settles_s = session, settles_s

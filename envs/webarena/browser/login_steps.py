@@ -1,7 +1,7 @@
-"""Logs in to WebArena's sites through their forms, once per site copy; the storage state is saved and reused.
+"""Logs in to WebArena's sites through their forms, once per site copy; this process caches the cookies.
 
-A state that a site no longer accepts is renewed. Sites on one host name share cookies, whatever their ports: if one
-overwrites the other's, nobody can be logged in at both. Knows no task.
+Cookies that a site no longer accepts are renewed by another login. Sites on one host name share cookies, whatever their
+ports: if one overwrites the other's, nobody can be logged in at both.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _mutexes: dict[tuple[str, str, tuple[str, ...]], threading.Lock] = {}
 _guard = threading.Lock()
 
 
-async def _submitted(page: Page, button: str) -> None:
-    """Submit the form and wait for the page it leads to, whether the login succeeded or not."""
+async def _submit(page: Page, button: str) -> None:
+    """Click ``button`` to submit the form, and wait for the page it leads to, whether the login succeeded or not."""
     async with page.expect_navigation(wait_until="load", timeout=LOAD_S * 1000):
         await page.get_by_role("button", name=button).click()
 
@@ -37,28 +37,28 @@ async def _reddit(page: Page, url: str, who: Account) -> None:
     await page.goto(f"{url}/login")
     await page.get_by_label("Username").fill(who.user)
     await page.get_by_label("Password").fill(who.password)
-    await _submitted(page, "Log in")
+    await _submit(page, "Log in")
 
 
 async def _gitlab(page: Page, url: str, who: Account) -> None:
     await page.goto(f"{url}/users/sign_in")
     await page.get_by_test_id("username-field").or_(page.locator("#user_login")).first.fill(who.user)
     await page.get_by_test_id("password-field").or_(page.locator("#user_password")).first.fill(who.password)
-    await _submitted(page, "Sign in")
+    await _submit(page, "Sign in")
 
 
 async def _shopping(page: Page, url: str, who: Account) -> None:
     await page.goto(f"{url}/customer/account/login/")
     await page.get_by_label("Email", exact=True).fill(who.user)
     await page.get_by_label("Password", exact=True).fill(who.password)
-    await _submitted(page, "Sign In")
+    await _submit(page, "Sign In")
 
 
 async def _shopping_admin(page: Page, url: str, who: Account) -> None:
     await page.goto(url)
     await page.get_by_placeholder("user name").fill(who.user)
     await page.get_by_placeholder("password").fill(who.password)
-    await _submitted(page, "Sign in")
+    await _submit(page, "Sign in")
 
 
 LOGINS: Mapping[str, Callable[[Page, str, Account], Awaitable[None]]] = {
@@ -73,17 +73,15 @@ INSIDE: Mapping[str, str] = {
     "shopping": "/wishlist/",
     "shopping_admin": "/dashboard",
 }
-"""A path that only logged-in users see; others are redirected to the login."""
+"""For each site a path that only logged-in users see; others are redirected to the login."""
 
 SAYS: Mapping[str, str] = {"shopping_admin": "Dashboard"}
-"""Text of such a page, for sites that show their login form at the same URL."""
+"""Text of the page at ``INSIDE``, for sites that show their login form at the same URL."""
 
 
 def state_of(host: BrowserHost, lease: Lease, sites: Sequence[str]) -> State | str | None:
-    """Storage state for a context of this lease: the lease's own, or one made by logging in to these sites.
-
-    Raises SitesLost if the login fails.
-    """
+    """Return the storage state (cookies) for a context of this lease: the lease's own, or from a login at these sites;
+    None if there is nothing to log in to. Raises SitesLost if a login fails."""
     if lease.storage_state is not None:
         return lease.storage_state
     wanted = tuple(site for site in sites if site in LOGINS and site.upper() in lease.urls)
@@ -126,7 +124,7 @@ async def _logged_in(host: BrowserHost, lease: Lease, sites: Sequence[str]) -> S
 
 
 def _overwritten(lease: Lease, lost: str, sites: Sequence[str]) -> str:
-    """Message about a site whose login another site has overwritten, and what to do."""
+    """Return the error message for a site that is logged out after the other logins: the cause and what to do."""
     names = {site: place_of(lease.urls[site.upper()]).rpartition(":")[0] for site in sites}
     if clashing := [site for site in sites if site != lost and names[site] == names[lost]]:
         clash = (
@@ -146,7 +144,8 @@ async def _still_in(host: BrowserHost, lease: Lease, sites: Sequence[str], state
 
 
 async def _is_inside(session: Session, lease: Lease, site: str) -> bool:
-    """Whether the context is logged in. Checked in a tab, since other requests use its proxy for every host."""
+    """Whether the session is logged in at a site. Loads a page in its tab, since Playwright's own requests would go
+    through the proxy for every host."""
     url = lease.urls[site.upper()].rstrip("/") + INSIDE[site].format(user=lease.accounts[site].user)
     page = await session.page()
     try:

@@ -1,7 +1,4 @@
-"""One episode in the browser, driven by an environment's own thread. Every operation has a time limit.
-
-Knows actions, but no replies, no prompts and no task format beyond the record's start URLs.
-"""
+"""``BrowserPlay``: one episode in the browser, driven by an environment's thread; every operation has a time limit."""
 
 from __future__ import annotations
 
@@ -26,11 +23,11 @@ from envs.webarena.browser.session import (
     CAPTURE_S,
     LOAD_S,
     VIEWPORT,
+    NoSuchTab,
     NotAllowed,
     NotReached,
     Seen,
     Session,
-    TabClosed,
 )
 from envs.webarena.browser.set_of_marks import Easel, data_url
 from envs.webarena.browser.tree import AxCompat
@@ -50,7 +47,7 @@ ERROR_PAGE = "chrome-error://"
 
 @dataclass(frozen=True)
 class Rules:
-    """How pages are read and actions are executed."""
+    """Settings for reading pages (see ``tree``) and executing actions (see ``execution``)."""
 
     compat: AxCompat = "2023"
     strict: bool = False
@@ -60,7 +57,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Artefacts:
-    """Artefacts that an episode stores. ``folder`` holds its network log and trees; None: nothing is stored."""
+    """What an episode stores: its network log and trees in ``folder`` (None: nothing), and screenshots if wanted."""
 
     folder: Path | None = None
     screenshots: bool = False
@@ -68,7 +65,8 @@ class Artefacts:
 
 
 class BrowserPlay:
-    """Drives one episode. ``record`` has no placeholders; ``marks`` takes a picture with every observation."""
+    """One episode in the browser; the constructor logs in and opens the start pages. ``record``: the task with URLs in
+    place of placeholders. ``marks``: take a picture with marks at every observation."""
 
     def __init__(
         self,
@@ -107,13 +105,13 @@ class BrowserPlay:
             raise
 
     def do(self, action: Action) -> str:
-        """Execute an action and wait. Returns the problem in words, empty if there was none. Raises BrowserLost."""
+        """Execute an action and wait. Returns why it failed, or an empty text if it did not. Raises BrowserLost."""
         problem = ""
         self._acted, self._without_page = time.monotonic(), False
         try:
             work = execute(action, self.session, self.seen.elements, self._rules.strict)
             self._host.run(work, ACT_S, f"the action {action.kind}")
-        except (NoElement, NotAllowed, TabClosed, TooSlow) as error:
+        except (NoElement, NotAllowed, NoSuchTab, TooSlow) as error:
             problem = str(error)
         except NotReached as error:
             problem, self._without_page = str(error), True
@@ -124,7 +122,7 @@ class BrowserPlay:
         return problem
 
     def look(self) -> Seen:
-        """Observe the current tab. Raises BrowserLost."""
+        """Observe the current tab, set ``seen`` and ``picture``, and store artefacts. Raises BrowserLost."""
         try:
             looking = self.session.seen(self._rules.compat, self._rules.strict)
             left_s = SEE_S if self._acted is None else TURN_S - (time.monotonic() - self._acted)
@@ -142,15 +140,15 @@ class BrowserPlay:
 
     @property
     def is_without_page(self) -> bool:
-        """Whether the last navigation gave no page, or only an error page of the browser."""
+        """Whether the last action's navigation gave no page, or the tab shows an error page of the browser."""
         return self._without_page or self.seen.url.startswith(ERROR_PAGE)
 
     def last_page(self, settles_s: float) -> LastTab:
-        """The current tab for evaluators."""
+        """Return the current tab for evaluators. ``settles_s``: seconds to wait after a navigation."""
         return LastTab(self.session, settles_s)
 
     def close(self) -> None:
-        """Close the context. A browser that does not close it is killed. Never raises."""
+        """Close the episode's browser contexts, without errors. If one does not close, the browser is killed."""
         try:
             if self._easel is not None:
                 self._host.run(self._easel.close(), CAPTURE_S, "closing a context")
@@ -176,11 +174,10 @@ class BrowserPlay:
         await self._wait_until_ready()
 
     def _on_opened(self) -> None:
-        """Called when the context is open and still blank."""
+        """Hook for subclasses: called when the browser context is open and still blank."""
 
     async def _wait_until_ready(self) -> None:
-        """Wait until the page is ready, at the start and after every action, within ``LOAD_S`` and the configured
-        wait. Overridden to wait longer."""
+        """Wait ``wait_s`` seconds, at the start and after every action. Subclasses may wait for the page to load."""
         await asyncio.sleep(self._rules.wait_s)
 
     def _keep(self, picture: bytes) -> None:
@@ -195,7 +192,7 @@ class BrowserPlay:
             (self._artefacts.folder / picture_name(number)).write_bytes(picture)
 
     def _screenshot(self) -> bytes:
-        """A PNG screenshot of the current tab; empty if none can be taken."""
+        """Take a PNG screenshot of the current tab; empty if that fails or takes longer than ``PICTURE_S``."""
 
         async def look() -> bytes:
             return await (await self.session.page()).screenshot()

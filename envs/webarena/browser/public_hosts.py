@@ -1,7 +1,6 @@
 """Translates the real URLs of sites to public names and back, in the URLs that a model reads and writes.
 
-After libwebarena 0.0.4: a model knows reddit.com and not localhost:9999. Observations keep the real URLs. Knows no
-browser.
+After libwebarena 0.0.4: a model knows reddit.com and not localhost:9999. The texts of pages keep the real URLs.
 """
 
 from __future__ import annotations
@@ -22,11 +21,12 @@ PUBLIC: Mapping[str, str] = {
     "HOMEPAGE": "http://homepage.com",
     "CMS": "http://gazette.test",
 }
-"""Public URL of each site. The last one is for stand-ins only, whose own ports change with every run."""
+"""Public URL of each site. The last one is for the sites started here (``sites``), whose ports change with every
+run."""
 
 
 def to_public(text: str, urls: Mapping[str, str]) -> str:
-    """Replace real URLs by public ones, the longest first, since one may be the prefix of another."""
+    """Replace real URLs in a text by public ones, the longest first, since one may be the prefix of another."""
     for name in sorted(PUBLIC.keys() & urls.keys(), key=lambda one: -len(urls[one])):
         real = urls[name].rstrip("/")
         text = text.replace(real, PUBLIC[name]).replace(_secure(real), _secure(PUBLIC[name]))
@@ -34,7 +34,7 @@ def to_public(text: str, urls: Mapping[str, str]) -> str:
 
 
 def to_real(text: str, urls: Mapping[str, str]) -> str:
-    """Replace public URLs by real ones."""
+    """Replace public URLs in a text by real ones."""
     for name in sorted(PUBLIC.keys() & urls.keys(), key=lambda one: -len(PUBLIC[one])):
         real = urls[name].rstrip("/")
         text = text.replace(PUBLIC[name], real).replace(_secure(PUBLIC[name]), real)
@@ -42,7 +42,7 @@ def to_real(text: str, urls: Mapping[str, str]) -> str:
 
 
 def with_real_urls(action: Action, urls: Mapping[str, str]) -> Action:
-    """The action with real URLs."""
+    """Return the action with real URLs in place of public ones in its URL, text and answer."""
     return replace(
         action,
         url=to_real(action.url, urls),
@@ -52,7 +52,7 @@ def with_real_urls(action: Action, urls: Mapping[str, str]) -> Action:
 
 
 def hosts_of(urls: Mapping[str, str]) -> tuple[str, ...]:
-    """Host and port of every site, as in ``place_of``. A host alone would allow all of its ports."""
+    """Return ``host:port`` of every site, sorted and without repetitions. A host alone would allow all of its ports."""
     return tuple(sorted({place_of(url) for url in urls.values()}))
 
 

@@ -1,13 +1,13 @@
-"""The tabs of one episode in a browser context: its network rules, the current tab, and observations of it.
+"""``Session``: the tabs of one episode in a browser context, their network rules, and observations of the current tab.
 
 - Requests, sockets and navigations to hosts outside the site set go to a proxy that does not exist, and fail. URLs of
   other schemes (file:, chrome:) are rejected before.
-- Dialogs are dismissed; a tab that raises more than ``MAX_DIALOGS`` is closed. At most ``MAX_TABS`` popups stay open.
-- A page's question whether it may be left is answered with yes, as in upstream's unattended browser.
+- Dialogs are dismissed; a tab that raises ``MAX_DIALOGS`` is closed. At most ``MAX_TABS`` popups stay open.
+- A page that asks whether it may be left gets a yes, as in upstream's unattended browser.
 - Downloads and service workers are blocked.
 - If the current tab closes or crashes, the last remaining one, or a new one, becomes current.
 
-Everything here runs in the loop of ``host``. Knows no action and no task.
+Everything here runs in the event loop of ``host``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _AWAY = ("interrupted by another navigation", "frame was detached")
 
 @dataclass(frozen=True)
 class Seen:
-    """Observation of the current tab. ``problem`` says why it is empty, if it is."""
+    """Observation of the current tab: its text, URL and elements by id. ``problem``: why the page was not read, if
+    so."""
 
     text: str
     url: str
@@ -56,19 +57,19 @@ class Seen:
 
 
 class NotAllowed(Exception):
-    """A URL that no episode may load."""
+    """Raised for a URL that is neither http(s) nor about:blank, and for a tab beyond ``MAX_TABS``."""
 
 
 class NotReached(Exception):
-    """A navigation that gave no page: the tab still shows the previous one."""
+    """Raised if a navigation gave no page in time: the tab still shows the previous one."""
 
 
-class TabClosed(Exception):
-    """The tab of the action no longer exists."""
+class NoSuchTab(Exception):
+    """Raised if an action selects a tab by a number that does not exist."""
 
 
 class Session:
-    """The tabs of one episode. ``hosts`` are those of the site set, as in ``place_of``."""
+    """The tabs of one episode. ``hosts``: ``host:port`` of every allowed site. ``har``: file for a network log."""
 
     def __init__(self, host: BrowserHost, hosts: Sequence[str], *, har: Path | None = None) -> None:
         self.host, self.hosts = host, tuple(hosts)
@@ -101,7 +102,7 @@ class Session:
         self._context.on("request", self._on_request)
 
     async def start(self, urls: Sequence[str]) -> None:
-        """Open each URL in a tab. The first becomes the current one."""
+        """Open each URL in a new tab. The first tab becomes the current one."""
         for url in urls:
             page = await self._new_tab()
             await self.load(url, page)
@@ -124,7 +125,7 @@ class Session:
         return any(number >= MAX_DIALOGS for number in self._dialogs_of.values())
 
     async def page(self) -> Page:
-        """The current tab. If it was closed, the last remaining one, or a new one."""
+        """Return the current tab. If it was closed, the last remaining one, or a new one, becomes current."""
         if self._page is None or self._page not in self.tabs():
             self._page = self.tabs()[-1] if self.tabs() else await self._new_tab()
         return self._page
@@ -137,7 +138,7 @@ class Session:
     async def focus(self, number: int) -> None:
         tabs = self.tabs()
         if number >= len(tabs):
-            raise TabClosed(f"there is no tab {number}: tabs are 0 to {len(tabs) - 1}")
+            raise NoSuchTab(f"there is no tab {number}: tabs are 0 to {len(tabs) - 1}")
         self._page = tabs[number]
         await self._page.bring_to_front()
 
@@ -147,10 +148,8 @@ class Session:
         await self._page.bring_to_front()
 
     async def load(self, url: str, page: Page | None = None) -> None:
-        """Navigate to a URL. A page that has not finished loading within ``LOAD_S`` stays as it is.
-
-        Raises NotAllowed, NotReached if there was no page at all, Playwright's Error.
-        """
+        """Navigate a tab (by default the current one). A page that has not finished loading within ``LOAD_S`` stays as
+        it is. Raises NotAllowed, NotReached if no page came at all, Playwright's Error."""
         check_address(url)
         page = page or await self.page()
         loop = asyncio.get_running_loop()
@@ -181,14 +180,15 @@ class Session:
                 await asyncio.sleep(0.2)
 
     async def protocol(self, page: Page) -> CDPSession:
-        """Protocol session of a tab; works for popups, too."""
+        """Return the DevTools session of a tab, created at first use; works for popups, too."""
         if page not in self._protocols:
             self._protocols = {one: session for one, session in self._protocols.items() if not one.is_closed()}
             self._protocols[page] = await self.context.new_cdp_session(page)
         return self._protocols[page]
 
     async def seen(self, compat: AxCompat, strict: bool) -> Seen:
-        """Tab list and tree of the current tab. Raises only if the browser has ended."""
+        """Observe the current tab: the list of tabs, and its tree or a problem. Raises only if the browser has
+        ended."""
         problem = ""
         for attempt in range(CAPTURES):
             page = await self.page()
@@ -213,7 +213,7 @@ class Session:
         return Seen(f"{line}\n\n[{problem}]", page.url, problem=problem)
 
     async def close(self) -> None:
-        """Close the context. Raises only if that takes too long."""
+        """Cancel what still runs and close the context, whatever errors Playwright raises."""
         for task in self._tasks:
             task.cancel()
         if self._context is not None:
@@ -266,7 +266,7 @@ class Session:
             self.outside[parts.netloc] = self.outside.get(parts.netloc, 0) + 1
 
     def is_ours(self, url: str) -> bool:
-        """Whether a URL belongs to the site set."""
+        """Whether the host and port of a URL belong to the site set."""
         try:
             return place_of(url) in self.hosts
         except ValueError:
@@ -289,7 +289,7 @@ def _screen(page: Page) -> tuple[float, float]:
 
 
 def check_address(url: str) -> None:
-    """Raise NotAllowed for anything but a web URL."""
+    """Raise NotAllowed for a URL that is neither http, https nor about:blank."""
     scheme = url.partition(":")[0].lower()
     if scheme not in ("http", "https") and url != "about:blank":
         raise NotAllowed(f"{url[:100]!r}: only http:// and https:// addresses can be gone to")

@@ -1,7 +1,7 @@
-"""Set of marks: a screenshot in which each actionable element is framed and labelled with its id.
+"""Set of marks: draws a screenshot in which each actionable element is framed and labelled with its id.
 
 Drawn over the picture in a separate page, so that the episode's pages never contain marks. After set-of-mark prompting
-(Yang et al. 2023). Knows Playwright, no episode and no model.
+(Yang et al. 2023).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _LABEL = 14
 
 
 def drawing(picture: bytes, size: tuple[int, int], elements: Mapping[str, Element]) -> str:
-    """HTML of a page of ``size`` that shows a PNG picture with the marks. It loads nothing."""
+    """Return HTML of a page that shows a PNG picture with marks, of ``size`` (width, height) in pixels. It loads
+    nothing."""
     shapes = "".join(_mark(at, one, number, size) for number, (at, one) in enumerate(_marked(elements, size)))
     wide, high = size
     return (
@@ -36,7 +37,7 @@ def drawing(picture: bytes, size: tuple[int, int], elements: Mapping[str, Elemen
 
 
 def _marked(elements: Mapping[str, Element], size: tuple[int, int]) -> list[tuple[str, Element]]:
-    """Elements inside the picture, the largest first, so that labels of small ones are drawn on top."""
+    """Return ids and elements to mark: centred in the picture, the largest first, so that small labels are on top."""
     marked = [(at, one) for at, one in elements.items() if one.role in MARKED and _in_picture(one, size)]
     return sorted(marked, key=lambda item: -item[1].box[2] * item[1].box[3])
 
@@ -58,19 +59,19 @@ def _mark(at: str, element: Element, number: int, size: tuple[int, int]) -> str:
 
 
 def data_url(picture: bytes) -> str:
-    """A PNG picture as a ``data:`` URL."""
+    """Encode a PNG picture as a ``data:`` URL."""
     return f"data:image/png;base64,{base64.b64encode(picture).decode()}"
 
 
 class Easel:
-    """Draws the marks of one episode in an offline browser context. Only for the browser's loop."""
+    """Draws marks for one episode in an offline browser context. Use it only in the browser's event loop."""
 
     def __init__(self, browser: Browser, size: tuple[int, int]) -> None:
         self._browser, self._size = browser, size
         self._context: BrowserContext | None = None
 
     async def marked(self, picture: bytes, elements: Mapping[str, Element]) -> bytes:
-        """The PNG picture with marks. Raises Playwright's Error."""
+        """Draw the elements' marks on a PNG picture and return the result as PNG. Raises Playwright's Error."""
         if self._context is None:
             wide, high = self._size
             self._context = await self._browser.new_context(

@@ -1,7 +1,7 @@
-"""An episode in the browser that observes a page once it has loaded, within a time limit.
+"""``SettledPlay``: an episode in the browser that observes a page once it has loaded, within ``CAP_S`` seconds.
 
-WebArena waits for a fixed time, which suits remote sites. Stand-in sites share their machine with the browser, and on a
-busy one a fixed time could show the previous page. Knows no application.
+WebArena waits for a fixed time, which suits remote sites. The sites of ``envs.webarena.sites`` share their machine with
+the browser, and on a busy one a fixed time could show the previous page.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PAGES_TURN = "() => new Promise(done => setTimeout(done, 150))"
 
 
 class SettledPlay(BrowserPlay):
-    """Takes the arguments of ``BrowserPlay``."""
+    """Waits, at the start and after every action, until the page has loaded. Arguments as in ``BrowserPlay``."""
 
     def __init__(self, *given: Any) -> None:
         self._asked: set[Request] = set()

@@ -1,8 +1,8 @@
 """Converts an accessibility tree with boxes into the text that a model reads and the elements it may act on.
 
 Rules of libwebarena 0.0.4 (``TextObervationProcessor``) for what is in view, which nodes make a line, and which lines
-are dropped. ``strict`` divides the visible area by the area; upstream multiplies by the height. A pure function of its
-arguments; knows no browser.
+are dropped. An element is in view if enough of it is on screen: with ``strict`` visible area / area, in upstream
+visible area / width * height.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STATIC_TEXT = re.compile(r"\[\d+\] StaticText (.+)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Element:
-    """The element of an id. ``text`` is its role, name and properties as the model reads them."""
+    """An element of an observation. ``text``: its role, name and properties as the model reads them."""
 
     role: str
     name: str
@@ -53,7 +53,8 @@ def observe(
     compat: AxCompat = "2023",
     strict: bool = False,
 ) -> tuple[str, dict[str, Element]]:
-    """Text of the elements in view, and the elements by id. ``boxes`` are by backend node id."""
+    """Return the text of the elements in view, and these elements by id. ``nodes``: Chromium's accessibility tree;
+    ``boxes``: by backend node id; ``screen``: width and height in CSS pixels."""
     tree = _in_view(nodes, boxes, screen, strict)
     if not tree:
         return "", {}
@@ -82,7 +83,7 @@ class _Placed:
 def _in_view(
     nodes: Sequence[Node], boxes: Mapping[int, Box], screen: tuple[float, float], strict: bool
 ) -> dict[str, _Placed]:
-    """The tree without nodes that are out of view. Their children take their place."""
+    """Return the tree's nodes by id, without those out of view. The children of a removed node take its place."""
     tree: dict[str, _Placed] = {}
     for node in nodes:
         if node["nodeId"] not in tree:
@@ -96,7 +97,7 @@ def _in_view(
 
 
 def _without_removed(children: Sequence[str], tree: Mapping[str, _Placed], gone: set[str]) -> list[str]:
-    """Children, with removed ones replaced by their own children at any depth."""
+    """Return children, with each removed one replaced by its own children, at any depth."""
     selected: list[str] = []
     open_ = list(reversed(children))
     while open_:
@@ -109,7 +110,8 @@ def _without_removed(children: Sequence[str], tree: Mapping[str, _Placed], gone:
 
 
 def visible(box: Box, screen: tuple[float, float], strict: bool) -> bool:
-    """Whether enough of a box is in view. Upstream's ratio is (overlap / width) * height."""
+    """Whether ``IN_VIEW`` of a box is on screen: overlap / area if ``strict``, else upstream's (overlap / width) *
+    height."""
     x, y, width, height = box
     if width == 0 or height == 0:
         return False
@@ -120,7 +122,7 @@ def visible(box: Box, screen: tuple[float, float], strict: bool) -> bool:
 
 
 def _line(node: Node, compat: AxCompat) -> tuple[str, str, str] | None:
-    """Role, name, and both with the properties. None for a node without a line."""
+    """Return role, name, and both with the properties, of a node. None for a node without a line of text."""
     role, name = _value(node, "role"), _value(node, "name")
     if role is None or name is None or "backendDOMNodeId" not in node:
         return None
@@ -143,12 +145,12 @@ def _value(node: Node, field: str) -> str | None:
 
 
 def well_formed(text: str) -> str:
-    """The text with a replacement character for every lone surrogate, which pages may contain and files may not."""
+    """Replace every lone surrogate, which pages may contain and files may not, by a replacement character."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _without_repetitions(text: str) -> str:
-    """Drop static texts that one of the three preceding lines already contains."""
+    """Drop StaticText lines without text, or whose text one of the three preceding lines already contains."""
     kept: list[str] = []
     for line in text.split("\n"):
         if "statictext" in line.lower():

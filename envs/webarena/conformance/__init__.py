@@ -1,1 +1,1 @@
-"""Compares our evaluators, parser and observations with upstream's recorded behaviour: ``python -m`` this package."""
+"""Compares this project's evaluators, parser and observations with recorded results of upstream's (libwebarena)."""

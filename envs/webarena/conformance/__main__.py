@@ -1,8 +1,8 @@
-"""``python -m envs.webarena.conformance DIR``: every gate on a folder of recorded rows, one JSON line each.
+"""``python -m envs.webarena.conformance DIR``: compares every recorded row in DIR, and prints a JSON line per gate.
 
 DIR: files as in data/webarena/sample (string_match_scores.json, url_match_scores.json, program_html_scores.json,
 id_action_parsing.json, early_stop.json, observations_chromium156.json, pages/), with any number of rows but none: a
-gate without rows is not met. Status 1: a gate falls short.
+gate (a group of comparisons) without rows is not met. Status 1: a gate is not met, or an input cannot be read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from envs.webarena.tasks import FILE, read_records
 
 
 def gates(folder: Path, tasks: Path, chromium: str, *, browser: bool) -> Iterator[Gate]:
-    """Run every gate. Raises ValueError, OSError, and NoChromium."""
+    """Run every gate and yield the results; ``browser`` includes those in one. Raises ValueError, OSError,
+    NoChromium."""
     records = read_records(tasks)
     yield from answer_gates(folder, {one["task_id"]: one for one in records})
     yield from parser_gates(folder)

@@ -1,4 +1,4 @@
-"""A gate: the number of recorded rows, how many are equal, and which differ. Knows no row."""
+"""Gates: comparisons of recorded rows with this project's results, and how many rows are equal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Gate:
-    """``differing`` are ids of rows; ``exempt`` counts rows that may differ. A gate without rows is not met."""
+    """Result of a comparison: number of ``rows``, ids of ``differing`` ones, number of ``exempt`` ones, whose
+    difference is allowed. It is not met without rows."""
 
     name: str
     rows: int
@@ -33,7 +34,7 @@ class Gate:
 
 
 def gate(name: str, rows: Iterable[tuple[str, bool]], note: str = "") -> Gate:
-    """A gate of ``rows``: the id of each, and whether it is equal."""
+    """Build a gate from rows: the id of each, and whether it is equal."""
     results = list(rows)
     return Gate(name, len(results), tuple(row for row, equal in results if not equal), note=note)
 
@@ -44,7 +45,7 @@ Row = Mapping[str, Any]
 def compared(
     rows: Iterable[Row], equal: Callable[[Row], bool], name_of: Callable[[Row], object]
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the id of each row (its number and name), and whether it is equal. A malformed row is not."""
+    """Yield the id of each row (its number and name), and whether it is equal. A malformed row is not equal."""
     for number, row in enumerate(rows):
         try:
             yield f"{number}:{name_of(row)}".rstrip(":"), equal(row)
@@ -53,7 +54,7 @@ def compared(
 
 
 def rows_in(folder: Path, name: str) -> list[dict[str, Any]]:
-    """The rows of a file; none if it does not exist. Raises ValueError."""
+    """Read the rows of a JSON file; none if it does not exist. Raises ValueError if it is no JSON list."""
     file = folder / name
     if not file.is_file():
         return []

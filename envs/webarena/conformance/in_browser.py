@@ -1,4 +1,4 @@
-"""Gates that need a browser: observations of pages, and results of evaluator scripts in pages."""
+"""Gates (comparisons with recorded rows) in a browser: observations of pages, and results of scripts in pages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SETTLES_S = 0.2
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Serve the files of a folder over HTTP, at the URL it yields."""
+    """Serve the files of a folder over HTTP on this machine, and yield the base URL."""
     handler = functools.partial(_Quiet, directory=str(folder))
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -63,7 +63,7 @@ def browser_gates(folder: Path, host: BrowserHost) -> Iterator[Gate]:
 
 
 def fonts() -> str:
-    """Problem of this machine's fonts for these rows; empty if there is none."""
+    """Return how this machine's fonts differ from those of the recorded rows; empty if they agree or are unknown."""
     if shutil.which("fc-match") is None:
         return ""
     done = subprocess.run(["fc-match", "Times New Roman"], capture_output=True, text=True, check=False)
@@ -113,6 +113,6 @@ def _open_page(host: BrowserHost, base: str, page: str) -> Session:
 
 
 def renumbered(text: str) -> str:
-    """Number the ids in order of appearance."""
+    """Replace the element ids in an observation by numbers in order of appearance, from 1."""
     numbers: dict[str, int] = {}
     return re.sub(r"(?m)^(\t*)\[(\d+)\]", lambda m: f"{m[1]}[{numbers.setdefault(m[2], len(numbers) + 1)}]", text)

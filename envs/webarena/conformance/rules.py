@@ -1,4 +1,4 @@
-"""Gates that need no browser: parser, early stop, answers, URLs, counts of the tasks."""
+"""Gates (comparisons with recorded rows) without a browser: parser, early stop, answers, URLs, counts of tasks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ REASONS = (
     "Same action for 3 times",
     "Same typing action for 3 times",
 )
-"""Reasons with the protocol's thresholds. Those of forks (5 times) contain the answer of tasks 77 and 136."""
+"""Reasons of early stops at the protocol's thresholds. Those of forks (5 times) contain the answer of tasks 77 and
+136."""
 
 
 def parser_gates(folder: Path) -> Iterator[Gate]:
@@ -130,7 +131,7 @@ def _url_score(record: Record, url: str, strict: bool = False) -> float:
 
 
 def task_gates(records: Sequence[Record]) -> Iterator[Gate]:
-    """Gates on the 812 tasks themselves."""
+    """Yield gates on the 812 tasks: their counts, and scores of N/A, of early-stop texts and of altered URLs."""
     count: Callable[[Callable[[Record], str]], Counter[str]] = lambda key: Counter(key(one) for one in records)  # noqa: E731
     counted = {
         "tasks": (len(records), 812),
@@ -170,7 +171,7 @@ def _placeholders(records: Sequence[Record]) -> dict[str, int]:
 
 
 def _expected_of_na(record: Record) -> float | None:
-    """Expected score of the answer N/A; None if only a judge can give it."""
+    """Return the expected score of the answer N/A to a task; None if only a judge can give it."""
     fuzzy = record["eval"]["reference_answers"].get("fuzzy_match")
     if fuzzy is None:
         return 0.0
@@ -178,7 +179,8 @@ def _expected_of_na(record: Record) -> float | None:
 
 
 def _strict_rows(records: Sequence[Record]) -> Iterator[tuple[str, bool]]:
-    """A reference URL must pass; with a longer last path segment, or on another host, it must not."""
+    """Yield whether strict ``url_match`` accepts each reference URL, and neither a longer last path segment nor another
+    host."""
     for record in records:
         if "url_match" not in record["eval"]["eval_types"]:
             continue

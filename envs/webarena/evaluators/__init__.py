@@ -1,1 +1,1 @@
-"""Evaluators of an episode: rules on its answer, its last URL and its pages. Know no browser."""
+"""Evaluators that score a finished episode by rules on its answer, its last URL and the contents of pages."""

@@ -1,7 +1,4 @@
-"""Score of a finished episode: the product of its task's evaluators, each run once, in their order.
-
-Knows no browser: pages, judge and helpers are passed in.
-"""
+"""Scores a finished episode: the product (0 or 1) of its task's evaluators, each run once, in the task's order."""
 
 from __future__ import annotations
 
@@ -17,12 +14,13 @@ from envs.webarena.evaluators.url_match import RULE, url_match
 Rules = Literal["upstream", "strict"]
 KINDS = ("string_match", "url_match", "program_html")
 PURE_HELPERS: Mapping[str, Lookup] = {"reddit_get_post_url": post_url, "gitlab_get_project_memeber_role": member_role}
-"""Helpers that query no site."""
+"""Helper functions of tasks that send no request of their own to a site."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A score. ``verdict`` is False if it depends on a missing judge; the score is then the lower bound, 0."""
+    """A score, 0 or 1. ``verdict`` is False if only a judge could decide it and did not (``why``); the score is then
+    0."""
 
     score: float
     verdict: bool = True
@@ -31,14 +29,15 @@ class Scored:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Scores episodes."""
+    """Scores episodes by upstream's or strict rules, with a judge and the helper functions that tasks may call."""
 
     rules: Rules = "upstream"
     judge: Judge = field(default_factory=NoJudge)
     helpers: Mapping[str, Lookup] = field(default_factory=lambda: PURE_HELPERS)
 
     def score(self, record: Mapping[str, Any], answer: str, page: LastPage) -> Scored:
-        """Score an episode. Raises ValueError for a task with an unknown evaluator, locator or helper."""
+        """Score an episode by its answer and last page. Raises ValueError for an unknown evaluator, locator or
+        helper."""
         rubric, score, missing = record["eval"], 1.0, ""
         strict, kinds = self.rules == "strict", checked(record)
         ended_at = page.url() if "url_match" in kinds else ""  # before any other evaluator goes elsewhere
@@ -59,7 +58,7 @@ class Evaluator:
 
 
 def checked(record: Mapping[str, Any]) -> list[str]:
-    """Names of a task's evaluators. Raises ValueError for an unknown one."""
+    """Return the names of a task's evaluators (``eval_types``). Raises ValueError for an unknown one."""
     kinds = list(record["eval"]["eval_types"])
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise ValueError(f"task {record.get('task_id')}: unknown evaluator {unknown[0]!r}, expected {', '.join(KINDS)}")
@@ -67,6 +66,6 @@ def checked(record: Mapping[str, Any]) -> list[str]:
 
 
 def needs_judge(record: Mapping[str, Any]) -> bool:
-    """Whether some answers to the task cannot be scored by rules alone."""
+    """Whether some answers to the task cannot be scored by rules alone (``fuzzy_match``)."""
     answers = record["eval"].get("reference_answers") or {}
     return "string_match" in record["eval"]["eval_types"] and "fuzzy_match" in answers

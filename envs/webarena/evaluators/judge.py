@@ -3,7 +3,7 @@
 Rules never imitate a judge: with ``NoJudge`` an answer that needs one raises ``NoVerdict``, and the caller reports the
 bounds of the score. The wording of the questions is the project's own, the parsing of replies is upstream's
 (libwebarena 0.0.4): "partially correct" and "incorrect" score 0, otherwise "correct" must occur; "different" scores 0,
-otherwise "same" must occur. Knows no HTTP.
+otherwise "same" must occur.
 """
 
 from __future__ import annotations
@@ -37,23 +37,24 @@ stated. Reply with one of: same, different."""
 
 
 class NoVerdict(Exception):
-    """The score of an answer depends on a judge, and there is none."""
+    """Raised if the score of an answer depends on a judge, and there is none or its reply cannot be parsed."""
 
 
 class Judge(Protocol):
-    """Gives scores of 0 or 1. Raises NoVerdict, or an OutsideFault if the judge gives no answer that can be parsed."""
+    """Scores answers that rules cannot. Raises NoVerdict if it cannot decide, ExternalCallError if it gives no
+    reply."""
 
     def equivalent(self, record: Record, reference: str, answer: str) -> float:
-        """Whether the answer means the same as the reference."""
+        """Return 1 if the answer means the same as the reference, else 0."""
         ...
 
     def same_reason(self, record: Record, answer: str) -> float:
-        """Whether the answer names the reason why the task cannot be done."""
+        """Return 1 if the answer names the reason why the task cannot be done, else 0."""
         ...
 
 
 class NoJudge:
-    """A judge that never gives a verdict."""
+    """Stands for a missing judge: every question raises NoVerdict."""
 
     def equivalent(self, record: Record, reference: str, answer: str) -> float:
         raise NoVerdict(f"task {record.get('task_id')}: whether the answer means {reference[:80]!r} needs a judge")
@@ -65,14 +66,14 @@ class NoJudge:
 MOST_CHARS = 8000
 """Maximum characters of an answer that a judge is shown. References are single sentences."""
 Ask = Callable[[str], str]
-"""Sends a question to a model and returns its reply. Raises an OutsideFault without a reply, NoVerdict if the
+"""Sends a question to a model and returns its reply. Raises ExternalCallError if there is no reply, NoVerdict if the
 question itself is the cause."""
 
 
 class AskingJudge:
     """A model behind ``ask``. Each question is asked once, and replies that can be parsed are stored in ``kept``.
 
-    ``who`` is the name of the model, which uses only its own stored answers. Empty: stored answers of any single judge.
+    ``who``: name of the model, which uses only its own stored answers. Empty: stored answers of any single judge.
     """
 
     def __init__(self, ask: Ask, kept: StoredAnswers | None = None, who: str = "") -> None:
@@ -93,7 +94,7 @@ class AskingJudge:
         return 0.0 if "different" in reply else 1.0
 
     def _answer(self, question: str, *readable: str) -> str:
-        """The judge's reply, which contains one of ``readable``. Raises NoVerdict if it contains none."""
+        """Return the stored or new reply in lower case. Raises NoVerdict if it contains none of ``readable``."""
         reply = self._kept.of(question, self._who)
         if reply is None or not any(word in reply.lower() for word in readable):
             reply = self._ask(question)
@@ -106,7 +107,7 @@ class AskingJudge:
 class StoredAnswers:
     """Answers of judges by question, in memory or in a file of JSON lines that a later run replays.
 
-    The newest line for a question and judge counts. Lines without a judge belong to the one without a name.
+    The newest line for a question and judge counts. Lines without a judge belong to the judge named "".
     """
 
     def __init__(self, file: Path | None) -> None:
@@ -123,14 +124,15 @@ class StoredAnswers:
                         raise ValueError(f"{file}:{number}: no recorded answer of a judge: {error}") from error
 
     def only_judge(self) -> str:
-        """Name of the only judge with answers here. Raises ValueError if there are several."""
+        """Return the name of the only judge with answers here; empty if there is none. Raises ValueError for
+        several."""
         judges = sorted({who for who, _ in self._answers})
         if len(judges) > 1:
             raise ValueError(f"{self._file}: answers of several judges ({', '.join(judges)}); expected those of one")
         return judges[0] if judges else ""
 
     def of(self, question: str, who: str) -> str | None:
-        """The stored answer of a judge to a question."""
+        """Return the stored answer of judge ``who`` to a question, or None."""
         with self._lock:
             return self._answers.get((who, _digest(question)))
 

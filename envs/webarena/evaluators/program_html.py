@@ -1,7 +1,7 @@
-"""program_html: checks the content of pages after an episode, or the result of a script in them.
+"""program_html: scores an episode by the content of pages, or by the results of scripts in them.
 
-After libwebarena 0.0.4, ``HTMLContentEvaluator``. Upstream evaluates Python code of the task; here the five helpers
-that tasks use are an allowlist with literal arguments, and nothing is evaluated. Knows no browser.
+After libwebarena 0.0.4, ``HTMLContentEvaluator``. Upstream evaluates Python code of the task; here only the five helper
+functions that tasks use can be called, with literal arguments, and no Python is evaluated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PAGE, _LAST_URL = "__page__", "__last_url__"
 
 
 class LastPage(Protocol):
-    """The tab in which an episode ended."""
+    """The tab in which an episode ended, as evaluators use it."""
 
     def url(self) -> str: ...
 
@@ -31,24 +31,24 @@ class LastPage(Protocol):
         ...
 
     def content(self) -> str:
-        """The current HTML source of the page."""
+        """Return the current HTML source of the page."""
         ...
 
     def evaluate(self, script: str) -> Any:
-        """The value of a JavaScript expression. Raises ScriptFailed if the page throws."""
+        """Return the value of a JavaScript expression in the page. Raises ScriptFailed."""
         ...
 
 
 class ScriptFailed(Exception):
-    """A script threw an exception in the page."""
+    """Raised if a script in the page throws or takes too long, or if the page was not reached."""
 
 
 Lookup = Callable[..., str]
-"""A helper that queries a site. Arguments: the last page, then the literals of the call."""
+"""A helper that looks something up on a site. Arguments: the last page, then the literals of the call."""
 
 
 def program_html(targets: list[Mapping[str, Any]], page: LastPage, helpers: Mapping[str, Lookup]) -> float:
-    """Score 1 if every target matches, else 0. Raises ValueError for an unknown locator, helper or content rule.
+    """Return 1 if every target matches, else 0. Raises ValueError for an unknown locator, helper or content rule.
     Targets on the page where the episode ended are checked before others, which upstream loads in another tab."""
     score, ended_at = 1.0, page.url()
     for target in sorted(targets, key=lambda one: one["url"] != "last"):
@@ -109,10 +109,8 @@ HELPERS: Mapping[str, int] = {
 
 
 def read_call(call: str) -> tuple[str, list[str]]:
-    """Parse ``name('literal', ...)`` into a helper and its texts, without ``__page__``, which every helper gets.
-
-    Raises ValueError for any other name or argument.
-    """
+    """Parse a call ``name('literal', ...)`` into the helper's name and its texts; ``__page__`` is left out, since every
+    helper gets the page. Raises ValueError for any other name or argument."""
     expected = f"expected a call of {', '.join(sorted(HELPERS))} with texts"
     refused = ValueError(f"unknown helper {call[:80]!r}: {expected}")
     try:
@@ -134,10 +132,8 @@ def read_call(call: str) -> tuple[str, list[str]]:
 
 
 def call_helper(call: str, page: LastPage, helpers: Mapping[str, Lookup], ended_at: str = "") -> str:
-    """Result of a helper call, in which '__last_url__' stands for the URL where the episode ended.
-
-    Raises ValueError as ``read_call`` does, and for a helper that is not available.
-    """
+    """Return the result of a helper call, in which '__last_url__' stands for the URL where the episode ended. Raises
+    ValueError as ``read_call`` does, and for a helper that is not available."""
     name, given = read_call(call)
     if name not in helpers:
         raise ValueError(f"helper {call[:80]!r}: expected a call of {', '.join(sorted(helpers))}")
@@ -145,7 +141,7 @@ def call_helper(call: str, page: LastPage, helpers: Mapping[str, Lookup], ended_
 
 
 def post_url(page: LastPage, url: str) -> str:
-    """URL of the forum post that a page or a comment's page belongs to. Any other URL is returned unchanged."""
+    """Return the URL of the forum post to which the page at ``url`` belongs. Other URLs are returned unchanged."""
     parts = urlsplit(url)
     steps = parts.path.split("/")
     if len(steps) < 4 or steps[1] != "f":
@@ -154,7 +150,7 @@ def post_url(page: LastPage, url: str) -> str:
 
 
 def member_role(page: LastPage, account: str) -> str:
-    """Role of a project member on GitLab's members page; empty without one."""
+    """Return a member's role on GitLab's members page, which must be open; empty if it lists no such account."""
     script = f"""(() => {{
         const names = [...document.querySelectorAll("td[data-label='Account'] span.gl-avatar-labeled-sublabel")];
         const place = names.findIndex(one => one.outerText === "@" + {_quoted(account)});

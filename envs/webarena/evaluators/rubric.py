@@ -1,4 +1,4 @@
-"""Checks before an episode whether a task's ``eval`` can be scored. Knows no page and no answer.
+"""Checks before an episode that a task's ``eval`` section can be scored.
 
 Rejects everything that an evaluator would reject after an episode, or would silently ignore: a misspelled key, a rule
 without items.
@@ -23,7 +23,7 @@ _TARGET_KEYS = ("url", "locator", "required_contents", "prep_actions")
 
 
 def check_rubric(record: Mapping[str, Any]) -> None:
-    """Raise ValueError with the task, the value and what was expected, if the task cannot be scored."""
+    """Raise ValueError if the task cannot be scored; the message has its id, the value and what was expected."""
     kinds = checked(record)
     try:
         _check(record["eval"], kinds)
@@ -93,7 +93,7 @@ def _check_target(target: Any) -> None:
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is a web URL, or starts with the placeholder of a site."""
+    """Whether a text is a web URL, or starts as a placeholder (__SHOPPING__) does."""
     return text.startswith(("http://", "https://", "__"))
 
 

@@ -1,7 +1,4 @@
-"""Evaluator helpers that query a Magento shop's REST interface: the latest order, the latest review of a product.
-
-Knows no page.
-"""
+"""Helpers of evaluators that query a Magento shop's REST interface: a customer's latest order, latest reviews."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ LOOK_S = 60.0
 
 
 def shop_helpers(lease: Lease) -> Mapping[str, Lookup]:
-    """Helpers for the shop of a lease. Without a shop they return empty results."""
+    """Return helpers by name, which query the shop of a lease as its administrator."""
     url, admin = lease.urls.get("SHOPPING", "").rstrip("/"), lease.accounts.get("shopping_admin")
     customer = lease.accounts.get("shopping")
     shop = _Shop(url, admin, customer)
@@ -35,7 +32,7 @@ class _Shop:
         self._url, self._admin, self._customer = url, admin, customer
 
     def latest_order_url(self, page: LastPage) -> str:
-        """URL of the customer's newest order, or the shop's own URL without one."""
+        """Return the URL of the customer's newest order, or the shop's URL if there is none or the query fails."""
         whose = self._customer.user if self._customer else ""
         asked = {
             "searchCriteria[filterGroups][0][filters][0][field]": "customer_email",
@@ -51,12 +48,12 @@ class _Shop:
         )
 
     def latest_review_rating(self, page: LastPage, sku: str) -> str:
-        """Rating of the newest review of a product, in percent; empty without one."""
+        """Return the rating of a product's newest review, in percent; empty without one."""
         review = self._latest_review(sku)
         return str(review["ratings"][0]["percent"]) if review else ""
 
     def latest_review_author(self, page: LastPage, sku: str) -> str:
-        """Nickname of the author of the newest review; empty without one."""
+        """Return the nickname of the author of a product's newest review; empty without one."""
         review = self._latest_review(sku)
         return str(review["nickname"]) if review else ""
 

@@ -1,7 +1,7 @@
-"""string_match: compares an answer with references exactly, by inclusion, or by a judge.
+"""string_match: scores an answer by comparing it with references: exactly, by inclusion, or by a judge.
 
-After libwebarena 0.0.4, ``StringEvaluator``. With ``strict``, a reference of one character must not touch another
-letter, digit or part of a number, and an exact N/A counts as such. Knows no task format.
+After libwebarena 0.0.4, ``StringEvaluator``. With ``strict``, a reference of one character must stand alone, not within
+a word or number, and a fuzzy N/A does not override a rule that failed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def exact_match(reference: str, answer: str) -> bool:
 
 
 def must_include(reference: str, answer: str, *, as_word: bool = False, strict: bool = False) -> bool:
-    """Whether the answer contains the reference. ``as_word``: one character must be a word of its own."""
+    """Whether the answer contains the reference. ``as_word``: a single character must be a whole word or number."""
     reference, answer = clean_answer(reference), clean_answer(answer)
     if not as_word or len(reference) != 1:
         return reference in answer
@@ -62,8 +62,8 @@ def must_include(reference: str, answer: str, *, as_word: bool = False, strict: 
 
 
 def string_match(record: Mapping[str, Any], answer: str, judge: Judge, *, strict: bool = False) -> float:
-    """Score an answer to ``record``, a task in WebArena's format. Raises ValueError for an unknown rule, and errors
-    of the judge."""
+    """Return 1 if an answer meets all rules of ``record``, a WebArena task, else 0. Raises ValueError for an unknown
+    rule, and errors of the judge."""
     cleaned, score = clean_answer(answer), 1.0
     for rule, wanted in record["eval"]["reference_answers"].items():
         match rule:

@@ -1,7 +1,7 @@
-"""url_match: compares the URL of the last page with references.
+"""url_match: scores an episode by comparing the URL of its last page with references.
 
-After libwebarena 0.0.4, ``URLEvaluator``, which only requires host and path of a reference to occur somewhere in those
-of the page. ``strict`` requires the same host, and the reference's path or one below it. Knows no browser.
+After libwebarena 0.0.4, ``URLEvaluator``, which only requires that host and path of a reference occur somewhere in the
+page's. ``strict`` requires the same host, and the reference's path or one below it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ OR = " |OR| "
 
 
 def url_match(references: str, url: str, *, rule: str = RULE, strict: bool = False) -> float:
-    """Score of the page at ``url``. ``references`` are joined by ``OR``. Raises ValueError for an unknown rule."""
+    """Return 1 if ``url`` matches one of the references (joined by ``OR``) and has their query values, else 0. Raises
+    ValueError for an unknown rule."""
     if rule != RULE:
         raise ValueError(f"url_note {rule!r}: expected {RULE!r}")
     golds = [_parts(one) for one in references.split(OR)]
@@ -27,7 +28,7 @@ def url_match(references: str, url: str, *, rule: str = RULE, strict: bool = Fal
 
 
 def _parts(url: str) -> tuple[tuple[str, str], dict[str, list[str]]]:
-    """Host and path (without parameters after a semicolon), and the query."""
+    """Split a URL into host and path (without parameters after a semicolon), and its query."""
     try:
         parts = urlparse(url.rstrip("/"))
     except ValueError:  # half an IPv6 address: the page of no site

@@ -1,1 +1,1 @@
-"""Prompts of browser tasks. Know no browser."""
+"""Prompts of browser tasks: the system message, worked examples, and the message of each turn."""

@@ -1,7 +1,7 @@
-"""The prompts of both action languages from one source: every action in them is written by ``render``.
+"""Builds the prompts of browser tasks in both action languages; every action in them is written by ``render``.
 
 The slots are upstream's (role, inputs, actions by group, homepage, rules, examples, then observation, URL, objective,
-previous action); the wording is the project's own. ``read_prompt`` loads upstream's prompt files. Knows no task.
+previous action); the wording is the project's own. ``read_prompt`` loads upstream's prompt files.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ _HOME = "http://homepage.com"
 
 @dataclass(frozen=True)
 class Prompt:
-    """Messages before the first observation. ``examples`` are pairs of a user and an assistant turn."""
+    """System message, worked examples (pairs of a user and an assistant message), and template of a user message."""
 
     system: str
     examples: tuple[tuple[str, str], ...] = ()
     turn: str = _TURN
 
     def shown(self, observation: str, url: str, objective: str, previous: str) -> str:
-        """One user turn."""
+        """Fill the template of a user message. ``previous``: the line about the last action."""
         slots = {"observation": observation, "url": url, "objective": objective, "previous_action": previous}
         text = self.turn
         for name in sorted(slots, key=lambda one: text.find("{" + one + "}"), reverse=True):
@@ -133,8 +133,9 @@ def build(
     homepage: bool = True,
     marks: bool = False,
 ) -> Prompt:
-    """The project's own prompt. ``marks``: each observation comes with a screenshot. Raises ValueError for more
-    examples than exist."""
+    """Build the project's prompt. ``reasoning`` asks for thoughts, ``hint`` explains the answer to impossible tasks,
+    ``homepage`` names the page of all sites, ``marks`` mentions screenshots. Raises ValueError for too many
+    examples."""
     if not 0 <= num_examples <= len(_EXAMPLES):
         raise ValueError(f"{num_examples} examples: expected 0 to {len(_EXAMPLES)}")
     example = render(Action(Kind.CLICK, element_id="1234"), language)
@@ -170,7 +171,7 @@ def _reply_of(example: _Example, language: Language, reasoning: bool) -> str:
 
 
 def read_prompt(file: Path) -> Prompt:
-    """Read upstream's prompt: JSON with ``intro``, ``examples`` (pairs) and ``template``. Raises ValueError,
+    """Read a prompt file of upstream: JSON with ``intro``, ``examples`` (pairs) and ``template``. Raises ValueError,
     OSError."""
     try:
         fields = json.loads(file.read_text(encoding="utf-8"))
@@ -183,8 +184,8 @@ def read_prompt(file: Path) -> Prompt:
 def previous_action(
     reading: Reading, reply: str, language: Language, elements: Mapping[str, str], problem: str = ""
 ) -> str:
-    """The prompt's line about the last action. ``elements`` maps an id to role, name and properties as the model saw
-    them. ``problem`` says why the action failed; empty if it did not."""
+    """Return the prompt's line about the last action. ``elements`` maps an id to role, name and properties as the model
+    saw them. ``problem`` says why the action failed; empty if it did not."""
     action = reading.action
     if action.kind is Kind.NONE:
         shape = "action(argument=value)" if language == "python" else "action [argument]"
