@@ -54,8 +54,7 @@ async def capture(cdp: CDPSession) -> tuple[Sequence[Node], dict[int, Box]]:
 
 
 async def _check_size(cdp: CDPSession) -> None:
-    """Raise PageTooLarge for too many elements, or too many nodes in closed shadow roots, which only the process
-    counts."""
+    """Raise PageTooLarge for too many elements, or too many nodes, among them those in closed shadow roots."""
     if await _nodes(cdp) <= MAX_ELEMENTS:
         return
     asked = {"expression": _ELEMENTS, "contextId": await _isolated_world(cdp), "returnByValue": True}

@@ -21,8 +21,7 @@ PUBLIC: Mapping[str, str] = {
     "HOMEPAGE": "http://homepage.com",
     "CMS": "http://gazette.test",
 }
-"""Public URL of each site. The last one is for the sites started here (``sites``), whose ports change with every
-run."""
+"""Public URL of each site. The last is for sites started here (``sites``), whose ports change with every run."""
 
 
 def to_public(text: str, urls: Mapping[str, str]) -> str:

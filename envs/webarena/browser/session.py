@@ -47,8 +47,7 @@ _AWAY = ("interrupted by another navigation", "frame was detached")
 
 @dataclass(frozen=True)
 class Seen:
-    """Observation of the current tab: its text, URL and elements by id. ``problem``: why the page was not read, if
-    so."""
+    """Observation of the current tab: text, URL, elements by id. ``problem``: why the page was not read, if so."""
 
     text: str
     url: str
@@ -74,7 +73,7 @@ class Session:
     def __init__(self, host: BrowserHost, hosts: Sequence[str], *, har: Path | None = None) -> None:
         self.host, self.hosts = host, tuple(hosts)
         self.outside: dict[str, int] = {}
-        """Number of blocked requests by host."""
+        """Number of blocked requests by host and port."""
         self.dialogs = 0
         self._har = har
         self._context: BrowserContext | None = None
@@ -187,8 +186,7 @@ class Session:
         return self._protocols[page]
 
     async def seen(self, compat: AxCompat, strict: bool) -> Seen:
-        """Observe the current tab: the list of tabs, and its tree or a problem. Raises only if the browser has
-        ended."""
+        """Observe the current tab: list of tabs, and its tree or a problem. Raises only if the browser has ended."""
         problem = ""
         for attempt in range(CAPTURES):
             page = await self.page()

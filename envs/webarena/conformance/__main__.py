@@ -19,8 +19,7 @@ from envs.webarena.tasks import FILE, read_records
 
 
 def gates(folder: Path, tasks: Path, chromium: str, *, browser: bool) -> Iterator[Gate]:
-    """Run every gate and yield the results; ``browser`` includes those in one. Raises ValueError, OSError,
-    NoChromium."""
+    """Run all gates and yield the results; ``browser``: also those in one. Raises ValueError, OSError, NoChromium."""
     records = read_records(tasks)
     yield from answer_gates(folder, {one["task_id"]: one for one in records})
     yield from parser_gates(folder)

@@ -50,8 +50,7 @@ REASONS = (
     "Same action for 3 times",
     "Same typing action for 3 times",
 )
-"""Reasons of early stops at the protocol's thresholds. Those of forks (5 times) contain the answer of tasks 77 and
-136."""
+"""Reasons of early stops by the protocol. Those of forks (5 times) contain the answer of tasks 77 and 136."""
 
 
 def parser_gates(folder: Path) -> Iterator[Gate]:
@@ -179,8 +178,7 @@ def _expected_of_na(record: Record) -> float | None:
 
 
 def _strict_rows(records: Sequence[Record]) -> Iterator[tuple[str, bool]]:
-    """Yield whether strict ``url_match`` accepts each reference URL, and neither a longer last path segment nor another
-    host."""
+    """Yield whether strict ``url_match`` accepts a reference, but no longer last path segment and no other host."""
     for record in records:
         if "url_match" not in record["eval"]["eval_types"]:
             continue

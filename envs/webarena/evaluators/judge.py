@@ -41,8 +41,7 @@ class NoVerdict(Exception):
 
 
 class Judge(Protocol):
-    """Scores answers that rules cannot. Raises NoVerdict if it cannot decide, ExternalCallError if it gives no
-    reply."""
+    """Scores answers that rules cannot. Raises NoVerdict if undecided, ExternalCallError if there is no reply."""
 
     def equivalent(self, record: Record, reference: str, answer: str) -> float:
         """Return 1 if the answer means the same as the reference, else 0."""
@@ -124,8 +123,7 @@ class StoredAnswers:
                         raise ValueError(f"{file}:{number}: no recorded answer of a judge: {error}") from error
 
     def only_judge(self) -> str:
-        """Return the name of the only judge with answers here; empty if there is none. Raises ValueError for
-        several."""
+        """Return the name of the only judge with answers; empty if there is none. ValueError for several."""
         judges = sorted({who for who, _ in self._answers})
         if len(judges) > 1:
             raise ValueError(f"{self._file}: answers of several judges ({', '.join(judges)}); expected those of one")

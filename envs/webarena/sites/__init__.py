@@ -1,1 +1,1 @@
-"""Stand-in sites: real web applications, installed from packages and seeded by this process, and the tasks on them."""
+"""Stand-in sites: packaged web applications that replace WebArena's sites, with invented content, and their tasks."""

@@ -1,6 +1,6 @@
-"""The benchmark ``webarena/standin``: tasks in WebArena's format on real applications that are started here.
+"""The benchmark ``webarena/standin``: tasks in WebArena's format on web applications that replace WebArena's sites.
 
-Its rates are not WebArena scores.
+The applications are started on this machine. Its rates are not WebArena scores.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _LIMITS = (
 
 
 def _copies() -> Any:
-    """The option for the number of copies. It affects waiting times, not what is measured."""
+    """Return the option field for the number of copies, which affects waiting times but no score."""
     return field(default=2, metadata={"location": True, "stored_as": int})
 
 
 @dataclass(frozen=True)
 class StandinOptions(BrowserOptions):
-    """The stand-in suite."""
+    """Options of the benchmark ``webarena/standin``."""
 
     wait_s: float = 0.3
     """Seconds to wait at the start and after every action. These sites run on this machine."""
@@ -63,7 +63,7 @@ class StandinOptions(BrowserOptions):
 
 
 def load(options: StandinOptions, request: EvaluationRequest) -> Iterator[Task]:
-    """Yield all tasks except those on applications that are left out."""
+    """Yield the suite's tasks except those on applications that ``--without`` leaves out."""
     values = {name: value for name, value in playing(options, request).items() if name not in _OWN}
     more = {**values, "seed": options.seed_of_sites, "copies": options.site_copies, "settles_s": options.wait_s}
     for record in records(options.seed_of_sites):
@@ -75,7 +75,7 @@ _OWN = ("seed_of_sites", "site_copies", "without")
 
 
 def needs(options: StandinOptions, request: EvaluationRequest) -> list[Requirement]:
-    """Requirements: a browser, and each application in use."""
+    """Return what to check before a run: the browser, and the installation of each application in use."""
     played = [one for one in SOFTWARE.values() if one.name not in options.left_out]
     return [*of_browser.needs(options), *(Requirement(one.title, partial(_missing, one.name)) for one in played)]
 
@@ -86,7 +86,7 @@ def _missing(name: str) -> str | None:
 
 
 def departures(options: StandinOptions, request: EvaluationRequest, tasks: Sequence[Task]) -> list[str]:
-    """Departures that come from this machine, and applications left out."""
+    """Return notes on how this run differs from the full suite: truncation, and applications left out."""
     return [*of_browser.departures(options), *(f"without {SOFTWARE[name].title}" for name in options.left_out)]
 
 

@@ -1,7 +1,7 @@
-"""Invented content of the stand-in sites: products, orders, tickets, topics, articles and pages.
+"""Generates the content of the replacement sites from a seed: products, orders, tickets, topics, articles and pages.
 
-A pure function of a seed: the seeders write it into the applications' databases, and the tasks compute their reference
-answers from it. Knows no application and no task.
+Equal seeds give equal content: the seeders write it into the applications' databases, and the tasks compute their
+reference answers from it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import Any
 
 SEED = 17
-"""Seed of the suite. Another one gives other names, prices and answers."""
+"""Default seed of the content. Another one gives other names, prices and answers."""
 CUSTOMER, STAFF, MEMBER = "Ines Halloran", "Odo Farrier", "quillon"
-"""Logged-in users: at the shop; at its dashboard and the CMS; at tickets, forum and wiki."""
+"""Users that tasks are logged in as: at the shop; at its dashboard and the CMS; at tickets, forum and wiki."""
 _BEGIN = datetime.date(2024, 2, 5)
 _GIVEN = ("Mara", "Tobin", "Elsie", "Corin", "Petra", "Lucan", "Wilma", "Jonty")
 _FAMILY = ("Ashdown", "Brackwell", "Cressing", "Dunmore", "Eversley", "Fenwick", "Garrity", "Holbeck")
@@ -88,7 +88,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Ticket:
-    """A ticket. ``number`` is the one Trac will assign, from 1."""
+    """A ticket of Trac. ``number`` is the one Trac will assign, from 1."""
 
     number: int
     summary: str
@@ -116,7 +116,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Article:
-    """A CMS page below its section's page."""
+    """An article of the CMS, whose page is below its section's page. Only ``live`` articles are published."""
 
     section: str
     title: str
@@ -136,27 +136,27 @@ class WikiPage:
 
 @dataclass(frozen=True)
 class Content:
-    """All content, in the order in which it is seeded."""
+    """All content of the sites, each part in the order in which it is written to its application."""
 
     seed: int
     people: tuple[str, ...]
     products: tuple[Product, ...]
     orders: tuple[Order, ...]
     milestones: tuple[tuple[str, str], ...]
-    """Name and due day."""
+    """Name and due date of each milestone of Trac."""
     tickets: tuple[Ticket, ...]
     topics: tuple[Topic, ...]
     articles: tuple[Article, ...]
     wiki: tuple[WikiPage, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values for the seeders."""
+        """Return the content as JSON values, for the seeders."""
         return asdict(self)
 
 
 @lru_cache(maxsize=4)
 def content_of(seed: int = SEED) -> Content:
-    """The content of a seed, equal in every process."""
+    """Generate the content for a seed; it is equal in every process."""
     draw = random.Random(f"stand-in sites {seed}")
     given, family = draw.sample(_GIVEN, 6), draw.sample(_FAMILY, 6)
     people = tuple(f"{first} {last}" for first, last in zip(given, family, strict=True))

@@ -1,7 +1,5 @@
-"""An expert that follows a task's plan: finds each step's element by role and name, and scrolls if it is not in view.
-
-Knows an observation as elements by id; no browser, no reply syntax.
-"""
+"""An expert that follows a task's plan: looks up a step's element by role and name, and scrolls if it is out of
+view."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ SCROLLS = 2
 
 
 class Named(Protocol):
-    """An element of an observation."""
+    """An element of an observation, as far as the expert reads it."""
 
     @property
     def role(self) -> str: ...
@@ -26,18 +24,18 @@ class Named(Protocol):
 
 
 class Expert:
-    """The expert of one episode. ``plan`` has URLs in place of placeholders."""
+    """Chooses the actions of one episode. ``plan``: the task's steps, with URLs in place of placeholders."""
 
     def __init__(self, plan: Sequence[Step]) -> None:
         self._plan = list(plan)
         self._at = self._scrolled = 0
 
     def next(self, elements: Mapping[str, Named]) -> Action:
-        """The next action for the current observation. Call once per turn: it assumes its last action was taken."""
+        """Return the plan's next action, a scroll to its element, or a stop if that is missing. Call once per turn."""
         step = self._plan[self._at]
         element_id = ""
         if "role" in step:
-            element_id = place_of(step["role"], step["name"], elements)
+            element_id = element_named(step["role"], step["name"], elements)
             if not element_id and self._scrolled < SCROLLS:
                 self._scrolled += 1
                 return Action(Kind.SCROLL, direction="down")
@@ -56,8 +54,8 @@ class Expert:
         return Action(Kind.STOP, answer=step["answer"])
 
 
-def place_of(role: str, name: str, elements: Mapping[str, Named]) -> str:
-    """Id of the first element with this role and name, else of the first whose name contains it, else empty."""
+def element_named(role: str, name: str, elements: Mapping[str, Named]) -> str:
+    """Return the id of the first element with this role and name, else of one whose name contains it, else empty."""
     names = [(at, " ".join(one.name.split())) for at, one in elements.items() if one.role == role]
     equal = [at for at, own in names if own == name]
     containing = [at for at, own in names if name and name in own]

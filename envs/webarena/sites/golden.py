@@ -1,7 +1,7 @@
-"""Golden copies: an application seeded with its content and logged in to, built once and copied for each running site.
+"""Golden copies: applications filled with content and logged in to once, stored, and copied for each running site.
 
 Stored under ``$LEMUR_HOME/webarena-sites``, one folder per application, content and version of its programs. Login
-sessions are rows of the database, so they are valid again after each restore. Knows no task.
+sessions are rows of the database, so they are valid again after each restore.
 """
 
 from __future__ import annotations
@@ -33,17 +33,15 @@ STATES = "states.json"
 
 @dataclass(frozen=True)
 class Golden:
-    """A built application. ``states`` maps a record's site name to the storage state of the user logged in there."""
+    """A stored golden copy. ``states``: Playwright storage state of the logged-in user, by site name in records."""
 
     folder: Path
     states: Mapping[str, Mapping[str, Any]]
 
 
 def golden_of(software: Software, seed: int) -> Golden:
-    """The golden copy of an application, built by one process if it does not exist yet.
-
-    Raises SitesLost if something is not installed or the build fails.
-    """
+    """Return the golden copy of an application, built by one process if it does not exist yet. Raises SitesLost if
+    something is not installed or the build fails."""
     if reason := missing(software):
         raise SitesLost(reason)
     root = lemur_home() / "webarena-sites"
@@ -61,7 +59,7 @@ def _content(seed: int) -> str:
 
 
 def _digest(software: Software, seed: int) -> str:
-    """Hash of everything that a build depends on: content, login, programs and installed packages."""
+    """Hash everything that a build depends on: content, login, site programs and installed packages."""
     parts = [_content(seed), repr(software.form), software.login]
     folder = programs()
     assert folder is not None  # ``missing`` has been called before
@@ -79,7 +77,8 @@ def _is_input(name: str, software: Software) -> bool:
 
 
 def _build(software: Software, seed: int, folder: Path) -> None:
-    """Seed the application in a temporary folder, log its users in, then publish the folder by a rename."""
+    """Seed the application in a temporary folder, log its users in, then rename that to ``folder``. Raises
+    SitesLost."""
     work = new_folder()
     try:
         (work / "key").write_text(secrets.token_urlsafe(48))

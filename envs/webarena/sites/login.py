@@ -1,4 +1,4 @@
-"""Logs in to a site over plain HTTP and returns its cookies as a Playwright storage state. Knows no browser."""
+"""Logs in to a site over plain HTTP, without a browser, and returns its cookies as a Playwright storage state."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _ATTRIBUTE = re.compile(r"\b(name|value)=[\"']([^\"']*)[\"']", re.I)
 
 
 class LoginFailed(Exception):
-    """A site rejected an account's login."""
+    """Raised if a site does not accept a user's name and password in its login form."""
 
 
 def storage_state(base: str, path: str, form: Mapping[str, str] | None, user: str, password: str) -> dict[str, Any]:
-    """Log in to ``base + path`` and return the session's cookies.
+    """Log in to ``base + path`` and return the cookies as a Playwright storage state.
 
     ``form`` has the field names of ``user`` and ``password``, and other fields with their values; None is HTTP basic
-    authentication. Raises LoginFailed, OSError.
+    authentication. Raises LoginFailed if a form is not accepted, OSError if the request fails.
     """
     jar = http.cookiejar.CookieJar()
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(jar))
@@ -46,7 +46,7 @@ def storage_state(base: str, path: str, form: Mapping[str, str] | None, user: st
 
 
 def _hidden(page: str) -> dict[str, str]:
-    """Hidden fields of a page's forms with their values, CSRF tokens among them."""
+    """Return the hidden fields of a page's forms with their values, CSRF tokens among them."""
     fields = [dict(_ATTRIBUTE.findall(tag)) for tag in _HIDDEN.findall(page)]
     return {one["name"]: one.get("value", "") for one in fields if "name" in one}
 

@@ -1,7 +1,7 @@
-"""Restores a site's folder to the state of its golden copy while the site goes on serving.
+"""Restores a site's folder to its golden copy (its initial state) while the site goes on serving.
 
 Databases are restored by SQLite's backup into the same file, so that open connections see the restored rows. Other
-files are replaced if they differ in size or modification time. Knows no application.
+files are replaced if they differ in size or modification time.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ OWN = frozenset({"log", "before.php", "routes.php", "conf/local.php"})
 
 
 def copy(golden: Path, live: Path) -> None:
-    """Copy a golden folder with its modification times, which ``restore`` compares."""
+    """Copy a golden folder to ``live`` with its modification times, which ``restore`` compares."""
     shutil.copytree(golden, live, dirs_exist_ok=True)
 
 
 def restore(golden: Path, live: Path, database: str) -> None:
-    """Make ``live`` equal to ``golden``. Raises OSError, sqlite3.Error: then the site must be started anew."""
+    """Make ``live`` equal to ``golden``. ``database``: its SQLite file, or empty. Raises OSError or sqlite3.Error; the
+    site must then be started anew."""
     if database:
         with closing(sqlite3.connect(golden / database)) as source, closing(sqlite3.connect(live / database)) as target:
             source.backup(target)
@@ -46,7 +47,7 @@ def _replace(source: Path, target: Path) -> None:
 
 
 def _files(folder: Path, below: str = "") -> dict[str, tuple[int, int]]:
-    """Size in bytes and modification time in ns of each file, by its path relative to the top folder."""
+    """Return size in bytes and modification time in ns of each file, by its path relative to the top folder."""
     files: dict[str, tuple[int, int]] = {}
     with os.scandir(folder) as entries:
         for entry in entries:

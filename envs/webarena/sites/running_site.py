@@ -1,7 +1,7 @@
-"""One running site: an application's process on a free local port, with a folder of its own.
+"""``RunningSite``: one application's process on a free local port, with a folder of its own.
 
 A site never outlives this process, however this one ends: it reads from a pipe whose other end is open only here, and
-at its end removes its folder and exits. Knows no task and no golden copy.
+when the pipe closes, it removes its folder and exits.
 """
 
 from __future__ import annotations
@@ -29,10 +29,8 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class RunningSite:
-    """A served application. The constructor starts it and waits until it answers.
-
-    Raises SitesLost, with the last lines the program printed, if it does not answer in time.
-    """
+    """A served application. The constructor starts it and waits until it answers. Raises SitesLost, with the last lines
+    the program printed, if it does not answer in time."""
 
     def __init__(self, software: Software, folder: Path) -> None:
         self.software = software
@@ -64,7 +62,7 @@ class RunningSite:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def stop(self) -> None:
-        """Kill the process. Its folder stays."""
+        """Kill the process with its children. Its folder stays."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -89,7 +87,7 @@ class RunningSite:
 
 
 def new_folder() -> Path:
-    """Create an empty folder that only this user can read, and remove old ones whose process no longer exists."""
+    """Create a folder that only this user can read. Also removes folders older than a day whose process has ended."""
     for old in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         starter = old.name.removeprefix(PREFIX).partition("-")[0]
         with contextlib.suppress(OSError):
@@ -100,7 +98,8 @@ def new_folder() -> Path:
 
 
 def start_program(software: Software, folder: Path, *words: str) -> subprocess.Popen[bytes]:
-    """Start the program of an application with the arguments ``words``. Its output goes to ``folder/log``."""
+    """Start the program of an application with the arguments ``words``, the first of them build or serve. Its output
+    goes to ``folder/log``."""
     python = str(interpreter()) if software.module else "python3"
     known = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DJANGO"))}
     program = (programs() or APPS) / software.program[0]
@@ -116,6 +115,6 @@ def start_program(software: Software, folder: Path, *words: str) -> subprocess.P
 
 
 def last_lines(folder: Path) -> str:
-    """The last four lines that the program of a site printed, joined to one line for error messages."""
+    """Return the last four lines of a site's log, joined to one line for error messages."""
     text = (folder / "log").read_text(errors="replace") if (folder / "log").is_file() else ""
     return " | ".join(text.strip().splitlines()[-4:]) or "it printed nothing"

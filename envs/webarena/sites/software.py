@@ -1,6 +1,7 @@
-"""Declarations of the stand-in suite's web applications: programs, roles, login forms and required installations.
+"""The web applications that replace WebArena's sites: programs, users, login forms, and what must be installed.
 
-Starts nothing. Knows no task and no browser.
+django-oscar replaces the shop and its admin pages, Trac GitLab, django-machina Reddit, DokuWiki Wikipedia; Wagtail (a
+CMS) is an addition.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from envs.webarena.sites.content import CUSTOMER, MEMBER, STAFF, content_of
 
 APPS = Path(__file__).parent / "apps"
-"""Site programs of a checkout. The wheel of lemur-ray does not hold them: they are a distribution of their own."""
+"""Folder of the site programs in a checkout. They are not in lemur-ray's wheel, but a distribution of their own."""
 DISTRIBUTION, INSTALLED_AS = "lemur-ray-webarena-sites", "lemur_webarena_sites"
 """Name of that distribution, and of its package in the sites' environment."""
 PACKAGE = "apt-get install -y --no-install-recommends php-cli php-xml php-mbstring dokuwiki"
@@ -26,7 +27,7 @@ PASSWORD = "harbour-lamp-17"
 
 @dataclass(frozen=True)
 class Role:
-    """A part of an application as tasks name it: ``site`` in a record's ``sites``, ``placeholder`` in its URLs."""
+    """One site that an application replaces: ``site`` is its name in records, ``placeholder`` that in their URLs."""
 
     site: str
     placeholder: str
@@ -92,7 +93,7 @@ SITES: Mapping[str, Software] = {role.site: one for one in SOFTWARE.values() for
 
 
 def accounts(seed: int) -> dict[str, list[dict[str, object]]]:
-    """User accounts of each application, by its name: the authors of its content, and who logs in."""
+    """Return the accounts to create in each application, by its name: authors of content, and users who log in."""
     people = content_of(seed).people
     shop = [
         {"name": name, "user": _EMAIL.get(name, f"{name.split()[0].lower()}@example.test"), "staff": name == STAFF}
@@ -110,18 +111,18 @@ def accounts(seed: int) -> dict[str, list[dict[str, object]]]:
 
 
 def interpreter() -> Path:
-    """Python of the sites' environment, ``PREFIX-sites`` for the environment PREFIX that runs this process."""
+    """Return the Python of the sites' environment: ``PREFIX-sites``, if PREFIX is the environment of this process."""
     return Path(f"{sys.prefix}-sites") / "bin" / "python"
 
 
 def programs() -> Path | None:
-    """Folder of the site programs: a checkout's own, else that of the installed distribution. None without either."""
+    """Return the folder of the site programs: in a checkout, else in the sites' environment. None without either."""
     folders = [APPS, *(folder / INSTALLED_AS for folder in _site_packages())]
     return next((folder for folder in folders if (folder / "run_django.py").is_file()), None)
 
 
 def missing(one: Software) -> str:
-    """What must be installed before ``one`` can start, with the command. Empty if nothing is missing."""
+    """Return what must be installed before an application can start, with the command; empty if nothing is missing."""
     if not one.module and not (shutil.which("php") and (DOKUWIKI / "doku.php").is_file()):
         return f"DokuWiki and PHP: {PACKAGE}"
     if programs() is None or (one.module and one.module not in _modules()):
@@ -138,12 +139,12 @@ def _install_command() -> str:
 
 @cache
 def _site_packages() -> tuple[Path, ...]:
-    """Package folders of the sites' environment; none without that environment."""
+    """Return the package folders of the sites' environment; empty if it does not exist."""
     folders = interpreter().parent.parent.glob("lib/python3*/site-packages")
     return tuple(folders) if interpreter().is_file() else ()
 
 
 def _modules() -> frozenset[str]:
-    """Modules of the applications that are installed in the sites' environment."""
+    """Return the applications' Python modules that are installed in the sites' environment."""
     wanted = {one.module for one in SOFTWARE.values()} - {""}
     return frozenset(name for name in wanted for folder in _site_packages() if (folder / name).is_dir())

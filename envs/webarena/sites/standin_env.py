@@ -1,6 +1,6 @@
-"""WebArenaStandin-v0: WebArena's environment on stand-in sites that this process starts, with an expert for each task.
+"""WebArenaStandin-v0: WebArena's environment on replacement sites that this process starts, with an expert's actions.
 
-All environments of a process share one site set, and each episode leases copies from it. Knows no application.
+All environments of a process share one site set, and each episode leases copies from it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from envs.webarena.sites.suite.records import plan_of
 
 
 class StandinEnv(WebEnv):
-    """Options besides those of ``WebEnv``: ``seed`` of the content, ``copies`` of each application at most."""
+    """WebArena's environment on replacement sites. Instead of ``sites``, ``reset`` takes ``seed`` (of the content) and
+    ``copies`` (of each application, at most)."""
 
     option_names: ClassVar[frozenset[str]] = (WebEnv.option_names - {"sites"}) | {"seed", "copies"}
 
@@ -53,7 +54,7 @@ class StandinEnv(WebEnv):
 
 @cache
 def standin_sites(copies: int, seed: int) -> StandinSites:
-    """The site set of this process, closed when the process exits."""
+    """Return this process's site set for these arguments, created at first use and closed when the process exits."""
     sites = StandinSites(copies, seed)
     atexit.register(sites.close)
     return sites

@@ -1,7 +1,7 @@
-"""The stand-in sites as a site set: copies of each application, each leased to one episode and restored after it.
+"""``StandinSites``: a site set of replacement applications, whose copies are restored after each episode.
 
 A task leases one copy of each application that it names. A copy is started when it is first needed, and again if it
-died; the number of copies limits how many episodes run at once. Knows no browser and no evaluator.
+died; the number of copies limits how many episodes run at once.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _NUMBERS = count()
 
 @dataclass
 class _Copy:
-    """One copy of an application."""
+    """One copy of an application, whether it runs or not."""
 
     software: Software
     number: int
-    """From 1, per application of this process."""
+    """Number of the copy among those of its application in this process, from 1."""
     site: RunningSite | None = None
     """None if it has to be started."""
 
 
 class StandinSites:
-    """The application copies of this process. Thread-safe."""
+    """Leases copies of the replacement applications to the episodes of this process. Thread-safe."""
 
     def __init__(self, copies: int = 2, seed: int = SEED) -> None:
-        """``copies`` is the maximum number of copies per application. Starts nothing yet."""
+        """``copies``: maximum number of copies per application. ``seed``: of their content. Starts nothing yet."""
         self._most, self._seed = copies, seed
         self._changed = threading.Condition()
         self._free: dict[str, list[_Copy]] = defaultdict(list)
@@ -52,7 +52,7 @@ class StandinSites:
 
     @property
     def urls(self) -> Mapping[str, str]:
-        """URLs of copies that run and are not leased, by placeholder."""
+        """URLs, by placeholder, of copies that run and are not leased; empty if there are none."""
         with self._changed:
             running = [one.site for free in self._free.values() for one in free[:1] if one.site is not None]
         return {name: url for site in running for name, url in _urls(site).items()}
@@ -82,7 +82,7 @@ class StandinSites:
         return Lease(urls, _state(record, states), {}, name, number)
 
     def release(self, lease: Lease) -> None:
-        """Restore each copy. One that cannot be restored is stopped, and the next lease starts it."""
+        """Restore each copy of the lease. One that cannot be restored is stopped, and the next lease starts it."""
         taken = self._leased.pop(lease.token, [])
         for one in taken:
             if one.site is None:
@@ -98,12 +98,12 @@ class StandinSites:
         self._give_back(taken)
 
     def is_alive(self, lease: Lease) -> bool:
-        """Whether all sites of the lease answer."""
+        """Whether all sites of the lease answer; False if it is no longer held."""
         taken = self._leased.get(lease.token, [])
         return bool(taken) and all(one.site is not None and one.site.is_alive() for one in taken)
 
     def processes(self) -> Sequence[RunningSite]:
-        """All running sites, leased ones included."""
+        """Return all running sites, leased ones included."""
         with self._changed:
             known = [*self._free.values(), *self._leased.values()]
         return [one.site for copies in known for one in copies if one.site is not None]
@@ -121,7 +121,7 @@ class StandinSites:
                 one.site.close()
 
     def _golden(self, software: Software) -> Golden:
-        """The golden copy of an application, fixed while this is open: logins of one are not valid in a newer one."""
+        """Return the golden copy of an application, the same one until this is closed: logins differ between builds."""
         if software.name not in self._goldens:
             self._goldens[software.name] = golden_of(software, self._seed)
         return self._goldens[software.name]
@@ -165,7 +165,7 @@ def _urls(site: RunningSite) -> dict[str, str]:
 
 
 def _state(record: Record, states: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, Any] | None:
-    """Storage state with the logins of sites A and B for a record's ``./.auth/A.B_state.json``."""
+    """Merge the logins of sites A and B for a record's ``./.auth/A.B_state.json``; None for a record without logins."""
     if not record.get("storage_state"):
         return None
     named = str(record["storage_state"]).rpartition("/")[2].removesuffix("_state.json").split(".")

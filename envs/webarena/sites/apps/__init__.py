@@ -1,1 +1,1 @@
-"""Programs of the stand-in sites, run by path in the sites' own environment, and the modules that they import."""
+"""Programs that run the replacement sites in a Python environment of their own: starters, settings, routes, seeders."""

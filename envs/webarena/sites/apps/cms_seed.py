@@ -1,4 +1,4 @@
-"""Puts the content into an empty CMS: an editor, sections, articles live and in draft."""
+"""Fills an empty CMS (Wagtail) with content: an editor's account, sections, published articles and drafts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wagtail.models import Page, Site
 
 
 def seed(content: dict[str, Any]) -> None:
-    """Fill the database. Replaces Wagtail's welcome page."""
+    """Write ``content``'s articles, sections and accounts to the database, in place of Wagtail's welcome page."""
     for account in content["accounts"]["cms"]:
         get_user_model().objects.create_superuser(
             account["user"], f"{account['user']}@example.test", account["password"]

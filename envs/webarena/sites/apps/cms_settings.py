@@ -1,4 +1,4 @@
-"""Settings of the CMS (Wagtail)."""
+"""Django settings of the CMS (Wagtail)."""
 
 from __future__ import annotations
 

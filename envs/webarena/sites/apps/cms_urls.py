@@ -1,4 +1,4 @@
-"""URLs of the CMS: its admin, and the pages."""
+"""URL routes of the CMS: Wagtail's admin pages, its documents, and the site's pages."""
 
 from __future__ import annotations
 

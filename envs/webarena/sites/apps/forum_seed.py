@@ -1,4 +1,4 @@
-"""Puts the content into an empty forum: members, boards, topics with their posts."""
+"""Fills an empty forum (django-machina) with content: members, boards, topics with their posts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from machina.core.loading import get_class
 
 
 def seed(content: dict[str, Any]) -> None:
-    """Fill the database. Topics are created in order, so that the last one of a board is its newest."""
+    """Write the members, boards and topics of ``content`` to the database; the last topic of a board is its newest."""
     users = {
         account["name"]: get_user_model().objects.create_user(account["user"], password=account["password"])
         for account in content["accounts"]["forum"]

@@ -1,4 +1,4 @@
-"""Settings of the forum (django-machina)."""
+"""Django settings of the forum (django-machina), which replaces WebArena's Reddit."""
 
 from __future__ import annotations
 

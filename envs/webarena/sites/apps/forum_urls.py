@@ -1,4 +1,4 @@
-"""URLs of the forum, with a login page."""
+"""URL routes of the forum: login, logout, and those of django-machina."""
 
 from __future__ import annotations
 

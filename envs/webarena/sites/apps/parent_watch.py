@@ -1,5 +1,4 @@
-"""Ends a site when the process that started it ends, and removes the site's folder. Used by the programs of this
-folder.
+"""Ends a site when the process that started it ends, and removes the site's folder.
 
 The starter holds the other end of standard input, which the kernel closes however the starter ends, by ``kill -9`` too.
 The kernel's parent-death signal would not do: it follows the thread that started the site.
@@ -15,8 +14,8 @@ from collections.abc import Callable
 
 
 def end_with_input(folder: str, first: Callable[[], object] = lambda: None) -> threading.Event:
-    """Watch standard input in a thread: at its end call ``first``, remove the folder and exit. The event is set when
-    that begins."""
+    """Watch standard input in a thread: when it ends, call ``first``, remove the folder and exit this process. The
+    returned event is set when that begins."""
     begun = threading.Event()
 
     def wait() -> None:

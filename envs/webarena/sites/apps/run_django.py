@@ -1,7 +1,7 @@
 """Runs a Django site: ``build NAME FOLDER`` creates its database, ``serve NAME FOLDER PORT`` serves it.
 
 NAME is shop, forum or cms, with ``NAME_settings``, ``NAME_urls`` and ``NAME_seed`` in this folder. Ends when standard
-input does, so with the process that started it. Knows no task, and imports nothing of the project.
+input does, so with the process that started it. Imports nothing of the project.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from parent_watch import end_with_input
 
 
 def main() -> None:
-    """``FOLDER/content.json`` has the content to build with, ``FOLDER/key`` the secret key for signatures."""
+    """Run the command line. ``FOLDER/content.json`` is the content to build with, ``FOLDER/key`` the secret key."""
     what, name, folder, *port = sys.argv[1:]
     os.environ["SITE_FOLDER"] = folder
     os.environ["DJANGO_SETTINGS_MODULE"] = f"{name}_settings"
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def build(name: str, folder: Path) -> None:
-    """Create the tables and fill them."""
+    """Create the database tables of the site ``name`` and write the content in ``folder`` to them."""
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0, interactive=False, run_syncdb=True)
@@ -43,7 +43,7 @@ def build(name: str, folder: Path) -> None:
 
 
 def serve(port: int) -> None:
-    """Serve until standard input ends."""
+    """Serve the site at 127.0.0.1 until standard input ends."""
     from django.contrib.staticfiles.handlers import StaticFilesHandler
     from django.core.servers.basehttp import WSGIRequestHandler, get_internal_wsgi_application, run
 

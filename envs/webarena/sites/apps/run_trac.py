@@ -1,6 +1,6 @@
-"""Runs Trac: ``build FOLDER`` creates an environment, ``serve FOLDER PORT`` serves it.
+"""Runs Trac, which replaces WebArena's GitLab: ``build FOLDER`` creates its data, ``serve FOLDER PORT`` serves them.
 
-Ends when standard input does. Knows no task, and imports nothing of the project.
+Ends when standard input does. Imports nothing of the project.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ START = datetime.datetime(2024, 3, 4, 8, tzinfo=datetime.timezone.utc)  # noqa: 
 
 
 def main() -> None:
-    """``FOLDER/content.json`` has the content to build with, ``FOLDER/accounts.json`` the accounts."""
+    """Run the command line: build reads ``FOLDER/content.json``, serve what build wrote, with
+    ``FOLDER/accounts.json``."""
     what, folder, *port = sys.argv[1:]
     if what == "build":
         build(Path(folder))
@@ -29,7 +30,7 @@ def main() -> None:
 
 
 def build(folder: Path) -> None:
-    """Create an environment with components, milestones, tickets and a wiki page."""
+    """Create a Trac environment with components, milestones, tickets and a wiki page, and the file of accounts."""
     from trac.env import Environment
     from trac.perm import PermissionSystem
 
@@ -88,7 +89,7 @@ def _fill(env: Any, content: dict[str, Any]) -> None:
 
 
 def serve(folder: Path, port: int) -> None:
-    """Serve until standard input ends."""
+    """Serve the Trac environment in ``folder`` at 127.0.0.1 until standard input ends."""
     from trac.web.auth import BasicAuthentication
     from trac.web.main import dispatch_request
     from trac.web.standalone import (

@@ -1,7 +1,7 @@
 """Runs DokuWiki on PHP's own server: ``build FOLDER`` creates settings and pages, ``serve FOLDER PORT`` serves them.
 
 The application is the Debian package dokuwiki; settings and pages are in FOLDER, and the machine's own wiki is not
-read. Ends when standard input does. Knows no task, and imports nothing of the project.
+read. Ends when standard input does. Imports nothing of the project.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ $conf['securecookie'] = 0;
 
 
 def main() -> None:
-    """``FOLDER/content.json`` has the content to build with."""
+    """Run the command line. build reads the pages and accounts from ``FOLDER/content.json``."""
     what, folder, *port = sys.argv[1:]
     if what == "build":
         build(Path(folder))
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def build(folder: Path) -> None:
-    """Create pages and the search index."""
+    """Create settings, users, pages and the search index in ``folder``."""
     content = json.loads((folder / "content.json").read_text(encoding="utf-8"))
     conf, data = folder / "conf", folder / "data"
     conf.mkdir()
@@ -83,7 +83,7 @@ def build(folder: Path) -> None:
 
 
 def _settings(folder: Path) -> None:
-    """Write the settings, which contain the folder's path."""
+    """Write the settings and routes, which are not copied between sites since they contain the folder's path."""
     text = _SETTINGS % json.dumps(str(folder / "data"))
     path = folder / "conf" / "local.php"
     path.write_text(text)
@@ -119,7 +119,7 @@ def _php(folder: Path) -> list[str]:
 
 
 def serve(folder: Path, port: str) -> None:
-    """Serve until standard input or the PHP server ends."""
+    """Serve the wiki in ``folder`` at 127.0.0.1 until standard input or the PHP server ends."""
     _settings(folder)
     libc = ctypes.CDLL(None)
     server = subprocess.Popen(

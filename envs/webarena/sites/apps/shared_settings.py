@@ -1,4 +1,4 @@
-"""Settings of all Django sites: one SQLite file, no cache, no mail, no requests to other machines."""
+"""Settings common to the Django sites: one SQLite file, no cache, no mail, no requests to other machines."""
 
 from __future__ import annotations
 
@@ -54,8 +54,7 @@ CONTEXT = [
 
 
 class NoMigrations:
-    """Replaces Django's table of migrations: tables are created from the current models, in seconds instead of
-    minutes."""
+    """Makes Django create tables from the current models and not by migrations: seconds instead of minutes."""
 
     def __contains__(self, app: object) -> bool:
         return True
@@ -67,7 +66,7 @@ class NoMigrations:
 def templates(
     *processors: str, folders: tuple[str, ...] = (), texts: Mapping[str, str] | None = None
 ) -> list[dict[str, object]]:
-    """Django's template settings. ``texts`` are our own templates by name."""
+    """Return Django's template settings with further context processors and folders. ``texts``: templates by name."""
     of = "django.template.loaders"
     loaders = [(f"{of}.locmem.Loader", dict(texts or {})), f"{of}.filesystem.Loader", f"{of}.app_directories.Loader"]
     options = {"context_processors": [*CONTEXT, *processors], "loaders": [(f"{of}.cached.Loader", loaders)]}

@@ -1,4 +1,4 @@
-"""Puts the content into an empty shop: customers, products with stock and reviews, orders."""
+"""Fills an empty shop (django-oscar) with content: customers, products with stock and reviews, orders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CURRENCY = "GBP"
 
 
 def seed(content: dict[str, Any]) -> None:
-    """Fill the database. Accounts are part of the content."""
+    """Write the accounts, products and orders of ``content`` to the database, and build the search index."""
     from oscar.apps.address.models import Country
 
     Country.objects.create(

@@ -1,4 +1,4 @@
-"""Settings of the shop (django-oscar) and its dashboard."""
+"""Django settings of the shop (django-oscar) and its dashboard, which replace WebArena's shop and its admin pages."""
 
 from __future__ import annotations
 

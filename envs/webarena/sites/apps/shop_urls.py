@@ -1,4 +1,4 @@
-"""Addresses of the shop: all of oscar's, none of Django's own admin."""
+"""URL routes of the shop: all of django-oscar's and media files, none of Django's own admin."""
 
 from __future__ import annotations
 

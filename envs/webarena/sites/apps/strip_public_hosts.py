@@ -1,4 +1,4 @@
-"""Removes scripts and styles that a template loads from a foreign host."""
+"""Removes scripts and styles that a page would load from another host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FOREIGN = re.compile(
 
 
 class WithoutPublicHosts:
-    """Django middleware. The shop's base template falls back to its own copy of each such script."""
+    """Django middleware that removes them from HTML. The shop falls back to its own copy of each such script."""
 
     def __init__(self, get_response: Callable[[Any], Any]) -> None:
         self.get_response = get_response

@@ -1,4 +1,4 @@
-"""Tasks of the shop's staff, on its dashboard."""
+"""Tasks of the shop's staff on its dashboard (django-oscar), which replaces WebArena's shop admin pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ORDERS = f"{HOME}/orders/"
 
 
 def tasks(content: Content) -> Iterator[SuiteTask]:
-    """Yield the tasks, in an order that does not depend on the seed."""
+    """Yield the dashboard's tasks, in an order that does not depend on the content's seed."""
     orders = content.orders
     for order in (orders[1], orders[4]):
         yield SuiteTask(

@@ -1,4 +1,4 @@
-"""Tasks on the forum. URLs number boards and topics in the order of seeding, from 1."""
+"""Tasks on the forum (django-machina), which replaces Reddit. URLs number boards and topics from 1, as seeded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def topic_url(content: Content, topic: Topic) -> str:
 
 
 def tasks(content: Content) -> Iterator[SuiteTask]:
-    """Yield the tasks, in an order that does not depend on the seed."""
+    """Yield the forum's tasks, in an order that does not depend on the content's seed."""
     topics = content.topics
     for topic in (topics[0], topics[12]):
         opened = (click("link", topic.forum), click("link", topic.subject))

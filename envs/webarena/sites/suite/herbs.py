@@ -1,4 +1,4 @@
-"""Tasks on the wiki."""
+"""Tasks on the herb pages of the wiki (DokuWiki), which replaces WebArena's Wikipedia."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def page_url(name: str) -> str:
 
 
 def tasks(content: Content) -> Iterator[SuiteTask]:
-    """Yield the tasks, in an order that does not depend on the seed."""
+    """Yield the wiki's tasks, in an order that does not depend on the content's seed."""
     herbs = content.wiki
 
     def opened(herb: WikiPage) -> tuple[dict[str, object], ...]:

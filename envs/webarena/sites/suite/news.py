@@ -1,4 +1,4 @@
-"""Tasks on the CMS. Page numbers are in the order of seeding, after Wagtail's own three pages."""
+"""Tasks on the news pages of the CMS (Wagtail), an addition to WebArena's sites."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ GONE = "Not Found"
 
 
 def page_number(content: Content, article: Article) -> int:
-    """Number of an article's page. A section is created with its first article."""
+    """Return the number that Wagtail assigns to an article's page, after its own three pages. A section is created with
+    its first article. Raises ValueError for an unknown article."""
     number, sections = BEFORE, set[str]()
     for one in content.articles:
         number += 1 + (one.section not in sections)
@@ -29,7 +30,7 @@ def article_url(article: Article) -> str:
 
 
 def tasks(content: Content) -> Iterator[SuiteTask]:
-    """Yield the tasks, in an order that does not depend on the seed."""
+    """Yield the CMS's tasks, in an order that does not depend on the content's seed."""
     live = [one for one in content.articles if one.live]
     for article in (live[0], live[-1]):
         phone = article.body.rsplit("telephone ", 1)[1].rstrip(".")

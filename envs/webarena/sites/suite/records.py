@@ -1,4 +1,4 @@
-"""The whole suite: its records and plans by task id. A pure function of the seed."""
+"""All tasks of the stand-in suite for a content seed: their WebArena records, and the steps that solve them."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ PARTS = (shopping, dashboard, tickets, forum, news, herbs)
 
 @lru_cache(maxsize=4)
 def definitions(seed: int = SEED) -> tuple[SuiteTask, ...]:
-    """All task definitions; the position is the task id."""
+    """Return the definitions of all tasks; the position is the task id, from 0."""
     content = content_of(seed)
     return tuple(one for part in PARTS for one in part.tasks(content))
 
 
 def records(seed: int = SEED) -> list[dict[str, Any]]:
-    """The tasks in WebArena's format."""
+    """Return all tasks as records in WebArena's format."""
     templates = list(dict.fromkeys(one.template for one in definitions(seed)))
     return [one.record(number, templates.index(one.template)) for number, one in enumerate(definitions(seed))]
 
 
 def plan_of(task_id: int, seed: int = SEED) -> Sequence[Step]:
-    """Steps that solve a task, with placeholders in URLs."""
+    """Return the steps that solve a task, with placeholders in URLs."""
     return definitions(seed)[task_id].plan
 
 
 def software_of(record: dict[str, Any]) -> list[str]:
-    """Applications that a task needs."""
+    """Return the names of the applications on which a task is played, sorted."""
     return sorted({SITES[site].name for site in record["sites"]})

@@ -1,4 +1,5 @@
-"""Tasks of a customer of the shop. URLs number products and categories in the order of seeding, from 1."""
+"""Tasks of a customer of the shop (django-oscar). URLs number products and categories from 1, in the order of
+seeding."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ SITE, HOME = "shopping", "__SHOPPING__/catalogue/"
 
 
 def slug(title: str) -> str:
-    """Django's slug of a title in ASCII."""
+    """Return the slug that Django makes of a title in ASCII, for URLs."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
@@ -35,12 +36,12 @@ def category_url(content: Content, category: str) -> str:
 
 
 def open_product(product: Product) -> tuple[Step, ...]:
-    """Steps that search for a product and open its page."""
+    """Return steps that search for a product and open its page."""
     return write("Search", product.title, enter=True), click("link", product.title)
 
 
 def tasks(content: Content) -> Iterator[SuiteTask]:
-    """Yield the tasks, in an order that does not depend on the seed."""
+    """Yield the shop's tasks, in an order that does not depend on the content's seed."""
     goods = content.products
     for product in (goods[1], goods[14]):
         yield SuiteTask(

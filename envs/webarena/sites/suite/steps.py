@@ -1,4 +1,4 @@
-"""Steps of an expert's plan, which name elements by role and name. JSON values; knows no page."""
+"""Builds the steps of an expert's plan, JSON objects that name page elements by role and name."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def goto(url: str) -> Step:
 
 
 def click(role: str, name: str) -> Step:
-    """Click the element with this role and name (ignoring whitespace), else the first whose name contains it."""
+    """Return a step that clicks the element with this role and name, else the first whose name contains it."""
     return {"do": "click", "role": role, "name": name}
 
 
 def write(name: str, text: str, enter: bool = False, role: str = "textbox") -> Step:
-    """Type into the field of this name."""
+    """Return a step that types into the field with this name, then presses Enter if ``enter``."""
     return {"do": "type", "role": role, "name": name, "text": text, "enter": enter}
 
 
@@ -26,5 +26,5 @@ def press(keys: str) -> Step:
 
 
 def stop(answer: str = "") -> Step:
-    """End the task. Always the last step."""
+    """Return the step that ends the task with an answer, always the last of a plan."""
     return {"do": "stop", "answer": answer}

@@ -1,6 +1,6 @@
-"""Definition of one task of the suite: its question, its scoring, and the expert's steps.
+"""Defines a task of the stand-in suite: its question, its scoring rules, and the expert's steps.
 
-``record`` converts it to WebArena's format, with placeholders. Knows no site.
+``SuiteTask.record`` converts it to WebArena's format, with placeholders in URLs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Rubric = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SuiteTask:
-    """A task. ``template`` has {{name}} for each of ``names``; ``site`` is the site name in the record."""
+    """A task. ``template``: its question with {{name}} for each of ``names``. ``site``: the site's name in records."""
 
     site: str
     start: str
@@ -33,7 +33,7 @@ class SuiteTask:
         return text
 
     def record(self, task_id: int, template_id: int) -> dict[str, Any]:
-        """The task with all fields of upstream's records."""
+        """Return the task with all fields of WebArena's records."""
         return {
             "sites": [self.site],
             "task_id": task_id,
@@ -82,7 +82,7 @@ def ends_at_and_page_holds(url: str, *targets: Mapping[str, Any]) -> Rubric:
 
 
 def target(url: str, *parts: str, locator: str = "", exactly: str = "") -> dict[str, Any]:
-    """A target of ``program_html``. ``url`` is a URL, ``last`` or ``func:``; without a locator the page's source is
-    compared."""
+    """Return a target of ``program_html``: the page at ``url`` (a URL, ``last`` or ``func:``) must contain all
+    ``parts``, or equal ``exactly``, in the value of the script ``locator``, or in its source without one."""
     wanted: dict[str, Any] = {"exact_match": exactly} if exactly else {"must_include": list(parts)}
     return {"url": url, "locator": locator, "required_contents": wanted}

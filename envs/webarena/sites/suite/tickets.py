@@ -1,4 +1,4 @@
-"""Tasks on Trac's tickets and wiki."""
+"""Tasks on the tickets of Trac, which replaces WebArena's GitLab."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIST = f"{HOME}/report/1"
 
 
 def tasks(content: Content) -> Iterator[SuiteTask]:
-    """Yield the tasks, in an order that does not depend on the seed."""
+    """Yield the tasks on tickets, in an order that does not depend on the content's seed."""
     tickets = content.tickets
     active = [one for one in tickets if not one.closed]
     new = f"{HOME}/ticket/{len(tickets) + 1}"

@@ -1,1 +1,1 @@
-"""Page types of the CMS."""
+"""Django app with the page types of the CMS."""

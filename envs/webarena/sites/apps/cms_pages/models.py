@@ -1,4 +1,4 @@
-"""Page types of the CMS: sections, and articles within them."""
+"""Page types of the CMS (Wagtail): sections, and articles within them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from wagtail.models import Page
 
 
 class SectionPage(Page):
-    """A section, which lists its live articles."""
+    """A page that lists the published articles of its section."""
 
 
 class ArticlePage(Page):
-    """An article: an intro of one line, and a text."""
+    """An article: an intro of one line, and a text in HTML."""
 
     intro = models.CharField(max_length=250)
     body = RichTextField(blank=True)

@@ -1,4 +1,4 @@
-"""Tables of both page types."""
+"""Creates the database tables of the CMS's page types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARENT = models.OneToOneField(
 
 
 class Migration(migrations.Migration):
-    """The only migration."""
+    """Creates the tables of sections and articles; the only migration."""
 
     initial = True
     dependencies: ClassVar = [("wagtailcore", "__latest__")]
