@@ -5,19 +5,17 @@ import _path  # noqa: F401
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from lemur_ray.evaluation.evaluate import evaluate
 from lemur_ray.agents.replay_goals import RecordedRun
-from lemur_ray.benchmarks.discovery import find
 from lemur_ray.benchmarks.recorded_runs import goals, recorded_runs
 from lemur_ray.config import parse
 from lemur_ray.host.home import resolve_out
 from lemur_ray.report.fidelity import FidelityConfig, fidelity
 from lemur_ray.report.pages.fidelity_page import summary, write_fidelity
-from lemur_ray.rollout.benchmark_tasks import options_of, parse_evaluation
+from lemur_ray.rollout.benchmark_tasks import option_names, parse_evaluation
 from lemur_ray.rollout.evaluation_folder import EvaluationError, with_local_folder, prepare_out
 from lemur_ray.rollout.exit_codes import job_exit
 
@@ -47,8 +45,8 @@ def _replayed(config: FidelityConfig, out: Path) -> dict[str, Any]:
 
 def _played(run: RecordedRun, config: FidelityConfig, out: Path) -> dict[str, Any]:
     """The numbers of one replayed run, or {"error": reason} if it cannot be played."""
-    known = [f.name for f in fields(options_of(run.benchmark, find(run.benchmark)))]
-    arguments = [*run.arguments(), "--out", str(out / run.folder), *config.arguments(known)]
+    own = config.arguments(option_names(run.benchmark))
+    arguments = [*run.arguments(), "--out", str(out / run.folder), *own]
     try:
         return evaluate(parse_evaluation(arguments, run.benchmark))
     except (EvaluationError, ValueError, OSError) as error:

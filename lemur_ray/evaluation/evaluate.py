@@ -13,6 +13,7 @@ from typing import Any
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.benchmarks.discovery import find
+from lemur_ray.benchmarks.plugin_calls import call_notes
 from lemur_ray.cluster.connection import connect
 from lemur_ray.evaluation.preflight import Prepared, prepare
 from lemur_ray.report.agreement import compare_recording
@@ -42,7 +43,7 @@ def play_prepared(config: EvalConfig[Any], prepared: Prepared, suffix: Suffix | 
     with live_page(out, tasks, spec.label, settings.hash, config.epochs) as made:
         episodes = run_evaluation(plan, partial(open_pool, config, prepared), suffix)
     warn_of_anomalies(counted := drop_texts(episodes))
-    notes = prepared.notes(benchmark, counted) | compare_recording(
+    notes = call_notes(benchmark, counted) | compare_recording(
         spec.recording, benchmark.details.recording_format, episodes, tasks
     )
     notes |= {**token_costs(counted, config.prices), **single_turn_sample_rates(counted), **departures}

@@ -10,21 +10,21 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.agents.trajectory import Episode, Task
+from lemur_ray.agents.trajectory import Episode
 from lemur_ray.benchmarks.contract import Benchmark
 from lemur_ray.benchmarks.discovery import find, names
 from lemur_ray.benchmarks.needs import missing_requirements
 from lemur_ray.benchmarks.task_validation import validated_tasks
-from lemur_ray.evaluation.preflight import Prepared, prepare
+from lemur_ray.evaluation.preflight import prepare
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.benchmark_tasks import (
     arguments_for,
     evaluation_request,
-    options_of,
+    option_names,
     parse_evaluation,
     parse_one_of_many,
 )
@@ -76,7 +76,7 @@ def _flags(every: Sequence[str], report: Print) -> Iterator[tuple[str, set[str]]
     """(benchmark, names of its options). Prints why a benchmark whose options cannot be flags is skipped."""
     for name in every:
         try:
-            yield name, {f.name for f in fields(options_of(name, find(name)))}
+            yield name, option_names(name)
         except ValueError as error:
             report(f"{name}: not checked: {error}")
 
@@ -109,20 +109,11 @@ def play_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> list[Episo
         ready = prepare(config, replace(benchmark, has_hints=True), lambda spec: spec)
         tasks = [task for task in ready.tasks if benchmark.has_hints or "gold" in task.options]
         with Ledger(Path(folder) / "episodes.jsonl") as ledger, closing(create_pool(config, ready.policy)) as pool:
-            clock, plan = time.monotonic, _orders(config, ready, tasks)
+            clock, settings, limits = time.monotonic, ready.settings, EpisodeLimits(step_s=config.step_s)
+            names = {"policy": ready.policy.label, "recipe": settings.hash}
+            plan = EpisodePlan(tasks, epochs=1, **names, sampling=settings.sampling, limits=limits)
             progress = Progress(sys.stderr, clock, label=config.benchmark)
             return list(run_episodes(plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=clock))
-
-
-def _orders(config: EvalConfig[Any], ready: Prepared, tasks: Sequence[Task]) -> Any:
-    return EpisodePlan(
-        tasks,
-        epochs=1,
-        policy=ready.policy.label,
-        recipe=ready.settings.hash,
-        sampling=ready.settings.sampling,
-        limits=EpisodeLimits(step_s=config.step_s),
-    )
 
 
 def failure_lines(episodes: Sequence[Episode]) -> Iterator[str]:

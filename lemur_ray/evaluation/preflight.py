@@ -20,10 +20,9 @@ from lemur_ray.agents.endpoint import EndpointOptions
 from lemur_ray.agents.messages import EndpointAbsent, EndpointRefused, PolicyUnreachable
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.policy_spec import PolicySpec
-from lemur_ray.agents.trajectory import Episode, Task
+from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark
 from lemur_ray.benchmarks.needs import LOOK_S, Requirement, missing_requirements, readable_file, requirement_of
-from lemur_ray.benchmarks.plugin_calls import call_notes
 from lemur_ray.benchmarks.plugin_metadata import plugin_metadata
 from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.host.home import lemur_home, resolve_out
@@ -79,10 +78,6 @@ class Prepared:
         for departure in self.departures:
             print(f"not as upstream: {departure}", file=sys.stderr, flush=True)
         return {"not_as_upstream": list(self.departures)} if self.departures else {}
-
-    def notes(self, benchmark: Benchmark[Any], episodes: Sequence[Episode]) -> dict[str, Any]:
-        """The benchmark's own numbers, shown beside the success rate."""
-        return call_notes(benchmark, episodes)
 
     def plan(self, config: EvalConfig[Any], benchmark: Benchmark[Any]) -> EvaluationPlan:
         """The plan of ``config``, with what the benchmark declares about the run."""

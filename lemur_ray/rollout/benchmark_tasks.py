@@ -29,7 +29,6 @@ def parse_evaluation(argv: Sequence[str], default: str, defaults: Mapping[str, A
     """Parse a command line with the common flags and those of the benchmark that it names, or of ``default``.
 
     ``defaults``: values of benchmark options or common flags that replace the usual defaults.
-
     Ends the process with code 2 on an invalid flag or value. Raises ValueError for an unknown benchmark.
     """
     name = _value_of("--benchmark", argv) or default
@@ -109,7 +108,7 @@ def evaluation_request(
 def tasks_and_settings(
     config: Config, benchmark: Benchmark[Any], knows_our_words: bool = False, recording: str = "", replies: str = ""
 ) -> tuple[list[Task], Settings]:
-    """The tasks to play, and the settings that their scores depend on. Raises as ``load_tasks``.
+    """The tasks to play, and the settings that their scores depend on. Raises as ``tasks_of``.
 
     ``knows_our_words``: whether the model was tuned on brief prompts. ``recording``: the file to replay; ``replies``:
     the file of replies to grade again.
@@ -141,15 +140,15 @@ def available_tasks(config: Config, benchmark: Benchmark[Any], request: Evaluati
     return tasks
 
 
-def load_tasks(config: Config, benchmark: Benchmark[Any], request: EvaluationRequest) -> list[Task]:
-    """The tasks to play. Raises as ``available_tasks``, and OSError for a file of ids."""
-    return select_tasks(available_tasks(config, benchmark, request), config)[0]
-
-
 def tasks_of(config: Config, prompt: Prompt) -> list[Task]:
-    """The tasks of a stored evaluation. Raises as ``load_tasks``."""
+    """The tasks of a stored evaluation. Raises as ``available_tasks``, and OSError for a file of ids."""
     benchmark = find(config.benchmark)
-    return load_tasks(config, benchmark, evaluation_request(config, benchmark, prompt))
+    return select_tasks(available_tasks(config, benchmark, evaluation_request(config, benchmark, prompt)), config)[0]
+
+
+def option_names(benchmark: str) -> set[str]:
+    """Names of a benchmark's own options. Raises as ``options_of``."""
+    return {f.name for f in fields(options_of(benchmark, find(benchmark)))}
 
 
 def to_json(config: Config) -> dict[str, Any]:

@@ -46,7 +46,6 @@ class EpisodeRecord:
         self.reply_prefix = reset.text("reply_prefix") or ""
 
     def messages(self) -> tuple[Message, ...]:
-        """The messages of the next request."""
         limit = self.request_options.dialogue_limit
         if self.reply_prefix:
             return (*self.opening, *recent_turns(self.steps, limit, self.reply_prefix))
@@ -79,10 +78,7 @@ class EpisodeRecord:
         meter: CallMeter,
         pictured: bool,
     ) -> None:
-        """Append a turn. ``text``: as ``accept`` returned it; ``meter``: calls of the environment itself.
-
-        Raises EnvironmentFault.
-        """
+        """Append a turn; ``text``: the bounded reply, ``meter``: the environment's calls. Raises EnvironmentFault."""
         turn = len(self.steps) + 1
         self.scores.update(result.scores)
         self._env_note = result.text("note") or self._env_note
@@ -107,7 +103,6 @@ class EpisodeRecord:
         )
 
     def attempt(self, outcome: Outcome, score: float | None, wall_s: float, fatal_error: str = "") -> Attempt:
-        """The record as a value."""
         options = self.request_options
         shared = min(options.shared_chars, sum(len(message.content) for message in self.opening))
         limit = 0 if options.dialogue_limit == 0 and len(self.steps) > 1 else None  # older records hold no other limit

@@ -1,7 +1,4 @@
-"""How a job that plays episodes ends: warnings on stderr, the last line on stdout, the exit code.
-
-Knows no benchmark and no pool.
-"""
+"""How a job that plays episodes ends: warnings on stderr, the last line on stdout, the exit code. Knows no pool."""
 
 from __future__ import annotations
 

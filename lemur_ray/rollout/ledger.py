@@ -21,8 +21,7 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, overload
+from typing import overload
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, join_opening, opening_digest, split_opening
@@ -118,7 +117,7 @@ class Ledger:
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -165,26 +164,20 @@ class Episodes(Sequence[Episode]):
 def read_episodes(path: Path) -> list[Episode]:
     """The current episode of each key, in the order of the keys' first records; an incomplete last line is ignored.
 
-    That is the first scored record of a key, or its first record if none is scored.
-
     Raises LedgerError if a complete line is not an episode, FileNotFoundError if there is no ledger.
     """
-    return list(_current_episodes(episode for _, _, episode in read_records(path, {})).values())
+    current: dict[EpisodeKey, Episode] = {}
+    for _, _, episode in read_records(path, {}):
+        before = current.get(episode.key)
+        if before is None or _supersedes(episode, before.outcome.scored):
+            current[episode.key] = episode
+    return list(current.values())
 
 
 def merge_ledger(before: Path, into: Path) -> None:
     """Add the episodes of the ledger ``before`` that ``into`` lacks. Raises as ``read_episodes`` and ``Ledger``."""
     with Ledger(into) as ledger:
         ledger.extend(read_episodes(before))
-
-
-def _current_episodes(episodes: Iterable[Episode]) -> dict[EpisodeKey, Episode]:
-    current: dict[EpisodeKey, Episode] = {}
-    for episode in episodes:
-        before = current.get(episode.key)
-        if before is None or _supersedes(episode, before.outcome.scored):
-            current[episode.key] = episode
-    return current
 
 
 def _supersedes(episode: Episode, scored_before: bool) -> bool:
@@ -266,20 +259,16 @@ def _line(episode: Episode, known: MutableMapping[str, tuple[Message, ...]]) -> 
     try:
         record = episode.to_json()
         Episode.from_json(record)
-        return _dumped(record, episode, known)
+        if episode.trajectory.shared:
+            head, rest = split_opening(episode.trajectory)
+            name = opening_digest(head)
+            if name in known:
+                record["trajectory"] |= {"opening": [message.to_json() for message in rest], "shared": name}
+            known[name] = head
+        return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
         message = f"episode {episode.key!r} is not written, it is no record in JSON that could be read again: {error}"
         raise ValueError(message) from error
-
-
-def _dumped(record: dict[str, Any], episode: Episode, known: MutableMapping[str, tuple[Message, ...]]) -> bytes:
-    if episode.trajectory.shared:
-        head, rest = split_opening(episode.trajectory)
-        name = opening_digest(head)
-        if name in known:
-            record["trajectory"] |= {"opening": [message.to_json() for message in rest], "shared": name}
-        known[name] = head
-    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
 def _record(line: bytes, known: MutableMapping[str, tuple[Message, ...]] | None = None) -> Episode:

@@ -1,7 +1,4 @@
-"""The progress line of a run: episodes done, solved and in flight, rate, time left, tokens, cost, endpoint pressure.
-
-Knows no pool.
-"""
+"""The progress line of a run: counts of episodes, rate, time left, tokens, cost, endpoint pressure. Knows no pool."""
 
 from __future__ import annotations
 

@@ -42,7 +42,6 @@ def run_episodes(
     """Play every episode without a score in the ledger; return the episodes of ``plan``, in its order.
 
     Episodes are not held in memory: the returned sequence reads the ledger's file on each access.
-
     ``pool``: None if every episode has a score. ``clock``: monotonic seconds. ``cluster``: the cluster of a task,
     recorded with its episodes. KeyboardInterrupt, EndpointRefused (the endpoint refuses every request) and
     PolicyUnreachable (no attempt reaches the policy for too long) leave a ledger that the same call continues.

@@ -33,32 +33,25 @@ class Pool(Protocol):
     @property
     def capacity(self) -> int:
         """Maximum number of episodes in flight at present; the runner submits no more."""
-        ...
 
     @property
     def num_isolated(self) -> int:
         """Number of episodes that can each have a process of their own while nothing else is played."""
-        ...
 
     def expect(self, remaining: int) -> None:
         """At most ``remaining`` episodes are still to end: whatever they do not need may be freed."""
-        ...
 
     def submit(self, spec: EpisodeSpec) -> None:
         """Start an episode."""
-        ...
 
     def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
         """Attempts that have ended since the last call; waits at most ``timeout_s`` for the first."""
-        ...
 
     def pressure(self) -> Pressure:
         """How much the policy's endpoint limits requests, as far as it is known."""
-        ...
 
     def close(self) -> None:
         """Free all resources; episodes in flight are lost."""
-        ...
 
 
 class EpisodeThreads:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.evaluation.suites.tables import Part, left_out, options_of_part, parts_of
 from lemur_ray.host.home import resolve_out
-from lemur_ray.rollout.benchmark_tasks import arguments_for, options_of, parse_one_of_many
+from lemur_ray.rollout.benchmark_tasks import arguments_for, option_names, parse_one_of_many
 from lemur_ray.rollout.evaluation_config import EvalConfig
 
 SUITE, WITHOUT = "--suite", "--without"
@@ -50,7 +50,7 @@ def parse_suite(argv: Sequence[str]) -> Suite:
     if any(word == "--benchmark" or word.startswith("--benchmark=") for word in rest):
         raise ValueError(f"--benchmark beside --suite {name}: give one of them")
     played, missing = left_out(parts_of(name), own.get(WITHOUT, ""))
-    flags = {part.benchmark: _fields(part.benchmark) for part in played}
+    flags = {part.benchmark: option_names(part.benchmark) for part in played}
     every = set().union(*flags.values())
     configs = []
     refused: dict[str, list[str]] = {}
@@ -72,10 +72,6 @@ def parse_suite(argv: Sequence[str]) -> Suite:
         hint = f"{WITHOUT} {','.join(dict.fromkeys(one for of in refused.values() for one in of))} leaves them out"
         raise ValueError("\n- ".join([f"{name}: not everybody takes these flags:", *lines]) + f"\n{hint}")
     return Suite(name, out, configs, missing)
-
-
-def _fields(name: str) -> set[str]:
-    return {f.name for f in fields(options_of(name, find(name)))}
 
 
 def _split_flags(argv: Sequence[str]) -> tuple[Mapping[str, str], list[str]]:

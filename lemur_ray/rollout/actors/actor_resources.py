@@ -23,7 +23,6 @@ def actor_resources(
     """Resource request of an actor that plays ``episodes`` at once, each with the resources ``each``.
 
     At most what the largest host with CPUs has, if there is one: a larger actor would never start.
-
     ``nodes``: as ``ray.nodes()`` returns them. ``own_node``: node id of this process. ``cpus``: requested by the user;
     0: computed. ``grows``: whether the cluster has an autoscaler.
     """

@@ -37,8 +37,6 @@ from lemur_ray.storage.bundles.host_path import host_identity, pack_options, unp
 from lemur_ray.storage.bundles.on_ray import Publisher, unpacked_bundle
 
 Report = Callable[[ActorEvent], None]
-
-
 _HEAD_ANSWERS_S = 10.0
 _PROCESS_ENDED = "worker process has died"
 """Part of Ray's message about an actor whose process is gone and whose node is not (2.60)."""
@@ -217,7 +215,8 @@ class _Actor:
         """The attempt, and the number of calls in this process that will never return."""
         if is_packed:
             try:
-                spec = await asyncio.to_thread(_unpacked, spec)
+                options = await asyncio.to_thread(unpack_options, spec.task.options, unpacked_bundle)
+                spec = replace(spec, task=replace(spec.task, options=options))
             except BundleError as error:
                 await asyncio.sleep(self.rest_s)
                 return Attempt(Outcome.INFRA_LOST, None, detail=str(error), excused=True), self._threads.stuck
@@ -254,7 +253,3 @@ def _when_done(ref: Any, on_value: Callable[[Any], None], on_error: Callable[[Ba
 
 def _ignore(error: BaseException) -> None:
     """The actor is gone, which the calls of its episodes report."""
-
-
-def _unpacked(spec: EpisodeSpec) -> EpisodeSpec:
-    return replace(spec, task=replace(spec.task, options=unpack_options(spec.task.options, unpacked_bundle)))

@@ -255,7 +255,8 @@ class ActorPool:
             self._resting.append(member)
         rest_s = min(LONGEST_REST_S, 2.0 ** min(member.num_lost - 2, 10))
         member.rests, member.rests_until = True, self._clock() + rest_s
-        if attempt.outcome is Outcome.INFRA_LOST and self._only_losses() and self._all_lose():
+        all_lose = all(len(other.lost) > 1 for other in self._membership if other.pid)
+        if attempt.outcome is Outcome.INFRA_LOST and self._only_losses() and all_lose:
             minutes = self._limits.quiet_s / 60
             self._broken = f"for {minutes:.0f} minutes no host could play anything: {attempt.detail[:1000]}"
         return replace(attempt, excused=True)
@@ -264,9 +265,6 @@ class ActorPool:
         """Count a loss; whether there have been nothing but losses for ``quiet_s``."""
         self._losing_since = min(self._losing_since, self._clock())
         return self._clock() - self._losing_since >= self._limits.quiet_s
-
-    def _all_lose(self) -> bool:
-        return all(len(member.lost) > 1 for member in self._membership if member.pid)
 
     def _end_rests(self) -> None:
         now, resting = self._clock(), self._resting

@@ -36,7 +36,6 @@ class Call(Protocol):
     def __call__(self, function: Callable[[], T], timeout_s: float, what: str, meter: CallMeter | None = None) -> T:
         """Result of ``function``, or its exception. Raises DeadlineExceeded after ``timeout_s`` seconds, without those
         that ``meter`` counts as spent outside."""
-        ...
 
 
 def call_directly(function: Callable[[], T], timeout_s: float, what: str, meter: CallMeter | None = None) -> T:

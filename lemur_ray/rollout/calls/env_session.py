@@ -28,7 +28,6 @@ class EnvSession:
         self._env = self._call("make", lambda: make_env(env_id), limits.make_s)
 
     def reset(self, seed: int, options: Mapping[str, Any]) -> EnvResult:
-        """Start the episode."""
         value = self._call("reset", lambda: self._env.reset(seed=seed, options=options), self._limits.reset_s)
         return EnvResult.of_reset(value, self._env_id)
 

@@ -70,10 +70,7 @@ def _endpoint(text: str, config: EvalConfig[Any]) -> Endpoint:
 
 
 def check_endpoints(*endpoints: Endpoint) -> None:
-    """Check that each endpoint answers and serves its model.
-
-    Raises EvaluationError, EndpointRefused, PolicyUnreachable.
-    """
+    """Raises EvaluationError, EndpointRefused or PolicyUnreachable unless each endpoint serves its model."""
     for endpoint in endpoints:
         patience_s = min(endpoint.options.patience_s, PROBE_S)
         probe = OpenAIPolicy(endpoint.url, endpoint.model, options=endpoint.options, patience_s=patience_s)

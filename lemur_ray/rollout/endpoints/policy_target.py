@@ -57,7 +57,6 @@ def served_model(spec: PolicySpec, quiet: bool = False) -> PolicySpec:
     """An endpoint's spec with its model and, if the endpoint reports one, its version: ``openai:NAME@VERSION``.
 
     ``quiet``: print no warning about a missing version.
-
     Raises EvaluationError, and PolicyUnreachable if the endpoint does not answer.
     """
     patience_s = min(spec.options.patience_s, PROBE_S)
@@ -128,10 +127,7 @@ def checkpoint_label(model: str) -> str:
 
 
 def resolve_model(target: str, runs: Path) -> str:
-    """The model to serve for ``checkpoint[:RUN]``; see ``home.find_model``. Empty ``target``: the newest run.
-
-    Raises EvaluationError.
-    """
+    """The model to serve for ``checkpoint[:RUN]`` (``home.find_model``), or the newest run. Raises EvaluationError."""
     if not target:
         return str(newest_run(runs))
     try:

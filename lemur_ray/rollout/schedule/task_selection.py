@@ -27,9 +27,7 @@ def select_tasks(tasks: Sequence[Task], config: EvalConfig[Any]) -> tuple[list[T
     """The tasks to play, and the tasks whose data the recipe hash covers.
 
     The hash covers all tasks, so that episodes of a sample are episodes of the whole run; with ``--sample first`` only
-    the tasks to play, as in versions without samples.
-
-    Raises ValueError, OSError.
+    the tasks to play, as in versions without samples. Raises ValueError, OSError.
     """
     chosen = keep_dependencies(_choose(tasks, config), tasks)
     return chosen, chosen if config.sample == "first" else tasks
