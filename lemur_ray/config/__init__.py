@@ -1,7 +1,4 @@
-"""Configuration of a run as frozen dataclasses, the recipe hash, and the command line.
-
-Knows nothing of jax, Ray or files.
-"""
+"""Configuration of a run as frozen dataclasses, its hash, and the command line. Knows nothing of jax, Ray or files."""
 
 from lemur_ray.config.command_line import parse
 from lemur_ray.config.data import DataConfig, SourceConfig, format_source, parse_source

@@ -13,11 +13,7 @@ T = TypeVar("T")
 
 
 def from_dict(config: type[T], value: dict[str, Any]) -> T:
-    """A frozen dataclass from its JSON form (``dataclasses.asdict``).
-
-    Raises:
-        ValueError: for an unknown field, with the nearest known one.
-    """
+    """A frozen dataclass from its ``asdict`` form. Raises ValueError for an unknown field, with the nearest known."""
     hints, out = get_type_hints(config), {}
     for name, item in value.items():
         if name not in hints:

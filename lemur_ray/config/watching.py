@@ -1,7 +1,4 @@
-"""Monitoring options: metrics sinks and profiler traces. They change no result and are not in the recipe hash.
-
-Knows nothing of the sinks themselves.
-"""
+"""Monitoring options: metrics sinks and profiler traces. They change no result and are not in the recipe hash."""
 
 from __future__ import annotations
 

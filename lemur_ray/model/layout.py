@@ -120,10 +120,7 @@ class Layout:
         return NamedSharding(there, spec(axes, shape, self.mesh, name))
 
     def split(self, x_BLD: jax.Array) -> jax.Array:
-        """Split the residual stream along the sequence: a sum over tp becomes a reduce-scatter, its gradient a gather.
-
-        Raises ValueError if the length does not divide over tp.
-        """
+        """Split the residual stream along the sequence: a sum over tp becomes a reduce-scatter. Raises ValueError."""
         return self._at(x_BLD, ("rows", "sequence", "whole"), ("rows", "whole", "whole"), "residual stream")
 
     def whole(self, x_BLD: jax.Array) -> jax.Array:
@@ -155,10 +152,7 @@ class Layout:
         return self.local(local, inputs, P(self.rows, "tp", None))(slopes, weights)
 
     def gathered(self, w: Any, axes: tuple[str, ...], dtype: Any) -> Any:
-        """Round a layer's weight to ``dtype``, then gather it over fsdp.
-
-        The gather and the reduce-scatter of the gradient thus move ``dtype``; vectors are returned unchanged.
-        """
+        """Round a layer's weight to ``dtype``, then gather it over fsdp: only ``dtype`` is sent. Vectors stay as they are."""
         if isinstance(w, LowRank):
             base = self.gathered(w.base, axes, dtype)
             a, b = (self.gathered(w.a, (axes[0], "whole"), dtype), self.gathered(w.b, ("whole", axes[1]), dtype))

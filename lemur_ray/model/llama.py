@@ -53,12 +53,8 @@ class Context(NamedTuple):
     """(B, L) integer; tokens attend inside equal ids."""
     rope: tuple[jax.Array, jax.Array]
     """Two (B, L, h / 2) float32 arrays."""
-    attention: str
-    """Name of the implementation."""
-    operand_dtype: Any
-    """Type that operands of matrix products are rounded to."""
-    layout: Layout
-    """Placement of activations."""
+    how: Forward
+    """With an ``operand_dtype``."""
 
 
 def _weight(rngs: nnx.Rngs, shape: tuple[int, ...], axes: tuple[str, ...], scale: float | None) -> nnx.Param:
@@ -87,22 +83,22 @@ class Block(nnx.Module):
         self.down = _weight(rngs, (c.ffn_dim, dim), ("ffn", "dim"), residual * c.ffn_dim**-0.5)
 
     def __call__(self, x_BLD: jax.Array, context: Context) -> jax.Array:
-        c, layout = self.config, context.layout
+        c, layout, dtype = self.config, context.how.layout, context.how.operand_dtype
         rows, length, _ = x_BLD.shape
-        product = functools.partial(matmul, operand_dtype=context.operand_dtype, flat=layout.mesh is None)
+        product = functools.partial(matmul, operand_dtype=dtype, flat=layout.mesh is None)
         add_up = None if layout.mesh is None else layout.added_up
-        products = functools.partial(matmuls, operand_dtype=context.operand_dtype, add_up=add_up)
+        products = functools.partial(matmuls, operand_dtype=dtype, add_up=add_up)
 
         def heads(y: jax.Array, num_heads: int) -> jax.Array:
             return layout.heads(y.reshape(rows, length, num_heads, c.head_dim))
 
         y = layout.whole(rms_norm(x_BLD, self.attn_norm[...], c.norm_eps))
         q, k, v = products(y, (self.wq[...], self.wk[...], self.wv[...]))
-        q = apply_rope(heads(q, c.num_heads), context.rope).astype(context.operand_dtype)
-        k = apply_rope(heads(k, c.num_kv_heads), context.rope).astype(context.operand_dtype)
-        v = heads(v, c.num_kv_heads).astype(context.operand_dtype)
+        q = apply_rope(heads(q, c.num_heads), context.rope).astype(dtype)
+        k = apply_rope(heads(k, c.num_kv_heads), context.rope).astype(dtype)
+        v = heads(v, c.num_kv_heads).astype(dtype)
         q, k, v = named(q, "query"), named(k, "key"), named(v, "value")
-        mixed = attend(q, k, v, context.segment_ids, context.attention, layout).reshape(rows, length, -1)
+        mixed = attend(q, k, v, context.segment_ids, context.how.attention, layout).reshape(rows, length, -1)
         mixed = layout.split(product(mixed.astype(x_BLD.dtype), self.wo[...]))
         x_BLD = named(x_BLD + mixed, "mid")
 
@@ -206,8 +202,8 @@ def hidden_states(
     """
     graph, layout = _block_graph(config), how.layout
     dtype = how.operand_dtype or how.compute_dtype
-    table = rope_table(positions_BL, config)
-    context = Context(segment_ids_BL, table, how.attention, dtype, layout)
+    resolved = dataclasses.replace(how, operand_dtype=dtype)
+    context = Context(segment_ids_BL, rope_table(positions_BL, config), resolved)
     axes = {name: names[1:] for name, names in logical_axes(config)["layers"].items()}
 
     def block(x_BLD: jax.Array, weights: Params) -> tuple[jax.Array, None]:

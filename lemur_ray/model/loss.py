@@ -113,11 +113,7 @@ def _cross_entropy(
     layout: Layout,
 ) -> Losses:
     def on_device(x: jax.Array, head: jax.Array, targets: jax.Array) -> jax.Array:
-        head = head.astype(operand_dtype)
-        if layout.mesh is not None:
-            x, head = _gather(x, head)
-        size = chunk_length(x.shape[0], x.shape[1], head.shape[1], layout.platform)
-        vocabulary = _Vocabulary(head.shape[1], layout.mesh is not None)
+        x, head, vocabulary, size = _gather(x, head, operand_dtype, layout)
 
         def one(_: None, chunk: tuple[jax.Array, jax.Array]) -> tuple[None, jax.Array]:
             return None, _chunk(chunk[0].astype(operand_dtype), head, chunk[1], vocabulary)[0]
@@ -140,9 +136,16 @@ def _specs(layout: Layout) -> tuple[P, P]:
     return P(layout.rows, "tp", None), P(layout.rows, None)
 
 
-def _gather(x: jax.Array, head: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Gather the whole sequence of a device's rows, and all features of its vocabulary shard."""
-    return (jax.lax.all_gather(x, "tp", axis=1, tiled=True), jax.lax.all_gather(head, "fsdp", axis=0, tiled=True))
+def _gather(
+    x: jax.Array, head: jax.Array, operand_dtype: Any, layout: Layout
+) -> tuple[jax.Array, jax.Array, _Vocabulary, int]:
+    """The whole sequence of a device's rows, all features of its vocabulary shard, the shard, tokens of a chunk."""
+    head = head.astype(operand_dtype)
+    if layout.mesh is not None:
+        x = jax.lax.all_gather(x, "tp", axis=1, tiled=True)
+        head = jax.lax.all_gather(head, "fsdp", axis=0, tiled=True)
+    size = chunk_length(x.shape[0], x.shape[1], head.shape[1], layout.platform)
+    return x, head, _Vocabulary(head.shape[1], layout.mesh is not None), size
 
 
 def _forward(
@@ -158,12 +161,8 @@ def _forward(
     def on_device(
         x: jax.Array, head: jax.Array, targets: jax.Array, weights: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        head = head.astype(operand_dtype)
-        if layout.mesh is not None:
-            x, head = _gather(x, head)
-        rows, length, dim = x.shape
-        size = chunk_length(rows, length, head.shape[1], layout.platform)
-        vocabulary = _Vocabulary(head.shape[1], layout.mesh is not None)
+        x, head, vocabulary, size = _gather(x, head, operand_dtype, layout)
+        rows, _, dim = x.shape
 
         def one(
             slope_DV: jax.Array, chunk: tuple[jax.Array, jax.Array, jax.Array]

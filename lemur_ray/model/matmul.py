@@ -19,8 +19,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 
 def dot(a: jax.Array, b: jax.Array, a_dim: int, b_dim: int, dtype: Any = jnp.float32) -> jax.Array:
     """Contract one dimension of each matrix, accumulating in float32; the result in ``dtype``."""
-    product = jax.lax.dot_general(a, b, (((a_dim,), (b_dim,)), ((), ())), preferred_element_type=jnp.float32)
-    return product.astype(dtype)
+    return _contract(a, b, (a_dim,), (b_dim,), dtype)
 
 
 def transposed(x: jax.Array, written_out: bool) -> jax.Array:

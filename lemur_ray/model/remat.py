@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax.ad_checkpoint import checkpoint_name
 
-from lemur_ray.config import REMAT_VALUES, parse_remat
+from lemur_ray.config import parse_remat
 
 GATHERED = "gathered"
 """Name of weights gathered for one product."""
@@ -43,6 +43,3 @@ def rematerialised(block: Callable[..., Any], policy: str) -> Callable[..., Any]
         )  # fmt: skip
         return jax.checkpoint(block, policy=keep)
     return jax.checkpoint(block, policy=jax.checkpoint_policies.save_only_these_names(*save))
-
-
-__all__ = ["GATHERED", "REMAT_VALUES", "named", "rematerialised"]

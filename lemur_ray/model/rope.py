@@ -14,10 +14,9 @@ from lemur_ray.config import ModelConfig, RopeScaling
 
 
 def rope_table(positions: jax.Array, config: ModelConfig) -> tuple[jax.Array, jax.Array]:
-    """Cosines and sines of the rotation angles.
+    """Cosines and sines of the rotation angles, each float32 (*positions.shape, head_dim // 2).
 
     positions: any shape, integer; position of each token inside its document.
-    Returns two float32 arrays of shape (*positions.shape, head_dim // 2).
     """
     width = config.head_dim
     frequency = config.rope_theta ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)

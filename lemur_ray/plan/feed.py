@@ -53,11 +53,8 @@ class PlanFeed(ray.train.DataConfig):
         """share_of: (rank, world size) -> (index of the rank's part of each batch, number of parts, and optionally
         the rows of a batch with padding)."""
         super().__init__()
-        self.share_of = share_of
-        self.plan = plan
-        self.corpus = str(corpus)
-        self.rows_per_step = rows_per_step
-        self.start = start
+        self.plan, self.corpus, self.rows_per_step = plan, str(corpus), rows_per_step
+        self.start, self.share_of = start, share_of
 
     def configure(
         self,
@@ -80,10 +77,7 @@ class PlanFeed(ray.train.DataConfig):
 
 
 def rank_dataset(reader: PlanReader, rows: RankRows, node: str = "") -> ray.data.Dataset:
-    """The ordered dataset of one rank's rows; empty for a rank without rows.
-
-    node: id of the preferred host of the fetch tasks; empty: any host.
-    """
+    """The ordered dataset of one rank's rows, perhaps none. node: id of the preferred host of the tasks, if any."""
     if not len(rows):
         return ray.data.range(0)
     per_block = max(1, BLOCK_BYTES // (reader.seq_len * _BYTES_PER_TOKEN * rows.share)) * rows.share

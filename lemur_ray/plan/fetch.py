@@ -22,8 +22,6 @@ Batch = dict[str, np.ndarray]
 
 PADDING = -1
 """Row number of padding: a row of weight zero that makes a batch divide over the devices."""
-
-
 LEAST_USED = 1 / 4
 """Minimum passes of a host over a source for its shards to be copied to the host."""
 SMALL_BYTES = 2**28
@@ -33,8 +31,7 @@ SMALL_BYTES = 2**28
 def copied_to_host(plan: Plan, sizes: Sequence[int], hosts: int, limit_bytes: int) -> list[bool]:
     """Whether the shards of each source are copied to every host, for hosts that share the rows of a plan.
 
-    Sources with the most reads per row come first, as long as the total stays within the limit. sizes: bytes of each
-    source.
+    Sources with the most reads per row come first, within the limit. sizes: bytes of each source.
     """
     passes = [count / hosts / source.rows for source, count in zip(plan.sources, plan.counts, strict=True)]
     copied, room = [False] * len(sizes), limit_bytes
@@ -48,10 +45,7 @@ class PlanReader:
     """Reads plan rows from a corpus folder. Cheap to pickle; files are mapped on first use."""
 
     def __init__(self, plan: Plan, corpus: str | Path, hosts: int = 1, *, check: bool = True) -> None:
-        """hosts: number of hosts that share the rows. check: verify file sizes of a corpus in a bucket.
-
-        Raises PlanError, RowSetError.
-        """
+        """hosts: how many share the rows. check: verify file sizes in a bucket. Raises PlanError, RowSetError."""
         self.plan, self.corpus, self.hosts = plan, str(corpus), hosts
         self.readers = [open_rows(corpus, source.name, check=check) for source in plan.sources]
         self._chosen = not is_bucket(self.corpus)

@@ -59,7 +59,6 @@ class Uncommitted(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Last part of the folder's path."""
         return self.folder.rsplit("/", 1)[-1]
 
     def __str__(self) -> str:

@@ -112,7 +112,6 @@ class HuggingFaceWeights:
         return tuple(size if dim == row else 1 for dim, size in enumerate(shape))
 
     def dtype(self, label: str) -> np.dtype[Any]:
-        """Stored dtype of a leaf."""
         return self._dtypes[label]
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
@@ -201,7 +200,6 @@ class HuggingFaceSink:
                 self.writer.write(entry.name.format(layer), stored_rows.start + first, rows)
 
     def close(self) -> None:
-        """Flush everything to disk, and rename the files to their final names."""
         self.writer.close()
 
 

@@ -20,15 +20,12 @@ class HostWeights:
         self._leaves = {label(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
 
     def chunk(self, label: str) -> tuple[int, ...]:
-        """All ones: any element can be read separately."""
         return (1,) * self._leaves[label].ndim
 
     def dtype(self, label: str) -> np.dtype[Any]:
-        """Dtype of a leaf."""
         return np.dtype(self._leaves[label].dtype)
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
-        """One slice of a leaf."""
         return np.asarray(self._leaves[label][index], dtype or self.dtype(label))
 
 

@@ -83,7 +83,10 @@ def open_model(spec: str) -> OpenModel:
     if not fs.isdir(inner):
         raise ModelNotFound(f"no model at {folder}: expected a run folder, a checkpoint, a model folder or random:nano")
     if fs.isfile(f"{inner}/recipe.json"):
-        return _checkpoint(folder, _newest(folder))
+        if (newest := newest_commit(f"{folder}/{CHECKPOINTS}")) is None:
+            checkpoints = f"{folder}/{CHECKPOINTS}"
+            raise ModelNotFound(f"no committed checkpoint under {checkpoints}: let the run reach its first checkpoint")
+        return _checkpoint(folder, newest)
     commit, run = commit_at(folder), folder.rsplit("/", 2)[0]
     if commit is not None and fs.isfile(f"{inner.rsplit('/', 2)[0]}/recipe.json"):
         return _checkpoint(run, commit)
@@ -127,15 +130,6 @@ def _random(spec: str) -> OpenModel:
     return OpenModel(source, tokenizer, f"random-{name}", f"{recipe.hash}-random", dataclasses.asdict(recipe))
 
 
-def _newest(run: str) -> Commit:
-    commit = newest_commit(f"{run}/{CHECKPOINTS}")
-    if commit is None:
-        raise ModelNotFound(
-            f"no committed checkpoint under {run}/{CHECKPOINTS}: let the run reach its first checkpoint"
-        )
-    return commit
-
-
 def _checkpoint(run: str, commit: Commit) -> OpenModel:
     try:
         recipe = json.loads(_text(f"{run}/recipe.json"))["recipe"]
@@ -148,19 +142,15 @@ def _checkpoint(run: str, commit: Commit) -> OpenModel:
     return OpenModel(source, tokenizer, run.rsplit("/", 1)[-1], f"{commit.step}-{commit.fingerprint}", recipe)
 
 
-def _is_run(folder: str) -> bool:
-    fs, inner = file_system(folder)
-    return bool(fs.isfile(f"{inner}/recipe.json"))
-
-
 def _merged(run: str, commit: Commit, config: ModelConfig, lora: LoraConfig) -> Source:
     """The weights of an adapter run: the base model it started from, with the adapters merged in."""
     record = json.loads(_text(f"{run}/recipe.json"))
     spec = record.get("init_from_path", "")
     recorded = str(record.get("init_from", ""))
-    step = step_of(recorded)
-    if step is not None and _is_run(spec):  # the run may have trained further since
-        spec = f"{spec.rstrip('/')}/{CHECKPOINTS}/{step}"
+    if (step := step_of(recorded)) is not None:
+        fs, inner = file_system(spec)
+        if fs.isfile(f"{inner}/recipe.json"):  # the run may have trained further since
+            spec = f"{spec.rstrip('/')}/{CHECKPOINTS}/{step}"
     try:
         base = open_model(spec).source
     except (ModelNotFound, HuggingFaceError) as error:

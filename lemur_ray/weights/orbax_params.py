@@ -42,10 +42,7 @@ class CheckpointWeights:
     """``params`` of a committed checkpoint ``<run>/checkpoints/<step>``, path or URI (a ``weights.Source``)."""
 
     def __init__(self, step: str | Path, config: ModelConfig, shapes: dict[str, tuple[int, ...]] | None = None) -> None:
-        """config: shape of the model. shapes: path -> shape of every leaf; default: those of the model.
-
-        Raises CheckpointError if stored shapes differ.
-        """
+        """shapes: path -> shape of every leaf; default: the model's. Raises CheckpointError if stored ones differ."""
         shapes = leaves(config) if shapes is None else shapes
         self.config, self._step = config, str(step)
         fs, inner = file_system(f"{step}/state/_METADATA")
@@ -61,7 +58,8 @@ class CheckpointWeights:
             )
             for name in shapes
         }  # fmt: skip
-        self._arrays = {name: self._opened(name, future) for name, future in opening.items()}
+        problem = "cannot be read: it has no params.{}, or a damaged one"
+        self._arrays = {name: self._result(future.result, problem.format(name)) for name, future in opening.items()}
         for name, want in shapes.items():
             if self._arrays[name].shape != want:
                 raise CheckpointError(
@@ -69,23 +67,20 @@ class CheckpointWeights:
                     "model's"
                 )
 
-    def _opened(self, name: str, future: Any) -> Any:
+    def _result(self, result: Callable[[], Any], problem: str) -> Any:
+        """Wait for tensorstore. Raises CheckpointError, for stored data with the ``problem`` that an error shows."""
         try:
-            return run_while_reachable(self._step, future.result)
+            return run_while_reachable(self._step, result)
         except BucketError as error:
             raise CheckpointError(f"checkpoint {self._step} cannot be read: {error}") from error
         except (OSError, ValueError) as error:
             reason = str(error).split(" [")[0].strip()[:200]
-            raise CheckpointError(
-                f"checkpoint {self._step} cannot be read: it has no params.{name}, or a damaged one: {reason}"
-            ) from error
+            raise CheckpointError(f"checkpoint {self._step} {problem}: {reason}") from error
 
     def dtype(self, label: str) -> np.dtype[Any]:
-        """Stored dtype of a leaf."""
         return np.dtype(self._arrays[label].dtype.numpy_dtype)
 
     def chunk(self, label: str) -> tuple[int, ...]:
-        """Shape of the smallest block that can be read."""
         return tuple(self._arrays[label].chunk_layout.read_chunk.shape)
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
@@ -110,14 +105,7 @@ class CheckpointWeights:
 
     def _read(self, array: Any, parts: tuple[range, ...]) -> np.ndarray:
         domain = tuple(slice(part.start, part.stop) for part in parts)
-        try:
-            reading = array[domain].read(order=_order(array))
-            return np.asarray(run_while_reachable(self._step, reading.result))
-        except BucketError as error:
-            raise CheckpointError(f"checkpoint {self._step} cannot be read: {error}") from error
-        except (OSError, ValueError) as error:
-            reason = str(error).split(" [")[0].strip()[:200]
-            raise CheckpointError(f"checkpoint {self._step} is damaged: {reason}") from error
+        return np.asarray(self._result(lambda: array[domain].read(order=_order(array)).result(), "is damaged"))
 
 
 class CheckpointSink:
@@ -168,7 +156,6 @@ class CheckpointSink:
         ]
 
     def write(self, label: str, index: tuple[range, ...], array: np.ndarray) -> None:
-        """Write a block of whole chunks."""
         domain = tuple(slice(part.start, part.stop) for part in index)
         target = self._arrays[label][domain]
         target.write(array, can_reference_source_data_indefinitely=True).result()
@@ -182,7 +169,6 @@ class CheckpointSink:
                 _to_disk(entry.path)
 
     def close(self) -> None:
-        """Flush everything to disk."""
         self._arrays.clear()
         self._flusher.close()
         for folder, _, names in os.walk(self._step):

@@ -95,10 +95,7 @@ class TensorFile:
         return Stored(dtype, shape, base + begin)
 
     def read(self, name: str, rows: range, columns: range, out: np.ndarray) -> None:
-        """Read a rectangle of a matrix into ``out``; a vector is a matrix of one row.
-
-        out: (rows, columns), row-major, of the stored dtype.
-        """
+        """Read a rectangle of a matrix, or of a vector as one row, into ``out``: row-major, of the stored dtype."""
         stored = self.tensors[name]
         row_bytes = stored.dtype.itemsize * (stored.shape[-1] if stored.shape else 1)
         left, width = columns.start * stored.dtype.itemsize, len(columns) * stored.dtype.itemsize
@@ -148,16 +145,11 @@ class TensorFolder:
         self._files = [TensorFile(f"{self.folder}/{name}") for name in _file_names(self.folder)]
         self._where = {name: file for file in self._files for name in file.tensors}
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._where
-
     @property
     def bytes_read(self) -> int:
-        """Bytes of tensors read so far."""
         return sum(file.bytes_read for file in self._files)
 
     def names(self) -> list[str]:
-        """All tensor names."""
         return sorted(self._where)
 
     def stored(self, name: str) -> Stored:

@@ -64,10 +64,7 @@ class FolderWriter:
     """Writer of ``model.safetensors``, or of several files of at most ``max_file_bytes`` with an index."""
 
     def __init__(self, folder: str, tensors: list[Tensor], max_file_bytes: int) -> None:
-        """Assign tensors to files; one larger than ``max_file_bytes`` gets a file of its own.
-
-        Raises OSError if a local disk has too little free space.
-        """
+        """A tensor larger than ``max_file_bytes`` gets its own file. Raises OSError for want of local disk space."""
         self.folder = folder
         groups: list[list[Tensor]] = [[]]
         filled = 0

@@ -1,7 +1,4 @@
-"""Causal attention over packed documents on TPU: jax's splash kernel, blocks above the diagonal skipped.
-
-Knows nothing of other platforms.
-"""
+"""Causal attention over packed documents on TPU: jax's splash kernel, which skips blocks above the diagonal."""
 
 from __future__ import annotations
 
