@@ -152,7 +152,7 @@ class Layout:
         return self.local(local, inputs, P(self.rows, "tp", None))(slopes, weights)
 
     def gathered(self, w: Any, axes: tuple[str, ...], dtype: Any) -> Any:
-        """Round a layer's weight to ``dtype``, then gather it over fsdp: only ``dtype`` is sent. Vectors stay as they are."""
+        """Round a layer's weight to ``dtype``, then gather it over fsdp: only ``dtype`` is sent. Vectors are kept."""
         if isinstance(w, LowRank):
             base = self.gathered(w.base, axes, dtype)
             a, b = (self.gathered(w.a, (axes[0], "whole"), dtype), self.gathered(w.b, ("whole", axes[1]), dtype))

@@ -28,8 +28,6 @@ from lemur_ray.train.run.folder import TrainingStopped
 from lemur_ray.weights.checkpoints import Commit, Uncommitted, commits, committed_once, put_aside
 
 _log = logging.getLogger(__name__)
-
-
 CHUNK_BYTES = 2**25
 """Largest chunk of a stored array, in bytes."""
 
@@ -100,12 +98,9 @@ class Checkpoints:
     def restore(self, step: int, abstract: Any) -> Any:
         """The train state of a committed step, with the shapes, dtypes and shardings of the abstract tree.
 
-        Raises:
-            UnreadableCheckpoint: the checkpoint is damaged, and was renamed to ``<step>.torn`` so that the next attempt
-                restores the one before. Any worker may rename it, because only those whose part is damaged notice.
-            TrainingStopped: the checkpoint is intact, but its arrays differ from the abstract tree.
-            OSError, MemoryError and others: reading failed for reasons outside the checkpoint (storage, memory, a lost
-                worker).
+        Raises UnreadableCheckpoint if it is damaged: it was renamed to ``<step>.torn``, by any worker that noticed, so
+        that the next attempt restores the one before. Raises TrainingStopped for other arrays than the abstract tree's,
+        and OSError, MemoryError and others if storage, memory or another worker failed.
         """
         path = f"{self.folder}/{step}"
         try:
@@ -196,15 +191,11 @@ class Checkpoints:
                 intact = f"checkpoint {good.step} is intact" if good else "there is no earlier checkpoint"
             except OSError:  # the bucket cannot be listed either
                 intact = "what was committed before is intact"
+            free = "" if "://" in self.folder else f" ({shutil.disk_usage(self.folder).free / 2**20:,.0f} MiB free)"
             raise SaveFailed(
-                f"could not save checkpoint {step} to {self.folder}: {_short(error)}{self._space()}; {intact}: make "
-                "room or fix the storage, then run the same command again to resume"
+                f"could not save checkpoint {step} to {self.folder}: {_short(error)}{free}; {intact}: make room or fix "
+                "the storage, then run the same command again to resume"
             ) from error
-
-    def _space(self) -> str:
-        if "://" in self.folder:
-            return ""
-        return f" ({shutil.disk_usage(self.folder).free / 2**20:,.0f} MiB free)"
 
 
 def _chunked_by_layer(state: Any) -> Any:
@@ -228,9 +219,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 def _needs_person(error: BaseException) -> bool:
     """Whether only a person can fix a failed save: no space, no permission, expired credentials."""
     causes = _causes(error)
-    if any(map(is_full_disk, causes)):
-        return True
-    if any(isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EROFS) for cause in causes):
+    if any(is_full_disk(c) or (isinstance(c, OSError) and c.errno in (errno.EACCES, errno.EROFS)) for c in causes):
         return True
     return classify("".join(map(str, causes))) is FailureKind.NEEDS_PERSON
 

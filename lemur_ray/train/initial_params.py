@@ -21,8 +21,7 @@ from lemur_ray.weights.open_model import MODEL_ERRORS, open_model
 def initial_params(spec: str, recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
     """Load the parameters of ``spec`` (run folder, checkpoint, Hugging Face folder, ``random:nano``) onto the mesh.
 
-    Raises:
-        RunFolderError: there is no such model, or its shape differs from the recipe's; names every differing field.
+    Raises RunFolderError if there is no such model, or its shape differs from the recipe's: names every such field.
     """
     try:
         source = open_model(spec).source

@@ -46,12 +46,9 @@ def open_state(
     """Restore or initialise the train state on the mesh. Every process of a run makes the same call.
 
     recognise: raises for a checkpoint of another run; else returns its position, which is logged after the restore.
-    init_from: run, checkpoint or model folder of the initial parameters, or of the base of adapters.
-
-    Raises:
-        TrainingStopped: every committed checkpoint is damaged, or one has other arrays.
-        RunFolderError: ``init_from`` is a model of another shape.
-        UnreadableCheckpoint: one is damaged and there are several workers; after a restart they use the one before.
+    init_from: run, checkpoint or model folder of the initial parameters, or of the base of adapters. Raises
+    TrainingStopped if every committed checkpoint is damaged or one has other arrays, RunFolderError if ``init_from`` is
+    a model of another shape, UnreadableCheckpoint for a damaged one with several workers, which a restart passes over.
     """
     abstract = abstract_state(recipe, mesh)
     for entry in checkpoints.ignored:

@@ -1,7 +1,4 @@
-"""The command line of training jobs: ``[RECIPE] --flags``, where every field of the recipe is a flag.
-
-Knows nothing of how the recipe is used.
-"""
+"""The command line of training jobs: ``[RECIPE] --flags``, where every field of the recipe is a flag."""
 
 from __future__ import annotations
 

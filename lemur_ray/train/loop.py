@@ -85,11 +85,8 @@ def train(
 
     rank, world_size: this process among those of jax.distributed. report: called with (metrics, checkpoint folder) for
     every checkpoint begun, on every rank. preempted: called every ``preemption_every_steps`` steps on all ranks; gives
-    all of them the same preemption notice, or None. log: gets lines for a person, on rank 0.
-
-    Raises:
-        TrainingStopped: too many skipped steps in a row, or a checkpoint cannot be written.
-        RunFolderError: the checkpoints in the run folder belong to another run.
+    all of them the same preemption notice, or None. log: gets lines for a person, on rank 0. Raises TrainingStopped for
+    too many skipped steps in a row or an unwritable checkpoint, RunFolderError for checkpoints of another run.
     """
     steps, worker = run.recipe.train.steps, Worker(rank, world_size, report, preempted, log)
     cache = use_compile_cache(cache_folder(run.out, world_size))
@@ -282,10 +279,7 @@ def _mesh(recipe: Recipe, rank: int, world_size: int) -> tuple[RunShape, jax.sha
 
 
 def _recognised(run: Run, commit: Commit) -> str:
-    """Check that a checkpoint belongs to this run; returns its position for a person.
-
-    Raises RunFolderError for another run's checkpoint, TrainingStopped for an unexpected row number.
-    """
+    """A checkpoint's position as text. Raises RunFolderError for another run's, TrainingStopped for a wrong row."""
     check_same_run(commit.plan, run, f"checkpoint {run.checkpoints}/{commit.step}")
     rows = commit.step * run.recipe.train.rows_per_step
     if commit.plan["rows"] != rows:

@@ -64,9 +64,7 @@ class Window:
 
     def cleared(self) -> Window:
         """The next window: same totals of the run, empty sums."""
-        return Window(
-            skips_in_a_row=self.skips_in_a_row, skipped_steps=self.skipped_steps, train_s=self.train_s
-        )  # fmt: skip
+        return Window(skips_in_a_row=self.skips_in_a_row, skipped_steps=self.skipped_steps, train_s=self.train_s)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

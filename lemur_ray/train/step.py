@@ -75,18 +75,13 @@ def abstract_state(recipe: Recipe, mesh: Mesh | None = None) -> TrainState:
     shapes = jax.eval_shape(lambda params: init_state(recipe, params), abstract_params(recipe.model))
     if mesh is None:
         return shapes
+    if recipe.lora.rank:
+        places = placed_like(shapes, shapes.params, adapter_shardings(recipe.model, recipe.lora, mesh), mesh)
+    else:
+        places = like_params(shapes, recipe.model, mesh)
     return jax.tree.map(
-        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-        shapes,
-        _shardings(shapes, recipe, mesh),
+        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), shapes, places
     )
-
-
-def _shardings(state: TrainState, recipe: Recipe, mesh: Mesh) -> TrainState:
-    """A NamedSharding for every leaf of a state."""
-    if not recipe.lora.rank:
-        return like_params(state, recipe.model, mesh)
-    return placed_like(state, state.params, adapter_shardings(recipe.model, recipe.lora, mesh), mesh)
 
 
 class Execution(NamedTuple):

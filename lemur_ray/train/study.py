@@ -36,9 +36,8 @@ class Trial:
     run: Run
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "ratio": self.ratio, "code_share": self.code_share, "seed": self.seed, "folder": Path(self.run.out).name
-        }  # fmt: skip
+        folder = Path(self.run.out).name
+        return {"ratio": self.ratio, "code_share": self.code_share, "seed": self.seed, "folder": folder}
 
 
 def make_trials(

@@ -31,7 +31,6 @@ def environment(where: Slice, with_libtpu: bool, num_devices: int) -> dict[str, 
 
 
 def has_libtpu() -> bool:
-    """Whether libtpu, the compiler for TPU, is installed."""
     return importlib.util.find_spec("libtpu") is not None
 
 

@@ -1,7 +1,4 @@
-"""Devices of a collective, parsed from the text of its HLO instruction.
-
-Knows nothing of meshes.
-"""
+"""Devices of a collective, parsed from the text of its HLO instruction. Knows nothing of meshes."""
 
 from __future__ import annotations
 

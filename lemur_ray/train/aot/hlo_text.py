@@ -30,7 +30,6 @@ class Instruction:
 
     @property
     def operands(self) -> list[str]:
-        """Names of the operand instructions."""
         return re.findall(r"%([\w.\-]+)", self.inside)
 
 
@@ -39,12 +38,10 @@ def _shapes(text: str) -> tuple[Shape, ...]:
 
 
 def elements(shape: Shape) -> int:
-    """Number of elements of an array."""
     return math.prod(shape[1])
 
 
 def size_bytes(shapes: tuple[Shape, ...]) -> int:
-    """Total bytes of the arrays."""
     return sum(elements(shape) * DTYPE_BYTES[shape[0]] for shape in shapes)
 
 

@@ -46,10 +46,7 @@ class Origins:
         return cls(named, {number: frame.get("parent_frame_id", 1) - 1 for number, frame in frames.items()})
 
     def of_instruction(self, instruction: Instruction, by_name: Mapping[str, Instruction]) -> str:
-        """ "backward, model/llama.py:98 Block.__call__, dot_general"; unknown parts are left out.
-
-        by_name: the instructions of its computation.
-        """
+        """ "backward, model/llama.py:98 Block.__call__, dot_general"; by_name: the instructions of its computation."""
         traced = _traced(instruction, by_name)
         op = re.search(r'op_name="([^"]*)"', traced.rest)
         frame = re.search(r"stack_frame_id=(\d+)", traced.rest)

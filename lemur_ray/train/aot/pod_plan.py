@@ -39,7 +39,6 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """Peak bytes on the chip."""
         return sum(dataclasses.astuple(self)) - self.host
 
 
@@ -62,7 +61,6 @@ class PodPlan:
 
     @property
     def hbm_bytes(self) -> int:
-        """Memory of a chip in bytes."""
         return CHIPS[self.where.generation.name].hbm_bytes
 
     @property

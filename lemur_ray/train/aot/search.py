@@ -50,7 +50,8 @@ def candidates(recipe: Recipe, where: Slice) -> list[Guess]:
         shares = meshed.mesh.dcn * meshed.mesh.fsdp
         if model.dim % meshed.mesh.fsdp or rows % shares:
             continue
-        for microbatches in _divisors(rows // shares):
+        each = rows // shares
+        for microbatches in (n for n in range(1, each + 1) if each % n == 0):
             for policy in POLICIES:
                 train = dataclasses.replace(recipe.train, microbatches=microbatches, remat=policy)
                 guesses.append(guess(dataclasses.replace(meshed, train=train), where))
@@ -111,7 +112,3 @@ def guess(recipe: Recipe, where: Slice) -> Guess:
     torus = tuple(int(n) for n in where.topology.split("x"))
     time = step_time(CHIPS[where.generation.name], torus, sizes, flops * recipe.tokens_per_step / chips, sent)
     return Guess(recipe, size, time.middle_s)
-
-
-def _divisors(number: int) -> list[int]:
-    return [n for n in range(1, number + 1) if number % n == 0]

@@ -54,12 +54,9 @@ def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict
 
     init_from: run folder, checkpoint or model folder whose parameters start the run, with a fresh optimizer. A folder
     with a committed checkpoint of the same run is resumed; a finished one is returned with ``already_finished``.
-    Returns the content of ``result.json``.
-
-    Raises:
-        RunFolderError: another run lies in ``out``, another process writes it, or it is not writable.
-        PlanError, CorpusError, ValueError: recipe and corpus do not fit, or hosts, chips and mesh do not agree.
-        TrainingStopped: the message says why and what to do.
+    Returns the content of ``result.json``. Raises RunFolderError if ``out`` holds another run, is written by another
+    process or is not writable; PlanError, CorpusError, ValueError if recipe, corpus, hosts, chips and mesh do not fit
+    together; TrainingStopped with the reason and what to do.
     """
     manifest = read_manifest(corpus)
     recipe = with_vocabulary(recipe, manifest["vocab_size"])

@@ -40,7 +40,9 @@ def run_worker(config: dict[str, Any]) -> None:
     share = split_batch(run.recipe.train, where).rows // where.num_shares
     if world_size > 1 and stop_reason(run) is not None:
         return  # this group was started only to end the wait of the others
-    _quieten_loggers()
+    for name in ("absl", "orbax", "ray.data", "ray.train", "ray.train.v2._internal.execution.context"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # warns that progress bars are off
 
     def feed(row: int) -> Any:
         # PlanFeed was configured after the checkpoint was chosen, so the stream begins at the same row.
@@ -100,9 +102,3 @@ def _preemption_notice() -> str | None:
 def _log(line: str) -> None:
     sys.stdout.write(f"{line}\n")  # print is patched by Ray Train and would show every line twice
     sys.stdout.flush()
-
-
-def _quieten_loggers() -> None:
-    for name in ("absl", "orbax", "ray.data", "ray.train", "ray.train.v2._internal.execution.context"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # warns that progress bars are off

@@ -45,10 +45,8 @@ def _cpu_devices() -> int:
 def check_recipe(recipe: Recipe, *, cpu_devices: int | None = None) -> list[RunShape]:
     """The shape of the run for every permitted number of workers, in decreasing order.
 
-    cpu_devices: number of devices of a worker on CPU; None: from XLA_FLAGS, which workers inherit.
-
-    Raises:
-        ValueError: hosts, chips and mesh do not agree, a batch does not split, or a parameter (named) does not divide.
+    cpu_devices: number of devices of a worker on CPU; None: from XLA_FLAGS, which workers inherit. Raises ValueError if
+    hosts, chips and mesh do not agree, a batch does not split, or a parameter (named) does not divide.
     """
     each = cpu_devices or _cpu_devices()
     shapes = []
@@ -83,8 +81,7 @@ def _check_shapes(recipe: Recipe, where: RunShape) -> None:
 def mesh_here(recipe: Recipe, *, rank: int = 0, world_size: int = 1) -> tuple[RunShape, Mesh]:
     """Shape of the run and mesh over the present devices. Every process makes the same call.
 
-    Raises:
-        ValueError: the devices differ from the recipe's; the message gives both.
+    Raises ValueError with the present devices and the recipe's, if they differ.
     """
     where = run_shape(recipe.mesh, num_workers=world_size, cpu_devices=jax.local_device_count())
     devices = jax.devices()

@@ -156,10 +156,7 @@ def run_shape(mesh: MeshConfig, *, num_workers: int | None = None, cpu_devices: 
     """The shape of a run for a number of workers (None: all of ``mesh.num_workers``).
 
     cpu_devices: devices of one worker that has neither TPU nor GPU. In an elastic run dcn follows the number of slices,
-    and on GPU and CPU fsdp that of workers.
-
-    Raises:
-        ValueError: topology, accelerator type, workers and mesh do not agree.
+    and on GPU and CPU fsdp that of workers. Raises ValueError where topology, workers and mesh do not agree.
     """
     workers = mesh.num_workers if num_workers is None else num_workers
     if mesh.use_tpu and mesh.use_gpu:

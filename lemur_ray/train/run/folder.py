@@ -104,11 +104,7 @@ def write_json(path: str, value: Any) -> None:
 
 
 def fingerprint(corpus: str) -> str:
-    """16 hex digits over the manifest and tokenizer of a corpus, which identify its rows.
-
-    Raises:
-        RunFolderError: the folder has no committed manifest.
-    """
+    """16 hex digits over manifest and tokenizer of a corpus, which identify its rows. Raises RunFolderError without."""
     digest = hashlib.sha256()
     for name in ("manifest.json", "tokenizer.json"):
         fs, inner = file_system(f"{corpus}/{name}")
@@ -126,10 +122,7 @@ def check_same_run(plan: dict[str, Any], run: Run, where: str) -> None:
     """Refuse a checkpoint of another recipe, corpus or starting point.
 
     ``train.skip_rows`` may differ if every row before ``plan["rows"]`` keeps its position: rows that no checkpoint has
-    consumed may still be skipped.
-
-    Raises:
-        RunFolderError: naming every differing field with both values.
+    consumed may still be skipped. Raises RunFolderError naming every differing field with both values.
     """
     mine = run.described()
     before, after = ((value.get("recipe") or {}).get("train", {}).get("skip_rows", []) for value in (plan, mine))
@@ -187,10 +180,8 @@ def check_writable(out: str) -> None:
 def prepare(run: Run) -> dict[str, Any] | None:
     """Prepare the run folder once, before any worker: ``recipe.json`` and the tokenizer's files.
 
-    Returns the content of ``result.json`` if the run is finished, else None.
-
-    Raises:
-        RunFolderError: the folder is not writable, or holds another run.
+    Returns the content of ``result.json`` if the run is finished, else None. Raises RunFolderError if the folder is not
+    writable, or holds another run.
     """
     check_writable(run.out)
     fs, inner = file_system(run.out)
@@ -232,10 +223,8 @@ def tokenizer_of(folder: str) -> bytes | None:
 def lock(out: str, name: str, *, wait_s: float = 0.0) -> Iterator[None]:
     """Hold the file lock ``out/.<name>.lock``; the kernel releases it when the process dies.
 
-    Does nothing for a bucket, which has no such lock (see ``lease``).
-
-    Raises:
-        RunFolderError: another process still holds it after ``wait_s`` seconds.
+    Does nothing for a bucket, which has no such lock (see ``lease``). Raises RunFolderError if another process still
+    holds it after ``wait_s`` seconds.
     """
     if "://" in out:
         yield

@@ -37,18 +37,18 @@ def lease(out: str, *, beat_s: float = HEARTBEAT_S) -> Iterator[None]:
     """Hold ``out/.run.lease`` and renew it in the background every ``beat_s`` seconds; removed at a clean end.
 
     The kernel lock, which the caller holds, shows that a holder on this machine is dead, so its lease is taken at once.
-    A lease of another machine, or any in a bucket, is watched for ``MISSED_HEARTBEATS`` beats.
-
-    Raises:
-        RunFolderError: another process renews the lease, or took it over while this one could not renew it; the latter
-            interrupts the main thread, as Ctrl-C does.
+    A lease of another machine, or any in a bucket, is watched for ``MISSED_HEARTBEATS`` beats. Raises RunFolderError if
+    another process renews the lease, or took it over while this one could not: that interrupts the main thread.
     """
     mine = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid(), "boot": clock()["boot"]}
     held = BucketLease(out, mine) if is_bucket(out) else _OnDisk(out, mine, beat_s)
     try:
         held.take(MISSED_HEARTBEATS * beat_s)
     except LeaseConflict as other:
-        raise _held(out, other.holder) from None
+        holder = describe_holder(other.holder)
+        raise RunFolderError(
+            f"{out} is being written by another run ({holder}): wait for it, end it, or choose another --out"
+        ) from None
     except OSError as error:
         raise RunFolderError(f"{out}: whether another run writes it cannot be told: {error}") from error
 
@@ -117,10 +117,3 @@ def _changes(path: str, stored: dict[str, Any] | None, patience_s: float) -> boo
         if now != stored:
             return True
     return False
-
-
-def _held(out: str, holder: dict[str, Any]) -> RunFolderError:
-    return RunFolderError(
-        f"{out} is being written by another run ({describe_holder(holder)}): wait for it, end it, or choose "
-        "another --out"
-    )

@@ -41,10 +41,7 @@ class Profiler:
         self._fs, self._inner = file_system(out)
         # A request to a bucket takes as long as a step: there only steps that log check for a request.
         self._check_every = recipe.train.log_every_steps if "://" in out else 1
-        self._end = 0
-        self._first = 0
-        self._folder = ""
-        self._request_seen = False
+        self._first, self._end, self._folder, self._request_seen = 0, 0, "", False
 
     def before(self, step: int) -> None:
         """Begin a trace if one is due at ``step`` (from 1), which is about to be dispatched to the device."""
@@ -85,7 +82,9 @@ class Profiler:
             self._give_up(error)
         self._end = 0
         if self._rank == 0 and self._request_seen:
-            self._remove_request()
+            self._request_seen = False
+            if self._fs.exists(f"{self._inner}/{REQUEST}"):  # so that it can be made again
+                self._fs.rm_file(f"{self._inner}/{REQUEST}")
 
     def _steps_requested(self, step: int) -> int:
         """Number of steps of the trace that begins at ``step``; 0 without one."""
@@ -99,12 +98,6 @@ class Profiler:
             return 0
         text = self._fs.cat_file(f"{self._inner}/{REQUEST}").decode(errors="replace").strip()
         return int(text) if text.isdecimal() and int(text) > 0 else self._watch.profile_steps
-
-    def _remove_request(self) -> None:
-        """Remove the request file, so that it can be made again."""
-        self._request_seen = False
-        if self._fs.exists(f"{self._inner}/{REQUEST}"):
-            self._fs.rm_file(f"{self._inner}/{REQUEST}")
 
     def _give_up(self, error: Exception) -> None:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -14,7 +14,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from types import TracebackType
 
 LEAST_S = 1800.0
 """Minimum limit in seconds for anything: evaluation, compilation, checkpoint, wait for data, step."""
@@ -87,7 +86,7 @@ class StepWatchdog:
             self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._over.set()
         if self._thread is not None:
             self._thread.join()
