@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,14 @@ from typing import Any
 from cluster.checking import groups
 from cluster.checking.groups import ACCELERATOR, GENERATIONS, GPU, TOPOLOGY, TPU
 from cluster.checking.rules import Breach
-from lemur_ray.config import MeshConfig, Recipe
+from lemur_ray.config import MeshConfig, Recipe, parse
 from lemur_ray.instruct.needs import filter_packages
 from lemur_ray.train.pod.slices import Slice, generation, run_shape, split_batch
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = ROOT / "jobs"
+_PARSED = ("agent_eval.py", "build_corpus.py", "instruct.py", "pretrain.py", "report.py", "serve.py")
+"""Jobs whose command lines are checked."""
 LASTING = "://"
 """Part of every URI, a place that outlives a pod."""
 
@@ -57,9 +59,8 @@ def breaches_of_application(application: Mapping[str, Any], cluster: Mapping[str
     nodes = ast.parse(file.read_text()).body if file.is_file() else []
     defined = [node.name for node in nodes if isinstance(node, ast.FunctionDef)]
     if attribute not in defined:
-        yield Breach(
-            "serve-application", f"import_path {target!r} is not there: lemur_ray.serve.on_ray.application:build"
-        )
+        sentence = f"import_path {target!r} is not there: lemur_ray.serve.on_ray.application:build"
+        yield Breach("serve-application", sentence)
         return
     command = str((application.get("args") or {}).get("command", ""))
     try:
@@ -146,63 +147,40 @@ def parsed(entrypoint: str) -> Any:
     if len(words) < 2 or words[0] not in ("python", "python3") or not words[1].startswith("jobs/"):
         raise ValueError(f"entrypoint {entrypoint!r}: expected python jobs/NAME.py and its flags")
     file = words[1].removeprefix("jobs/")
-    if file not in _PARSERS:
-        raise ValueError(f"entrypoint {entrypoint!r}: there is no {words[1]} (there: {', '.join(sorted(_PARSERS))})")
+    if file not in _PARSED:
+        raise ValueError(f"entrypoint {entrypoint!r}: there is no {words[1]} (there: {', '.join(_PARSED)})")
     output = io.StringIO()
     try:
         with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
-            return _PARSERS[file](words[2:])
+            return _configuration(file, words[2:])
     except SystemExit:
         reason = " ".join(output.getvalue().translate({ord(c): " " for c in "╭╮╰╯│─"}).split())
         raise ValueError(f"{words[1]} refuses {shlex.join(words[2:])}: {reason[:300]}") from None
 
 
-def _training(words: Sequence[str]) -> Any:
+def _configuration(file: str, words: Sequence[str]) -> Any:
+    """Parse the arguments of a job of ``_PARSED`` as that job does."""
     from lemur_ray.train.job_arguments import TrainingJob, parse_job
 
-    return parse_job(TrainingJob, words, prog="pretrain.py")
+    match file:
+        case "pretrain.py":
+            return parse_job(TrainingJob, words, prog=file)
+        case "instruct.py":
+            return parse_job(_job("instruct").InstructJob, words, prog=file, recipe="nano-chat")
+        case "build_corpus.py":
+            return parse(_job("build_corpus").Arguments, words, prog="build_corpus")
+        case "report.py":
+            from lemur_ray.report.job_arguments import ReportJob
 
+            return parse(ReportJob, words, prog=file)
+        case "serve.py":
+            from lemur_ray.serve.config import ServeJob
 
-def _instruct(words: Sequence[str]) -> Any:
-    from lemur_ray.train.job_arguments import parse_job
-
-    return parse_job(_job("instruct").InstructJob, words, prog="instruct.py", recipe="nano-chat")
-
-
-def _corpus(words: Sequence[str]) -> Any:
-    from lemur_ray.config import parse
-
-    return parse(_job("build_corpus").Arguments, words, prog="build_corpus")
-
-
-def _agent_eval(words: Sequence[str]) -> Any:
+            return ServeJob.parse(words)
     from lemur_ray.evaluation.suites.command_line import is_suite, parse_suite
     from lemur_ray.rollout.benchmark_tasks import parse_evaluation
 
     return parse_suite(words) if is_suite(words) else parse_evaluation(words, _job("agent_eval").DEFAULT)
-
-
-def _report(words: Sequence[str]) -> Any:
-    from lemur_ray.config import parse
-    from lemur_ray.report.job_arguments import ReportJob
-
-    return parse(ReportJob, words, prog="report.py")
-
-
-def _serve(words: Sequence[str]) -> Any:
-    from lemur_ray.serve.config import ServeJob
-
-    return ServeJob.parse(words)
-
-
-_PARSERS: dict[str, Callable[[Sequence[str]], Any]] = {
-    "pretrain.py": _training,
-    "instruct.py": _instruct,
-    "build_corpus.py": _corpus,
-    "agent_eval.py": _agent_eval,
-    "report.py": _report,
-    "serve.py": _serve,
-}
 
 
 @cache

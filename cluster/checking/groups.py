@@ -68,6 +68,10 @@ class Group:
         """Number of pods of all replicas."""
         return int(self.spec.get("replicas", 1)) * int(self.spec.get("numOfHosts", 1))
 
+    def breach(self, rule: str, sentence: str) -> Breach:
+        """A breach in this group, which is named first."""
+        return Breach(rule, f"{self.name}: {sentence}")
+
     def amount(self, resource: str) -> float:
         """Limit of a resource for one pod; 0 if not set."""
         return quantity(str(self.limits.get(resource, 0))) or 0.0
@@ -95,7 +99,7 @@ def breaches(group: Group, *, autoscaler_v2: bool, scales: bool) -> Iterator[Bre
     yield from _of_rights(group)
     policy = group.pod.get("restartPolicy")
     if autoscaler_v2 and policy != "Never":
-        yield Breach("restart-policy", f"{group.name}: restartPolicy is {policy}: set Never, with autoscaler v2")
+        yield group.breach("restart-policy", f"restartPolicy is {policy}: set Never, with autoscaler v2")
 
 
 def _of_numbers(group: Group, scales: bool) -> Iterator[Breach]:
@@ -103,11 +107,9 @@ def _of_numbers(group: Group, scales: bool) -> Iterator[Breach]:
         return
     least, now, most = (int(group.spec.get(key, 1)) for key in ("minReplicas", "replicas", "maxReplicas"))
     if not least <= now <= most:
-        yield Breach(
-            "replicas", f"{group.name}: replicas {now} is not between minReplicas {least} and maxReplicas {most}"
-        )
+        yield group.breach("replicas", f"replicas {now} is not between minReplicas {least} and maxReplicas {most}")
     elif TPU in group.limits and scales and least != most:
-        yield Breach("tpu-scaling", f"{group.name}: {least} to {most} slices: set minReplicas and maxReplicas to {now}")
+        yield group.breach("tpu-scaling", f"{least} to {most} slices: set minReplicas and maxReplicas to {now}")
 
 
 def _of_resources(group: Group) -> Iterator[Breach]:
@@ -115,17 +117,15 @@ def _of_resources(group: Group) -> Iterator[Breach]:
     limits, requests = (dict(resources.get(side) or {}) for side in ("limits", "requests"))
     for key, value in {**limits, **requests}.items():
         if quantity(str(value)) is None:
-            yield Breach("quantity", f"{group.name}: {key} {value!r} is no quantity: 40Gi or 40G")
+            yield group.breach("quantity", f"{key} {value!r} is no quantity: 40Gi or 40G")
     for key in ("cpu", "memory", TPU, GPU):
         needed = key in ("cpu", "memory")
         if (needed and key not in limits) or str(limits.get(key)) != str(requests.get(key)):
-            yield Breach(
-                "requests",
-                f"{group.name}: {key} {requests.get(key)} requested, limit {limits.get(key)}: set both alike",
-            )
+            amounts = f"{key} {requests.get(key)} requested, limit {limits.get(key)}"
+            yield group.breach("requests", f"{amounts}: set both alike")
     image = str(group.container.get("image", ""))
     if not re.search(r"@sha256:[0-9a-f]{64}$|:[^:/]*\d[^:/]*$", image):
-        yield Breach("image", f"{group.name}: image {image!r} has no version: give it a tag with one, or a digest")
+        yield group.breach("image", f"image {image!r} has no version: give it a tag with one, or a digest")
 
 
 def _of_end(group: Group) -> Iterator[Breach]:
@@ -136,15 +136,14 @@ def _of_end(group: Group) -> Iterator[Breach]:
         yield Breach("head-spot", f"head: spot nodes may take it: require nodeAffinity {SPOT} DoesNotExist")
     tolerated = [t for t in group.pod.get("tolerations") or () if t.get("key") == SPOT]
     if spot and not tolerated:
-        yield Breach("toleration", f"{group.name}: nodeSelector {SPOT} without a toleration of it")
+        yield group.breach("toleration", f"nodeSelector {SPOT} without a toleration of it")
     drain = quantity(group.env.get(DRAIN, "")) or _DRAIN_S
     grace = float(group.pod.get("terminationGracePeriodSeconds", 30))
     if grace <= drain:
-        yield Breach(
-            "grace", f"{group.name}: terminationGracePeriodSeconds {grace:g}, {DRAIN} {drain:g}: grace must be longer"
-        )
+        amounts = f"terminationGracePeriodSeconds {grace:g}, {DRAIN} {drain:g}"
+        yield group.breach("grace", f"{amounts}: grace must be longer")
     if spot and drain < _LEAST_NOTICE_S:
-        yield Breach("notice", f"{group.name}: {DRAIN} is {drain:g}: set {_LEAST_NOTICE_S:g} or more, to save in")
+        yield group.breach("notice", f"{DRAIN} is {drain:g}: set {_LEAST_NOTICE_S:g} or more, to save in")
 
 
 def _keeps_off_spot(pod: Mapping[str, Any]) -> bool:
@@ -161,30 +160,22 @@ def _of_slice(group: Group) -> Iterator[Breach]:
     if not topology and not chips:
         return
     if group.env.get("JAX_PLATFORMS", "").split(",")[0] != "tpu":
-        yield Breach("jax-platforms", f"{group.name}: JAX_PLATFORMS {group.env.get('JAX_PLATFORMS')}: set tpu,cpu")
+        yield group.breach("jax-platforms", f"JAX_PLATFORMS {group.env.get('JAX_PLATFORMS')}: set tpu,cpu")
     if int(group.spec.get("numOfHosts", 1)) > 1 and (named := [name for name in OF_ONE_HOST if name in group.env]):
-        yield Breach(
-            "worker-ids", f"{group.name}: its environment sets {', '.join(named)} alike on every host: take out"
-        )
+        yield group.breach("worker-ids", f"its environment sets {', '.join(named)} alike on every host: take out")
     if not topology or accelerator not in GENERATIONS:
-        yield Breach(
-            "topology",
-            f"{group.name}: nodeSelector has accelerator {accelerator or None} and topology {topology}: expected "
-            f"one of {', '.join(GENERATIONS)}, and a topology",
-        )
+        selected = f"nodeSelector has accelerator {accelerator or None} and topology {topology}"
+        yield group.breach("topology", f"{selected}: expected one of {', '.join(GENERATIONS)}, and a topology")
         return
     try:
         one = Slice.of(GENERATIONS[accelerator], topology)
     except ValueError as error:
-        yield Breach("topology", f"{group.name}: {error}")
+        yield group.breach("topology", f"{error}")
         return
     hosts = int(group.spec.get("numOfHosts", 1))
     if (hosts, chips) != (one.num_hosts, one.chips_per_host):
-        yield Breach(
-            "topology",
-            f"{group.name}: numOfHosts {hosts} with {TPU} {chips} cannot hold {one}: use {one.num_hosts} with "
-            f"{one.chips_per_host}",
-        )
+        use = f"use {one.num_hosts} with {one.chips_per_host}"
+        yield group.breach("topology", f"numOfHosts {hosts} with {TPU} {chips} cannot hold {one}: {use}")
         return
     yield from _of_capacity(group, f"{chips} chips of {one.generation.name}", OF_CHIPS[one.generation.name, chips])
 
@@ -199,18 +190,16 @@ def _of_capacity(group: Group, what: str, machine: tuple[int, int]) -> Iterator[
     """Breach if the pod exceeds a host of ``what``. machine: cores and GiB of that host."""
     cores, gib = for_pods(*machine)
     if group.amount("cpu") > cores or group.amount("memory") > gib * 2.0**30:
-        yield Breach(
-            "room",
-            f"{group.name}: cpu {group.limits.get('cpu')}, memory {group.limits.get('memory')}: a host of {what} has "
-            f"{machine[0]} and {machine[1]}Gi, of which {int(cores)} and {int(gib)}Gi are left for it",
-        )
+        host = f"a host of {what} has {machine[0]} and {machine[1]}Gi, of which {int(cores)} and {int(gib)}Gi are left"
+        wanted = f"cpu {group.limits.get('cpu')}, memory {group.limits.get('memory')}"
+        yield group.breach("room", f"{wanted}: {host} for it")
 
 
 def _of_rights(group: Group) -> Iterator[Breach]:
     context = {**(group.pod.get("securityContext") or {}), **(group.container.get("securityContext") or {})}
     if context.get("runAsNonRoot") is not True or context.get("privileged"):
-        yield Breach("root", f"{group.name}: securityContext lets it run as root: set runAsNonRoot, not privileged")
+        yield group.breach("root", "securityContext lets it run as root: set runAsNonRoot, not privileged")
     if group.pod.get("serviceAccountName", "default") == "default":
-        yield Breach("service-account", f"{group.name}: serviceAccountName is not set: set lemur (serviceaccount.yaml)")
+        yield group.breach("service-account", "serviceAccountName is not set: set lemur (serviceaccount.yaml)")
     if "GOOGLE_APPLICATION_CREDENTIALS" in group.env or "AWS_SECRET_ACCESS_KEY" in group.env:
-        yield Breach("key-file", f"{group.name}: its environment names a key: let serviceaccount.yaml reach the bucket")
+        yield group.breach("key-file", "its environment names a key: let serviceaccount.yaml reach the bucket")

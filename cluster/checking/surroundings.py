@@ -24,36 +24,33 @@ OF_RAY = frozenset((
 """Ray's metrics that the dashboard and alerts use."""
 _METRIC = re.compile(r"\b(?:lemur|ray)_(?!io_)\w+")
 _DNS = 53
+Named = Mapping[str, Document]
 
 
 def breaches(documents: Sequence[Document]) -> Iterator[tuple[Document, Breach]]:
     queues, cluster_queues, flavors = (named(documents, k) for k in ("LocalQueue", "ClusterQueue", "ResourceFlavor"))
     for document in documents:
-        spec = document.value.get("spec") or {}
-        queue = dict((document.value.get("metadata") or {}).get("labels") or {}).get(QUEUE)
-        if queues and queue and queue not in queues:
-            yield document, Breach("queue", f"{QUEUE} {queue}: the queues are {', '.join(sorted(queues))}")
-        elif queues and queue and (cluster := cluster_of(document)):
-            behind = cluster_queues.get((queues[queue].value.get("spec") or {}).get("clusterQueue", ""))
-            yield from ((document, breach) for breach in (quotas.breaches(cluster, behind, flavors) if behind else ()))
-        if document.kind == "LocalQueue" and spec.get("clusterQueue") not in cluster_queues:
-            yield (
-                document,
-                Breach(
-                    "queue",
-                    f"clusterQueue {spec.get('clusterQueue')}: expected {', '.join(sorted(cluster_queues)) or 'one'}",
-                ),
-            )
-        if document.kind == "ClusterQueue":
-            for name in sorted(_flavors_of(spec) - flavors.keys()):
-                yield (
-                    document,
-                    Breach("flavor", f"flavor {name}: expected one of {', '.join(sorted(flavors)) or 'none'}"),
-                )
-        if document.kind == "NetworkPolicy":
-            yield from ((document, breach) for breach in _of_policy(spec))
-        if document.kind in ("PrometheusRule", "Dashboard"):
-            yield from ((document, breach) for breach in _of_metrics(document.value))
+        for breach in _of_document(document, queues, cluster_queues, flavors):
+            yield document, breach
+
+
+def _of_document(document: Document, queues: Named, cluster_queues: Named, flavors: Named) -> Iterator[Breach]:
+    spec = document.value.get("spec") or {}
+    queue = dict((document.value.get("metadata") or {}).get("labels") or {}).get(QUEUE)
+    if queues and queue and queue not in queues:
+        yield Breach("queue", f"{QUEUE} {queue}: the queues are {', '.join(sorted(queues))}")
+    elif queues and queue and (cluster := cluster_of(document)):
+        behind = cluster_queues.get((queues[queue].value.get("spec") or {}).get("clusterQueue", ""))
+        yield from quotas.breaches(cluster, behind, flavors) if behind else ()
+    if document.kind == "LocalQueue" and (name := spec.get("clusterQueue")) not in cluster_queues:
+        yield Breach("queue", f"clusterQueue {name}: expected {', '.join(sorted(cluster_queues)) or 'one'}")
+    if document.kind == "ClusterQueue":
+        for name in sorted(_flavors_of(spec) - flavors.keys()):
+            yield Breach("flavor", f"flavor {name}: expected one of {', '.join(sorted(flavors)) or 'none'}")
+    if document.kind == "NetworkPolicy":
+        yield from _of_policy(spec)
+    if document.kind in ("PrometheusRule", "Dashboard"):
+        yield from _of_metrics(document.value)
 
 
 def board(text: str, where: str) -> Document:

@@ -1,7 +1,7 @@
 """Optimizer options: the learning-rate schedule, and one value per update rule with the memory that its state needs.
 
 Command lines, recipe hashes and checkpoints hold the flat `OptimizerConfig`; code asks its ``rule``, a tagged union. A
-new optimizer is a dataclass and an entry of `RULES` here, and its mathematics in ``train/optimizer.py``. Knows nothing
+new optimizer is a dataclass and a case of ``rule`` here, and its mathematics in ``train/optimizer.py``. Knows nothing
 of jax.
 """
 
@@ -26,10 +26,6 @@ class AdamW:
     weight_decay: float
     trains_adapters: ClassVar[bool] = True
 
-    @classmethod
-    def of(cls, config: OptimizerConfig) -> AdamW:
-        return cls(config.b1, config.b2, config.eps, config.weight_decay)
-
     def state_bytes(self, *, block_matrix: bool) -> int:
         """Bytes of optimizer state per parameter: two moments everywhere."""
         return 2 * _MOMENT_BYTES
@@ -44,18 +40,12 @@ class Muon:
     elsewhere: AdamW
     trains_adapters: ClassVar[bool] = False
 
-    @classmethod
-    def of(cls, config: OptimizerConfig) -> Muon:
-        return cls(config.muon_lr_scale, config.muon_momentum, AdamW.of(config))
-
     def state_bytes(self, *, block_matrix: bool) -> int:
         """Bytes of optimizer state per parameter: one moment for the matrices inside the blocks."""
         return _MOMENT_BYTES if block_matrix else self.elsewhere.state_bytes(block_matrix=False)
 
 
 UpdateRule = AdamW | Muon
-RULES: dict[str, type[AdamW] | type[Muon]] = {"adamw": AdamW, "muon": Muon}
-"""Update rule by its name on the command line."""
 
 
 @dataclass(frozen=True)
@@ -93,4 +83,5 @@ class OptimizerConfig:
     @property
     def rule(self) -> UpdateRule:
         """The chosen update rule with its own options."""
-        return RULES[self.name].of(self)
+        adamw = AdamW(self.b1, self.b2, self.eps, self.weight_decay)
+        return adamw if self.name == "adamw" else Muon(self.muon_lr_scale, self.muon_momentum, adamw)

@@ -98,7 +98,6 @@ class Layout:
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """Mesh axes that rows are split over."""
         return ROWS[1:] if self.within_slice else ROWS
 
     @property

@@ -130,7 +130,6 @@ class RankRows:
 
     @property
     def share(self) -> int:
-        """Number of rows of this rank per step."""
         return (self.padded or self.rows_per_step) // self.world_size
 
     def __len__(self) -> int:

@@ -25,7 +25,6 @@ class Prices:
     """Completion tokens of that endpoint."""
 
     def cost(self, tokens_in: float, tokens_out: float) -> float:
-        """Cost of the policy's tokens."""
         return (tokens_in * self.per_million_in + tokens_out * self.per_million_out) / 1e6
 
 

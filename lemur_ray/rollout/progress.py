@@ -94,7 +94,6 @@ class Progress:
         self._retries += 1
 
     def show(self, in_flight: int, waiting: int, pressure: Pressure | None = None) -> None:
-        """Write the line if it is due."""
         if self._clock() - self._shown < self._every_s:
             return
         self._shown = self._clock()

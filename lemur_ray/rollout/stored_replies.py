@@ -8,6 +8,7 @@ become its epochs in that order. Only tasks with replies are played. Knows no be
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -52,12 +53,9 @@ def tasks_with_replies(spec: PolicySpec, tasks: Sequence[Task], epochs: int) -> 
     """
     if spec.stored is None:
         return list(tasks)
-    counts: dict[str, int] = {}
     stored = spec.stored(Path(spec.target)).episodes
-    for key in stored:
-        task = key.rpartition("|")[0]
-        counts[task] = counts.get(task, 0) + 1
-    answered = [task for task in tasks if counts.get(task.id, 0) >= epochs]
+    counts = Counter(key.rpartition("|")[0] for key in stored)
+    answered = [task for task in tasks if counts[task.id] >= epochs]
     if not answered and tasks:
         example = f"for example {next(iter(counts))!r}" if counts else "none at all"
         raise ValueError(

@@ -86,9 +86,8 @@ class EpisodeThreads:
         call = CompanionThread(spec.task.id)
         ended: Attempt | KeyboardInterrupt
         # A policy without a model plays the same at any time, and so must its record be the same.
-        started = (
-            "" if getattr(self._policy, "repeats", False) else datetime.now(UTC).isoformat(timespec="milliseconds")
-        )
+        repeats = getattr(self._policy, "repeats", False)
+        started = "" if repeats else datetime.now(UTC).isoformat(timespec="milliseconds")
         try:
             attempt = run_episode(spec, self._policy, clock=time.monotonic, call=call, make_env=self._make_env)
             ended = replace(attempt, started=started)

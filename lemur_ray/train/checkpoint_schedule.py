@@ -45,7 +45,6 @@ class CheckpointSchedule:
         self._last_notice: Notice | None = None
 
     def due(self, step: int) -> bool:
-        """Whether a checkpoint is due after this step."""
         config = self._config
         due = step % config.checkpoint_every_steps == 0 or step == config.steps
         if self._preempted is not None and step % config.preemption_every_steps == 0:

@@ -181,7 +181,6 @@ class _Start:
         return fields
 
     def save(self, step: int, state: TrainState) -> None:
-        """Begin the checkpoint of ``step``."""
         rows = step * self.run.recipe.train.rows_per_step
         content = {"rows": rows, **self.described, "progress": self.recorder.progress()}
         self.schedule.save(step, state, content, self.recorder.loss)

@@ -96,7 +96,6 @@ class MetricsLog:
         """Steps whose loss differed when computed again: the resume was not exact."""
 
     def records(self) -> list[dict[str, Any]]:
-        """All lines of the file."""
         local = self.fs.exists(self._inner) and not self._remote
         data = self.fs.cat_file(self._inner) if local else self._lines
         return [json.loads(line) for line in data.splitlines()]

@@ -152,26 +152,19 @@ def model_fingerprint(folder: str | Path) -> str:
     Reads 256 evenly spaced pieces of 4 KiB per file (a second for 140 GB), which any further training changes. In a
     bucket object versions replace the samples. Raises FileNotFoundError without a config.json, OSError.
     """
-    if is_bucket(str(folder)):
-        return _bucket_fingerprint(str(folder))
-    folder = Path(folder)
-    digest = hashlib.sha256((folder / "config.json").read_bytes())
-    for path in sorted(folder.glob("*.safetensors")):
-        size = path.stat().st_size
-        digest.update(f"{path.name} {size}\n".encode())
-        with path.open("rb") as file:
+    fs, inner = file_system(str(folder))
+    digest = hashlib.sha256(fs.cat_file(f"{inner}/config.json"))
+    for path in sorted(path for path in fs.find(inner, maxdepth=1) if path.endswith(".safetensors")):
+        name = path.rsplit("/", 1)[-1]
+        if is_bucket(str(folder)):
+            digest.update(f"{name} {version_of(f'{folder}/{name}')}\n".encode())
+            continue
+        size = Path(path).stat().st_size
+        digest.update(f"{name} {size}\n".encode())
+        with open(path, "rb") as file:
             for i in range(_SAMPLES):
                 file.seek(i * max(size - _SAMPLE_BYTES, 0) // (_SAMPLES - 1))
                 digest.update(file.read(_SAMPLE_BYTES))
-    return digest.hexdigest()[:16]
-
-
-def _bucket_fingerprint(url: str) -> str:
-    fs, inner = file_system(url)
-    digest = hashlib.sha256(fs.cat_file(f"{inner}/config.json"))
-    for name in sorted(path.rsplit("/", 1)[-1] for path in fs.find(inner, maxdepth=1)):
-        if name.endswith(".safetensors"):
-            digest.update(f"{name} {version_of(f'{url}/{name}')}\n".encode())
     return digest.hexdigest()[:16]
 
 

@@ -98,13 +98,21 @@ def _write_run(model: OpenModel, folder: Path, dtypes: dict[str, np.dtype[Any]],
 
 @contextlib.contextmanager
 def _renamed_when_complete(out: str) -> Iterator[str]:
-    """Yield the folder to write: ``<out>.partial``, renamed at the end, or ``out`` itself in a bucket."""
+    """Yield the folder to write: ``<out>.partial``, locked and renamed at the end, or ``out`` itself in a bucket.
+
+    Raises FileExistsError if another conversion holds the lock.
+    """
     if "://" in out:
         yield out
         return
     partial = Path(f"{out}.partial")
     partial.mkdir(parents=True, exist_ok=True)
-    with _exclusive(partial, out):
+    folder = os.open(partial, os.O_RDONLY)
+    try:
+        if not take(folder):  # a lock on the folder itself leaves no file
+            raise FileExistsError(f"{out} is just being written by another conversion: wait for it")
+        for entry in partial.iterdir():  # of a killed conversion
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         try:
             yield str(partial)
             if Path(out).exists():
@@ -112,21 +120,6 @@ def _renamed_when_complete(out: str) -> Iterator[str]:
             partial.rename(out)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _exclusive(partial: Path, out: str) -> Iterator[None]:
-    """Lock the folder for this process and remove the files of a killed conversion.
-
-    The lock is on the folder itself and leaves no file. Raises FileExistsError if another conversion holds it.
-    """
-    folder = os.open(partial, os.O_RDONLY)
-    try:
-        if not take(folder):
-            raise FileExistsError(f"{out} is just being written by another conversion: wait for it")
-        for entry in partial.iterdir():
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        yield
     finally:
         os.close(folder)
 

@@ -204,5 +204,4 @@ class HuggingFaceSink:
 
 
 def transposes(label: str) -> bool:
-    """Whether a leaf is stored transposed."""
     return TABLE[label].transpose

@@ -40,7 +40,6 @@ def place(source: Source, config: ModelConfig, shardings: Params) -> Params:
 
 
 def place_leaf(source: Source, name: str, shape: tuple[int, ...], sharding: jax.sharding.Sharding) -> jax.Array:
-    """Load one leaf, as ``place``."""
     stored = leaves(source.config)[name]
     if (by_rows := read_by_rows(shape, sharding, source.chunk(name))) is None:
         out = _read(source, name, shape, sharding)

@@ -30,7 +30,6 @@ class Suite:
     missing: Sequence[Part]
 
     def within(self, folder: str) -> Suite:
-        """The same suite with another folder."""
         parts = [(part, replace(config, out=f"{folder}/{part.folder}")) for part, config in self.parts]
         return replace(self, out=folder, parts=parts)
 

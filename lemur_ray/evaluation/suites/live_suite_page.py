@@ -18,38 +18,32 @@ from lemur_ray.report.pages.live_page import EVERY_S, SHARE
 
 @contextlib.contextmanager
 def live_suite(write: Callable[[], object], ledgers: Sequence[Path], every_s: float = EVERY_S) -> Iterator[None]:
-    """During the block, call ``write`` after each ``every_s`` seconds in which a ledger has grown.
-
-    The thread has ended when the block ends.
-    """
+    """During the block, call ``write`` after each ``every_s`` seconds in which a ledger has grown."""
     over = threading.Event()
-    thread = threading.Thread(target=_rewrite, args=(write, ledgers, _bytes(ledgers), every_s, over), daemon=True)
+
+    def rewrite(last_bytes: int) -> None:
+        pause, reported = every_s, False
+        while not over.wait(pause):
+            if (now := _bytes(ledgers)) == last_bytes:
+                continue
+            began = time.monotonic()
+            try:
+                write()
+                last_bytes = now
+            except Exception as error:  # whatever it is, the run goes on, and its end writes the page again
+                if not reported:
+                    reported = True
+                    reason = f"{type(error).__name__}: {error}"
+                    print(f"the suite's page cannot be written while it goes on: {reason}", file=sys.stderr, flush=True)
+            pause = max(every_s, (time.monotonic() - began) * (1 / SHARE - 1))
+
+    thread = threading.Thread(target=rewrite, args=(_bytes(ledgers),), daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
-
-
-def _rewrite(
-    write: Callable[[], object], ledgers: Sequence[Path], last_bytes: int, every_s: float, over: threading.Event
-) -> None:
-    """``last_bytes``: size of the ledgers when the page was written last."""
-    pause, reported = every_s, False
-    while not over.wait(pause):
-        if (now := _bytes(ledgers)) == last_bytes:
-            continue
-        began = time.monotonic()
-        try:
-            write()
-            last_bytes = now
-        except Exception as error:  # whatever it is, the run goes on, and its end writes the page again
-            if not reported:
-                reported = True
-                reason = f"{type(error).__name__}: {error}"
-                print(f"the suite's page cannot be written while it goes on: {reason}", file=sys.stderr, flush=True)
-        pause = max(every_s, (time.monotonic() - began) * (1 / SHARE - 1))
 
 
 def _bytes(ledgers: Sequence[Path]) -> int:

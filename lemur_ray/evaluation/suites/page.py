@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -119,10 +120,9 @@ def _absent(part: Part) -> str:
 
 def _sums(numbers: Sequence[Mapping[str, Any]], progress: SuiteProgress) -> dict[str, Any]:
     """Totals over all benchmarks, under the keys of an evaluation's last line."""
-    blames: dict[str, int] = {}
+    blames = Counter[str]()
     for one in numbers:
-        for blame, count in one.get("missing_by_blame", {}).items():
-            blames[blame] = blames.get(blame, 0) + count
+        blames.update(one.get("missing_by_blame", {}))
     return {
         **{name: sum(one.get(name, 0) for one in numbers) for name in ("n", "scored", "solved", "missing")},
         "missing_by_blame": blames,

@@ -25,7 +25,6 @@ class PartSoFar:
 
     @property
     def total_s(self) -> float:
-        """Playing time of all sessions."""
         return self.before_s + self.seconds
 
     @property
@@ -77,7 +76,6 @@ class SuiteProgress:
         return f"benchmark {self._now + 1} of {len(self.parts)}; suite: {text}"
 
     def to_come(self) -> ToCome:
-        """Estimate for all parts together."""
         seconds = _estimate(self.parts, lambda part: (part.seconds, part.played))
         cost = _estimate(self.parts, lambda part: (part.cost, part.scored)) if self.priced else None
         return ToCome(seconds, cost)

@@ -74,7 +74,6 @@ class Membership:
 
     @property
     def pending(self) -> list[Member]:
-        """Actors that have not started yet."""
         return list(self._pending)
 
     @property

@@ -89,7 +89,6 @@ class RetryQueue:
 
     @property
     def num_delayed(self) -> int:
-        """Episodes whose delay has not passed yet."""
         return len(self._delayed)
 
     def finish(self, spec: EpisodeSpec, attempt: Attempt, now: float) -> AttemptHistory | None:
@@ -134,7 +133,6 @@ class SilenceWatch:
         self._attempts, self._since, self._detail = 0, 0.0, ""
 
     def observe(self, attempt: Attempt, now: float) -> None:
-        """Take an attempt into account that has ended."""
         if attempt.outcome is not Outcome.POLICY_UNREACHABLE:
             self._attempts = 0
             return

@@ -32,7 +32,6 @@ def named(recipe: Recipe) -> str:
 
 
 def summary(plan: PodPlan) -> str:
-    """One line: the plan and whether it fits."""
     return (
         f"{named(plan.recipe)}: {plan.memory.total / GIB:.1f} GiB of "
         f"{LIMIT * plan.hbm_bytes / GIB:.1f} per chip ({'fits' if plan.fits else 'DOES NOT FIT'}), "
@@ -41,7 +40,6 @@ def summary(plan: PodPlan) -> str:
 
 
 def lines(plan: PodPlan) -> Iterator[str]:
-    """Yield the lines of the full report of a plan."""
     yield summary(plan)
     yield "memory of a chip, GiB:"
     for kind, size in (

@@ -93,7 +93,6 @@ def _trial(run: Run) -> dict[str, Any]:
 
 
 def _capacity(mesh: MeshConfig) -> int:
-    """Number of trials that the current cluster can run at once."""
     resources = ray.cluster_resources()
     return int(
         resources.get("GPU", 0.0) if mesh.use_gpu else resources.get("CPU", 0.0) / max(mesh.cpus_per_worker, 0.01)

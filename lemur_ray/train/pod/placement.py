@@ -42,17 +42,15 @@ def _cpu_devices() -> int:
     return int(forced[1]) if forced else 1
 
 
-def check_recipe(recipe: Recipe, *, cpu_devices: int | None = None) -> list[RunShape]:
+def check_recipe(recipe: Recipe) -> list[RunShape]:
     """The shape of the run for every permitted number of workers, in decreasing order.
 
-    cpu_devices: number of devices of a worker on CPU; None: from XLA_FLAGS, which workers inherit. Raises ValueError if
-    hosts, chips and mesh do not agree, a batch does not split, or a parameter (named) does not divide.
+    Raises ValueError if hosts, chips and mesh do not agree, a batch does not split, or a parameter does not divide.
     """
-    each = cpu_devices or _cpu_devices()
     shapes = []
     for count in worker_counts(recipe.mesh):
         try:
-            where = run_shape(recipe.mesh, num_workers=count, cpu_devices=each)
+            where = run_shape(recipe.mesh, num_workers=count, cpu_devices=_cpu_devices())
             split_batch(recipe.train, where)
             _check_shapes(recipe, where)
         except ValueError as error:

@@ -134,11 +134,9 @@ class RunShape:
         return self.num_workers // max(1, self.tp // self.devices_per_worker)
 
     def share_of(self, rank: int) -> int:
-        """Index of the part that a worker reads."""
         return rank * self.num_shares // self.num_workers
 
     def slice_of(self, rank: int) -> int:
-        """Index of a worker's slice."""
         return rank * self.num_slices // self.num_workers
 
     def __str__(self) -> str:

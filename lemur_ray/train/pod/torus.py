@@ -30,9 +30,8 @@ def along_torus(devices: Sequence[Any], dcn: int, fsdp: int, tp: int) -> list[An
         one = list(devices[first : first + each])
         try:
             ordered += create_device_mesh((fsdp, tp), devices=one).ravel().tolist()
-        except NotImplementedError:
-            ordered += one
-        except (AssertionError, ValueError) as error:  # not all of the torus, or not one device a chip
-            log.warning("devices of a slice stay in the order of processes: %s", str(error)[:300])
+        except (AssertionError, NotImplementedError, ValueError) as error:
+            if not isinstance(error, NotImplementedError):  # not all of the torus, or not one device a chip
+                log.warning("devices of a slice stay in the order of processes: %s", str(error)[:300])
             ordered += one
     return ordered

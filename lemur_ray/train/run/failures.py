@@ -55,7 +55,6 @@ _DIFFERING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+", re.IGNORECASE)
 
 
 def classify(text: str) -> FailureKind:
-    """The kind of a failure by the text of its error."""
     if any(phrase in text for phrase in _NEEDS_PERSON):
         return FailureKind.NEEDS_PERSON
     if _CRASH in text:

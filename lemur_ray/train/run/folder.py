@@ -9,14 +9,13 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import os
 import secrets
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from lemur_ray.config import Recipe, differing_fields, identity
+from lemur_ray.corpus.rows import write_atomically
 from lemur_ray.host.file_lock import FileHeld, hold
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.plan.plan import first_row_moved
@@ -95,12 +94,7 @@ def write_json(path: str, value: Any) -> None:
     if "://" in path:  # object stores replace an object as a whole
         fs.pipe_file(inner, data)
         return
-    temporary = f"{inner}.{uuid.uuid4().hex[:12]}.part"
-    with open(temporary, "wb") as f:
-        f.write(data)
-        f.flush()
-        os.fsync(f.fileno())
-    os.replace(temporary, inner)
+    write_atomically(Path(inner), data)
 
 
 def fingerprint(corpus: str) -> str:

@@ -156,7 +156,6 @@ class SignsOfLife:
         self._last: float | None = None
 
     def write(self, **fields: Any) -> None:
-        """Append one record with the current time."""
         record = {"at": self._now(), **fields}
         self.records.append(record)
         self._last = record["at"]["mono"]
@@ -169,6 +168,5 @@ class SignsOfLife:
             f.write(line)
 
     def due(self) -> bool:
-        """Whether the last record is old enough for another."""
         every = self.REMOTE_EVERY_S if self._remote else self.EVERY_S
         return self._last is None or self._now()["mono"] - self._last >= every
