@@ -84,11 +84,8 @@ def _of_health(head: Group) -> Iterator[Breach]:
     period, timeout, failures = (float(value) for value in given.values())
     noticed_s = failures * (period + timeout) / 1000
     if noticed_s > _HEALTH_S:
-        yield Breach(
-            "health",
-            f"a silent host is noticed after {noticed_s:g} s: set RAY_health_check_period_ms, _timeout_ms and "
-            f"_failure_threshold of the head to 1000, 4000 and 6",
-        )
+        wanted = "RAY_health_check_period_ms, _timeout_ms and _failure_threshold of the head to 1000, 4000 and 6"
+        yield Breach("health", f"a silent host is noticed after {noticed_s:g} s: set {wanted}")
 
 
 def _of_job(spec: Mapping[str, Any], cluster: Mapping[str, Any] | None) -> Iterator[Breach]:
@@ -118,9 +115,7 @@ def _of_service(spec: Mapping[str, Any], cluster: Mapping[str, Any]) -> Iterator
         yield Breach("serve-application", "serveConfigV2 names no applications")
     for group in groups.groups(cluster):
         if lacking := [name for name, value in entrypoints.serve_environment().items() if group.env.get(name) != value]:
-            yield Breach(
-                "serve-environment", f"{group.name}: {', '.join(lacking)} not as lemur_ray/serve/on_ray sets it"
-            )
+            yield group.breach("serve-environment", f"{', '.join(lacking)} not as lemur_ray/serve/on_ray sets it")
     has_slices = any(TPU in group.limits for group in groups.groups(cluster))
     kind = (spec.get("upgradeStrategy") or {}).get("type", "NewCluster")
     if has_slices and kind == "NewCluster":

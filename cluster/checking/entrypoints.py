@@ -80,9 +80,8 @@ def breaches_of_application(application: Mapping[str, Any], cluster: Mapping[str
     fitting = [g for g in groups.groups(cluster)[1:] if g.amount(resource) and _is_of(g, job.hosts)]
     have = sum(g.num_hosts for g in fitting)
     if have < wanted:
-        yield Breach(
-            "run-and-cluster", f"{job.replicas} replica(s) want {wanted} host(s), the cluster has {have} of them"
-        )
+        replicas = f"{job.replicas} replica(s) want {wanted} host(s)"
+        yield Breach("run-and-cluster", f"{replicas}, the cluster has {have} of them")
 
 
 def _of_packages(wanted: Mapping[str, str], hosts: Sequence[groups.Group]) -> Iterator[Breach]:
@@ -92,7 +91,7 @@ def _of_packages(wanted: Mapping[str, str], hosts: Sequence[groups.Group]) -> It
         lists = ROOT / "cluster/images" / (kind[1] if kind else "") / "python.txt"
         present = installed(lists) if kind and lists.is_file() else set(wanted)
         for package in wanted.keys() - present:
-            yield Breach("packages", f"{group.name}: its image has no {package}: {wanted[package]}")
+            yield group.breach("packages", f"its image has no {package}: {wanted[package]}")
 
 
 def installed(lists: Path) -> set[str]:
@@ -134,11 +133,8 @@ def _of_cpus(mesh: MeshConfig, fitting: Sequence[groups.Group], each: int) -> It
     taken = (1.0 if mesh.use_tpu else mesh.cpus_per_worker) * each
     for group in fitting:
         if group.amount("cpu") < taken + 1:
-            yield Breach(
-                "cpu-for-data",
-                f"{group.name}: {group.amount('cpu'):g} CPUs, of which the workers of the run take {taken:g}: give it "
-                f"{taken + 1:g} or more",
-            )
+            has = f"{group.amount('cpu'):g} CPUs, of which the workers of the run take {taken:g}"
+            yield group.breach("cpu-for-data", f"{has}: give it {taken + 1:g} or more")
 
 
 def parsed(entrypoint: str) -> Any:

@@ -134,7 +134,11 @@ class _Start:
     def __init__(self, run: Run, worker: Worker, checkpoints: Checkpoints) -> None:
         self.run, self.worker, self.checkpoints = run, worker, checkpoints
         self.attempt = RunAttempt(f"{run.out}/goodput.jsonl" if worker.primary else "", world_size=worker.world_size)
-        self.where, self.mesh = _mesh(run.recipe, worker.rank, worker.world_size)
+        try:
+            self.where, self.mesh = mesh_here(run.recipe, rank=worker.rank, world_size=worker.world_size)
+            split_batch(run.recipe.train, self.where)
+        except ValueError as error:
+            raise TrainingStopped(str(error)) from error
         self.plan = plan_for(run.recipe, read_manifest(run.corpus))
         self.sources = [source.name for source in self.plan.sources]
         recipe = on_devices(run.recipe, self.where)
@@ -265,16 +269,6 @@ def _full_disk_as_stop(out: str) -> Iterator[None]:
         raise TrainingStopped(
             f"no space left in {out} ({error}): make room, then run the same command again to resume"
         ) from error
-
-
-def _mesh(recipe: Recipe, rank: int, world_size: int) -> tuple[RunShape, jax.sharding.Mesh]:
-    """Raises TrainingStopped where devices, mesh and batch do not agree."""
-    try:
-        where, mesh = mesh_here(recipe, rank=rank, world_size=world_size)
-        split_batch(recipe.train, where)
-    except ValueError as error:
-        raise TrainingStopped(str(error)) from error
-    return where, mesh
 
 
 def _recognised(run: Run, commit: Commit) -> str:

@@ -132,19 +132,25 @@ def _random(spec: str) -> OpenModel:
 
 def _checkpoint(run: str, commit: Commit) -> OpenModel:
     try:
-        recipe = json.loads(_text(f"{run}/recipe.json"))["recipe"]
+        fs, inner = file_system(f"{run}/recipe.json")
+        record = json.loads(fs.cat_file(inner))
+        recipe = record["recipe"]
         config = from_dict(ModelConfig, recipe["model"])
     except (KeyError, TypeError, ValueError) as error:
         raise ModelNotFound(f"{run}/recipe.json is no recipe ({error!r}): copy the run again") from error
     lora = from_dict(LoraConfig, recipe.get("lora", {}))
-    source: Source = _merged(run, commit, config, lora) if lora.rank else CheckpointWeights(commit.folder, config)
+    source: Source = (
+        _merged(record, run, commit, config, lora) if lora.rank else CheckpointWeights(commit.folder, config)
+    )
     tokenizer = load_folder(run)
     return OpenModel(source, tokenizer, run.rsplit("/", 1)[-1], f"{commit.step}-{commit.fingerprint}", recipe)
 
 
-def _merged(run: str, commit: Commit, config: ModelConfig, lora: LoraConfig) -> Source:
-    """The weights of an adapter run: the base model it started from, with the adapters merged in."""
-    record = json.loads(_text(f"{run}/recipe.json"))
+def _merged(record: dict[str, Any], run: str, commit: Commit, config: ModelConfig, lora: LoraConfig) -> Source:
+    """The weights of an adapter run: the base model it started from, with the adapters merged in.
+
+    record: content of the run's ``recipe.json``.
+    """
     spec = record.get("init_from_path", "")
     recorded = str(record.get("init_from", ""))
     if (step := step_of(recorded)) is not None:
@@ -186,8 +192,3 @@ def vocabulary_faults(folder: str, tokenizer: Tokenizer, config: ModelConfig) ->
         f"{folder}: the tokenizer has ids for {tokens} tokens, the model {rows} rows: its files and the weights do not "
         "belong together, or tokens were added to the tokenizer that the model was never given rows for"
     ]
-
-
-def _text(path: str) -> str:
-    fs, inner = file_system(path)
-    return bytes(fs.cat_file(inner)).decode()

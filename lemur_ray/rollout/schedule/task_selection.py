@@ -29,7 +29,11 @@ def select_tasks(tasks: Sequence[Task], config: EvalConfig[Any]) -> tuple[list[T
     The hash covers all tasks, so that episodes of a sample are episodes of the whole run; with ``--sample first`` only
     the tasks to play, as in versions without samples. Raises ValueError, OSError.
     """
-    chosen = keep_dependencies(_choose(tasks, config), tasks)
+    named = named_tasks(tasks, config.tasks) if config.tasks else list(tasks)
+    if config.limit and len(named) > config.limit:
+        is_first = config.sample == "first"
+        named = named[: config.limit] if is_first else sample_over_strata(named, config.limit, config.sample_seed)
+    chosen = keep_dependencies(named, tasks)
     return chosen, chosen if config.sample == "first" else tasks
 
 
@@ -40,15 +44,6 @@ def keep_dependencies(chosen: Sequence[Task], tasks: Sequence[Task]) -> list[Tas
     names = {task.id for task in chosen}
     after = {task.id: task.after for task in tasks}
     return [replace(task, after=played_dependencies(task.id, after, names)) for task in chosen]
-
-
-def _choose(tasks: Sequence[Task], config: EvalConfig[Any]) -> list[Task]:
-    chosen = named_tasks(tasks, config.tasks) if config.tasks else list(tasks)
-    if not config.limit or len(chosen) <= config.limit:
-        return chosen
-    if config.sample == "first":
-        return chosen[: config.limit]
-    return sample_over_strata(chosen, config.limit, config.sample_seed)
 
 
 def named_tasks(tasks: Sequence[Task], text: str, within: tuple[Path, ...] = ()) -> list[Task]:

@@ -57,7 +57,8 @@ def check_run(recipe: Recipe, devices: Devices, out: str, checks: Sequence[Check
     A run that has finished needs no devices.
     """
     checks = list(checks)
-    if not _is_finished(out):
+    fs, result = file_system(f"{out}/result.json")
+    if not fs.isfile(result):
         checks += [
             lambda: check_recipe(recipe), lambda: check_devices(recipe, devices), lambda: check_memory(recipe, devices)
         ]  # fmt: skip
@@ -275,8 +276,3 @@ def _fitting(devices: Devices) -> str:
             continue
         names.append(name)
     return ", ".join(names) or "none"
-
-
-def _is_finished(out: str) -> bool:
-    fs, inner = file_system(f"{out}/result.json")
-    return bool(fs.isfile(inner))
