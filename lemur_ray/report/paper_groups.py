@@ -5,9 +5,9 @@ Averages are micro averages: successes over episodes. Knows no ledger and draws 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from lemur_ray.agents.trajectory import Episode, Outcome, Step
+from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.report.ledgers.stored_episodes import TRACEBACK
 
 REASONING = ("M-GSM8K", "M-MATH", "M-TheoremQA", "M-HotpotQA", "M-MMLU")
@@ -23,15 +23,12 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 
 def saw_traceback(episode: Episode) -> bool:
     """Whether the model was shown a Python traceback."""
-    return any(TRACEBACK in step.observation for step in _observed_steps(episode))
+    steps = episode.trajectory.steps
+    # The model read every observation but the last, and that too if the context overflowed after it.
+    observed = steps if episode.outcome is Outcome.CONTEXT_OVERFLOW else steps[:-1]
+    return any(TRACEBACK in step.observation for step in observed)
 
 
 def had_invalid_action(episode: Episode) -> bool:
     """Whether any reply had no valid action."""
     return any(step.action is None for step in episode.trajectory.steps)
-
-
-def _observed_steps(episode: Episode) -> Sequence[Step]:
-    """Turns whose observation the model read: all but the last, unless the context overflowed after it."""
-    steps = episode.trajectory.steps
-    return steps if episode.outcome is Outcome.CONTEXT_OVERFLOW else steps[:-1]

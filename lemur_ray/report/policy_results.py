@@ -147,6 +147,6 @@ def comparisons(results: Sequence[PolicyResult]) -> list[PolicyComparison]:
     return sorted(out, key=lambda pair: bool(pair.different_settings))
 
 
-def policy_result(episodes: Sequence[Episode], about: RunDescription, links: Sequence[str] = ()) -> PolicyResult:
+def policy_result(episodes: Sequence[Episode], about: RunDescription) -> PolicyResult:
     """The episodes of one run (see ``tables.by_run``) with their sums."""
-    return PolicyResult(summarise(episodes), episodes, links, about=about)
+    return PolicyResult(summarise(episodes), episodes, about=about)

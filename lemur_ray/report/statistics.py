@@ -14,6 +14,9 @@ from statistics import NormalDist
 
 import numpy as np
 
+_RESAMPLES, _FLIPS = 2_000, 10_000
+_TAILS = ((1 - 0.95) / 2, 1 - (1 - 0.95) / 2)
+"""Quantiles that bound a 95 % interval."""
 _DRAWN_AT_ONCE = 2_000_000
 """Maximum number of indices that a bootstrap draws at once, to bound its memory."""
 
@@ -81,21 +84,15 @@ def clustered_wilson(hits: Sequence[bool], clusters: Sequence[object], confidenc
 
 
 def bootstrap_mean(
-    values: Sequence[float],
-    clusters: Sequence[object] | None = None,
-    *,
-    seed: int = 0,
-    resamples: int = 2000,
-    confidence: float = 0.95,
+    values: Sequence[float], clusters: Sequence[object] | None = None, *, seed: int = 0, resamples: int = _RESAMPLES
 ) -> Interval:
-    """Percentile interval of the mean of ``values``, by resampling whole clusters (default: single values).
+    """95 % percentile interval of the mean of ``values``, by resampling whole clusters (default: single values).
 
     ``clusters``: a label of each value; values of one label are not independent, for example several episodes of a
     task. The same seed gives the same interval. Raises ValueError on no values.
     """
     means = _bootstrap_means(values, clusters, seed, resamples)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
+    low, high = np.quantile(means, _TAILS)
     return Interval(float(low), float(high))
 
 
@@ -123,32 +120,29 @@ def _bootstrap_means(
 Strata = Sequence[tuple[Sequence[float], Sequence[object]]]
 
 
-def stratified_mean(
-    strata: Strata, *, seed: int = 0, resamples: int = 2000, confidence: float = 0.95
-) -> tuple[float, Interval]:
+def stratified_mean(strata: Strata) -> tuple[float, Interval]:
     """Unweighted mean of the means of strata (a macro average), and its percentile interval.
 
     Each stratum: values and the clusters they come in, resampled within the stratum alone; clusters that lie in several
     strata (a problem in several languages) are drawn in all of them at once. A stratum of one cluster has no spread
     that could be known, so it adds none. Raises ValueError on no strata or an empty one.
     """
-    return mean_of_macros([strata], seed=seed, resamples=resamples, confidence=confidence)
+    return mean_of_macros([strata])
 
 
-def mean_of_macros(
-    groups: Sequence[Strata], *, seed: int = 0, resamples: int = 2000, confidence: float = 0.95
-) -> tuple[float, Interval]:
+def mean_of_macros(groups: Sequence[Strata]) -> tuple[float, Interval]:
     """Unweighted mean of several macro averages (``stratified_mean``) of independent groups, and its interval."""
     if not groups or not all(groups):
         raise ValueError("no strata: a mean of nothing has no interval")
-    drawn = [np.mean(_strata_means(strata, seed + 10_007 * i, resamples), axis=0) for i, strata in enumerate(groups)]
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(np.mean(drawn, axis=0), [tail, 1 - tail])
+    drawn = [np.mean(_strata_means(strata, 10_007 * i), axis=0) for i, strata in enumerate(groups)]
+    low, high = np.quantile(np.mean(drawn, axis=0), _TAILS)
     macros = [math.fsum(math.fsum(v) / len(v) for v, _ in strata) / len(strata) for strata in groups]
     return math.fsum(macros) / len(macros), Interval(float(low), float(high))
 
 
-def _strata_means(strata: Strata, seed: int, resamples: int) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
+def _strata_means(
+    strata: Strata, seed: int, resamples: int = _RESAMPLES
+) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
     """The mean of every stratum in every resample."""
     labels = [label for _, clusters in strata for label in set(clusters)]
     if len(set(labels)) == len(labels):
@@ -232,7 +226,7 @@ class PairedDifference:
     detectable: float | None = None
 
 
-def paired_difference(a: Sequence[bool], b: Sequence[bool], confidence: float = 0.95) -> PairedDifference:
+def paired_difference(a: Sequence[bool], b: Sequence[bool]) -> PairedDifference:
     """Compare two policies task by task.
 
     The interval is the adjusted Wald interval for paired proportions (Agresti and Min, Statistics in Medicine 24,
@@ -244,7 +238,7 @@ def paired_difference(a: Sequence[bool], b: Sequence[bool], confidence: float = 
         raise ValueError("no common task: nothing to compare")
     only_a = sum(x and not y for x, y in zip(a, b, strict=True))
     only_b = sum(y and not x for x, y in zip(a, b, strict=True))
-    n, z = len(a), _normal_quantile(confidence)
+    n, z = len(a), _normal_quantile(0.95)
     total, left, right = n + 2, only_a + 0.5, only_b + 0.5
     centre = (left - right) / total
     half = z * math.sqrt(left + right - (left - right) ** 2 / total) / total
@@ -254,19 +248,12 @@ def paired_difference(a: Sequence[bool], b: Sequence[bool], confidence: float = 
     return PairedDifference(n, only_a, only_b, difference, interval, mcnemar(only_a, only_b), detectable=smallest)
 
 
-def paired_by_task(
-    differences: Sequence[float],
-    clusters: Sequence[object] | None = None,
-    *,
-    seed: int = 0,
-    resamples: int = 10_000,
-    confidence: float = 0.95,
-) -> PairedDifference:
+def paired_by_task(differences: Sequence[float], clusters: Sequence[object] | None = None) -> PairedDifference:
     """Compare two policies by one value per task, for tasks that were played several times or come in clusters.
 
     ``differences``: of each task, the first policy's share of solved episodes minus the second's. The interval is a
     bootstrap over tasks; the p-value flips the sign of each task's difference at random, as chance would if the two
-    were equally good. Both are from the seed. ``clusters``: of each task; then whole clusters are drawn and flipped.
+    were equally good. Both are seeded. ``clusters``: of each task; then whole clusters are drawn and flipped.
     """
     if not differences:
         raise ValueError("no common task: nothing to compare")
@@ -278,8 +265,8 @@ def paired_by_task(
         sums = np.bincount(member, weights=values).astype(np.float64)
         residuals = np.bincount(member, weights=residuals).astype(np.float64)
     observed = abs(values.sum())
-    random, as_far = np.random.default_rng(seed), 0
-    for _ in range(resamples):
+    random, as_far = np.random.default_rng(0), 0
+    for _ in range(_FLIPS):
         flipped = np.where(random.random(len(sums)) < 0.5, -sums, sums)
         as_far += bool(abs(flipped.sum()) >= observed - 1e-9)
     return PairedDifference(
@@ -287,8 +274,8 @@ def paired_by_task(
         only_a=int((values > 0).sum()),
         only_b=int((values < 0).sum()),
         difference=float(values.mean()),
-        interval=bootstrap_mean(list(map(float, values)), clusters, seed=seed, confidence=confidence),
-        p_value=(as_far + 1) / (resamples + 1),
+        interval=bootstrap_mean(list(map(float, values)), clusters),
+        p_value=(as_far + 1) / (_FLIPS + 1),
         test=PairedTest.FLIPS_BY_TASK if clusters is None else PairedTest.FLIPS_BY_CLUSTER,
         detectable=detectable(float((residuals**2).sum()) / len(values) ** 2),
     )

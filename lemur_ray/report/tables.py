@@ -129,7 +129,7 @@ class Report:
 
     def headline(self) -> dict[str, Any]:
         """The one JSON line that ``jobs/agent_eval.py`` prints last."""
-        overall = self.overall
+        overall, bounds = self.overall, self.overall.success.interval
         return {
             "benchmark": self.benchmark,
             "policy": self.policy,
@@ -137,7 +137,7 @@ class Report:
             "scored": overall.scored,
             "solved": overall.solved,
             "success_rate": overall.success.value,
-            "interval_95": [overall.success.interval.low, overall.success.interval.high],
+            "interval_95": [bounds.low, bounds.high],
             "missing": overall.n - overall.scored,
             "missing_by_blame": dict(overall.missing),
         }
@@ -175,12 +175,9 @@ def summarise(episodes: Iterable[Episode]) -> Report:
     for episode in everything:
         kinds.setdefault(episode.category, []).append(episode)
     groups = tuple(_group(name, kinds[name]) for name in sorted(kinds))
-    return Report(benchmark, policy, recipe, _group("all", everything), groups, _macro(everything))
-
-
-def _macro(episodes: Sequence[Episode]) -> tuple[float, Interval] | None:
-    strata = strata_of(episodes)
-    return stratified_mean([*strata.values()]) if len(strata) > 1 else None
+    strata = [*strata_of(everything).values()]
+    macro = stratified_mean(strata) if len(strata) > 1 else None
+    return Report(benchmark, policy, recipe, _group("all", everything), groups, macro)
 
 
 def by_run(episodes: Iterable[Episode]) -> dict[tuple[str, str, str], list[Episode]]:
@@ -264,14 +261,12 @@ def _solved_by_task(episodes: Iterable[Episode]) -> dict[str, list[bool]]:
 
 def to_csv(reports: Iterable[Report]) -> str:
     """One line per report and category ("all" first); empty cells where a value does not exist."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     rates = ("success", "success_missing_failed", "retried", "invalid_actions")
     plain = ["mean_score", "mean_score_missing_0", "mean_turns", "mean_turns_solved"]
     plain += ["prompt_tokens", "completion_tokens", "wall_s"]
     header = ["benchmark", "policy", "recipe", "category", "n", "tasks", "scored", "solved", "missing"]
     header += [f"{rate}{part}" for rate in rates for part in ("", "_n", "_low", "_high")] + plain
-    writer.writerow(header)
+    rows: list[list[object]] = []
     for report in reports:
         for group in (report.overall, *report.categories):
             missing = " ".join(f"{blame}:{count}" for blame, count in group.missing.items())
@@ -280,5 +275,12 @@ def to_csv(reports: Iterable[Report]) -> str:
             for name in rates:
                 rate: Rate = getattr(group, name)
                 row += [rate.value, rate.n, rate.interval.low, rate.interval.high]
-            writer.writerow(row + [getattr(group, name) for name in plain])
+            rows.append(row + [getattr(group, name) for name in plain])
+    return csv_text(header, rows)
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table as the text of a CSV file."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([header, *rows])
     return out.getvalue()

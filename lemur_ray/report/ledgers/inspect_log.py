@@ -77,11 +77,6 @@ def _text(value: Any) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
-def _own_settings(settings: Mapping[str, Any]) -> Json:
-    """Settings without the run notes of a plug-in benchmark."""
-    return {name: value for name, value in settings.items() if name != PLUGIN_METADATA}
-
-
 def _header(run: Sequence[StoredEpisode], settings: Mapping[str, Any], created: datetime) -> Json:
     key, scored = run[0].key, [e for e in run if e.outcome.scored]
     solved = sum(e.outcome is Outcome.SOLVED for e in scored)
@@ -96,7 +91,7 @@ def _header(run: Sequence[StoredEpisode], settings: Mapping[str, Any], created: 
         "status": "success",
         "eval": {
             "eval_id": key.recipe, "run_id": key.recipe, "task_id": key.recipe, "created": when, "task": key.benchmark,
-            "task_args": _own_settings(settings),
+            "task_args": {name: value for name, value in settings.items() if name != PLUGIN_METADATA},
             "dataset": {"name": key.benchmark, "samples": len(ids), "sample_ids": ids},
             "model": key.policy, "config": {"epochs": epochs}, "metadata": {"recipe": key.recipe},
             "scorers": [{"name": SCORER}],
@@ -121,7 +116,7 @@ def _when(started: str) -> datetime | None:
 def _sample(episode: Episode, created: datetime) -> Json:
     key, steps = episode.key, episode.trajectory.steps
     opening = [_message(m) for m in episode.trajectory.opening]
-    turns = [m for step in steps for m in _turn(step, key.policy)]
+    turns = [m for s in steps for m in (_reply(s, key.policy), {"role": "user", "content": s.observation})]
     solved = episode.outcome is Outcome.SOLVED
     answer = next((s.action for s in reversed(steps) if s.action is not None), None)
     explanation = "; ".join(filter(None, (episode.outcome.value, episode.detail, episode.note)))
@@ -170,20 +165,13 @@ def _summary(sample: Json) -> Json:
 
 
 def _message(message: Message) -> Json:
-    if message.role == "tool":
-        return {"role": "tool", "content": message.content, "tool_call_id": message.tool_call_id}
-    return {"role": message.role, "content": message.content}
-
-
-def _turn(step: Step, model: str) -> tuple[Json, Json]:
-    return _reply(step, model), {"role": "user", "content": step.observation}
+    call = {"tool_call_id": message.tool_call_id} if message.role == "tool" else {}
+    return {"role": message.role, "content": message.content, **call}
 
 
 def _reply(step: Step, model: str) -> Json:
-    if not step.reasoning:
-        return {"role": "assistant", "content": step.reply, "model": model}
-    content = [{"type": "reasoning", "reasoning": step.reasoning}, {"type": "text", "text": step.reply}]
-    return {"role": "assistant", "content": content, "model": model}
+    parts = [{"type": "reasoning", "reasoning": step.reasoning}, {"type": "text", "text": step.reply}]
+    return {"role": "assistant", "content": parts if step.reasoning else step.reply, "model": model}
 
 
 def _output(step: Step, model: str) -> Json:

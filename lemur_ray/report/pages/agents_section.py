@@ -170,15 +170,15 @@ def _macro_average(result: PolicyResult) -> Markup | None:
 def _external_calls(results: Results) -> Markup:
     """Calls of environments to other services; empty where there were none."""
     rows = [
-        [r.name, name.replace("_", " "), *(_amount(counts.get(count, 0)) for count in _EXTERNAL_CALLS)]
+        [
+            r.name,
+            name.replace("_", " "),
+            *(numeric(figures.short(counts.get(count, 0), 3)) for count in _EXTERNAL_CALLS),
+        ]
         for r in results
         for name, counts in r.report.overall.outside.items()
     ]
     return table(["calls of environments", "service", *_EXTERNAL_CALLS.values()], rows) if rows else Markup("")
-
-
-def _amount(number: float) -> Markup:
-    return numeric(figures.short(number, 3) if number else "0")
 
 
 def _pairs(results: Results) -> tuple[Markup, str]:

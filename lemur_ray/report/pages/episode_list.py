@@ -46,20 +46,15 @@ def write_all(
         write_transcripts(out / "transcripts", [], "index.html")
     else:
         links = write_transcripts(out / "transcripts", entries, "index.html")
-    write_episode_list(out / EPISODE_LIST, title, entries, links, "index.html")
+    page = Page(f"{title}: all episodes", wide=True, script="episodes.js")
+    data = (Markup(piece.replace("<", "\\u003c")) for piece in _data(entries, links))  # no tag can end the script
+    write_stream(out / EPISODE_LIST, "episode_list", page=page, back="index.html", data=data)
     relative = {anchor: link.removeprefix("index.html") for anchor, link in links.items()}
     linked = {
         name: [replace(r, links=[relative[e.anchor] for e in r.stored]) if few else r for r in group]
         for name, group in groups.items()
     }
     return linked, transcripts
-
-
-def write_episode_list(path: Path, title: str, entries: Sequence[Entry], links: Mapping[str, str], back: str) -> None:
-    """``links``: anchor -> address relative to ``path``'s folder. ``back``: file name of the report's page there."""
-    page = Page(f"{title}: all episodes", wide=True, script="episodes.js")
-    data = (Markup(piece.replace("<", "\\u003c")) for piece in _data(entries, links))  # no tag can end the script
-    write_stream(path, "episode_list", page=page, back=back, data=data)
 
 
 def _data(entries: Sequence[Entry], links: Mapping[str, str]) -> Iterator[str]:

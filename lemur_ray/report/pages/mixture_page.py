@@ -6,8 +6,6 @@ are run.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from lemur_ray.report.pages.markup import DASH, Page, numeric, table, warning
 from lemur_ray.report.pages.mixture_figure import Point, ratio_chart, standalone
 from lemur_ray.report.pages.rendering import render
 from lemur_ray.report.statistics import t_interval
+from lemur_ray.report.tables import csv_text
 
 KINDS = ("code", "text")
 METRICS = {"bits_per_byte": "bits per byte", "loss": "loss, nats per token"}
@@ -72,9 +71,11 @@ def render_study(out: Path) -> dict[str, Any]:
         raise ReportError(f"{out}: no trial has finished yet, so nothing can be drawn; run the same command again")
     rows = measure(study["trials"], results)
     numbers = {**study, "missing": missing, "results": [to_json(row) for row in rows]}
-    charts = [(label, ratio_chart(_series(rows, metric), y_label=label)) for metric, label in METRICS.items()]
-    for metric, (_, chart) in zip(METRICS, charts, strict=True):
+    charts = []
+    for metric, label in METRICS.items():
+        chart = ratio_chart({kind: points(rows, f"{kind}/{metric}") for kind in KINDS}, y_label=label)
         (out / f"{metric}.svg").write_text(standalone(chart), encoding="utf-8")
+        charts.append((label, chart))
     html = render(
         "mixture",
         page=Page("Mixture study"),
@@ -112,13 +113,8 @@ def measure(trials: Sequence[Mapping[str, Any]], results: Mapping[str, Mapping[s
 
 def points(rows: Sequence[Measured], name: str) -> list[Point]:
     """The points of one curve, with intervals where there are several seeds."""
-    out = []
-    for row in rows:
-        values = row.values[name]
-        if values:
-            mean, low, high = t_interval(values)
-            out.append(Point(row.ratio, row.code_share, mean, low, high, tuple(values)))
-    return out
+    measured = [(row, values) for row in rows if (values := row.values[name])]
+    return [Point(row.ratio, row.code_share, *t_interval(values), tuple(values)) for row, values in measured]
 
 
 def to_json(row: Measured) -> dict[str, Any]:
@@ -133,19 +129,13 @@ def to_json(row: Measured) -> dict[str, Any]:
 
 def to_csv(rows: Sequence[Measured]) -> str:
     """One line for each ratio, kind and metric."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["ratio", "code_share", "kind", "metric", "seeds", "mean", "low", "high"])
-    for row in rows:
-        for name, values in row.values.items():
-            if values:
-                kind, _, metric = name.partition("/")
-                writer.writerow([row.ratio, f"{row.code_share:.6f}", kind, metric, len(values), *t_interval(values)])
-    return text.getvalue()
-
-
-def _series(rows: Sequence[Measured], metric: str) -> dict[str, list[Point]]:
-    return {kind: points(rows, f"{kind}/{metric}") for kind in KINDS}
+    lines = [
+        [row.ratio, f"{row.code_share:.6f}", *name.split("/", 1), len(values), *t_interval(values)]
+        for row in rows
+        for name, values in row.values.items()
+        if values
+    ]
+    return csv_text(["ratio", "code_share", "kind", "metric", "seeds", "mean", "low", "high"], lines)
 
 
 def _mean_text(values: Sequence[float]) -> Markup:

@@ -76,8 +76,7 @@ def write_stream(path: Path, name: str, **values: object) -> None:
 @cache
 def macro(template: str, name: str) -> Callable[..., Markup]:
     """A macro of ``TEMPLATE.html.j2`` as a function."""
-    function: Callable[..., Markup] = getattr(environment().get_template(f"{template}.html.j2").module, name)
-    return function
+    return getattr(environment().get_template(f"{template}.html.j2").module, name)
 
 
 @cache

@@ -6,7 +6,6 @@ Knows run folders as ``inputs`` reads them; nothing of agents.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
@@ -23,17 +22,6 @@ CONVENTIONS = {
 }
 """MFU conventions by the suffix of the metric (model/flops.py)."""
 BITS = "/bits_per_byte"
-
-
-@dataclass(frozen=True)
-class _Mixture:
-    """Shares by kind and the ratio of code to text in words, and the shares of sources as figure and table."""
-
-    shares: str
-    ratio: str
-    legend: Markup
-    figure: Markup
-    table: Markup
 
 
 def corpus_section(corpus: Mapping[str, Any], folder: str, pretrain: TrainingRun | None) -> Markup:
@@ -60,7 +48,8 @@ def corpus_section(corpus: Mapping[str, Any], folder: str, pretrain: TrainingRun
     )
 
 
-def _mixture(sources: Sequence[Mapping[str, Any]]) -> _Mixture:
+def _mixture(sources: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Shares by kind and the ratio of code to text in words, and the shares of sources as figure and table."""
     mixture = sorted(sources, key=lambda s: (s["kind"], -s["asked_share"]))
     asked = {s["name"]: s["asked_share"] for s in mixture}
     built = {s["name"]: s["built_share"] for s in mixture}
@@ -78,13 +67,13 @@ def _mixture(sources: Sequence[Mapping[str, Any]]) -> _Mixture:
         for s in mixture
     ]  # fmt: skip
     label = "Mixture of sources as asked and as built"
-    return _Mixture(
-        shares="; ".join(f"{k} {percent(a)} asked, {percent(b)} built" for k, (a, b) in by_kind.items()),
-        ratio=ratio,
-        legend=figures.legend([(name, i) for i, name in enumerate(asked)]),
-        figure=figures.shares([("as asked", asked), ("as built", built)], label=label),
-        table=table(["source", "kind", "asked", "built", "rows trained on", "rows available", "epochs"], rows),
-    )
+    return {
+        "shares": "; ".join(f"{k} {percent(a)} asked, {percent(b)} built" for k, (a, b) in by_kind.items()),
+        "ratio": ratio,
+        "legend": figures.legend([(name, i) for i, name in enumerate(asked)]),
+        "figure": figures.shares([("as asked", asked), ("as built", built)], label=label),
+        "table": table(["source", "kind", "asked", "built", "rows trained on", "rows available", "epochs"], rows),
+    }
 
 
 def _filters(counts: object) -> Markup:

@@ -18,8 +18,8 @@ from lemur_ray.report.escape import slug
 from lemur_ray.report.ledgers.pictures import turn_pictures
 from lemur_ray.report.ledgers.stored_episodes import StoredEpisode
 from lemur_ray.report.pages.markup import Page
-from lemur_ray.report.pages.rendering import write_stream
-from lemur_ray.report.pages.transcripts import SharedOpenings, shared_openings, transcript
+from lemur_ray.report.pages.rendering import macro, write_stream
+from lemur_ray.report.pages.transcripts import SharedOpenings, transcript
 
 PAGE_BYTES = 1_500_000
 """Maximum bytes of ledger lines on one page; the episodes of one task always share a page."""
@@ -42,7 +42,8 @@ def inline_transcripts(out: Path, entries: Sequence[Entry]) -> Markup:
     if sum(entry.episode.place.size for entry in entries) > PAGE_BYTES:
         return Markup("")
     shared: SharedOpenings = {}
-    return Markup("").join([_transcript(e, out, "", shared) for e in _by_task(entries)]) + shared_openings(shared)
+    transcripts = Markup("").join([_transcript(e, out, "", shared) for e in _by_task(entries)])
+    return transcripts + macro("transcript", "shared_openings")(shared)
 
 
 def write_transcripts(folder: Path, entries: Sequence[Entry], back: str) -> dict[str, str]:

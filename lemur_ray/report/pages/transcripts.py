@@ -23,20 +23,6 @@ SharedOpenings = dict[str, tuple[Message, ...]]
 
 
 @dataclass(frozen=True)
-class _Head:
-    """Everything but texts of turns. ``answer``: the last action that was understood, None where there is none."""
-
-    mark: str
-    outcome: str
-    facts: str
-    strip: Markup
-    who: str
-    episode_list: str
-    answer: str | None
-    remarks: Sequence[str]
-
-
-@dataclass(frozen=True)
 class _View:
     """The environment after a turn. ``frame``: x, y, width, height of the next action's target in the picture."""
 
@@ -97,25 +83,20 @@ def transcript(
     remarks = [f"blame: {episode.blame.value}"] if not episode.outcome.scored else []
     remarks += [text for text in (episode.detail, episode.note) if text]
     remarks += [f"earlier: {reason}" for reason in episode.retried]
-    head = _Head(
-        mark=mark(episode),
-        outcome=episode.outcome.value.replace("_", " "),
-        facts=_facts(episode),
-        strip=strip(steps),
-        who=who,
-        episode_list=episode_list,
-        answer=next((s.action for s in reversed(steps) if s.action is not None), None),
-        remarks=remarks,
-    )
+    head = {
+        "mark": mark(episode),
+        "outcome": episode.outcome.value.replace("_", " "),
+        "facts": _facts(episode),
+        "strip": strip(steps),
+        "who": who,
+        "episode_list": episode_list,
+        "answer": next((s.action for s in reversed(steps) if s.action is not None), None),
+        "remarks": remarks,
+    }
     views = {turn: _view(one, _observation(episode.trajectory, turn)) for turn, one in (pictures or {}).items()}
     opening = _opening(episode.trajectory, shared, views.get(0))
     turns = [_turn(number, step, views.get(number)) for number, step in enumerate(steps, 1)]
     return macro("transcript", "transcript")(episode, anchor, head, opening, turns)
-
-
-def shared_openings(shared: SharedOpenings) -> Markup:
-    """The shared beginnings as collapsed elements."""
-    return macro("transcript", "shared_openings")(shared)
 
 
 def _facts(episode: Episode) -> str:

@@ -18,7 +18,7 @@ def strip(steps: Sequence[Step]) -> Markup:
     """An SVG of three lanes; empty for fewer than two turns."""
     if len(steps) < 2:
         return Markup("")
-    longest = max(_seconds(step) for step in steps) or 1.0
+    longest = max(step.policy_s + step.env_s for step in steps) or 1.0
     most = max(step.completion_tokens for step in steps) or 1
     policy = _bars(steps, lambda s: s.policy_s / longest * _HIGH, lambda s: _HIGH)
     env = _bars(steps, lambda s: s.env_s / longest * _HIGH, lambda s: _HIGH - s.policy_s / longest * _HIGH)
@@ -52,16 +52,9 @@ def turn_cost(step: Step) -> Markup:
     parts = [f"{step.policy_s:.2f} s policy"]
     parts += [f"{step.waited_s:.2f} s of it waiting"] if step.waited_s else []
     parts += [f"{step.env_s:.2f} s environment"]
-    parts += [f"{step.prompt_tokens:,} tokens in, {step.completion_tokens:,} out"] if _tokens(step) else []
+    if step.prompt_tokens + step.completion_tokens:
+        parts.append(f"{step.prompt_tokens:,} tokens in, {step.completion_tokens:,} out")
     return Markup(" · ".join([*parts, f"reward {step.reward:g}"]))
-
-
-def _tokens(step: Step) -> int:
-    return step.prompt_tokens + step.completion_tokens
-
-
-def _seconds(step: Step) -> float:
-    return step.policy_s + step.env_s
 
 
 def _bars(steps: Sequence[Step], height: Callable[[Step], float], foot: Callable[[Step], float]) -> str:

@@ -6,11 +6,9 @@ their content.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +35,7 @@ from lemur_ray.report.policy_results import (
     with_distinct_names,
 )
 from lemur_ray.report.run_metadata import RunMetadata
-from lemur_ray.report.tables import Group, Report, by_run, to_csv
+from lemur_ray.report.tables import Group, Report, by_run, csv_text, to_csv
 from lemur_ray.rollout.evaluation_folder import replace_file
 
 Groups = Mapping[str, Sequence[PolicyResult]]
@@ -116,6 +114,7 @@ def render_report(
     groups, earlier = _results(inputs)
     groups, _ = write_all(out, title, groups, earlier)
     results = [r for group in groups.values() for r in group]
+    named = [(r.report.policy, r.episodes, r.about, display_name(r.report.policy, r.about.recorded)) for r in results]
     tables = {
         "episodes.csv": to_csv(r.report for r in (*results, *earlier)),
         "losses.csv": _losses_csv(inputs.runs),
@@ -129,7 +128,7 @@ def render_report(
         num_episodes=inputs.num_episodes,
         missing=warning(inputs.missing),
         benchmarks=_sections(groups, earlier),
-        paper=_paper_section(results),
+        paper=paper_section.section([PaperRun(*one) for one in named]),
         corpus=_corpus_section(inputs),
         training=[(run, training_section.run_section(run)) for run in inputs.runs],
         limits=warning(limits(results)),
@@ -166,11 +165,6 @@ def _corpus_section(inputs: Inputs) -> Markup | None:
         return None
     pretraining = next((run for run in inputs.runs if run.stage is Stage.PRETRAINING), None)
     return training_section.corpus_section(inputs.corpus, inputs.corpus_place, pretraining)
-
-
-def _paper_section(results: Sequence[PolicyResult]) -> Markup:
-    named = [(r.report.policy, r.episodes, r.about, display_name(r.report.policy, r.about.recorded)) for r in results]
-    return paper_section.section([PaperRun(*one) for one in named])
 
 
 def _now() -> str:
@@ -253,15 +247,11 @@ def _losses_csv(runs: Sequence[TrainingRun]) -> str:
     logged = ("loss", "heldout", "tokens_per_s", "lr", "grad_norm")
     series = ((run.name, name, points) for run in runs for name, points in run.series("").items())
     rows = ((run, name, int(step), v) for run, name, points in series if name.startswith(logged) for step, v in points)
-    return _csv(["run", "metric", "step", "value"], rows)
+    return csv_text(["run", "metric", "step", "value"], rows)
 
 
 def _mixture_csv(runs: Sequence[TrainingRun]) -> str:
     columns = ["name", "kind", "rows", "asked_share", "built_share", "built_rows", "used_rows", "built_epochs"]
-    return _csv(["run", *columns], ((run.name, *map(source.get, columns)) for run in runs for source in run.mixture))
-
-
-def _csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([header, *rows])
-    return out.getvalue()
+    return csv_text(
+        ["run", *columns], ((run.name, *map(source.get, columns)) for run in runs for source in run.mixture)
+    )
