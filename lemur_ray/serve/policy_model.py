@@ -48,7 +48,7 @@ def check_policy_model(model: str, chat_template: str, chats: bool) -> PolicyMod
         context, tokenizer = shape.config.max_seq_len, shape.tokenizer
     except NotServed as error:
         faults += [f"{fault}{_ELSEWHERE if '--' in fault else ''}" for fault in error.faults]
-        tokenizer = _tokenizer_of(model)
+        tokenizer = inspect_model(model).tokenizer  # its template is checked too
     source = None
     try:
         source = template_source(chat_template)
@@ -59,11 +59,6 @@ def check_policy_model(model: str, chat_template: str, chats: bool) -> PolicyMod
     if faults or tokenizer is None:
         raise NotServed(model, faults)
     return PolicyModel(context, tokenizer)
-
-
-def _tokenizer_of(model: str) -> Tokenizer | None:
-    """The tokenizer of a model with other faults, whose template is checked too."""
-    return inspect_model(model).tokenizer
 
 
 def _template_faults(tokenizer: Tokenizer, source: str, chats: bool) -> list[str]:

@@ -7,6 +7,7 @@ replies at stop strings, and cancels those that are closed. Knows nothing of HTT
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -157,11 +158,8 @@ class TextEngine:
     def _listen(self, events: Sequence[Event]) -> None:
         """Pass a step's events to the event loop. Called in the engine's thread."""
         assert self._loop is not None
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and the server with it
             self._loop.call_soon_threadsafe(self._dispatch, events)
-        except RuntimeError:
-            # The loop is closed, and the server with it.
-            return
 
     def _dispatch(self, events: Sequence[Event]) -> None:
         for event in events:

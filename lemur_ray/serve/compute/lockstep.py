@@ -60,12 +60,6 @@ class Group:
         for rank in range(len(lines)):
             threading.Thread(target=self._listen, args=(rank,), name=f"follower {rank + 1}", daemon=True).start()
 
-    def programs(
-        self, weights: Weights, config: ModelConfig, options: EngineOptions, devices: Devices
-    ) -> LeadingPrograms:
-        """The leader's programs, which send their calls to the followers."""
-        return LeadingPrograms(self, weights, config, options, devices)
-
     def send(self, name: str, *arguments: Any, arrays: list[jax.Array] | None = None) -> None:
         """Send a call to every follower. Raises EngineClosed if one is lost."""
         message = encode(name, arguments, arrays or [])

@@ -9,16 +9,18 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 
 import jax
 import numpy as np
 
 from lemur_ray.serve.compute.attention import BLOCK, block_bytes
+from lemur_ray.serve.compute.cache_layout import pool_size
 from lemur_ray.serve.compute.devices import Devices
 from lemur_ray.serve.compute.exactness import is_batch_invariant
 from lemur_ray.serve.compute.invariant import TILE
-from lemur_ray.serve.compute.lockstep import Group
-from lemur_ray.serve.compute.programs import Programs, Sizes, empty_step, prepared
+from lemur_ray.serve.compute.lockstep import Group, LeadingPrograms
+from lemur_ray.serve.compute.programs import Programs, empty_step, prepared
 from lemur_ray.serve.compute.token_choice import next_tokens
 from lemur_ray.serve.compute.weights import Weights
 from lemur_ray.serve.config import EngineOptions
@@ -39,9 +41,10 @@ class OnDevices:
         Raises ValueError if the devices cannot share the model, and what reading the source raises.
         """
         self.config, self.options, self._group = source.config, options or EngineOptions(), group
-        sizes = Sizes.of(self.config, self.options)
-        self.sizes = CacheSizes(sizes.context, sizes.num_blocks, sizes.table_width, BLOCK, TILE)
-        if self.options.cache_bytes < sizes.table_width * block_bytes(self.config, self.options.dtype):
+        context = min(self.options.context or self.config.max_seq_len, self.config.max_seq_len)
+        table_width, num_blocks = pool_size(self.config, self.options)
+        self.sizes = CacheSizes(context, num_blocks, table_width, BLOCK, TILE)
+        if self.options.cache_bytes < table_width * block_bytes(self.config, self.options.dtype):
             log.warning("cache_bytes %d cannot hold one sequence: it gets more than that", self.options.cache_bytes)
         self._devices = Devices.take(self.options.tensor_parallel)
         self.num_devices = self._devices.parts
@@ -53,7 +56,7 @@ class OnDevices:
     def warm_up(self, on_loss: Callable[[BaseException], None]) -> WarmOnDevices:
         if self._group is not None:
             self._group.on_loss = on_loss
-        make = Programs if self._group is None else self._group.programs
+        make = Programs if self._group is None else partial(LeadingPrograms, self._group)
         weights, self._weights = self._weights, None  # the programs own them, so that an update frees them
         assert weights is not None, "warm_up is called once"
         programs = make(weights, self.config, self.options, self._devices)
@@ -80,6 +83,7 @@ class WarmOnDevices:
     def __init__(self, programs: Programs, table_width: int, is_exact: bool, is_padded: bool):
         self.programs, self._table_width = programs, table_width
         self.is_exact, self.is_padded = is_exact, is_padded
+        self.copy, self.replace = programs.copy, programs.replace
 
     @property
     def compiled_after_warmup(self) -> int:
@@ -92,12 +96,6 @@ class WarmOnDevices:
             place.starts[r], place.counts[r] = row.start, len(row.tokens)
         logits, hidden = self.programs.forward(tokens, place._replace(num_rows=np.int32(len(rows))))
         return StepOnDevices(self.programs, logits, hidden)
-
-    def copy(self, source: int, target: int) -> None:
-        self.programs.copy(source, target)
-
-    def replace(self, weights: Weights) -> None:
-        self.programs.replace(weights)
 
 
 class StepOnDevices:

@@ -11,7 +11,7 @@ import bisect
 from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -53,40 +53,9 @@ def decode_buckets(num_slots: int, *, lone: bool) -> tuple[int, ...]:
     return (*sizes, max(num_slots, 2))
 
 
-class Sizes(NamedTuple):
-    """Sizes of an engine's arrays, the same in every process that computes a part of it."""
-
-    context: int
-    """Longest sequence in tokens"""
-    table_width: int
-    """Blocks of a sequence"""
-    num_blocks: int
-    """Blocks of the cache, including the scrap block"""
-    decode_rows: tuple[int, ...]
-    prefill_rows: tuple[int, ...]
-
-    @staticmethod
-    def of(config: ModelConfig, options: EngineOptions) -> Sizes:
-        """Sizes of an engine of that model. A cache too small for one sequence is enlarged to hold one."""
-        context = min(options.context or config.max_seq_len, config.max_seq_len)
-        width, num_blocks = pool_size(config, options)
-        lone = _native(options) or not (options.batch_invariant or _reduced(options))
-        return Sizes(
-            context,
-            width,
-            num_blocks,
-            decode_buckets(options.max_slots, lone=lone),
-            prefill_buckets(options.prefill_tiles),
-        )
-
-
 def prepared(source: Source, options: EngineOptions, devices: Devices) -> Weights:
     """Read the weights onto the devices, in the storage form for these options. Raises what ``prepare`` raises."""
     return prepare(source, jnp.dtype(options.dtype), devices, _form(options))
-
-
-def _reduced(options: EngineOptions) -> bool:
-    return options.dtype != "float32" or options.quantization != "none"
 
 
 def _native(options: EngineOptions) -> bool:
@@ -112,14 +81,15 @@ class Programs:
     def __init__(self, weights: Weights, config: ModelConfig, options: EngineOptions, devices: Devices = ONE):
         """options.batch_invariant: use arithmetic whose bits do not depend on the shape of a step, if there is any."""
         self.config, self.compiled_after_warmup = config, 0
-        sizes = Sizes.of(config, options)
-        self.decode_rows, self.prefill_rows = sizes.decode_rows, sizes.prefill_rows
-        self._weights, self._table_width, self._devices = weights, sizes.table_width, devices
+        self._table_width, num_blocks = pool_size(config, options)
+        is_reduced = options.dtype != "float32" or options.quantization != "none"
+        lone = _native(options) or not (options.batch_invariant or is_reduced)
+        self.decode_rows = decode_buckets(options.max_slots, lone=lone)
+        self.prefill_rows = prefill_buckets(options.prefill_tiles)
+        self._weights, self._devices = weights, devices
         dtype, part = jnp.dtype(options.dtype), part_of(config, devices.parts)
         self._layout = layout_for(part, dtype, jax.default_backend(), _native(options))
-        self._cache: Cache = devices.allocate(
-            lambda: self._layout.allocate(part, sizes.num_blocks, dtype), self._layout.cut
-        )
+        self._cache: Cache = devices.allocate(lambda: self._layout.allocate(part, num_blocks, dtype), self._layout.cut)
         # Products of bfloat16 and int8 give the same bits at any number of rows: only float32 needs tiles, as does
         # attention to a float32 cache with int8 weights.
         tiled = options.batch_invariant and options.dtype == "float32"
@@ -128,7 +98,7 @@ class Programs:
         self._how = how._replace(axis=devices.axis)
         self.form = _form(options)
         kinds = (self._how, self._layout, dtype, self.form, devices)
-        self._shape = (config, sizes.num_blocks, sizes.table_width, kinds)
+        self._shape = (config, num_blocks, self._table_width, kinds)
         self._programs: dict[tuple[str, int, int], Any] = {}
         self._warm = False
 
@@ -216,23 +186,16 @@ class Programs:
             cut = self._layout.cut
             copying = program(copy_block, (cut, WHOLE, WHOLE), cut, donate=(0,))
             return copying.lower(self._cache, np.int32(0), np.int32(0))
-        arguments: dict[str, tuple[Any, ...]] = {
-            "pick": (jax.ShapeDtypeStruct((ROWS,), jnp.int32),),
-            "edit": (empty_edits(allow_all(rows, self.config.vocab_size)),),
-            "shift": (logits,),
-            "logprobs": (ids,),
-            "sample": (empty_draw(rows),),
-            "greedy": (),
+        of_logits: dict[str, tuple[Any, ...]] = {
+            "pick": (pick, jax.ShapeDtypeStruct((ROWS,), jnp.int32)),
+            "edit": (edit, empty_edits(allow_all(rows, self.config.vocab_size))),
+            "shift": (shift, logits),
+            "logprobs": (compute_logprobs, ids),
+            "sample": (sample, empty_draw(rows)),
+            "greedy": (greedy,),
         }
-        functions = {
-            "pick": pick,
-            "edit": edit,
-            "shift": shift,
-            "logprobs": compute_logprobs,
-            "sample": sample,
-            "greedy": greedy,
-        }
-        return program(functions[name], WHOLE, WHOLE).lower(logits, *arguments[name])
+        function, *arguments = of_logits[name]
+        return program(function, WHOLE, WHOLE).lower(logits, *arguments)
 
 
 def empty_step(rows: int, length: int, table_width: int) -> tuple[np.ndarray, Place]:

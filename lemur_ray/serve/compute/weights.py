@@ -114,8 +114,7 @@ class _Reader:
     def vector(self, name: str, layer: int | None = None) -> jax.Array:
         index = (slice(None),) if layer is None else (slice(layer, layer + 1), slice(None))
         array = self._read(name, index).reshape(-1)
-        out: jax.Array = self._devices.assemble(lambda _: array, WHOLE)
-        return out
+        return self._devices.assemble(lambda _: array, WHOLE)
 
     def matrix(self, layer: int, *names: str) -> Matrix:
         def columns(part: int) -> Any:
@@ -126,7 +125,7 @@ class _Reader:
                 pieces.append(self._read(f"layers.{name}", index)[0])
             return self._in_form(pieces)
 
-        return self._assembled(columns)
+        return self._devices.assemble(columns, _SPECS[self._form])
 
     def embed(self) -> jax.Array:
         width, own = self._shapes["embed"][1] // self._devices.parts, self._devices.own_parts
@@ -140,8 +139,7 @@ class _Reader:
                 parts.clear()
             return _joined([piece], self._dtype, 1)
 
-        out: jax.Array = self._devices.assemble(columns, _COLUMNS)
-        return out
+        return self._devices.assemble(columns, _COLUMNS)
 
     def head(self) -> Matrix:
         vocab = self._shapes["embed"][0]
@@ -155,7 +153,7 @@ class _Reader:
                 piece = self._read("embed", (own, slice(None))).T
             return self._in_form([piece, np.zeros((len(piece), width - piece.shape[1]), np.float32)])
 
-        return self._assembled(columns)
+        return self._devices.assemble(columns, _SPECS[self._form])
 
     def _in_form(self, pieces: Sequence[np.ndarray]) -> Any:
         if self._form == "int8":
@@ -168,10 +166,6 @@ class _Reader:
         if self._form == "rows":
             return Transposed(_joined([piece.T for piece in pieces], self._dtype, 0))
         return _joined(pieces, self._dtype, 1)
-
-    def _assembled(self, columns: Any) -> Matrix:
-        matrix: Matrix = self._devices.assemble(columns, _SPECS[self._form])
-        return matrix
 
 
 def _joined(pieces: Sequence[np.ndarray], dtype: Any, axis: int) -> np.ndarray:

@@ -67,8 +67,7 @@ def decode(
 
 def called(message: bytes) -> str:
     """Name of the function that an encoded call is for, without decoding its arguments."""
-    name: str = json.loads(message[4 : 4 + int.from_bytes(message[:4], "big")])[0]
-    return name
+    return json.loads(message[4 : 4 + int.from_bytes(message[:4], "big")])[0]
 
 
 class Line:

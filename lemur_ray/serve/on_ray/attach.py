@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lemur_ray.agents.policy_spec import PolicySpec
 
@@ -62,22 +63,25 @@ def attach(spec: PolicySpec, connect: Callable[[], object]) -> PolicySpec:
 
 def num_tokens(application: str, text: str) -> int | None:
     """Number of tokens of a text, counted by an application's model; None if it does not answer."""
+    return _answer(application, "count tokens", lambda handle: handle.num_tokens.remote(text))
+
+
+def _answer(application: str, what: str, ask: Callable[[Any], Any]) -> Any:
+    """The answer of an application's model; None, with a warning, if there is none. what: for the warning."""
     import ray.exceptions
     from ray import serve
     from ray.serve.exceptions import RayServeException
 
     try:
-        return int(serve.get_app_handle(application).num_tokens.remote(text).result(timeout_s=ABOUT_S))
+        return ask(serve.get_app_handle(application)).result(timeout_s=ABOUT_S)
     except (ray.exceptions.RayError, RayServeException, TimeoutError, AttributeError) as error:
-        log.warning("%s does not count tokens: %s", application, error)
+        log.warning("%s does not %s: %s", application, what, error)
         return None
 
 
 def served() -> list[Running]:
     """The models that this project serves on the connected cluster, without those that do not answer in time."""
-    import ray.exceptions
     from ray import serve
-    from ray.serve.exceptions import RayServeException
     from ray.serve.schema import ApplicationStatus
 
     from lemur_ray.serve.on_ray.serve_cluster import DRAINED
@@ -86,12 +90,8 @@ def served() -> list[Running]:
     for name, application in serve.status().applications.items():
         if application.status != ApplicationStatus.RUNNING or DRAINED not in application.deployments:
             continue
-        try:
-            about = serve.get_app_handle(name).about.remote().result(timeout_s=ABOUT_S)
-        except (ray.exceptions.RayError, RayServeException, TimeoutError, AttributeError) as error:
-            log.warning("%s does not say what it serves: %s", name, error)
-            continue
-        running.append(Running(name, about["name"], about["spec"], about["version"], about.get("context", 0)))
+        if about := _answer(name, "say what it serves", lambda handle: handle.about.remote()):
+            running.append(Running(name, about["name"], about["spec"], about["version"], about.get("context", 0)))
     return running
 
 

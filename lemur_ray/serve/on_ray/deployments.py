@@ -99,10 +99,7 @@ def application_of(job: ServeJob, spec: str, key_digest: bytes = b"") -> serve.A
     source = spec if ":" in spec else str(Path(spec).expanduser().absolute())
     template = template_source(job.chat_template)  # read here: replicas on other hosts have no such file
     is_one_of_many = max(job.replicas, job.max_replicas) > 1
-    bound: serve.Application = deployment.bind(
-        source, job.name, job.engine, reserved, key_digest, job.follow_s, template, is_one_of_many
-    )
-    return bound
+    return deployment.bind(source, job.name, job.engine, reserved, key_digest, job.follow_s, template, is_one_of_many)
 
 
 def _replica_options(job: ServeJob) -> dict[str, Any]:

@@ -146,7 +146,8 @@ def precondition(fits: Callable[[Any], object], what: str) -> BeforeValidator:
     return BeforeValidator(checked)
 
 
-def _checked_text(text: str) -> str:
+def checked_text(text: str) -> str:
+    """Raise an error about lone surrogates, else return the text."""
     if not is_utf8(text):
         raise wrong(LONE_SURROGATE)
     return text
@@ -155,8 +156,8 @@ def _checked_text(text: str) -> str:
 Flag = Annotated[bool, Expects("must be true or false")]
 Whole = Annotated[int, Expects("must be an integer")]
 Schema = Annotated[dict[str, Any], Expects("must be a JSON schema")]
-Text = Annotated[str, Expects("must be a string"), AfterValidator(_checked_text)]
+Text = Annotated[str, Expects("must be a string"), AfterValidator(checked_text)]
 """Any text without lone surrogates, which JSON can spell"""
-NonEmptyText = Annotated[str, Field(min_length=1), AfterValidator(_checked_text), Expects("must be a string")]
+NonEmptyText = Annotated[str, Field(min_length=1), AfterValidator(checked_text), Expects("must be a string")]
 """Text that is not empty"""
 ModelName = Annotated[str, Field(min_length=1), Expects("must be the name of a model: see /v1/models")]

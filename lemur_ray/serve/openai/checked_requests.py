@@ -6,14 +6,13 @@ tokenizers.
 
 from __future__ import annotations
 
-import json
 import secrets
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lemur_ray.agents.messages import Message, ToolCall
 from lemur_ray.serve.engine.sampling_options import HTTP_DEFAULTS, NUMBERS, LogitBias, SamplingOptions
-from lemur_ray.serve.openai.errors import LONE_SURROGATE, invalid, is_utf8
+from lemur_ray.serve.openai.errors import invalid, json_text
 from lemur_ray.serve.openai.request_models import ChatBody, CompletionBody, SamplingBody, TokenizeBody, Turn, TurnsBody
 from lemur_ray.serve.openai.structured_output import Structure
 from lemur_ray.serve.openai.tools import Toolbox, toolbox
@@ -164,8 +163,7 @@ def _common(
 def raw_tools(body: dict[str, Any]) -> list[dict[str, Any]]:
     """``tools`` of a body with all their fields, for the chat template. Raises ApiError 400 for lone surrogates."""
     tools = body.get("tools") or []
-    if not is_utf8(json.dumps(tools, ensure_ascii=False)):
-        raise invalid("tools", LONE_SURROGATE)
+    json_text(tools, "tools")
     return list(tools)
 
 

@@ -34,10 +34,10 @@ from lemur_ray.serve.openai.body_fields import (
     Unsupported,
     Whole,
     Within,
+    checked_text,
     precondition,
     wrong,
 )
-from lemur_ray.serve.openai.errors import LONE_SURROGATE, is_utf8
 from lemur_ray.serve.openai.structured_output import ResponseFormat, StructuredOutputs
 from lemur_ray.serve.openai.tool_models import EarlierCall, Tool, ToolChoice
 
@@ -177,10 +177,7 @@ class Turn(Body):
         if not isinstance(value, str | list):
             raise wrong("must be a string or a list of text parts")
         parts = handler(value)
-        text = parts if isinstance(parts, str) else "".join(part.text for part in parts)
-        if not is_utf8(text):
-            raise wrong(LONE_SURROGATE)
-        return text
+        return checked_text(parts if isinstance(parts, str) else "".join(part.text for part in parts))
 
     @property
     def text(self) -> str:
@@ -210,8 +207,7 @@ class TurnsBody(Body):
     @field_validator("chat_template_kwargs", "documents")
     @classmethod
     def _of_text(cls, value: Any) -> Any:
-        if not is_utf8(json.dumps(value, ensure_ascii=False)):
-            raise wrong(LONE_SURROGATE)
+        checked_text(json.dumps(value, ensure_ascii=False))
         return value
 
 

@@ -112,10 +112,8 @@ class _Choice:
 
     def whole(self, reply: Reply) -> dict[str, Any]:
         reply_logprobs = joined(reply.logprobs) if reply.logprobs else None
-        echoed, logprobs = (
-            self._prompt(reply.prompt_logprobs),
-            self._logprobs(reply.tokens, reply_logprobs, reply.prompt_logprobs),
-        )
+        echoed = self._unsent_prompt()
+        logprobs = self._logprobs(reply.tokens, reply_logprobs, reply.prompt_logprobs)
         text, calls, finish = reply.text, list[Call](), reply.finish_reason
         if self._calls is not None:
             text, calls = self._calls.push(reply.text)
@@ -133,7 +131,7 @@ class _Choice:
         return body
 
     def deltas(self, piece: Piece) -> list[dict[str, Any]]:
-        echoed = self._prompt(piece.prompt_logprobs)
+        echoed = self._unsent_prompt()
         logprobs = self._logprobs(piece.tokens, piece.logprobs, piece.prompt_logprobs)
         text, calls, done = echoed + piece.text, list[Call](), self._calls.num_calls if self._calls else 0
         if self._calls is not None:
@@ -163,7 +161,7 @@ class _Choice:
     def _text_fields(self, text: str) -> dict[str, Any]:
         return {"delta": {"content": text}} if self._is_chat else {"text": text}
 
-    def _prompt(self, prompt_logprobs: TokenLogprobs | None) -> str:
+    def _unsent_prompt(self) -> str:
         """Text of the prompt if it must be echoed and has not been yet, else empty."""
         return "" if self._echoed is None else self._served.text(self._echoed)
 

@@ -53,5 +53,4 @@ def packed_product(x_TI: jax.Array, w: Packed, real: jax.Array | None = None) ->
     out = jax.ShapeDtypeStruct((x_TI.shape[0], w.outputs), jnp.int32 if x_TI.dtype == jnp.int8 else jnp.float32)
     call = jax.ffi.ffi_call(_TARGETS[x_TI.dtype.name], out)
     x_TI = jnp.pad(x_TI, ((0, 0), (0, missing))) if missing else x_TI
-    product: jax.Array = call(x_TI, w.words, jnp.int32(x_TI.shape[0] if real is None else real))
-    return product
+    return call(x_TI, w.words, jnp.int32(x_TI.shape[0] if real is None else real))
