@@ -174,12 +174,11 @@ def start(
     limits: Limits,
     *,
     python: str = "python3",
-    cwd: str = "/work",
     env: Mapping[str, str] | None = None,
 ) -> tuple[Session, ExecResult]:
     """Start a program from modules of ``inside/payload``; the last one's ``serve`` gets the others. Returns its session
     and the result of loading it."""
-    session = sandbox.session([python, *OPTIONS, "-c", START.format(names=tuple(names))], cwd=cwd, env=env)
+    session = sandbox.session([python, *OPTIONS, "-c", START.format(names=tuple(names))], env=env)
     return session, session.step(_texts(names), limits)
 
 

@@ -37,19 +37,10 @@ class CellResult:
 class PythonSession:
     """A persistent Python in ``sandbox``. ``packages``: folders inside for PYTHONPATH."""
 
-    def __init__(
-        self,
-        sandbox: Sandbox,
-        *,
-        python: str = "python3",
-        cwd: str = "/work",
-        packages: tuple[str, ...] = (),
-        env: Mapping[str, str] | None = None,
-    ) -> None:
-        self._sandbox, self._python, self._cwd = sandbox, python, cwd
+    def __init__(self, sandbox: Sandbox, *, packages: tuple[str, ...] = ()) -> None:
+        self._sandbox = sandbox
         threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        backend = {"MPLBACKEND": "Agg", "PYTHONPATH": ":".join(packages)}
-        self._env = {**threads, **backend, **(env or {})}
+        self._env = {**threads, "MPLBACKEND": "Agg", "PYTHONPATH": ":".join(packages)}
         self._session: Session | None = None
         self._cells = 0
 
@@ -86,7 +77,7 @@ class PythonSession:
     def _ensure_started(self) -> Session:
         if self._session is None or not self._session.alive:
             limits = replace(self._sandbox.spec.limits, time_s=30.0)
-            session, loaded = start(self._sandbox, REPL, limits, python=self._python, cwd=self._cwd, env=self._env)
+            session, loaded = start(self._sandbox, REPL, limits, env=self._env)
             if loaded.exit_code != 0:
                 output = (loaded.err or loaded.note or loaded.out)[-500:]
                 if self._cells and loaded.blame != "infra":

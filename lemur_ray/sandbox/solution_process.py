@@ -33,7 +33,7 @@ class Answer:
         return self.failure or self.raised
 
 
-class SolutionProcess:
+class SolutionProcess(Program):
     """Code of the policy, loaded in its own process in ``sandbox``. ``loaded``: the answer to loading it.
 
     ``time_s``: limit of one order; ``total_s``: of all together; ``patience_s``, ``allowed_cpu_s``: see ``Program``.
@@ -50,7 +50,7 @@ class SolutionProcess:
         allowed_cpu_s: float | None = None,
         env: Mapping[str, str] | None = None,
     ):
-        self._program = Program(
+        super().__init__(
             sandbox,
             "solution",
             time_s=time_s,
@@ -61,19 +61,11 @@ class SolutionProcess:
         )
         self.loaded = self.ask({"code": code})
 
-    @property
-    def cpu_s(self) -> float:
-        """Processor seconds of the process and its children so far."""
-        return self._program.cpu_s
-
     def ask(self, order: Mapping[str, Any]) -> Answer:
         """The answer to an order (``inside/payload/solution.py`` lists them)."""
-        reply = self._program.exchange(order)
+        reply = self.exchange(order)
         if reply.message is None:
             return Answer(None, reply.failure, reply.blame)
         if "raised" in reply.message:
             return Answer(None, raised=str(reply.message["raised"])[:200])
         return Answer(reply.message.get("value"))
-
-    def close(self) -> None:
-        self._program.close()

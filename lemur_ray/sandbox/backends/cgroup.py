@@ -59,17 +59,13 @@ class Cgroup:
         """Remove the folders once their processes have ended; False where one is still in use after ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
         for folder in self.folders:
-            while True:
-                try:
+            while folder.exists():
+                with contextlib.suppress(OSError):
                     folder.rmdir()
-                except FileNotFoundError:
                     break
-                except OSError:
-                    if time.monotonic() > deadline:
-                        break
-                    time.sleep(0.005)
-                    continue
-                break
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.005)
         return not any(folder.exists() for folder in self.folders)
 
 

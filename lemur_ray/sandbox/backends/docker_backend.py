@@ -171,7 +171,7 @@ class DockerHousing:
         )
         # The kernel allows a generation its own /proc only if no part of the container's /proc is masked.
         host |= {"MaskedPaths": [], "ReadonlyPaths": []}
-        config: dict[str, Any] = api.create_container_config(
+        return api.create_container_config(
             self.image.name,
             [program, "-I", "-S", "-c", BOOT],
             user=f"{self.uid}:{self.uid}",
@@ -179,7 +179,6 @@ class DockerHousing:
             labels={docker_containers.RUN: spec.run, docker_containers.MAKER: docker_containers.maker_of(os.getpid())},
             host_config=host,
         )
-        return config
 
     def _accepted(self, listener: socket.socket) -> socket.socket:
         deadline = time.monotonic() + START_S

@@ -48,11 +48,9 @@ def client(doing: str, timeout_s: float = TIMEOUT_S) -> Iterator[Any]:
         yield opened
     except docker.errors.APIError as error:
         raise SandboxUnavailable(f"the Docker engine refuses {doing}: {error.explanation or error}") from error
-    except docker.errors.DockerException as error:
-        raise SandboxUnavailable(f"no Docker engine answers ({error}): {INSTALL}") from error
     except requests.RequestException as error:
         raise SandboxUnavailable(f"the Docker engine failed at {doing}: {error}") from error
-    except OSError as error:
+    except (docker.errors.DockerException, OSError) as error:
         raise SandboxUnavailable(f"no Docker engine answers ({error}): {INSTALL}") from error
     finally:
         if opened is not None:

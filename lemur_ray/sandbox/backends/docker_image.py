@@ -14,12 +14,13 @@ import io
 import logging
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,7 +123,8 @@ def _tagged(name: str) -> Image | None:
 
 
 def _build(wanted: list[str], names: dict[str, str]) -> Image:
-    with tempfile.TemporaryDirectory(prefix="lemur-image-", dir=_build_folder()) as temp:
+    on_disk = "/var/tmp" if os.access("/var/tmp", os.W_OK) else None  # /tmp may be in memory
+    with tempfile.TemporaryDirectory(prefix="lemur-image-", dir=on_disk) as temp:
         archive = Path(temp) / "root.tar"
         for method, name in names.items():
             started = time.monotonic()
@@ -195,21 +197,11 @@ def _copy_installed(wanted: list[str], temp: Path, archive: Path) -> tuple[str, 
             with contextlib.suppress(PermissionError):  # a sandbox needs no file that only root may read
                 tar.add(path, f".{path}", recursive=False, filter=_tar_entry)
         _add_folders(tar)
-    versions = sorted(Path(path).name.removeprefix("python") for path in files if _is_python(path))
+    versions = sorted(match[1] for path in files if (match := re.fullmatch(r"/usr/bin/python(3\.\d+)", path)))
     return versions[0] if versions else "", left_out
 
 
-def _is_python(path: str) -> bool:
-    folder, _, name = path.rpartition("/")
-    return folder == "/usr/bin" and name.startswith("python3.") and name[8:].isdigit()
-
-
 MAKERS = {"debootstrap": _bootstrap, "installed": _copy_installed}
-
-
-def _build_folder() -> str | None:
-    """Folder for the build: /var/tmp where possible, since /tmp may be in memory."""
-    return "/var/tmp" if os.access("/var/tmp", os.W_OK) else None
 
 
 def _tar_entry(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -233,12 +225,10 @@ def _add_folders(tar: tarfile.TarFile) -> None:
 
 
 def _os_release() -> dict[str, str]:
-    pairs: Iterator[tuple[str, str, str]]
     try:
-        pairs = (line.partition("=") for line in Path("/etc/os-release").read_text().splitlines())
+        return platform.freedesktop_os_release()
     except OSError:
         return {}
-    return {name: value.strip('"') for name, _, value in pairs}
 
 
 def _run(command: list[str]) -> str:

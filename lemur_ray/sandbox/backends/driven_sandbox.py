@@ -89,14 +89,13 @@ class DrivenSandbox:
             raise
 
     def _begin(self) -> tuple[Connection, str]:
+        connection = None
         try:
             connection = self._housing.begin()
-        except ConnectionLost as error:
-            raise SandboxDestroyed(f"the sandbox did not start: {error}", "infra") from error
-        try:
             message = connection.answer(time.monotonic() + START_S)
         except ConnectionLost as error:
-            connection.close()
+            if connection is not None:
+                connection.close()
             raise SandboxDestroyed(f"the sandbox did not start: {error}", "infra") from error
         if "hash" not in message:
             connection.close()
@@ -163,11 +162,7 @@ class DrivenSandbox:
     # Files and state
 
     def read(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
-        with self._lock:
-            self._ask({"op": "read", "path": _absolute(path), "max_bytes": max_bytes}, error=SandboxFileError)
-            data = self._guarded(lambda: self._connection.data(time.monotonic() + FILE_S, max_bytes))
-            self._guarded(lambda: self._connection.answer(time.monotonic() + FILE_S))
-            return data
+        return self._ask_data({"op": "read", "path": _absolute(path), "max_bytes": max_bytes})
 
     def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
         self._ask({"op": "write", "path": _absolute(path), "mode": mode}, data, error=SandboxFileError)
@@ -179,11 +174,7 @@ class DrivenSandbox:
     def listing(self, left_out: Collection[str] = ()) -> list[tree.TreeEntry]:
         order = {"op": "list", "left_out": sorted(left_out), "max_bytes": LISTING.size_bytes}
         order["content_bytes"] = CONTENT_TIMES * self.spec.limits.disk_bytes
-        with self._lock:
-            self._ask(order, error=SandboxFileError)
-            data = self._guarded(lambda: self._connection.data(time.monotonic() + FILE_S, LISTING.size_bytes))
-            self._guarded(lambda: self._connection.answer(time.monotonic() + FILE_S))
-        entries = untrusted_json(data, LISTING)
+        entries = untrusted_json(self._ask_data(order), LISTING)
         if not has_shape(entries, [(str, str, int, str)]):
             raise UntrustedData("a listing of other things than path, kind, mode and content")
         return [(path, kind, mode, content) for path, kind, mode, content in entries]
@@ -241,6 +232,14 @@ class DrivenSandbox:
             if "error" in answer:
                 raise error(answer["error"])
             return answer
+
+    def _ask_data(self, order: dict[str, Any]) -> bytes:
+        """The data that an order asks for, at most its ``max_bytes``."""
+        with self._lock:
+            self._ask(order, error=SandboxFileError)
+            data: bytes = self._guarded(lambda: self._connection.data(time.monotonic() + FILE_S, order["max_bytes"]))
+            self._guarded(lambda: self._connection.answer(time.monotonic() + FILE_S))
+            return data
 
     def _guarded(self, call: Callable[[], Any]) -> Any:
         try:

@@ -57,24 +57,18 @@ class KeeperFailed(ConnectionLost):
         self.in_namespace = in_namespace
 
 
-class KeeperClient:
-    """Client of the keeper at the other end of ``channel``; the keeper exits when this end is closed."""
-
-    def __init__(self, channel: socket.socket) -> None:
-        self._keeper = Connection(channel)
+class KeeperClient(Connection):
+    """Client of the keeper at the other end of ``channel``; once this end is closed, it exits with all descendants."""
 
     def greet(self, packed: bytes, first: Mapping[str, Any] | None = None) -> None:
         """Wait for the keeper and send it the packed trees. ``first``: a message that it needs to start.
 
         Raises ConnectionLost, with the keeper's error message if any, where it does not start.
         """
-        if first is None:
-            hello = self._keeper.answer(time.monotonic() + START_S)
-        else:
-            hello = self._keeper.ask(first, timeout_s=START_S)
+        hello = self.ask(first, timeout_s=START_S) if first else self.answer(time.monotonic() + START_S)
         if "error" in hello:
             raise KeeperFailed(str(hello["error"]), in_namespace=bool(hello.get("in_namespace")))
-        self._keeper.ask({"op": "trees"}, packed, timeout_s=START_S)
+        self.ask({"op": "trees"}, packed, timeout_s=START_S)
 
     def begin(self, spec: SandboxSpec, mounts: Iterable[str], memory_cgroup: bool) -> Connection:
         """Replace the present generation by a new one; returns the connection to its first process.
@@ -100,9 +94,9 @@ class KeeperClient:
         ours, theirs = socket.socketpair()
         try:
             # The descriptor is sent once the keeper waits for it; its plain read would lose it.
-            self._keeper.ask({"op": "begin", "spec": order}, timeout_s=START_S)
-            socket.send_fds(self._keeper.channel, [b"f"], [theirs.fileno()])
-            answer = self._keeper.answer(time.monotonic() + START_S)
+            self.ask({"op": "begin", "spec": order}, timeout_s=START_S)
+            socket.send_fds(self.channel, [b"f"], [theirs.fileno()])
+            answer = self.answer(time.monotonic() + START_S)
         except (ConnectionLost, OSError) as error:
             ours.close()
             raise SandboxDestroyed(f"the keeper makes no generation: {error}", "infra") from error
@@ -116,18 +110,6 @@ class KeeperClient:
     def ended(self) -> Mapping[str, Any] | None:
         """How the generation ended (``killed``: by SIGKILL); None where the keeper does not answer."""
         try:
-            return self._keeper.ask({"op": "ended"}, timeout_s=5.0)
+            return self.ask({"op": "ended"}, timeout_s=5.0)
         except ConnectionLost:
             return None
-
-    def abandon(self) -> None:
-        """Close a forked child's copy; the parent's keeper continues."""
-        self._keeper.abandon()
-
-    def hang_up(self) -> None:
-        """Disconnect while another thread may still be waiting for an answer."""
-        self._keeper.hang_up()
-
-    def close(self) -> None:
-        """Disconnect: the keeper exits, and all its descendants end."""
-        self._keeper.close()

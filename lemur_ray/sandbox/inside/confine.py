@@ -84,7 +84,7 @@ def _enter(c: Confinement, descriptors: Mapping[int, int]) -> None:
             os.closerange(low + 1, above)
     os.chdir("/")
     os.umask(0o022)
-    kernel.drop_capabilities()
+    kernel.keep_capabilities(())
     for which, value in limits_of(c):
         hard = resource.getrlimit(which)[1]
         bound = value if hard == resource.RLIM_INFINITY else min(value, hard)

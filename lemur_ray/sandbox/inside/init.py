@@ -43,7 +43,7 @@ class Init:
 
     def __init__(self, pipe: Pipe, spec: dict[str, Any]) -> None:
         self.pipe, self.spec = pipe, spec
-        self.proc = "/proc"
+        self.proc, self.own_network = "/proc", not spec["network"]
         self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self.sessions: dict[int, SessionProcess] = {}
         self.ended: processes.Ended = {}
@@ -56,7 +56,7 @@ class Init:
         signal.set_wakeup_fd(awake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        self.watcher = Watcher(pipe, self.wakeup, self.proc, self._remember, not spec["network"])
+        self.watcher = Watcher(pipe, self.wakeup, self.proc, self._remember, self.own_network)
         files = Files(pipe, self.null, partial(self._fork, {}), self._waited)
         self.answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "exec": self.exec,
@@ -85,16 +85,10 @@ class Init:
         left_s = None
         if not self.spec["memory_cgroup"]:
             if time.monotonic() >= self.watch_at:
-                self._watch_idle()
+                self.killed_between += processes.kill_heaviest(self.proc, self.spec["memory_bytes"], self.own_network)
                 self.watch_at = time.monotonic() + IDLE_WATCH_S
             left_s = max(0.0, self.watch_at - time.monotonic())
         return select.select([self.pipe.read_fd, self.wakeup], [], [], left_s)[0]
-
-    def _watch_idle(self) -> None:
-        heaviest = processes.heaviest(self.proc, self.spec["memory_bytes"], not self.spec["network"])
-        if heaviest is not None:
-            processes.send(heaviest, signal.SIGKILL)
-            self.killed_between += 1
 
     def _remember(self, ended: processes.Ended) -> None:
         self.ended.update({pid: how for pid, how in ended.items() if pid in self.sessions})

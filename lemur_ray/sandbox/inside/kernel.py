@@ -52,13 +52,8 @@ def drop_bounding_set() -> None:
         _libc.prctl(CAPBSET_DROP, ctypes.c_ulong(number), ctypes.c_ulong(0), 0, 0)
 
 
-def drop_capabilities() -> None:
-    """Permanently drop every capability of this process (ambient ones go with the permitted ones)."""
-    keep_capabilities(())
-
-
 def keep_capabilities(numbers: Iterable[int]) -> None:
-    """Permanently drop every capability of this process but these."""
+    """Permanently drop every capability of this process but these (ambient ones go with the permitted ones)."""
     header = struct.pack("Ii", CAPABILITY_VERSION_3, 0)
     kept = sum(1 << number for number in numbers)  # all of them below 32, so the upper halves stay empty
     _checked(_libc.capset(header, struct.pack("6I", kept, kept, 0, 0, 0, 0)), "capset")

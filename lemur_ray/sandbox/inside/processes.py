@@ -164,6 +164,13 @@ def heaviest(proc: str, limit_bytes: int, own_network: bool = True) -> int | Non
     return max(shares, key=lambda pid: shares[pid])
 
 
+def kill_heaviest(proc: str, limit_bytes: int, own_network: bool) -> bool:
+    """Kill the ``heaviest`` process if all together exceed the limit; whether there was one."""
+    if (pid := heaviest(proc, limit_bytes, own_network)) is not None:
+        send(pid, signal.SIGKILL)
+    return pid is not None
+
+
 def _sockets_of(proc: str, pid: int) -> int:
     count = 0
     with contextlib.suppress(OSError):  # it is gone

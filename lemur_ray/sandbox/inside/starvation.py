@@ -65,7 +65,8 @@ class CpuMeter:
 
 def owed_s(measured: Mapping[str, Any], time_s: float, cpu_s: float | None) -> float:
     """Seconds that a step lacks of its own time ``time_s``; 0 where it used the processor time it is entitled to."""
-    if _used_s(measured) >= _allowed_s(time_s, cpu_s):
+    used_s = max(float(measured.get(name, 0.0)) for name in ("cpu_s", "crowd_cpu_s"))  # ended processes, running ones
+    if used_s >= (_QUARTER * time_s if cpu_s is None else cpu_s):
         return 0.0
     waited_s = float(measured.get("waited_s", 0.0))
     return max(0.0, time_s + waited_s - float(measured.get("elapsed_s", time_s)))
@@ -77,13 +78,3 @@ def starved(measured: Mapping[str, Any], time_s: float, cpu_s: float | None = No
     ``cpu_s``: processor time after which it was not starved; None: a quarter of its wall time ``time_s``.
     """
     return float(measured.get("waited_s", 0.0)) > 0.5 * time_s and owed_s(measured, time_s, cpu_s) > 0.0
-
-
-def _used_s(measured: Mapping[str, Any]) -> float:
-    return max(
-        float(measured.get(name, 0.0)) for name in ("cpu_s", "crowd_cpu_s")
-    )  # of ended processes, of running ones
-
-
-def _allowed_s(time_s: float, cpu_s: float | None) -> float:
-    return _QUARTER * time_s if cpu_s is None else cpu_s

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -122,10 +121,7 @@ class Watcher:
             if step.produced > step.kill_at and not step.finished:
                 step.reason, step.finished = "output", True
             if step.memory_bytes is not None:
-                heaviest = processes.heaviest(self.proc, step.memory_bytes, self.own_network)
-                if heaviest is not None:
-                    processes.send(heaviest, signal.SIGKILL)
-                    step.memory_kills += 1
+                step.memory_kills += processes.kill_heaviest(self.proc, step.memory_bytes, self.own_network)
 
     def _waits_longer(self, step: Step, now: float) -> bool:
         """Extend the deadline of a starved step if its patience allows; whether it did."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 ORDERS_FD, REPORT_FD = 9, 8
@@ -33,6 +34,16 @@ class Channel:
             os.dup2(target, fd)
         os.close(null)
 
+    def serve(self, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        """Answer orders until the session ends."""
+        answered: dict[str, Any] = {"ok": True}
+        while True:
+            try:
+                order = self.exchange(answered)
+            except EOFError:
+                return
+            answered = answer(order)
+
     def exchange(self, answer: dict[str, Any] | None = None, status: int = 0) -> dict[str, Any]:
         """End this step with ``answer`` and wait for the next order. Raises EOFError at the end of the session.
 
@@ -45,8 +56,7 @@ class Channel:
         while line:
             line = line[os.write(self._results, line) :]
         os.write(REPORT_FD, bytes(word) + b" %d\n" % status)
-        order: dict[str, Any] = json.loads(_exactly(int.from_bytes(_exactly(4), "big")))
-        return order
+        return json.loads(_exactly(int.from_bytes(_exactly(4), "big")))
 
 
 def _exactly(size: int) -> bytes:

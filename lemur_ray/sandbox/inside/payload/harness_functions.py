@@ -67,8 +67,7 @@ class TextCells:
         scope: dict[str, Any] = {"_call": lambda *values: self._call(name, [str(value) for value in values])}
         typed = ", ".join(f"{parameter}: str" for parameter in parameters)
         exec(f"def {name}({typed}) -> str:\n    return _call({', '.join(parameters)})\n", scope)
-        function: Callable[..., str] = scope[name]
-        return function
+        return scope[name]
 
     def _call(self, name: str, arguments: Sequence[str]) -> str:
         """Ask the harness. The cell's alarm is blocked meanwhile, so that no answer is lost."""

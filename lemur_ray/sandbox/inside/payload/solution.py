@@ -69,11 +69,4 @@ class Solution:
 
 def serve(plain: Any, channel: Any) -> None:
     """Answer orders until the session ends."""
-    line, solution = channel.Channel(), Solution(plain)
-    answer: dict[str, Any] = {"ok": True}
-    while True:
-        try:
-            order = line.exchange(answer)
-        except EOFError:
-            return
-        answer = solution.answer(order)
+    channel.Channel().serve(Solution(plain).answer)

@@ -107,10 +107,4 @@ def _number_of(value: Any) -> list[Any]:
 def serve(plain: Any, channel: Any) -> None:
     """Run sets of tests until the session ends."""
     line = channel.Channel()
-    answer: dict[str, Any] = {"ok": True}
-    while True:
-        try:
-            order = line.exchange(answer)
-        except EOFError:
-            return
-        answer = Tests(plain, line).run(order["tests"], order["defined"], order["modules"], order["setup"])
+    line.serve(lambda order: Tests(plain, line).run(**order))
