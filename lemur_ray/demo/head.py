@@ -24,6 +24,7 @@ from lemur_ray.demo.process_cleanup import end_head
 from lemur_ray.host.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
+RAY = shutil.which("ray", path=os.path.dirname(sys.executable)) or "ray"
 LineCallback = Callable[[str], None]
 """Receives each line of a job's output."""
 HEAD_START_S = 180.0
@@ -45,7 +46,7 @@ class Head:
 
     def __init__(self, env: Mapping[str, str], dashboard_port: int) -> None:
         self.env, self.dashboard = dict(env), f"http://127.0.0.1:{dashboard_port}"
-        self._ray = shutil.which("ray", path=os.path.dirname(sys.executable)) or "ray"
+        self._ray = RAY
 
     def submit(self, job: str, *args: str, on_line: LineCallback = print) -> None:
         """Run a job through ``ray job submit``. Raises DemoFailed if it fails."""
@@ -61,8 +62,7 @@ class Head:
 
     def takes_jobs(self) -> bool:
         """Whether a job that does nothing runs to its end."""
-        command = [self._ray, "job", "submit", "--address", self.dashboard, "--", "true"]
-        return subprocess.run(command, env=self.env, cwd=ROOT, check=False, capture_output=True).returncode == 0
+        return self._job("submit", "--", "true").returncode == 0
 
     @contextlib.contextmanager
     def served(self, *args: str, on_line: LineCallback = print) -> Iterator[str]:
@@ -75,7 +75,7 @@ class Head:
             )
             yield f"http://127.0.0.1:{port}/v1"
         finally:
-            for line in self._output(job_id).splitlines():
+            for line in self._job("logs", job_id).stdout.splitlines():
                 on_line(line)
             self.stop(job_id)
 
@@ -86,17 +86,15 @@ class Head:
         with urllib.request.urlopen(request, timeout=5) as answer:
             if json.load(answer)["status"] not in ("FAILED", "STOPPED", "SUCCEEDED"):
                 return ""
-        return f"job {job_id} ended; the end of its output:\n{self._output(job_id)[-3000:]}"
-
-    def _output(self, job_id: str) -> str:
-        command = [self._ray, "job", "logs", "--address", self.dashboard, job_id]
-        done = subprocess.run(command, env=self.env, cwd=ROOT, check=False, capture_output=True, text=True)
-        return done.stdout
+        return f"job {job_id} ended; the end of its output:\n{self._job('logs', job_id).stdout[-3000:]}"
 
     def stop(self, job_id: str) -> None:
         """Stop a background job."""
-        command = [self._ray, "job", "stop", "--address", self.dashboard, job_id]
-        subprocess.run(command, env=self.env, cwd=ROOT, check=False, capture_output=True)
+        self._job("stop", job_id)
+
+    def _job(self, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [self._ray, "job", verb, "--address", self.dashboard, *words]
+        return subprocess.run(command, env=self.env, cwd=ROOT, capture_output=True, text=True, errors="replace")
 
 
 def run_command(command: Sequence[str], env: Mapping[str, str], on_line: LineCallback) -> int:
@@ -133,7 +131,7 @@ def private_head(num_cpus: int = 0) -> Iterator[Head]:
         "RAY_worker_niceness": "0",  # Ray's own 15 stalls every job as soon as the machine does anything else
     }
     command = [
-        shutil.which("ray", path=os.path.dirname(sys.executable)) or "ray",
+        RAY,
         *("start", "--head", "--block", "--node-ip-address=127.0.0.1", f"--temp-dir={temp}", f"--port={port}"),
         *("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard_port}"),
         f"--ray-client-server-port={client_port}",

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -22,7 +22,7 @@ def end_head(process: subprocess.Popen[bytes], token: str) -> None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(patience_s)
                 break
-        for pid in {*_with_token(token), *_in_session(process.pid)}:
+        for pid in _left_over(process.pid, token):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -41,22 +41,15 @@ def _signals_ignored() -> Iterator[None]:
             signal.signal(number, handler or signal.SIG_DFL)
 
 
-def _in_session(leader: int) -> Sequence[int]:
-    """Processes of the head's session (Linux), for agents whose title overwrites their environment."""
-    pids = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            session = path.read_text().rpartition(")")[2].split()[3]
-            if int(session) == leader:
-                pids.append(int(path.parent.name))
-    return pids
+def _left_over(leader: int, token: str) -> list[int]:
+    """Other processes of the head's session, or with its token in their environment (Linux).
 
-
-def _with_token(token: str) -> Sequence[int]:
-    """Other processes with the head's token in their environment (Linux)."""
+    Some agents' title overwrites their environment, and drivers and workers have sessions of their own.
+    """
     pids = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if token.encode() in path.read_bytes() and int(path.parent.name) != os.getpid():
-                pids.append(int(path.parent.name))
-    return pids
+            session = (folder / "stat").read_text().rpartition(")")[2].split()[3]
+            if int(session) == leader or token.encode() in (folder / "environ").read_bytes():
+                pids.append(int(folder.name))
+    return [pid for pid in pids if pid != os.getpid()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from lemur_ray.doctor.machine import Check, Machine, Status
 from lemur_ray.host.home import lemur_home
@@ -19,18 +20,13 @@ def memory(machine: Machine) -> Check:
 
 def available_memory(machine: Machine) -> int | None:
     """Free memory in bytes: the smaller of the kernel's estimate and what the container may still allocate."""
-    free = _meminfo(machine).get("MemAvailable")
+    available = re.search(r"^MemAvailable:\s+(\d+)", machine.read("proc/meminfo"), re.MULTILINE)
+    free = int(available[1]) * 1024 if available else None
     limit = machine.read("sys/fs/cgroup/memory.max").strip()
     used = machine.read("sys/fs/cgroup/memory.current").strip()
     if free is not None and limit.isdigit() and used.isdigit():
         free = min(free, int(limit) - int(used))
     return free
-
-
-def _meminfo(machine: Machine) -> dict[str, int]:
-    """Bytes by name, from /proc/meminfo."""
-    lines = (line.split() for line in machine.read("proc/meminfo").splitlines())
-    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if len(words) > 1}
 
 
 def shared_memory(machine: Machine) -> Check:

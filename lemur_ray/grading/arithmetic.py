@@ -251,8 +251,7 @@ class _Evaluator:
             case ast.Name(id=name) if name in _FUNCTIONS:
                 return _FUNCTIONS[name]
             case ast.Name(id=name) if name in self._names and callable(self._names[name]):
-                function: Callable[..., Any] = self._names[name]
-                return function
+                return self._names[name]
             case ast.Attribute(value=ast.Name(id=module), attr=name) if module in _MODULES and name in _MODULE_MEMBERS:
                 member = _MODULE_MEMBERS[name]
                 return member if callable(member) else _refuse(name)

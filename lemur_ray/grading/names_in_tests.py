@@ -46,7 +46,8 @@ def names_used(tests: str, setup: str = "") -> Names:
     except SyntaxError as error:
         raise ValueError(f"tests that are no Python, line {error.lineno}: {error.msg}") from error
     free = {name for name in _used(tree) - _stored(tree) - _stored(given) if not name.startswith("__")}
-    modules = {name: ALIASES.get(name, name) for name in free & _only_before_dots(tree) if _is_module(name)}
+    importable = sys.stdlib_module_names | ALIASES.keys()
+    modules = {name: ALIASES.get(name, name) for name in free & _only_before_dots(tree) & importable}
     if modules.keys() == free:  # then one of them is under test, whatever its name
         modules = {}
     left = free - modules.keys()
@@ -106,7 +107,3 @@ def _only_before_dots(tree: ast.Module) -> set[str]:
     before = {id(node) for node in looked if isinstance(node, ast.Name)}
     bare = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in before}
     return _used(tree) - bare
-
-
-def _is_module(name: str) -> bool:
-    return name in sys.stdlib_module_names or name in ALIASES

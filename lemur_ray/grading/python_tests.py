@@ -35,7 +35,8 @@ _TESTER_S = 10.0
 to print."""
 
 _HARNESS_S = 10.0
-"""Seconds of processor time for forwarding calls and results."""
+"""Seconds of this thread's processor time for forwarding calls and results, which neither side's own limits cover. Not
+of wall time, so that a busy machine ends no exchange."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def run_each(
     runs: list[TestRun] = []
     process: SolutionProcess | None = None
     tester: Program | None = None
-    clock = _Clock(_HARNESS_S)
+    until_cpu_s = time.thread_time() + _HARNESS_S
     try:
         wall_s = PATIENCE * time_s
         process = SolutionProcess(
@@ -104,7 +105,7 @@ def run_each(
                 order: dict[str, Any] = {"tests": test, "setup": setup}
                 order |= {"defined": {name: value for name, value in values.items() if name in used.of_solution}}
                 order |= {"modules": {name: of for name, of in used.modules.items() if name in values}}
-                run = _run_test(process, tester, order, time_s, clock)
+                run = _run_test(process, tester, order, time_s, until_cpu_s)
             runs.append(run or TestRun(False, note="the tests ended"))
     except SandboxDestroyed as error:
         if error.blame != "policy":
@@ -118,26 +119,12 @@ def run_each(
     return runs
 
 
-class _Clock:
-    """Limit on this thread's processor time in an exchange, which neither side's own limits cover.
-
-    Processor time and not wall time, so that a busy machine ends no exchange.
-    """
-
-    def __init__(self, total_s: float) -> None:
-        self._until = time.thread_time() + total_s
-
-    @property
-    def over(self) -> bool:
-        return time.thread_time() > self._until
-
-
 def _run_test(
-    process: SolutionProcess, tester: Program, message: dict[str, Any], time_s: float, clock: _Clock
+    process: SolutionProcess, tester: Program, message: dict[str, Any], time_s: float, until_cpu_s: float
 ) -> TestRun:
-    """Forward calls and results between the two processes until the tests end."""
+    """Forward calls and results between the two processes until the tests end, or this thread's time is over."""
     while True:
-        if clock.over:
+        if time.thread_time() > until_cpu_s:
             return TestRun(False, True, "the tests: timed out")
         reply = tester.exchange(message)
         if reply.message is None:

@@ -33,7 +33,8 @@ def sql_reward(got: Sequence[Row] | None, gold: Sequence[Row], reward: Reward) -
     iou = num_shared / union
     if reward == "iou" or not shared:
         return iou
-    tau = kendall_tau_b(*_as_ranks(_restricted(left, shared), _restricted(right, shared)))
+    rank = {row: i for i, row in enumerate(sorted(shared))}  # the correlation is of values, not positions
+    tau = kendall_tau_b(*([rank[row] for row in _restricted(rows, shared)] for rows in (left, right)))
     return iou if math.isnan(tau) else round(tau * iou, 2)
 
 
@@ -46,12 +47,6 @@ def _restricted(rows: list[str], shared: Counter[str]) -> list[str]:
             left[row] -= 1
             common.append(row)
     return common
-
-
-def _as_ranks(a: list[str], b: list[str]) -> tuple[list[int], list[int]]:
-    """Two orders of the same rows as ranks of their texts: the correlation is of values, not positions."""
-    rank = {row: i for i, row in enumerate(sorted(set(a)))}
-    return [rank[row] for row in a], [rank[row] for row in b]
 
 
 def kendall_tau_b(x: Sequence[int], y: Sequence[int]) -> float:

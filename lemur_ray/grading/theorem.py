@@ -52,14 +52,10 @@ def theorem_matches(answer: str, reference: Any, answer_type: str) -> bool:
     if value is None and kind in ("integer", "float"):
         value = plain_number(answer)
     if kind == "bool":
-        return isinstance(value, bool) and "not" not in words and value is _truth(reference)
+        return isinstance(value, bool) and "not" not in words and value is (str(reference).strip().lower() == "true")
     if isinstance(value, bool):
         return False
     return _matches(value, reference, kind, "head")
-
-
-def _truth(reference: Any) -> bool:
-    return reference if isinstance(reference, bool) else str(reference).strip().lower() == "true"
 
 
 def _cleaned(text: str) -> str:

@@ -16,7 +16,6 @@ from typing import Any, BinaryIO, TextIO, cast
 
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)
 """Exceptions from reading a file that is truncated, not gzip despite its name, or not UTF-8."""
-_MAGIC = b"\x1f\x8b"
 
 
 class NotJson(ValueError):
@@ -27,13 +26,15 @@ class NotJson(ValueError):
         self.reason = reason
 
 
+def is_gzip(path: Path) -> bool:
+    """Whether a file begins as gzip does."""
+    with path.open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
 def open_bytes(path: Path) -> BinaryIO:
     """Open a plain or gzip file for reading its decompressed bytes. Raises OSError; reading may raise DAMAGED."""
-    file = path.open("rb")
-    try:
-        packed = path.suffix.lower() == ".gz" or file.read(2) == _MAGIC
-    finally:
-        file.close()
+    packed = is_gzip(path) or path.suffix.lower() == ".gz"
     return cast(BinaryIO, gzip.open(path)) if packed else path.open("rb")
 
 

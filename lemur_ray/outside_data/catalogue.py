@@ -7,6 +7,8 @@ empty checksum means that none is published. Fetches nothing.
 
 from __future__ import annotations
 
+from typing import Any
+
 from lemur_ray.outside_data.source import DataSet, Source, Stream
 
 _SHAREGPT = "anon8231489123/ShareGPT_Vicuna_unfiltered@192ab2185289094fc556ec8ce5ce1e8e587154ca"
@@ -30,33 +32,37 @@ _LIST_ONLY = (
     "what is wanted"
 )
 
+
+def _file(
+    name: str, about: str, path: str, url: str, size: int, licence: str, sha256: str = "", **more: Any
+) -> DataSet:
+    """A set of one ``Source``."""
+    return DataSet(name, about, (Source(path, url, sha256, size, licence, **more),))
+
+
+def _streamed(name: str, about: str, path: str, url: str, size: int, licence: str, terms: str = "") -> DataSet:
+    """A set of one ``Stream``."""
+    return DataSet(name, about, streams=(Stream(path, url, size, licence, terms),))
+
+
 TRAINING: tuple[DataSet, ...] = (
-    DataSet(
+    _file(
         "oasst1",
         "Table 1: OpenAssistant conversations, trees",
-        (
-            Source(
-                "instruct/2023-04-12_oasst_ready.trees.jsonl.gz",
-                "hub:OpenAssistant/oasst1@fdf72ae0827c1cda404aff25b6603abec9e3399b/2023-04-12_oasst_ready.trees.jsonl.gz",
-                "2a9a8fd343e9b28e04a895a669d3253f82d93e9c174d440199ae19d5fafbdff7",
-                34_145_252,
-                "Apache-2.0",
-                seen_in=2,
-            ),
-        ),
+        "instruct/2023-04-12_oasst_ready.trees.jsonl.gz",
+        "hub:OpenAssistant/oasst1@fdf72ae0827c1cda404aff25b6603abec9e3399b/2023-04-12_oasst_ready.trees.jsonl.gz",
+        34_145_252,
+        "Apache-2.0",
+        "2a9a8fd343e9b28e04a895a669d3253f82d93e9c174d440199ae19d5fafbdff7",
+        seen_in=2,
     ),
-    DataSet(
+    _file(
         "openorca",
         "Table 1: OpenOrca, the GPT-4 file",
-        (
-            Source(
-                "instruct/1M-GPT4-Augmented.parquet",
-                "hub:Open-Orca/OpenOrca@e9c87b4abb2609913751f9b26553fdb9c061796c/1M-GPT4-Augmented.parquet",
-                "",
-                1_008_442_855,
-                "MIT",
-            ),
-        ),
+        "instruct/1M-GPT4-Augmented.parquet",
+        "hub:Open-Orca/OpenOrca@e9c87b4abb2609913751f9b26553fdb9c061796c/1M-GPT4-Augmented.parquet",
+        1_008_442_855,
+        "MIT",
     ),
     DataSet(
         "sharegpt",
@@ -73,99 +79,75 @@ TRAINING: tuple[DataSet, ...] = (
             for part, size in ((1, 551_000_000), (2, 548_000_000))
         ),
     ),
-    DataSet(
+    _file(
         "evol-codealpaca",
         "Table 1: Evol-CodeAlpaca v1",
-        (
-            Source(
-                "instruct/evol-codealpaca-v1.jsonl",
-                "hub:theblackcat102/evol-codealpaca-v1@c75242318519b5470635e84064baed7c78594020/train.jsonl",
-                "",
-                255_000_000,
-                "Apache-2.0",
-            ),
-        ),
+        "instruct/evol-codealpaca-v1.jsonl",
+        "hub:theblackcat102/evol-codealpaca-v1@c75242318519b5470635e84064baed7c78594020/train.jsonl",
+        255_000_000,
+        "Apache-2.0",
     ),
     *(
-        DataSet(
+        _streamed(
             f"the-stack-dedup/{row}",
             f"Table 8: The Stack, deduplicated, {folder}; gated",
-            streams=(
-                Stream(
-                    f"corpus/the-stack-dedup/{row}",
-                    f"hub:{_STACK}/data/{folder}/*.parquet",
-                    2_900_000_000_000,
-                    "per file",
-                    terms=_STACK_TERMS,
-                ),
-            ),
+            f"corpus/the-stack-dedup/{row}",
+            f"hub:{_STACK}/data/{folder}/*.parquet",
+            2_900_000_000_000,
+            "per file",
+            _STACK_TERMS,
         )
         for row, folder in STACK_LANGUAGES.items()
     ),
-    DataSet(
+    _streamed(
         "refinedweb",
         "Table 8: RefinedWeb",
-        streams=(
-            Stream(
-                "corpus/refinedweb",
-                "hub:tiiuae/falcon-refinedweb@2fc26b55236ff7efe9f22e21fe18a40ad9d0a295/data/train-*.parquet",
-                467_000_000_000,
-                "ODC-By-1.0",
-            ),
-        ),
+        "corpus/refinedweb",
+        "hub:tiiuae/falcon-refinedweb@2fc26b55236ff7efe9f22e21fe18a40ad9d0a295/data/train-*.parquet",
+        467_000_000_000,
+        "ODC-By-1.0",
     ),
-    DataSet(
+    _streamed(
         "wikipedia",
         "Table 8: Wikipedia in English, 2023-11-01",
-        streams=(
-            Stream(
-                "corpus/wikipedia",
-                "hub:wikimedia/wikipedia@b04c8d1ceb2f5cd4588862100d08de323dccfbaa/20231101.en/*.parquet",
-                0,
-                "CC-BY-SA-3.0, GFDL",
-            ),
-        ),
+        "corpus/wikipedia",
+        "hub:wikimedia/wikipedia@b04c8d1ceb2f5cd4588862100d08de323dccfbaa/20231101.en/*.parquet",
+        0,
+        "CC-BY-SA-3.0, GFDL",
     ),
     DataSet(
         "books",
         "Table 8: Books",
         withdrawn="the books of RedPajama were withdrawn by those who published them; the substitute is pg19",
     ),
-    DataSet(
+    _file(
         "pg19",
         "Table 8: in place of Books, books from before 1919",
-        (
-            Source(
-                "corpus/pg19",
-                "",
-                "",
-                0,
-                "Apache-2.0",
-                stored="unzipped",
-                by_hand="gcloud storage cp -r gs://deepmind-gutenberg/train DATA/corpus/pg19 (one text file a book)",
-            ),
-        ),
+        "corpus/pg19",
+        "",
+        0,
+        "Apache-2.0",
+        stored="unzipped",
+        by_hand="gcloud storage cp -r gs://deepmind-gutenberg/train DATA/corpus/pg19 (one text file a book)",
     ),
     *(
-        DataSet(
+        _file(
             f"redpajama/{name}",
             f"Table 8: {row}, as RedPajama has it: {_LIST_ONLY}",
-            (Source(f"corpus/redpajama/urls/{name}.txt", f"hub:{_REDPAJAMA}/urls/{name}.txt", "", 0, "mixed"),),
+            f"corpus/redpajama/urls/{name}.txt",
+            f"hub:{_REDPAJAMA}/urls/{name}.txt",
+            0,
+            "mixed",
         )
         for name, row in (("arxiv", "ArXiv"), ("stackexchange", "StackExchange"))
     ),
-    DataSet(
+    _file(
         "dm-mathematics",
         "Table 8: DM Mathematics, the archive that its generator's authors made",
-        (
-            Source(
-                "corpus/dm-mathematics",
-                "https://storage.googleapis.com/mathematics-dataset/mathematics_dataset-v1.0.tar.gz",
-                "",
-                2_200_000_000,
-                "Apache-2.0",
-                stored="unzipped",
-            ),
-        ),
+        "corpus/dm-mathematics",
+        "https://storage.googleapis.com/mathematics-dataset/mathematics_dataset-v1.0.tar.gz",
+        2_200_000_000,
+        "Apache-2.0",
+        stored="unzipped",
     ),
 )

@@ -59,7 +59,8 @@ def check(source: Source, data: Path) -> State:
         return _check_folder(path, known)
     expected = source.sha256 or known.get("sha256", "")
     try:
-        digest, size = kept_sum(source, path)
+        is_tar = source.stored == "tar"
+        digest, size = tree_sum(path) if is_tar else content_sum(path, packed=source.stored == "gzip")
     except ValueError as error:
         return State("differs", f"{error}, expected sha256 {expected}" if expected else str(error))
     if not expected:
@@ -81,8 +82,3 @@ def _check_folder(path: Path, known: Mapping[str, Any]) -> State:
         return State("same")
     what = f"sha256 {digest} over names and contents ({files} files)"
     return State("differs", f"{what}, expected {expected} ({known.get('files')} files, as unpacked)")
-
-
-def kept_sum(source: Source, path: Path) -> tuple[str, int]:
-    """Checksum and size of the stored content, as ``Source`` defines them. Raises ValueError, OSError."""
-    return tree_sum(path) if source.stored == "tar" else content_sum(path, packed=source.stored == "gzip")

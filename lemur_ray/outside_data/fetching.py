@@ -46,7 +46,7 @@ def fetch(sets: Sequence[DataSet], options: FetchOptions, *, rows: int = 0) -> l
     wanted = {source.path: source for one in sets for source in one.sources}
     failed: list[str] = []
     missing = [source for source in wanted.values() if _is_wanted(source, options, failed)]
-    _check_space(missing, options.data)
+    _refuse_too_much(sum(_needed(source, options.data) for source in missing), options.data)
     tasks: list[tuple[str, Callable[[], object]]] = [
         (source.path, partial(_fetch, source, options)) for source in missing
     ]
@@ -95,12 +95,6 @@ def _is_wanted(source: Source, options: FetchOptions, failed: list[str]) -> bool
     return False
 
 
-def _check_space(sources: Sequence[Source], data: Path) -> None:
-    """Refuse a fetch whose files together have no space."""
-    needed = sum(_needed(source, data) for source in sources)
-    _refuse_too_much(needed, data)
-
-
 def _refuse_too_much(needed: int, data: Path) -> None:
     folder = next(folder for folder in (data, *data.absolute().parents) if folder.exists())
     free = shutil.disk_usage(folder).free
@@ -118,30 +112,19 @@ def _needed(source: Source, data: Path, size: int = 0) -> int:
     return max(0, whole - there) + (0 if source.stored == "plain" else whole)
 
 
-class _Fitting:
-    """A remote file that is refused before its first byte where the size the server reports does not fit the disk."""
-
-    def __init__(self, remote: Remote, source: Source, data: Path) -> None:
-        self._remote, self._source, self._data = remote, source, data
-        self.append = remote.append
-
-    def look(self) -> RemoteInfo:
-        """See ``Remote``."""
-        seen = self._remote.look()
-        _refuse_too_much(_needed(self._source, self._data, seen.size or 0), self._data)
-        return seen
-
-
 def _fetch(source: Source, options: FetchOptions) -> None:
     if source.by_hand:
         raise FetchError(f"no program can fetch it; by hand: {source.by_hand}")
     part = _part(source, options.data)
     part.parent.mkdir(parents=True, exist_ok=True)
+
+    def check_size(seen: RemoteInfo) -> None:
+        _refuse_too_much(_needed(source, options.data, seen.size or 0), options.data)
+
     try:
         with hold(part.with_name(f"{part.name}.lock")):
             options.say(f"{source.path}: {source.url} ({readable(source.size)}, {source.licence})")
-            remote = _Fitting(_remote(source), source, options.data)
-            seen = transfer(remote, part, lambda line: options.say(f"{source.path}: {line}"))
+            seen = transfer(_remote(source), part, lambda line: options.say(f"{source.path}: {line}"), check_size)
             _put(source, part, seen, options)
     except FileHeld as error:
         raise FetchError(f"another process (number {error.holder}) is fetching it") from error
@@ -166,7 +149,9 @@ def _put(source: Source, part: Path, seen: RemoteInfo, options: FetchOptions) ->
         if source.stored == "unzipped":
             record |= dict(zip(("folder_sha256", "files"), folder_sum(made), strict=True))
         provenance.write(place, record)
-        _keep(made)
+        if made.is_file():
+            with made.open("rb") as file:  # to disk before it gets its final name
+                os.fsync(file.fileno())
         if place.is_dir():  # without a file in it, else it would have been there
             shutil.rmtree(place)
         os.replace(made, place)
@@ -211,13 +196,6 @@ def _part(source: Source, data: Path) -> Path:
     """Path of the incomplete download; it depends on url and path, so another version starts afresh."""
     named = hashlib.sha256(f"{source.url}\n{source.path}".encode()).hexdigest()[:16]
     return data / UNFINISHED / f"{named}.part"
-
-
-def _keep(path: Path) -> None:
-    """Flush a file to disk before it gets its final name."""
-    if path.is_file():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
 
 
 def _remove(path: Path) -> None:

@@ -18,14 +18,13 @@ def list_sets(sets: Sequence[DataSet], data: Path, say: Callable[[str], None]) -
         if one.withdrawn:
             say(f"    withdrawn: {one.withdrawn}")
         for source in one.sources:
-            say(f"    {_there(source, data):8} {source.path}  {readable(source.size)}, {source.licence}{_how(source)}")
+            present = "there" if is_there(source, data) else "-"
+            say(f"    {present:8} {source.path}  {readable(source.size)}, {source.licence}{_how(source)}")
         for files in brought(one, data):
             say(f"    {'there':8} {files}: brought, its reader knows this layout too")
         for stream in one.streams:
-            say(
-                f"    {_rows(stream, data):8} {stream.path}  {readable(stream.size)} in all, {stream.licence}: "
-                "streamed, --rows says how many"
-            )
+            rows, size = _rows_or_none(stream, data) or "-", readable(stream.size)
+            say(f"    {rows!s:8} {stream.path}  {size} in all, {stream.licence}: streamed, --rows says how many")
         for terms in {part.terms for part in one.parts} - {"", *printed}:
             say(f"    --accept {one.family}: {terms}")
             printed.add(terms)
@@ -55,14 +54,6 @@ def check_sets(sets: Sequence[DataSet], data: Path, say: Callable[[str], None], 
             well &= bool(rows)
     say(", ".join(f"{count} {status}" for status, count in counts.items()) + f" in {data}")
     return well
-
-
-def _there(source: Source, data: Path) -> str:
-    return "there" if is_there(source, data) else "-"
-
-
-def _rows(stream: Stream, data: Path) -> str:
-    return str(_rows_or_none(stream, data) or "-")
 
 
 def _rows_or_none(stream: Stream, data: Path) -> int:

@@ -16,7 +16,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from lemur_ray.host.json_files import DAMAGED, open_bytes
+from lemur_ray.host.json_files import DAMAGED, is_gzip, open_bytes
 from lemur_ray.outside_data.source import FetchError, Source
 
 _CHUNK = 1 << 20
@@ -63,7 +63,7 @@ def folder_sum(path: Path) -> tuple[str, int]:
 
 def make(source: Source, download: Path, out: Path) -> None:
     """Write the stored form of ``download`` to ``out``; may move ``download``. Raises FetchError, OSError."""
-    if source.stored == "plain" or (source.stored == "gzip" and _is_gzip(download)):
+    if source.stored == "plain" or (source.stored == "gzip" and is_gzip(download)):
         os.replace(download, out)
     elif source.stored == "gzip":
         with download.open("rb") as data, out.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
@@ -116,11 +116,6 @@ def _unpack(archive: Path, out: Path) -> None:
         os.replace(tops[0], inner)
         shutil.rmtree(out)
         os.replace(inner, out)
-
-
-def _is_gzip(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(2) == b"\x1f\x8b"
 
 
 def _sum(data: BinaryIO | object) -> tuple[str, int]:

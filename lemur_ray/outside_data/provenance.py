@@ -22,7 +22,8 @@ def place(path: Path) -> Path:
 
 def write(path: Path, record: Mapping[str, Any]) -> None:
     """Store the record of ``path``, with the present time, atomically."""
-    write_whole(place(path), json.dumps({**record, "fetched": today()}, indent=2) + "\n")
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    write_whole(place(path), json.dumps({**record, "fetched": now}, indent=2) + "\n")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -40,8 +41,3 @@ def write_whole(path: Path, text: str) -> None:
     part = path.with_name(f"{path.name}.{os.getpid()}")
     part.write_text(text, encoding="utf-8")
     os.replace(part, path)
-
-
-def today() -> str:
-    """The present time in UTC, ISO 8601 with seconds."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

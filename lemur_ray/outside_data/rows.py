@@ -5,7 +5,6 @@ After a failure or an interruption the same call continues after the last comple
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.host.json_files import NotJson, read_json
-from lemur_ray.outside_data.provenance import place, today, write_whole
+from lemur_ray.outside_data import provenance
 from lemur_ray.outside_data.source import FetchError, Stream
 
 ROWS_OF_A_FILE = 10_000
@@ -72,7 +71,7 @@ def take_rows(stream: Stream, data: Path, rows: int, say: Callable[[str], None] 
         note["files"].append(name)
         note["rows"] += len(part)
         note["state"] = stream_rows.state_dict()
-        write_whole(place(folder), json.dumps({**note, "fetched": today()}, indent=2) + "\n")
+        provenance.write(folder, note)
         say(f"{stream.path}: {note['rows']} rows")
     return int(note["rows"])
 
@@ -99,7 +98,7 @@ def _note(stream: Stream, folder: Path) -> dict[str, Any]:
         "rows": 0, "files": [], "state": None,
     }  # fmt: skip
     try:
-        known = read_json(place(folder))
+        known = read_json(provenance.place(folder))
     except (FileNotFoundError, NotJson):
         if any(folder.glob("*")):
             raise FetchError(f"{folder}: files that somebody brought lie there; name another data folder") from None

@@ -54,13 +54,19 @@ class Remote(Protocol):
         ...
 
 
-def transfer(remote: Remote, part: Path, say: Callable[[str], None]) -> RemoteInfo:
-    """Download all of ``remote`` into ``part``. Raises FetchError, keeping the partial file, and OSError."""
+def transfer(
+    remote: Remote, part: Path, say: Callable[[str], None], check: Callable[[RemoteInfo], None] = lambda info: None
+) -> RemoteInfo:
+    """Download all of ``remote`` into ``part``. Raises FetchError, keeping the partial file, and OSError.
+
+    ``check``: called before every attempt, may refuse the file by a FetchError.
+    """
     failed = 0
     while True:
         have = _size(part)
         try:
             info = remote.look()
+            check(info)
             _same_version_or_nothing(part, info)
             _append(remote, part, info)
             if (came := _size(part)) == (came if info.size is None else info.size):

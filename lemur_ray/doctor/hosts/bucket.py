@@ -13,7 +13,8 @@ from lemur_ray.storage.retry_policy import BucketProblem
 
 def access(url: str, attempts: Mapping[str, Mapping[str, AccessFailure | None]]) -> Check:
     """Check of a bucket. ``attempts``: host -> client -> why it could not write, read and remove an object, or None."""
-    failures = {host: failed for host, clients in attempts.items() if (failed := _failures(clients))}
+    tried = {host: {c: why for c, why in clients.items() if why is not None} for host, clients in attempts.items()}
+    failures = {host: failed for host, failed in tried.items() if failed}
     if not failures:
         clients = ", ".join(dict.fromkeys(client for of_host in attempts.values() for client in of_host))
         summary = f"{url}: written, read and removed by {clients or 'nobody'} on {len(attempts)} hosts"
@@ -21,10 +22,6 @@ def access(url: str, attempts: Mapping[str, Mapping[str, AccessFailure | None]])
     problems = {failure.problem for failed in failures.values() for failure in failed.values()}
     reasons = by_reason({host: _sentence(failed) for host, failed in failures.items()})
     return Check("bucket", "missing", f"{url}: {reasons}", _fix(url, problems), True)
-
-
-def _failures(clients: Mapping[str, AccessFailure | None]) -> dict[str, AccessFailure]:
-    return {client: failure for client, failure in clients.items() if failure is not None}
 
 
 def _sentence(failures: Mapping[str, AccessFailure]) -> str:

@@ -59,6 +59,7 @@ def here(ray_folder: str = "") -> dict[str, Any]:
     """The fields of ``HostFacts`` that a host can collect itself. ``ray_folder``: its Ray's temporary folder."""
     home = Path(os.environ.get("LEMUR_HOME") or Path.home() / "lemur")
     tpu = {name: os.environ[name] for name in TPU_VARIABLES if os.environ.get(name)}
+    hosts = [name.strip() for name in tpu.get("TPU_WORKER_HOSTNAMES", "").split(",")]
     return {
         "name": socket.gethostname(),
         "python": platform.python_version(),
@@ -66,7 +67,7 @@ def here(ray_folder: str = "") -> dict[str, Any]:
         "packages": packages(),
         "chips": len([*Path("/dev").glob("accel*"), *Path("/dev/vfio").glob("[0-9]*")]),
         "tpu": tpu,
-        "unresolved": tuple(name for name in _hostnames(tpu) if not _has_address(name)),
+        "unresolved": tuple(name for name in hosts if name and not _has_address(name)),
         "disk_free": {str(folder): _free(folder) for folder in (home, Path(ray_folder or "/tmp"))},
         "shm_bytes": shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else 0,
     }
@@ -124,10 +125,6 @@ def _version(folder: Path) -> str:
         return next(line.split('"')[1] for line in lines if line.startswith("version = "))
     except (OSError, StopIteration):
         return packages().get("lemur-ray", "no version")
-
-
-def _hostnames(tpu: Mapping[str, str]) -> list[str]:
-    return [name.strip() for name in tpu.get("TPU_WORKER_HOSTNAMES", "").split(",") if name.strip()]
 
 
 def _has_address(name: str) -> bool:

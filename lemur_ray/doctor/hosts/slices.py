@@ -31,10 +31,8 @@ def slices(hosts: Sequence[HostFacts]) -> list[Check]:
         members = [host for host in with_chips if host.tpu.get("TPU_NAME") == name]
         pairs = list(_slice_problems(members))
         if pairs:
-            problems, fixes = (
-                "; ".join(problem for problem, _ in pairs),
-                "; ".join(dict.fromkeys(fix for _, fix in pairs)),
-            )
+            problems = "; ".join(problem for problem, _ in pairs)
+            fixes = "; ".join(dict.fromkeys(fix for _, fix in pairs))
             checks.append(Check(f"tpu {name}", "missing", problems, fixes, True))
         else:
             chips = sum(_chips(host) for host in members)
