@@ -74,8 +74,8 @@ class Playing:
 
     def prompts(self, homepage: bool) -> Prompt:
         """Return the prompt of ``prompt_file``, or the project's. ``homepage``: mention the page that links to all
-        sites. A brief prompt has no examples and asks for no reasoning, but lists the actions, which show the
-        language."""
+        sites. A brief prompt has neither examples nor reasoning, but lists the actions, which the model cannot
+        guess."""
         if self.prompt_file:
             return read_prompt(Path(self.prompt_file))
         how: dict[str, Any] = {"hint": self.hint, "marks": self.marks, "homepage": homepage}
@@ -126,7 +126,7 @@ class WebEnv(TextEnv):
         self._play: BrowserPlay | None = None
 
     def open_sites(self, options: Mapping[str, Any]) -> SiteSet:
-        """Return this process's site set for the option ``sites``; ValueError without it. Subclasses override this."""
+        """Return this process's site set for the option ``sites``. Raises ValueError without it. To be overridden."""
         if "sites" not in options:
             raise ValueError("option sites: missing; expected the addresses of the sites (docs/guides/webarena.md)")
         return _fixed(json.dumps(options["sites"], sort_keys=True))
@@ -286,7 +286,7 @@ class WebEnv(TextEnv):
         )
 
     def _blame_sites(self, always: bool = False) -> None:
-        """Raise SitesLost if a site of this task is down. Checked if the browser has no page, or with ``always``."""
+        """Raise SitesLost if a site of this task is down. Checked only if the browser has no page, or if ``always``."""
         look = getattr(self._sites, "is_alive", None)
         if look is None or not (always or self._running().is_without_page):
             return
@@ -303,7 +303,7 @@ class WebEnv(TextEnv):
 
 
 def _bounds(scored: Scored, judge: str) -> dict[str, float] | None:
-    """Bounds of the score if there is no judge: by rules alone, and if a judge accepted everything. Else None."""
+    """Return the score without a judge, and the score if a judge accepted everything. None if there is a judge."""
     if judge != "none":
         return None
     return {"rules": scored.score, "rules_at_best": scored.score if scored.verdict else 1.0}

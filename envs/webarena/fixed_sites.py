@@ -216,7 +216,7 @@ class FixedSites:
 
     def _begin_epoch(self, copy: SiteCopy, epoch: int, mark: str) -> None:
         """Reset the copy if the note ``mark`` names another epoch, then note this one. Raises SitesLost if the reset
-        fails, or if an epoch after the first needs one and the copy has no command."""
+        fails, or if an epoch after the first needs one and there is no reset command."""
         noted = self._leases.note(mark)
         before = str(epoch) if noted is None else noted
         if before != str(epoch) and copy.reset:

@@ -85,7 +85,7 @@ class BrowserOptions:
 
 
 def playing(options: BrowserOptions, request: EvaluationRequest) -> dict[str, Any]:
-    """Return the options of ``reset`` except record and sites. Paths are marked by the hosts that may use them."""
+    """Return the options of ``reset`` except record and sites. Paths become ``HostPath`` or ``HostOnly``."""
     values = {name: getattr(options, name) for name in _NAMES - {"actions"}}
     read = ("prompt_file", "tokenizer", *(["judge_file"] if options.judge == "replay" else []))
     values |= {name: HostPath(values[name]) for name in read if values[name]}
@@ -109,7 +109,7 @@ _NAMES = {f.name for f in fields(BrowserOptions)}
 
 
 def task_of(record: Record, benchmark: str, env_id: str, more: Mapping[str, Any], after: tuple[str, ...] = ()) -> Task:
-    """Convert a WebArena record into a task. ``more``: further options of ``reset``; ``after``: ids it waits for."""
+    """Convert a WebArena record into a task. ``more``: further options of ``reset``. ``after``: ids that end first."""
     template = record.get("intent_template_id")
     return Task(
         benchmark,
@@ -124,7 +124,7 @@ def task_of(record: Record, benchmark: str, env_id: str, more: Mapping[str, Any]
 
 
 def identity(options: BrowserOptions, request: EvaluationRequest) -> dict[str, Any]:
-    """Return the options that affect scores and so identify a run; files count by content, and paths do not."""
+    """Return the options that affect scores, to identify a run; files count by their content, not their path."""
     fields = all_options(options, request)
     if not options.marks:  # there were none once
         del fields["marks"]

@@ -20,7 +20,7 @@ _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
 
 def place_of(url: str) -> str:
-    """Return ``host:port`` of a URL in lower case, by default its scheme's port. Raises ValueError if it is no web
+    """Return ``host:port`` of a URL, in lower case; the default port is its scheme's. ValueError if it is no web
     URL."""
     parts = urlsplit(url)
     if not parts.hostname or parts.scheme not in _PORTS:
@@ -92,7 +92,7 @@ class SiteSet(Protocol):
 
     @property
     def urls(self) -> Mapping[str, str]:
-        """URLs of some copy, as in ``Lease``, to test whether sites exist at all."""
+        """URLs of some copy, as in ``Lease``; a set that starts its sites later may have none yet."""
         ...
 
     def lease(self, record: Record, chain: Chain | None = None) -> Lease:

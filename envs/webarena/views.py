@@ -22,7 +22,7 @@ _ON_ELEMENT = re.compile(r"(?:click|hover|type)\s*(?:\[(\d+)\]|\(id=(\d+))")
 
 
 def picture_name(turn: int) -> str:
-    """File name of the screenshot before a turn (from 0); the one after the last turn has the next number."""
+    """Return the file name of the screenshot before a turn (from 0); the last page counts as one more turn."""
     return f"{turn:02d}.png"
 
 
@@ -62,7 +62,7 @@ def _rows(file: Path) -> list[Mapping[str, Any]]:
 
 
 def _box(action: str, elements: Mapping[str, Any]) -> Box | None:
-    """Return the box of the element that an action names; None if it names none, or none of this observation."""
+    """Return the box of the element that an action names; None without one, or if the observation lacks it."""
     named = _ON_ELEMENT.match(action.strip())
     if named is None:
         return None

@@ -59,7 +59,7 @@ class Action:
     """Answer of a STOP."""
 
     def to_upstream(self) -> dict[str, Any]:
-        """Convert the action to the form of upstream's recorded parser results: its type and the fields in use."""
+        """Convert the action to the dict of WebArena's recorded parser results: its type and the fields in use."""
         row: dict[str, Any] = {"type": self.kind.value}
         match self.kind:
             case Kind.CLICK | Kind.HOVER:
@@ -83,7 +83,7 @@ NOTHING = Action(Kind.NONE)
 
 
 def equivalent(one: Action, other: Action) -> bool:
-    """Whether upstream treats two actions as equal: same kind and arguments. The text of a TYPE is ignored."""
+    """Whether libwebarena treats two actions as equal: same kind and arguments, except the text of a TYPE."""
     if one.kind is not other.kind:
         return False
     match one.kind:

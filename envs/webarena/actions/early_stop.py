@@ -24,7 +24,7 @@ class StopKind(StrEnum):
 
 @dataclass(frozen=True)
 class Stop:
-    """An early stop: the rule that applied, and the reason in words, which upstream scores as the agent's answer."""
+    """Early end of an episode: the rule that applied, and its reason in words, scored as the agent's answer."""
 
     kind: StopKind
     reason: str
@@ -32,14 +32,14 @@ class Stop:
 
 @dataclass(frozen=True)
 class EarlyStop:
-    """Thresholds of the rules, each a number of actions. Forks of upstream use ``repeating`` 5."""
+    """Thresholds of the early-stop rules, each a number of actions. Forks of WebArena's code use ``repeating`` 5."""
 
     max_steps: int = 30
     parsing_failure: int = 3
     repeating: int = 3
 
     def check(self, actions: Sequence[Action]) -> Stop | None:
-        """Return the early stop after these actions, all of the episode so far, or None if it goes on."""
+        """Return the early stop that applies after these actions (the whole episode, oldest first), or None."""
         if len(actions) >= self.max_steps:
             return Stop(StopKind.MAX_STEPS, f"Reach max steps {self.max_steps}")
         newest = actions[-self.parsing_failure :]

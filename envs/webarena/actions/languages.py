@@ -35,7 +35,7 @@ def render(action: Action, language: Language) -> str:
 
 
 def read_reply(reply: str, language: Language, strict: bool = False) -> Reading:
-    """Parse the action in a reply. Without one, returns the none-action; never raises. ``strict``: see ``symbolic``."""
+    """Parse the action in a reply; without one, return the none-action. ``strict``: accept more forms. Never raises."""
     try:
         return _read_python(reply) if language == "python" else _read_symbolic(reply, strict)
     except ActionParsingError as error:
@@ -43,7 +43,7 @@ def read_reply(reply: str, language: Language, strict: bool = False) -> Reading:
 
 
 def _read_symbolic(reply: str, strict: bool) -> Reading:
-    """Parse the text between the first pair of fences, as upstream does. Raises ActionParsingError."""
+    """Parse the text between the first pair of ``` fences, as libwebarena does. Raises ActionParsingError."""
     fenced = _FENCED.search(reply)
     if fenced is None:
         raise ActionParsingError(f"no action between {FENCE} and {FENCE}")

@@ -64,7 +64,7 @@ _FROM_NUMBERS = ("text", "answer")
 
 @dataclass(frozen=True)
 class Call:
-    """The action of a parsed call. ``coerced`` counts the accepted variations in it."""
+    """The action of a parsed call. ``coerced`` counts accepted variations, such as id='12' for id=12."""
 
     action: Action
     coerced: int = 0

@@ -25,7 +25,7 @@ _ENTER_FLAG = re.compile(r"\[(?:press_enter_after=)?([01])\]$")
 
 
 def parse_symbolic(text: str, strict: bool = False) -> Action:
-    """Parse a text as one action (``strict``: see the module). Raises only ActionParsingError."""
+    """Parse a text as one action. ``strict``: accept more forms than libwebarena. Raises only ActionParsingError."""
     text = text.strip()
     if not text:
         raise ActionParsingError("empty text: expected an action such as click [12]")
@@ -121,7 +121,7 @@ def render_symbolic(action: Action) -> str:
 
 
 def loses(action: Action) -> bool:
-    """Whether upstream's parser reads another action or none from the symbolic form, as for texts of several lines."""
+    """Whether libwebarena would read another action, or none, from the symbolic form, as for texts of several lines."""
     try:
         return parse_symbolic(render_symbolic(action)) != action
     except ActionParsingError:

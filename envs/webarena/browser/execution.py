@@ -28,8 +28,8 @@ class NoElement(Exception):
 
 
 async def execute(action: Action, session: Session, elements: Mapping[str, Element], strict: bool = False) -> None:
-    """Execute an action in the current tab. Raises NoElement, NotAllowed, NotReached, NoSuchTab or Playwright's Error
-    if it had no effect."""
+    """Execute an action in the current tab. ``strict``: see ``keys``. If it has no effect, raises NoElement,
+    NotAllowed, NotReached, NoSuchTab or Playwright's Error."""
     if action.kind in ON_ELEMENTS:
         if action.element_id not in elements:
             raise NoElement(f"no element [{action.element_id}] in the observation")

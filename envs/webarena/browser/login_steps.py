@@ -124,7 +124,7 @@ async def _logged_in(host: BrowserHost, lease: Lease, sites: Sequence[str]) -> S
 
 
 def _overwritten(lease: Lease, lost: str, sites: Sequence[str]) -> str:
-    """Return the error message for a site that is logged out after the other logins: the cause and what to do."""
+    """Return the error message for a site that later logins have logged out: the cause and what to do."""
     names = {site: place_of(lease.urls[site.upper()]).rpartition(":")[0] for site in sites}
     if clashing := [site for site in sites if site != lost and names[site] == names[lost]]:
         clash = (

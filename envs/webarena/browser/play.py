@@ -47,7 +47,7 @@ ERROR_PAGE = "chrome-error://"
 
 @dataclass(frozen=True)
 class Rules:
-    """Settings for reading pages (see ``tree``) and executing actions (see ``execution``)."""
+    """Settings of an episode: form of trees (``compat``), corrected visibility and key names (``strict``), waits."""
 
     compat: AxCompat = "2023"
     strict: bool = False
@@ -57,7 +57,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Artefacts:
-    """What an episode stores: its network log and trees in ``folder`` (None: nothing), and screenshots if wanted."""
+    """What an episode stores: its network log and trees in ``folder``, and maybe screenshots; None: nothing."""
 
     folder: Path | None = None
     screenshots: bool = False
@@ -105,7 +105,7 @@ class BrowserPlay:
             raise
 
     def do(self, action: Action) -> str:
-        """Execute an action and wait. Returns why it failed, or an empty text if it did not. Raises BrowserLost."""
+        """Execute an action and wait for the page. Returns why it failed, or an empty text. Raises BrowserLost."""
         problem = ""
         self._acted, self._without_page = time.monotonic(), False
         try:
@@ -148,7 +148,7 @@ class BrowserPlay:
         return LastTab(self.session, settles_s)
 
     def close(self) -> None:
-        """Close the episode's browser contexts, without errors. If one does not close, the browser is killed."""
+        """Close the episode's browser contexts; kill the browser if that fails or takes too long."""
         try:
             if self._easel is not None:
                 self._host.run(self._easel.close(), CAPTURE_S, "closing a context")

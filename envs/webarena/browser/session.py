@@ -68,7 +68,7 @@ class NoSuchTab(Exception):
 
 
 class Session:
-    """The tabs of one episode. ``hosts``: ``host:port`` of every allowed site. ``har``: file for a network log."""
+    """The tabs of one episode. ``hosts``: ``host:port`` of each allowed site. ``har``: file for a network log (HAR)."""
 
     def __init__(self, host: BrowserHost, hosts: Sequence[str], *, har: Path | None = None) -> None:
         self.host, self.hosts = host, tuple(hosts)
@@ -211,7 +211,7 @@ class Session:
         return Seen(f"{line}\n\n[{problem}]", page.url, problem=problem)
 
     async def close(self) -> None:
-        """Cancel what still runs and close the context, whatever errors Playwright raises."""
+        """Close the browser context and cancel pending work, ignoring Playwright's errors."""
         for task in self._tasks:
             task.cancel()
         if self._context is not None:
@@ -242,7 +242,7 @@ class Session:
             self._later(page.close())
 
     def _give_up(self, page: Page) -> None:
-        """Close a tab that does not respond. It counts as closed at once, however long closing takes."""
+        """Close a tab that crashed or does not respond. It counts as closed at once, however long closing takes."""
         self._gone.add(page)
         self._later(page.close())
 

@@ -121,7 +121,7 @@ def visible(box: Box, screen: tuple[float, float], strict: bool) -> bool:
 
 
 def _line(node: Node, compat: AxCompat) -> tuple[str, str, str] | None:
-    """Return role, name, and both with the properties, of a node. None for a node without a line of text."""
+    """Return role, name, and the line of text (both with properties) of a node; None for a node without a line."""
     role, name = _value(node, "role"), _value(node, "name")
     if role is None or name is None or "backendDOMNodeId" not in node:
         return None

@@ -19,7 +19,8 @@ from envs.webarena.tasks import FILE, read_records
 
 
 def gates(folder: Path, tasks: Path, chromium: str, *, browser: bool) -> Iterator[Gate]:
-    """Run all gates and yield the results; ``browser``: also those in one. Raises ValueError, OSError, NoChromium."""
+    """Yield the results of all comparisons in ``folder``, those in a browser if ``browser``. Raises ValueError,
+    OSError."""
     records = read_records(tasks)
     yield from answer_gates(folder, {one["task_id"]: one for one in records})
     yield from parser_gates(folder)
@@ -37,7 +38,7 @@ def gates(folder: Path, tasks: Path, chromium: str, *, browser: bool) -> Iterato
 
 
 def task_file(folder: Path) -> Path:
-    """WebArena's task file: in the folder, in its parent, or under LEMUR_DATA. Raises FileNotFoundError."""
+    """Return the path of WebArena's tasks: in the folder, its parent or LEMUR_DATA. Raises FileNotFoundError."""
     name = Path(FILE.path).name
     data = os.environ.get("LEMUR_DATA", "")
     places = [folder / name, folder.parent / name, *([Path(data) / FILE.path] if data else [])]

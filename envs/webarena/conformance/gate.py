@@ -11,8 +11,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Gate:
-    """Result of a comparison: number of ``rows``, ids of ``differing`` ones, number of ``exempt`` ones, whose
-    difference is allowed. It is not met without rows."""
+    """Result of comparing recorded rows: number of ``rows``, ids of ``differing`` ones, number of ``exempt`` ones,
+    which may differ. It is not met without rows."""
 
     name: str
     rows: int
@@ -34,7 +34,7 @@ class Gate:
 
 
 def gate(name: str, rows: Iterable[tuple[str, bool]], note: str = "") -> Gate:
-    """Build a gate from rows: the id of each, and whether it is equal."""
+    """Build the result of a comparison from the id of each row and whether it is equal."""
     results = list(rows)
     return Gate(name, len(results), tuple(row for row, equal in results if not equal), note=note)
 
@@ -45,7 +45,7 @@ Row = Mapping[str, Any]
 def compared(
     rows: Iterable[Row], equal: Callable[[Row], bool], name_of: Callable[[Row], object]
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the id of each row (its number and name), and whether it is equal. A malformed row is not equal."""
+    """Compare rows by ``equal`` and yield the id of each (number and name) and the result. A malformed row differs."""
     for number, row in enumerate(rows):
         try:
             yield f"{number}:{name_of(row)}".rstrip(":"), equal(row)
@@ -54,7 +54,7 @@ def compared(
 
 
 def rows_in(folder: Path, name: str) -> list[dict[str, Any]]:
-    """Read the rows of a JSON file; none if it does not exist. Raises ValueError if it is no JSON list."""
+    """Read the rows of a JSON file in a folder; none if it does not exist. Raises ValueError if it is no list."""
     file = folder / name
     if not file.is_file():
         return []

@@ -178,7 +178,7 @@ def _expected_of_na(record: Record) -> float | None:
 
 
 def _strict_rows(records: Sequence[Record]) -> Iterator[tuple[str, bool]]:
-    """Yield whether strict ``url_match`` accepts a reference, but no longer last path segment and no other host."""
+    """Yield for each reference URL whether strict ``url_match`` accepts it, but no longer path and no other host."""
     for record in records:
         if "url_match" not in record["eval"]["eval_types"]:
             continue

@@ -28,7 +28,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Scores episodes by upstream's or strict rules, with a judge and the helper functions that tasks may call."""
+    """Scores episodes by WebArena's or corrected (strict) rules, with a judge and helper functions of tasks."""
 
     rules: Rules = "upstream"
     judge: Judge = field(default_factory=NoJudge)

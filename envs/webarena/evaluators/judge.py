@@ -41,7 +41,7 @@ class NoVerdict(Exception):
 
 
 class Judge(Protocol):
-    """Scores answers that rules cannot. Raises NoVerdict if undecided, ExternalCallError if there is no reply."""
+    """Scores answers that rules cannot score. Raises NoVerdict if undecided, ExternalCallError without a reply."""
 
     def equivalent(self, record: Record, reference: str, answer: str) -> float:
         """Return 1 if the answer means the same as the reference, else 0."""
@@ -76,7 +76,7 @@ class AskingJudge:
     """
 
     def __init__(self, ask: Ask, kept: StoredAnswers | None = None, who: str = "") -> None:
-        """Raises ValueError if ``who`` is empty and ``kept`` has answers of several judges."""
+        """Raise ValueError if ``who`` is empty and ``kept`` has answers of several judges."""
         self._ask = ask
         self._kept = kept or StoredAnswers(None)
         self._who = who or self._kept.only_judge()
@@ -93,7 +93,7 @@ class AskingJudge:
         return 0.0 if "different" in reply else 1.0
 
     def _answer(self, question: str, *readable: str) -> str:
-        """Return the stored or new reply in lower case. Raises NoVerdict if it contains none of ``readable``."""
+        """Return the judge's reply, stored or new, in lower case. Raises NoVerdict if it has none of ``readable``."""
         reply = self._kept.of(question, self._who)
         if reply is None or not any(word in reply.lower() for word in readable):
             reply = self._ask(question)
@@ -104,7 +104,7 @@ class AskingJudge:
 
 
 class StoredAnswers:
-    """Answers of judges by question, in memory or in a file of JSON lines that a later run replays.
+    """Answers of judges to questions, in memory or in a file of JSON lines that a later run replays.
 
     The newest line for a question and judge counts. Lines without a judge belong to the judge named "".
     """

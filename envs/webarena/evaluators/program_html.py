@@ -109,8 +109,8 @@ HELPERS: Mapping[str, int] = {
 
 
 def read_call(call: str) -> tuple[str, list[str]]:
-    """Parse a call ``name('literal', ...)`` into the helper's name and its texts; ``__page__`` is left out, since every
-    helper gets the page. Raises ValueError for any other name or argument."""
+    """Parse a helper call ``name('text', ...)`` into its name and texts; ``__page__`` is left out, since every helper
+    gets the page. Raises ValueError for any other name or argument."""
     expected = f"expected a call of {', '.join(sorted(HELPERS))} with texts"
     refused = ValueError(f"unknown helper {call[:80]!r}: {expected}")
     try:

@@ -32,14 +32,14 @@ _APART = (
 
 
 def word_tokens(text: str) -> list[str]:
-    """Split a text in lower case into words and punctuation marks."""
+    """Split a lower-case text into words and punctuation marks."""
     for pattern, apart in _APART:
         text = pattern.sub(apart, text)
     return text.split()
 
 
 def clean_answer(text: str) -> str:
-    """Strip whitespace and one pair of equal quotes, and convert to lower case."""
+    """Strip whitespace and one pair of equal quotes from an answer or reference, and convert it to lower case."""
     text = text.strip()
     if text and text[0] == text[-1] and text[0] in "'\"":
         text = text[1:-1]
@@ -51,7 +51,8 @@ def exact_match(reference: str, answer: str) -> bool:
 
 
 def must_include(reference: str, answer: str, *, as_word: bool = False, strict: bool = False) -> bool:
-    """Whether the answer contains the reference. ``as_word``: a single character must be a whole word or number."""
+    """Whether the answer contains the reference. ``as_word``: a single character must be a word by libwebarena's tokens
+    or, if ``strict``, not touch another letter or digit, nor be part of a number."""
     reference, answer = clean_answer(reference), clean_answer(answer)
     if not as_word or len(reference) != 1:
         return reference in answer

@@ -171,7 +171,7 @@ def _reply_of(example: _Example, language: Language, reasoning: bool) -> str:
 
 
 def read_prompt(file: Path) -> Prompt:
-    """Read a prompt file of upstream: JSON with ``intro``, ``examples`` (pairs) and ``template``. Raises ValueError,
+    """Read a prompt file of WebArena's: JSON of ``intro``, ``examples`` and ``template``. Raises ValueError,
     OSError."""
     try:
         fields = json.loads(file.read_text(encoding="utf-8"))

@@ -19,7 +19,7 @@ OWN = frozenset({"log", "before.php", "routes.php", "conf/local.php"})
 
 
 def copy(golden: Path, live: Path) -> None:
-    """Copy a golden folder to ``live`` with its modification times, which ``restore`` compares."""
+    """Copy a golden folder to the folder ``live``, with modification times, which ``restore`` compares."""
     shutil.copytree(golden, live, dirs_exist_ok=True)
 
 

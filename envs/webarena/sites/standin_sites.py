@@ -28,7 +28,7 @@ _NUMBERS = count()
 
 @dataclass
 class _Copy:
-    """One copy of an application, whether it runs or not."""
+    """One copy of an application, whether its site runs or not."""
 
     software: Software
     number: int
@@ -58,8 +58,8 @@ class StandinSites:
         return {name: url for site in running for name, url in _urls(site).items()}
 
     def lease(self, record: Record, chain: Chain | None = None) -> Lease:
-        """Lease a restored copy of each application that the record names. ``chain`` is ignored: every task starts
-        from the golden state. Copies are taken in alphabetic order, so that two leases cannot deadlock.
+        """Lease a restored copy of each application that the record names. ``chain`` is ignored: every task starts from
+        the golden copy. Copies are taken in order of their applications' names, so that two leases cannot deadlock.
 
         Raises SitesLost if a copy cannot be started or none is free in time, ValueError for an unknown site.
         """
@@ -82,7 +82,7 @@ class StandinSites:
         return Lease(urls, _state(record, states), {}, name, number)
 
     def release(self, lease: Lease) -> None:
-        """Restore each copy of the lease. One that cannot be restored is stopped, and the next lease starts it."""
+        """Restore each copy of the lease and free it. One that cannot be restored is stopped until its next lease."""
         taken = self._leased.pop(lease.token, [])
         for one in taken:
             if one.site is None:

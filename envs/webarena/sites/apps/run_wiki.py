@@ -47,7 +47,7 @@ $conf['securecookie'] = 0;
 
 
 def main() -> None:
-    """Run the command line. build reads the pages and accounts from ``FOLDER/content.json``."""
+    """Run the command line. ``build`` reads the pages and accounts from ``FOLDER/content.json``."""
     what, folder, *port = sys.argv[1:]
     if what == "build":
         build(Path(folder))

@@ -12,7 +12,7 @@ _FOREIGN = re.compile(
 
 
 class WithoutPublicHosts:
-    """Django middleware that removes them from HTML. The shop falls back to its own copy of each such script."""
+    """Django middleware that removes scripts and styles of other hosts from HTML. The shop has copies of them."""
 
     def __init__(self, get_response: Callable[[Any], Any]) -> None:
         self.get_response = get_response

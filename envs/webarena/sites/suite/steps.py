@@ -17,7 +17,7 @@ def click(role: str, name: str) -> Step:
 
 
 def write(name: str, text: str, enter: bool = False, role: str = "textbox") -> Step:
-    """Return a step that types into the field with this name, then presses Enter if ``enter``."""
+    """Return a step that types ``text`` into the field with this name, then presses Enter if ``enter``."""
     return {"do": "type", "role": role, "name": name, "text": text, "enter": enter}
 
 

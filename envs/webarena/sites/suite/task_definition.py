@@ -16,7 +16,7 @@ Rubric = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SuiteTask:
-    """A task. ``template``: its question with {{name}} for each of ``names``. ``site``: the site's name in records."""
+    """A task of the stand-in suite. ``template``: its question, with {{name}} for ``names``. ``rubric``: ``eval``."""
 
     site: str
     start: str
