@@ -1,4 +1,4 @@
-"""Gymnasium environments of text in, text out; importing this package registers their ids and nothing else.
+"""Text-in, text-out Gymnasium environments. Importing this package registers their ids and does nothing else.
 
 ``gymnasium.make("envs:lemur/ALFWorldText-v0")`` imports the module before the colon by itself, in any process.
 """

@@ -1,7 +1,6 @@
-"""Files that are not part of this project: their places below the data folder, and how to get them.
+"""Data files of InterCode and MINT, which are not part of this project: their paths, sources, sizes and licences.
 
-For InterCode and MINT; names are paths below ``DATA``. Reads none of them. Checksums are those of the unpacked
-contents.
+Names are paths below ``DATA``. Checksums are those of the unpacked contents.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ _PICOCTF_TERMS = "the tasks are of picoCTF (Carnegie Mellon) under its own terms
 
 
 def mint_tasks_file(subset: str) -> str:
-    """Name of the task file of one of MINT's subsets."""
+    """Path, below the data folder, of the task file of a MINT subset."""
     return f"mint/tasks/{subset}.test_prompts.jsonl.gz"
 
 
 def required(data: Path, name: str) -> Path:
-    """``data/name``. Raises FileNotFoundError with the file's size and licence, and the command that fetches it."""
+    """The path ``data/name``. If it is missing, FileNotFoundError has size, licence and the command that fetches it."""
     return outside.required(data, name, SOURCES)
 
 

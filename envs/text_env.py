@@ -1,8 +1,7 @@
-"""TextEnv: an environment whose observation is a text and whose action is a model's raw reply.
+"""TextEnv: base class of environments whose observation is a text and whose action is a model's raw reply.
 
 It checks option names, counts turns, ends episodes and fills ``info``. A subclass implements ``begin`` and ``respond``
-and may implement ``hints``; it parses replies itself, because only it knows its protocol. Knows no model, no policy
-and no task.
+and may implement ``hints``; it parses replies itself, because only it knows its protocol.
 
 The keys of ``info`` at every reset and step:
 
@@ -34,7 +33,7 @@ from typing import Any, ClassVar
 import gymnasium
 
 from envs.spaces import Message
-from lemur_ray.agents.messages import Message as Said
+from lemur_ray.agents.messages import Message as Chat
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.config import did_you_mean
 from lemur_ray.sandbox.sandbox import SandboxError
@@ -42,7 +41,7 @@ from lemur_ray.sandbox.sandbox import SandboxError
 
 @dataclass(frozen=True)
 class Opening:
-    """Start of an episode."""
+    """Start of an episode, which ``begin`` returns: the first observation, and how a model is prompted."""
 
     observation: str
     system: str | None = None
@@ -57,7 +56,7 @@ class Opening:
     picture: str = ""
     """Picture shown with the observation: a PNG as a ``data:`` URL."""
     note: str = ""
-    """See ``Turn``."""
+    """Text to store with the episode if it ends before the first reply."""
     on_value_error: str = ""
     """Reply that replaces a policy's ValueError, with {error} for its text, if the protocol defines one. Empty: such
     an error is a bug of the harness."""
@@ -65,14 +64,14 @@ class Opening:
 
 @dataclass(frozen=True)
 class Turn:
-    """Result of one reply."""
+    """Result of one reply, which ``respond`` returns."""
 
     observation: str
     action: str | None
     valid: bool
     solved: bool = False
     finished: bool = False
-    """The episode is over although not solved, for example after a wrong submission."""
+    """True: the episode is over although not solved, for example after a wrong submission."""
     score: float = 0.0
     """The score if the episode ends here, from 0 to 1."""
     reward: float | None = None
@@ -80,19 +79,19 @@ class Turn:
     scores: Mapping[str, float] | None = None
     """Score so far by each grader, if there are several."""
     outcome: Outcome | None = None
-    """Why a finished episode ended, if neither ``solved`` nor ``failed``."""
+    """Why a finished episode ended, if neither ``solved`` nor ``failed``; None otherwise."""
     note: str = ""
     """Text stored with the episode in addition to the dialogue; only the newest counts."""
     picture: str = ""
-    """See ``Opening``."""
+    """Picture shown with the observation: a PNG as a ``data:`` URL."""
 
 
 class TextEnv(gymnasium.Env[str, str]):
-    """Base class. Common options are ``max_steps`` (turns until truncation) and ``hints`` (bool, default False)."""
+    """Base class of text environments. Common options: ``max_steps`` until truncation, ``hints`` (default False)."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - gymnasium declares it so
     option_names: ClassVar[frozenset[str]] = frozenset()
-    """The options of ``begin``."""
+    """Names of the options that ``begin`` accepts."""
     default_max_steps: ClassVar[int] = 50
     graders: ClassVar[tuple[str, ...]] = ()
     """Keys of ``Turn.scores``, if there are several graders."""
@@ -106,7 +105,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
     @abstractmethod
     def begin(self, options: Mapping[str, Any]) -> Opening:
-        """Start the task of the options (without the common ones). Raises ValueError for bad options.
+        """Start the task that the options (without the common ones) describe. Raises ValueError for bad options.
 
         ``self.np_random`` is seeded; ``self.max_steps`` and ``self.with_hints`` are set for this episode.
         """
@@ -120,7 +119,7 @@ class TextEnv(gymnasium.Env[str, str]):
         """
 
     def hints(self) -> dict[str, Any]:
-        """Hints for scripted policies. Called only if requested."""
+        """Hints for scripted policies, called if option ``hints`` is set. Raises ValueError if there are none."""
         raise ValueError(f"{type(self).__name__} has no hints: leave the option out")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -185,7 +184,7 @@ class TextEnv(gymnasium.Env[str, str]):
         return turn.observation, reward, terminated, truncated, info
 
     def _destroyed(self, reply: str, error: SandboxError) -> Turn:
-        """The last turn of a policy whose code has ended or broken its sandbox."""
+        """Turn that ends the episode of a policy whose code has ended or broken its sandbox, with score 0."""
         text = f"The sandbox was destroyed by its code: {error}"
         scores = dict.fromkeys(self.graders, 0.0) or None
         return Turn(
@@ -200,10 +199,10 @@ class TextEnv(gymnasium.Env[str, str]):
 
 
 def _asking(opening: Opening) -> dict[str, Any]:
-    """Settings for calling the policy: messages before the first observation, and the reply for its ValueErrors."""
+    """Value of ``info["ask"]``: messages before the first observation, and the reply for a policy's ValueErrors."""
     fields: dict[str, Any] = {}
     if opening.examples:
-        messages = [m for ask, reply in opening.examples for m in (Said("user", ask), Said("assistant", reply))]
+        messages = [m for ask, reply in opening.examples for m in (Chat("user", ask), Chat("assistant", reply))]
         before = [m.to_json() for m in messages]
         fields = {"before": before, "shared": sum(len(m["content"]) for m in before) + len(opening.system or "")}
     if opening.on_value_error:

@@ -1,4 +1,4 @@
-"""ALFWorld's text games in plain Python, generated ones and the real ones: engine, expert, environment. No textworld.
+"""ALFWorld's household text games in plain Python: engine, scripted expert and Gymnasium environment.
 
 games/      a game as data  ->  world (state, rules)  ->  play (text in, text out)  <-  grammar, sentences
 knowledge   what a player can know from the texts  ->  expert  ->  demonstrations, hints

@@ -1,4 +1,4 @@
-"""The benchmarks ``alfworld/text``, with generated games, and ALFWorld's own ``valid_seen`` and ``valid_unseen``.
+"""Benchmarks ``alfworld/text`` (generated games), ``valid_seen`` and ``valid_unseen`` (ALFWorld's own games).
 
 All have text actions, one command a turn, and 50 turns.
 """
@@ -25,10 +25,10 @@ from lemur_ray.storage.bundles.host_path import HostPath
 
 @dataclass(frozen=True)
 class TextOptions:
-    """Options of generated games."""
+    """Command-line options of the benchmark of generated games."""
 
     split: Literal["heldout", "train", "novel_object"] = "heldout"
-    """Split of generated games. Solved games of train may become training data (jobs/export_sft.py)."""
+    """Split the games are drawn from. Solved games of train may become training data (jobs/export_sft.py)."""
 
 
 _LIMITS = (
@@ -40,7 +40,7 @@ _LIMITS = (
     "The model imitates an expert on games of the same generator. It shows that the chain works end to end, not "
     "that a model of this size has general skill.",
 )
-"""Limits of rates on generated games, for report pages."""
+"""Limits of success rates on generated games, printed on report pages."""
 
 
 def _load(options: TextOptions, request: EvaluationRequest) -> Iterator[Task]:
@@ -49,12 +49,12 @@ def _load(options: TextOptions, request: EvaluationRequest) -> Iterator[Task]:
 
 @dataclass(frozen=True)
 class RealOptions:
-    """Options of real games."""
+    """Command-line options of the benchmarks of ALFWorld's own games."""
 
     games: str = location_option()
-    """Folder or archive of ALFWorld's games. Empty: alfworld below --data, else $ALFWORLD_DATA."""
+    """Folder or archive of ALFWorld's games. Empty: alfworld below --data, else $ALFWORLD_DATA or ~/.cache/alfworld."""
     engine: Literal["own", "alfworld"] = "own"
-    """own, or alfworld: the package of that name plays each game in a process of its own (extra alfworld)."""
+    """own: this project's engine; alfworld: that package plays each game in a separate process (extra alfworld)."""
 
 
 GAMES = Source(

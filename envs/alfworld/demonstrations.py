@@ -1,4 +1,4 @@
-"""The expert's games as conversations, in exactly the environment's wording. For instruction tuning."""
+"""Conversations in which the scripted expert wins generated games, worded as the environment does, for fine-tuning."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from lemur_ray.agents.messages import Message
 
 
 def demonstrations(count: int, seed: int = 0, *, prompt: Prompt = "brief") -> Iterator[tuple[str, tuple[Message, ...]]]:
-    """(id, messages) of the first ``count`` training games that the expert wins; each ends with its last command.
+    """Yield (id, messages) for each of the first ``count`` training games that the expert wins, up to its last command.
 
     A reply is the expert's thought, if it has one, and its command on the last line (docs/decisions/004). A pure
-    function of its arguments. Never of held-out games: their goals are no training game's.
+    function of its arguments. No held-out game is used, and no goal of one.
     """
     for index in range(count):
         play = Play(Game.from_spec(draw_game("train", seed, index)))

@@ -5,7 +5,7 @@ Options of ``reset`` (all optional):
 - ``split`` (train, heldout, novel_object; default heldout), ``seed`` (default 0), ``index`` (default: drawn by the
   environment's own seed): which generated game; or ``game``: the JSON of a ``GameSpec``; or
   ``file`` (a folder or an archive of ALFWorld's own games), ``real_split`` and ``id``: that game, in its own wording,
-  with ``engine`` (own, or alfworld: played by that package in a process of its own) and ``database_id`` (not read:
+  with ``engine`` (own: this project's; alfworld: that package's, in a separate process) and ``database_id`` (not read:
   identifies the games);
 - ``prompt``: ``full`` (system prompt, the game's own opening; default) or ``brief`` (task line and room line alone);
 - ``max_steps`` (default 50) and ``hints``: ``{"admissible": [commands], "expert": command}`` at every turn.
@@ -37,11 +37,11 @@ ENGINES = ("own", "alfworld")
 _NAMED = frozenset({"split", "seed", "index"})
 _REAL = frozenset({"file", "real_split", "id"})
 _NUM_DRAWN = 2**31
-"""Range of the index that is drawn if no game is named."""
+"""Exclusive upper bound of the game index that is drawn at random if ``reset`` names no game."""
 
 
 class ALFWorldTextEnv(TextEnv):
-    """Takes commands and returns the game's answers."""
+    """One ALFWorld game: a reply contains a command, and the observation is the game's answer to it."""
 
     option_names: ClassVar[frozenset[str]] = frozenset({*_NAMED, "game", "prompt", *_REAL, "engine", "database_id"})
 

@@ -1,8 +1,7 @@
-"""An expert that searches: it only knows the texts, searches the furniture in a fixed order, and wastes no command.
+"""A scripted expert player that uses only the game's texts, searches the furniture in order and wastes no command.
 
 Its next command depends on what has been observed, not on how, so it can take over from any player in the middle of a
-game, and can teach from another's mistakes. It searches in the order of the room line and uses the new grammar. Knows
-no state of a game.
+game, and can teach from another's mistakes. It searches in the order of the room line and writes the new grammar.
 """
 
 from __future__ import annotations
@@ -12,25 +11,26 @@ from envs.alfworld.games.game import Goal
 from envs.alfworld.knowledge import Knowledge, kind_of
 
 NOTHING_LEFT = "look"
-"""The expert's command when everything was searched and the goal cannot be reached."""
+"""The expert's command when nothing remains to search, or the room lacks the furniture that the goal needs."""
 
 
 class Expert:
-    """Follows a player's turns with ``observe(command, answer)``; ``advice()`` is its next command.
+    """Scripted player: ``observe(command, answer)`` records a turn of any player, ``advice()`` returns the next
+    command.
 
-    ``goal`` is needed if people worded the task line. Raises ValueError if the opening has no task or room line, or an
-    unknown wording.
+    Pass ``goal`` if the task line follows no template of ALFWorld. Raises ValueError if the opening has no task or room
+    line, or, without ``goal``, an unknown wording.
     """
 
     def __init__(self, opening: str, goal: Goal | None = None) -> None:
         self.knowledge = Knowledge.from_opening(opening, goal)
 
     def observe(self, command: str, answer: str) -> None:
-        """Record the answer to a command of any player."""
+        """Record one turn: a command of any player and the game's answer."""
         self.knowledge.observe(command, answer)
 
     def advice(self) -> str:
-        """The next command."""
+        """The command that the expert would give next; ``look`` if it can do nothing more for the goal."""
         known, goal = self.knowledge, self.knowledge.goal
         if known.held is not None and kind_of(known.held) != goal.object:
             return self._put_back(known.held)
@@ -45,9 +45,9 @@ class Expert:
         return self._at_open(targets[0], f"move {known.held} to {targets[0]}") if targets else NOTHING_LEFT
 
     def thought(self) -> str | None:
-        """What it searches for and where one was observed: ``find: mug? no`` or ``find: mug 2, shelf 1``.
+        """The class of thing needed now and whether one was observed: ``find: mug? no`` or ``find: mug 2, shelf 1``.
 
-        None if it searches for nothing, or has only learned that the furniture in front of it is shut.
+        None if no thing is needed now, or if the furniture in front of the player is known to be closed.
         """
         known, kind = self.knowledge, self._wanted()
         if kind is None or known.here in known.shut:
@@ -56,20 +56,20 @@ class Expert:
         return f"find: {kind}? no" if thing is None else f"find: {thing}, {known.seen[thing]}"
 
     def _wanted(self) -> str | None:
-        """Class of the thing to search for now: the goal's, or a lamp once the goal's is in hand. None: nothing."""
+        """Class of thing needed now: the goal's object, or the lamp once that object is in hand; None if neither."""
         known, goal = self.knowledge, self.knowledge.goal
         if known.held is None:
             return goal.object
         return LAMP.lower() if goal.light and kind_of(known.held) == goal.object else None
 
     def _known(self, kind: str) -> str | None:
-        """The first observed thing of that class that is not yet in its target."""
+        """The first observed thing of a class, not in hand; in a two-object goal, not one at the target either."""
         known, goal = self.knowledge, self.knowledge.goal
         placed = set(known.of_kind(goal.target)[:1]) if goal.two else set()
         return next((thing for thing in known.of_class(kind) if known.seen[thing] not in placed), None)
 
     def _use_up(self, thing: str) -> str:
-        """Deliver the goal's thing, or switch on the lamp."""
+        """The next command for an observed thing: take it with free hands, else switch it on (then it is the lamp)."""
         place = self.knowledge.seen[thing]
         if self.knowledge.held is None:
             return self._at_open(place, f"take {thing} from {place}")

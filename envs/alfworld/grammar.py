@@ -1,6 +1,6 @@
-"""The two wordings of ALFWorld's commands: which text means which action, and the reverse.
+"""Parsing and writing of ALFWorld's commands in its two wordings, old and new.
 
-``old`` is that of the recorded games (alfworld 0.3: ``put X in/on Y``, one arrives at a numbered location), ``new``
+``old`` is that of alfworld 0.3 (``put X in/on Y``, one arrives at a numbered location), ``new``
 that of alfworld >= 0.4 (``move X to Y``, one arrives at furniture, ``help``). A game file says which one it is in. An
 action is a tuple of a verb and names. Knows no state: whether an action is possible is ``world``'s.
 
@@ -19,15 +19,15 @@ Action = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Grammar:
-    """``commands``: verb -> its command with ``{}`` for each name; verbs that are not in it are not understood."""
+    """One wording. ``commands``: verb -> its command with ``{}`` for each name; other verbs are not understood."""
 
     commands: Mapping[str, str]
     arrives_at_location: bool
-    """Whether ``go to desk 1`` is answered with the location's name and not the desk's."""
+    """True: ``go to desk 1`` is answered with the location's name ("You arrive at loc 12"). False: with the desk's."""
     _shapes: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
-    """First word of a command -> the verb, and the words before, between and after its names."""
+    """First word of a command -> (verb, text before, between and after its names)."""
     _words: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
-    """Verb -> the words before and between its names."""
+    """Verb -> the text before, between and after its names."""
 
     def __post_init__(self) -> None:
         shapes = {text.partition(" ")[0]: (verb, *text.split("{}")) for verb, text in self.commands.items()}
@@ -35,14 +35,14 @@ class Grammar:
         object.__setattr__(self, "_words", {verb: tuple(words) for verb, *words in shapes.values()})
 
     def write(self, action: Action) -> str:
-        """The command for an action."""
+        """Write an action as a command."""
         words = self._words[action[0]]
         if len(action) == 2:  # concatenated: with format() a list of admissible commands takes half as long again
             return words[0] + action[1]
         return words[0] if len(action) == 1 else words[0] + action[1] + words[1] + action[2]
 
     def read(self, command: str) -> Action | None:
-        """The action that a command means; its names may be names of nothing. None if it has no command's form."""
+        """Parse a command into an action without checking that its names exist. None if it has no known form."""
         shape = self._shapes.get(command.partition(" ")[0])
         if shape is None or not command.startswith(shape[1]):
             return None
@@ -56,7 +56,7 @@ class Grammar:
 
 
 def reworded(command: str, to: GrammarName) -> str:
-    """A command of either wording in one of them. Any other text is returned unchanged."""
+    """Translate a command of either wording into wording ``to``. A text without an equivalent is returned unchanged."""
     target = GRAMMARS[to]
     for grammar in GRAMMARS.values():
         action = grammar.read(command)

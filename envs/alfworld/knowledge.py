@@ -1,7 +1,7 @@
-"""What a player can infer from the texts alone: the task, the furniture, and everything observed so far.
+"""A player's knowledge of a game, inferred from its texts: the task, the furniture, and everything observed so far.
 
-Parses the opening and every (command, answer) pair. Knows no engine and no strategy. It follows any player: an expert,
-a model, or both in turns.
+Parses the opening and every (command, answer) pair. It works for any player: an expert, a model,
+or both in turns.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _GOALS = _goal_patterns()
 
 
 def read_goal(task: str) -> Goal:
-    """The goal of a task line's text (without "Your task is to:"). Raises ValueError if no wording fits."""
+    """Parse a task line's text (without "Your task is to:") into a goal. Raises ValueError if no template fits."""
     for task_type, pattern in _GOALS:
         if match := pattern.fullmatch(task):
             treatment = TREATMENTS.get(task_type)
@@ -51,13 +51,13 @@ def read_goal(task: str) -> Goal:
 
 
 def kind_of(name: str) -> str:
-    """``"mug 2"`` is a ``"mug"``."""
+    """The class in a numbered name: ``mug`` for ``mug 2``."""
     return name.rpartition(" ")[0]
 
 
 @dataclass
 class Knowledge:
-    """A player's knowledge of the room. Names are the game's."""
+    """A player's knowledge of the room. All names are those in the game's texts."""
 
     goal: Goal
     receptacles: tuple[str, ...]
@@ -67,19 +67,19 @@ class Knowledge:
     seen: dict[str, str] = field(default_factory=dict)
     """Thing -> receptacle where it was last observed or put, in order of first observation; not for things in hand."""
     explored: set[str] = field(default_factory=set)
-    """Receptacles whose contents were observed."""
+    """Receptacles whose contents have been observed."""
     shut: set[str] = field(default_factory=set)
     """Receptacles known to be closed."""
     treated: dict[str, set[str]] = field(default_factory=dict)
-    """Thing -> verbs done to it that still hold."""
+    """Thing -> verbs done to it that still hold: clean stays, heat and cool undo each other."""
     came_from: dict[str, str] = field(default_factory=dict)
     """Thing -> receptacle it was last taken from."""
 
     @classmethod
     def from_opening(cls, opening: str, goal: Goal | None = None) -> Knowledge:
-        """Parse the task line and the room line, in any order. Raises ValueError if one is missing.
+        """Build it from the opening's task line and room line, in any order. Raises ValueError if one is missing.
 
-        ``goal`` is needed if people worded the task line.
+        Pass ``goal`` if the task line follows none of ALFWorld's templates; without it that raises ValueError.
         """
         task, room = _TASK.search(opening), _ROOM.search(opening)
         if not task or not room:
@@ -87,7 +87,7 @@ class Knowledge:
         return cls(goal=goal or read_goal(task[1]), receptacles=tuple(_NAMED.findall(room[1])))
 
     def observe(self, command: str, answer: str) -> None:
-        """Record the answer to a command. A failed one only shows that the player is there already.
+        """Update from a command and its answer. A failed ``go to X`` means that the player is at X already.
 
         In the real games furniture may share a location: a player at one piece cannot go to the other.
         """

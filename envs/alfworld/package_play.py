@@ -1,4 +1,4 @@
-"""A game played by the ``alfworld`` package itself, in a process of its own (``package_process``).
+"""A game played by the ``alfworld`` package itself, in a separate process (``package_process``).
 
 The package has one global parser, overwrites ``sys.argv`` and draws from the global ``random``: one process plays one
 game and ends with it. Needs the extra ``alfworld``.
@@ -29,11 +29,11 @@ def package_missing() -> str | None:
 
 
 class PackageGone(RuntimeError):
-    """The process that plays the game has ended or sent malformed output. The message has its last lines."""
+    """Raised if the game's process has ended or sent malformed output; has its last line of standard error."""
 
 
 class PackagePlay:
-    """One play of a game file's content. ``opening`` is the first text, ``won`` whether the goal was reached."""
+    """One play of a game file (its parsed JSON). ``opening``: the first text; ``won``: whether the goal is reached."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self._process = subprocess.Popen(
@@ -53,11 +53,11 @@ class PackagePlay:
         return sorted(self._possible)
 
     def step(self, command: str) -> str:
-        """Execute one command and return the game's answer. Raises PackageGone."""
+        """Execute one command and return the game's answer. Raises PackageGone if the process has ended."""
         return self._ask(command)
 
     def close(self) -> None:
-        """End the process."""
+        """Kill the process that plays the game."""
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()

@@ -1,4 +1,4 @@
-"""The process in which the ``alfworld`` package plays one game. Its input is JSON lines: the game, then commands.
+"""Program that plays one game with the ``alfworld`` package: JSON lines in (the game, then commands), JSON lines out.
 
 Plays as ``AlfredTWEnv`` does: textworld's PDDL environment with ALFWorld's own names for things.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Play until standard input ends."""
+    """Read a game and commands from standard input until it ends; write text, won and admissible commands for each."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever the package prints is no answer
     try:

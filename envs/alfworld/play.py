@@ -1,7 +1,7 @@
-"""One play of a game, real or generated, with text in and text out, in the game's grammar.
+"""One play of a game, real or generated: commands in and answers out as text, in the game's grammar.
 
-Surrounding whitespace of a command is dropped; an impossible one is answered with "Nothing happens.". Knows nothing of
-step limits, rewards or models.
+Surrounding whitespace of a command is dropped; an impossible one is answered with "Nothing happens.". There is
+no step limit here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Play:
         return sorted({write(action) for action in self.world.possible() if action[0] in known})
 
     def step(self, command: str) -> str:
-        """Execute one command and return the game's answer. An impossible one changes nothing."""
+        """Execute one command and return the game's answer, "Nothing happens." if it is impossible."""
         grammar = GRAMMARS[self.game.grammar]
         action = grammar.read(command.strip())
         if action is None or not self.world.do(*action):

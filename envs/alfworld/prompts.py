@@ -54,7 +54,7 @@ _LOOK: Mapping[GrammarName, str] = {
 
 
 def opening(play: Play | PackagePlay, game: Game, prompt: Prompt, max_steps: int) -> tuple[str, str | None]:
-    """The first observation and the system prompt, None for ``brief``: task line, then room line, nothing else."""
+    """Return (first observation, system prompt). With ``brief``: task line and room line alone, and None."""
     if prompt == "full":
         words = _SYSTEM.format(max_steps=max_steps, put=_PUT[game.grammar], look=_LOOK[game.grammar])
         return play.opening, words

@@ -1,4 +1,4 @@
-"""ALFWorld's own games where a user has them: a folder of ALFWorld's data, or an archive of one.
+"""Finds and reads ALFWorld's own games on disk: a folder of ALFWorld's data, or an archive of one.
 
 | place | layout |
 |---|---|
@@ -6,7 +6,7 @@
 | an archive (.tar.gz) | the same inside |
 
 A game is named by its path ``<task>/<trial>``, never by a number: the order of a folder is the machine's. Games that
-ALFWorld marks as not solvable are left out, as it does. Plays nothing.
+ALFWorld marks as not solvable are left out, as it does.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _DATA = "json_2.1.1"
 
 
 def find_games(split: str, games: str, data: Path | None) -> Path:
-    """The folder or archive of a split: ``games``, else in the outside data, else ALFWORLD_DATA.
+    """Path of a split: ``games`` unless empty, else alfworld in ``data``, else in ALFWORLD_DATA or ~/.cache/alfworld.
 
-    Raises ValueError with the places searched and the command that fetches the games.
+    Raises ValueError with the paths tried and the command that fetches the games.
     """
     if games:
         roots = [Path(games).expanduser()]
@@ -54,10 +54,7 @@ def _places(root: Path, split: str) -> list[Path]:
 
 
 def game_digests(place: Path, split: str) -> dict[str, str]:
-    """Digest of each solvable game of a split by ``<task>/<trial>``, sorted.
-
-    Raises ValueError without any.
-    """
+    """Digests of the solvable games of a split by ``<task>/<trial>``, sorted. Raises ValueError if there is none."""
     solvable = {name: content for name, content in _contents(place, split) if content.get("solvable", True)}
     if not solvable:
         raise ValueError(f"{place}: no {GAME_FILE} of {split} in it")
@@ -65,7 +62,7 @@ def game_digests(place: Path, split: str) -> dict[str, str]:
 
 
 def game_content(place: Path, split: str, game: str) -> Mapping[str, Any]:
-    """The JSON of one game's file. Raises ValueError naming place and game."""
+    """The parsed JSON of one game's file. Raises ValueError if the game is missing or the file malformed."""
     if place.is_dir():
         file = place / game / GAME_FILE
         if not file.is_file():
@@ -87,7 +84,7 @@ def _contents(place: Path, split: str) -> Iterator[tuple[str, Mapping[str, Any]]
 
 @lru_cache(maxsize=2)
 def _games_in_archive(archive: Path, split: str) -> Mapping[str, Mapping[str, Any]]:
-    """Game files of an archive, read once per process."""
+    """Parsed game files of one split in an archive by ``<task>/<trial>``; the last two results are cached."""
     games = {}
     try:
         with tarfile.open(archive) as tar:

@@ -1,6 +1,6 @@
-"""Finds the one command in a model's raw reply.
+"""Extracts the one command from a model's raw reply.
 
-Knows no game: whether the command is possible is the engine's business. The rule, in order:
+Whether the command is possible is not checked here. The rule, in order:
 
 1. Lines that open or close a code fence (three backticks, with or without a language) do not count.
 2. If a line begins with ``>``, the command is what follows on the last such line; else it is the last line that is not
@@ -25,7 +25,7 @@ _AFTER = ".,;:!"
 
 
 def read_command(reply: str) -> str | None:
-    """The command of a reply, or None if there is none. Takes any string and never raises."""
+    """The command in a reply, or None if there is none. Accepts any string and never raises."""
     chosen, prompted = "", False
     for line in _LINE_BREAK.split(reply):
         if not line.strip() or _FENCE.fullmatch(line):
@@ -43,7 +43,7 @@ def read_command(reply: str) -> str | None:
 
 
 def _stripped_command(text: str) -> str:
-    """Strip quotes, dots and backticks around a command repeatedly: ``"look."``."""
+    """Strip surrounding quotes, backticks and trailing punctuation until nothing changes: ``"look."`` to ``look``."""
     while (shorter := text.strip().strip(_AROUND).rstrip(_AFTER)) != text:
         text = shorter
     return text

@@ -1,4 +1,4 @@
-"""Every sentence of the game, as a function of the state after an action. Knows no rules and changes nothing.
+"""The game's answers in English, each a function of the state after an action. Nothing here changes the state.
 
 The wordings are ALFWorld's (``alfred.twl2`` of alfworld 0.3 and 0.4, MIT): a text here must equal textworld's, and the
 tests compare them.
@@ -36,7 +36,7 @@ HELP = "\n".join(
 
 
 def answer(world: World, grammar: Grammar, action: Action) -> str:
-    """The game's answer to an executed action."""
+    """The game's answer to an action that was executed. Raises ValueError for an unknown action."""
     verb, *names = action
     match verb, names:
         case "go", [receptacle]:
@@ -69,7 +69,7 @@ def answer(world: World, grammar: Grammar, action: Action) -> str:
 
 
 def listing(names: Sequence[str]) -> str:
-    """``a mug 1``, ``a mug 1, and a pen 2``, ``a mug 1, a pen 2, and a pen 1``, or ``nothing``."""
+    """English list: ``a mug 1``, ``a mug 1, and a pen 2``, ``a mug 1, a pen 2, and a pen 1``, or ``nothing``."""
     return _list([f"a {name}" for name in names]) if names else "nothing"
 
 
@@ -97,7 +97,7 @@ def _look(world: World) -> str:
 
 
 def _furniture(world: World, receptacle: str) -> str:
-    """Contents of a receptacle as the game lists them."""
+    """Sentence with the contents of a receptacle, or that it is closed."""
     if not world.game.receptacle[receptacle].openable:
         return f"On the {receptacle}, you see {listing(world.contents(receptacle))}."
     if receptacle in world.opened:
@@ -106,7 +106,7 @@ def _furniture(world: World, receptacle: str) -> str:
 
 
 def _thing(thing: Thing, states: Collection[str]) -> str:
-    """Description of an examined thing: the first rule that applies. A cool thing is called cold."""
+    """Sentence on an examined thing: contents, else hot, cool or clean, else lit, else sliced. Only cool is "cold"."""
     name, sliced = thing.name, "sliced" in states
     if thing.holding is not None:
         return f"This is a normal {name}. In it, you see {listing(thing.holding)}."

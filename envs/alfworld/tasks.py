@@ -1,4 +1,4 @@
-"""Lists of generated games as tasks: which games a benchmark run plays. Knows no environment and no policy."""
+"""Generated ALFWorld games as benchmark tasks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MAX_TURNS = 50
 
 
 def games(split: Split = "heldout", seed: int = 0, prompt: Prompt = "full", hints: bool = False) -> Iterator[Task]:
-    """The games of a split, alternating between task types; the category is the task type. Endless.
+    """Yield the tasks of a split without end, alternating between task types; ``category`` is the task type.
 
-    The id names the game (split, seed, index) and does not depend on prompt or hints, so runs of several policies on
-    the same games can be compared. Raises ValueError for an unknown split or an unknown prompt.
+    The id names the game (split, seed, index) and not prompt or hints, so runs of several policies on the same games
+    can be compared. Raises ValueError for an unknown split or prompt.
     """
     if prompt not in PROMPTS:
         raise ValueError(f"prompt {prompt!r}: expected one of {', '.join(PROMPTS)}")
@@ -44,7 +44,7 @@ def games(split: Split = "heldout", seed: int = 0, prompt: Prompt = "full", hint
 def load_tasks(
     split: Split = "heldout", limit: int = 120, seed: int = 0, prompt: Prompt = "full", hints: bool = False
 ) -> list[Task]:
-    """The first ``limit`` games. Raises ValueError for none, and as ``games`` does."""
+    """The first ``limit`` tasks of ``games``. Raises ValueError if ``limit`` is below 1, and as ``games`` does."""
     if limit < 1:
         raise ValueError(f"{limit} games of {BENCHMARK} asked for: an evaluation needs at least one")
     return list(itertools.islice(games(split, seed, prompt, hints), limit))

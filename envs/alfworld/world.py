@@ -1,8 +1,8 @@
-"""The state of one game in play: which actions are possible, and their effects.
+"""The state of one ALFWorld game in play: which actions are possible, and their effects.
 
 ALFWorld's domain (``alfred.pddl``) on plain sets: the player's location, what is open, what lies where, what is in
 hand, clean, hot, cool, lit, sliced. Several receptacles may share a location and a thing may lie in several of them, as
-in the real games. Knows no sentences: an impossible action returns False. A world is plain data: it can be copied and
+in the real games. An impossible action returns False. A world is plain data: it can be copied and
 pickled, and several can be played at once from several threads.
 """
 
@@ -19,7 +19,7 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 class World:
-    """One play of a game, from its start. Arguments are names as players see them; unknown ones are rejected."""
+    """The state of one play. Arguments are names as players see them; an action on an unknown name returns False."""
 
     def __init__(self, game: Game) -> None:
         self.game = game
@@ -61,7 +61,7 @@ class World:
         return sorted(things, key=self.game.rank.__getitem__)
 
     def accessible(self, receptacle: str) -> bool:
-        """Whether its contents can be observed and touched: it does not close, or is open."""
+        """Whether the contents of a receptacle can be seen and taken: it does not close, or is open."""
         return not self.game.receptacle[receptacle].openable or receptacle in self.opened
 
     def go(self, receptacle: str) -> bool:
@@ -101,7 +101,7 @@ class World:
         return True
 
     def treat(self, verb: str, thing: str, receptacle: str) -> bool:
-        """``verb`` is clean, heat or cool. As upstream, the tool may stay closed and its contents do not matter."""
+        """Clean, heat or cool the held thing; False if impossible. As upstream, the tool may be closed or full."""
         if not self.can_treat(verb, thing, receptacle):
             return False
         states = self.states.setdefault(thing, set())
@@ -110,7 +110,7 @@ class World:
         return True
 
     def use(self, thing: str) -> bool:
-        """Switch a lamp on. As upstream, it can be used again, never goes off, and may be inside something closed."""
+        """Switch a lamp on; False if impossible. As upstream, it never goes off, and may be inside closed furniture."""
         if not self.can_use(thing):
             return False
         self.states.setdefault(thing, set()).add("lit")
@@ -159,7 +159,7 @@ class World:
         return known is not None and known.switchable and self.stands_here(thing)
 
     def can_slice(self, thing: str, knife: str) -> bool:
-        """As upstream, things inside something closed can be sliced."""
+        """Whether the knife is in hand and the thing lies here. As upstream, it may lie inside closed furniture."""
         return (
             knife == self.held
             and self.game.thing[knife].kind in _KNIVES
@@ -169,8 +169,7 @@ class World:
         )
 
     def can_examine(self, name: str) -> bool:
-        """The furniture at the player's location, or the thing in hand; upstream's rule for loose things has no
-        effect."""
+        """Whether the name is that of the thing in hand or of furniture at the player's location."""
         return name == self.held or self.is_here(name)
 
     def stands_here(self, thing: str) -> bool:
@@ -191,7 +190,7 @@ class World:
         return any(len(wanted & self.inside[receptacle]) >= number for receptacle in game.targets)
 
     def possible(self) -> Iterator[tuple[str, ...]]:
-        """Every action with an effect now, in no order, and possibly with repetitions."""
+        """Yield every possible action as (verb, *names), in no order and possibly repeated."""
         game, held = self.game, self.held
         yield from (("look",), ("inventory",), ("help",))
         yield from (("go", r.name) for r in game.receptacles if r.location != self.here)

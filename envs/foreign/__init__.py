@@ -1,1 +1,1 @@
-"""Benchmarks of other authors, with their own rules, in the form of ours."""
+"""Benchmarks of other authors, run by their own rules: Gymnasium text environments and Harbor task folders."""

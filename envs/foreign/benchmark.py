@@ -1,4 +1,4 @@
-"""Benchmarks by scheme: ``gym:module:Id`` for any gymnasium environment of texts, ``harbor:PATH`` for task folders."""
+"""Benchmarks named by scheme: ``gym:module:Id`` for Gymnasium text environments, ``harbor:PATH`` for task folders."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ ENV_ID = "envs:lemur/Foreign-v0"
 
 @dataclass(frozen=True)
 class GymOptions:
-    """How a gymnasium environment becomes tasks."""
+    """Command-line options of ``gym:`` benchmarks."""
 
     arguments: str = "{}"
     """JSON object of arguments for the environment's constructor. Absolute paths that exist here are copied to other
     hosts, and their content is part of the evaluation's identity; relative paths are ordinary texts."""
     seeds: int = 100
-    """Number of tasks: seeds 0, 1, 2, ... of the environment's reset."""
+    """Number of tasks; task i resets the environment with seed i, from 0."""
     turns: int = 0
-    """Turns of an episode. 0: as registered by the environment, else 50."""
+    """Maximum turns of an episode. 0: as registered by the environment, else 50."""
     solved_at: float = 1.0
     """Sum of rewards from which an episode counts as solved, if the environment does not report success."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError that names the option."""
+        """Check the options. Raises ValueError that names the option."""
         if self.seeds < 1 or self.turns < 0 or not self.solved_at > 0:
             raise ValueError(
                 f"--seeds {self.seeds}, --turns {self.turns}, --solved-at {self.solved_at}: expected seeds of 1 or "
@@ -42,7 +42,7 @@ class GymOptions:
         self.parsed()
 
     def parsed(self) -> Mapping[str, Any]:
-        """``arguments``, parsed."""
+        """``arguments`` as a dict. Raises ValueError if they are no JSON object."""
         try:
             value = json.loads(self.arguments)
         except ValueError as error:
@@ -71,6 +71,6 @@ def _gym(env_id: str) -> Benchmark[GymOptions]:
 
 
 BENCHMARKS: Mapping[str, Benchmark[Any]] = {}
-"""Empty: no benchmark here has a fixed name."""
+"""Benchmarks with a fixed name: none here."""
 SCHEMES: Mapping[str, Callable[[str], Benchmark[Any]]] = {"gym": _gym, "harbor": harbor}
-"""Scheme (the part of a name before its first colon) -> function that makes the benchmark from the rest."""
+"""Scheme (the part of a benchmark's name before its first colon) -> factory that takes the rest of the name."""

@@ -1,10 +1,10 @@
-"""Foreign-v0: any gymnasium environment whose observations and actions are texts, in the form of ours.
+"""Foreign-v0: adapter for any Gymnasium environment whose observations and actions are texts.
 
 Options of ``reset``: ``id`` (``module:Id`` as in ``gymnasium.make``), ``arguments`` (of its constructor), ``seed`` (of
 its reset), ``solved_at``. When the episode ends, by itself or by the turn limit, the task is solved if the environment
 says so (``info["is_success"]`` or ``info["success"]``), or else if the sum of its rewards reaches ``solved_at``. The
 score is that sum over ``solved_at``, from 0 to 1. A reply outside the action space uses up a turn and does not reach
-the environment. Its exceptions are its own fault.
+the environment. Exceptions that the environment raises count as faults of the environment.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from envs.spaces import Message
 from envs.text_env import Opening, TextEnv, Turn
 from lemur_ray.agents.trajectory import Outcome
 
-_SAYS = ("is_success", "success")
+_SUCCESS_KEYS = ("is_success", "success")
 
 
 class ForeignEnv(TextEnv):
-    """A text environment of another author. Replies reach it stripped of surrounding whitespace."""
+    """Adapter for a text environment of another author. Replies reach it stripped of surrounding whitespace."""
 
     option_names: ClassVar[frozenset[str]] = frozenset({"id", "arguments", "seed", "solved_at"})
 
@@ -30,13 +30,13 @@ class ForeignEnv(TextEnv):
         super().__init__()
         self._env: gymnasium.Env[str, str] | None = None
         self._sum, self._solved_at = 0.0, 1.0
-        self._said: bool | None = None
+        self._reported_success: bool | None = None
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
         self.close()
         self._env = make_env(str(options["id"]), options.get("arguments") or {})
         self._sum, self._solved_at = 0.0, float(options.get("solved_at", 1.0))
-        self._said = None
+        self._reported_success = None
         text, info = self._env.reset(seed=options.get("seed"))
         system = info.get("system")
         return Opening(text, system if isinstance(system, str) else None)
@@ -49,7 +49,7 @@ class ForeignEnv(TextEnv):
             return self._turn(refusal, None, valid=False)
         text, reward, terminated, truncated, info = self._env.step(action)
         self._sum += float(reward)
-        self._said = next((bool(info[name]) for name in _SAYS if name in info), None)
+        self._reported_success = next((bool(info[name]) for name in _SUCCESS_KEYS if name in info), None)
         limit = Outcome.TURN_LIMIT if truncated and not terminated else None
         return self._turn(text, action, finished=terminated or truncated, reward=float(reward), outcome=limit)
 
@@ -63,10 +63,10 @@ class ForeignEnv(TextEnv):
         reward: float | None = None,
         outcome: Outcome | None = None,
     ) -> Turn:
-        """A turn with the score so far. On the last turn the episode ends, whether or not the environment has ended."""
+        """Build a turn with the score so far. The last turn decides about solved, even if the environment goes on."""
         over = finished or self._turns_left == 1
-        solved = over and (self._sum >= self._solved_at if self._said is None else self._said)
-        score = 1.0 if solved else min(self._score(), 1.0 if self._said is None else 0.999)
+        solved = over and (self._sum >= self._solved_at if self._reported_success is None else self._reported_success)
+        score = 1.0 if solved else min(self._score(), 1.0 if self._reported_success is None else 0.999)
         return Turn(text, action, valid, solved, finished, score, reward=reward, outcome=outcome)
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class ForeignEnv(TextEnv):
 
 
 def make_env(env_id: str, arguments: Mapping[str, Any]) -> gymnasium.Env[str, str]:
-    """Create the environment. Raises ValueError for an unknown id, or for spaces that are not text."""
+    """Create the environment. Raises ValueError if that fails, or if its observations or actions are not texts."""
     try:
         env = gymnasium.make(env_id, disable_env_checker=True, **arguments)
     except (gymnasium.error.Error, ImportError, TypeError) as error:

@@ -1,1 +1,1 @@
-"""InterCode: tasks with repeated attempts in SQL, a shell, a capture-the-flag box or Python."""
+"""InterCode: benchmarks of SQL, shell, capture-the-flag and Python tasks with feedback after every attempt."""

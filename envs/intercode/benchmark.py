@@ -1,7 +1,4 @@
-"""The benchmarks ``intercode/sql``, ``bash``, ``ctf`` and ``python``.
-
-Modules of an environment are imported when its tasks are loaded.
-"""
+"""The benchmarks ``intercode/sql``, ``bash``, ``ctf`` and ``python``."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from lemur_ray.sandbox import root_file_system
 
 @dataclass(frozen=True)
 class CodeOptions(Sandboxed):
-    """Options of Python and CTF."""
+    """Command-line options of ``intercode/python`` and ``intercode/ctf``."""
 
     compat: bool = False
     """Repeat upstream's quirks, to compare with published numbers."""
@@ -34,7 +31,7 @@ class CodeOptions(Sandboxed):
 
 @dataclass(frozen=True)
 class BashOptions(CodeOptions):
-    """Options of Bash."""
+    """Command-line options of ``intercode/bash``."""
 
     rootfs: str = file_option(root_file_system.digest)
     """Root file system for the sandbox. Empty: /usr of this machine."""
@@ -45,18 +42,18 @@ class BashOptions(CodeOptions):
 
 
 def _kind(engine: str) -> str:
-    """An engine without its address and password."""
+    """The kind of a SQL engine, ``sqlite`` or ``mysql``, without its address and password."""
     return engine.partition(":")[0]
 
 
 def _server_of(kind: str) -> str:
-    """Option that a repeated run still needs if only the kind of its engine was recorded."""
+    """Engine option of a command that repeats a run: ``mysql:URL``, since addresses are not recorded; else empty."""
     return f"{kind}:URL" if kind == "mysql" else ""
 
 
 @dataclass(frozen=True)
 class SqlOptions:
-    """Options of SQL."""
+    """Command-line options of ``intercode/sql``."""
 
     reward: Reward = "iou"
     """Overlap of rows, or overlap times agreement of order."""
@@ -119,7 +116,7 @@ def _sandboxed(
 
 
 def _as_recorded(tasks: Iterable[Task], request: EvaluationRequest) -> list[Task]:
-    """The tasks of the recording, if there is one."""
+    """The tasks of the recording that the request replays, or all tasks if it replays none."""
     if request.recording is None:
         return list(tasks)
     return recorded_tasks(tasks, read_recording(request.recording), request.recording, request.mode)
@@ -131,7 +128,7 @@ def _sql_identity(options: SqlOptions, request: EvaluationRequest) -> dict[str, 
 
 
 def _database(task: Task) -> str:
-    """Cluster of a question: those on one database are not independent. Empty for the sample, which is one database."""
+    """Database of a Spider question; questions on one database are not independent. Empty for the sample database."""
     return task.id.split("-")[1] if task.id.startswith("spider-") else ""
 
 

@@ -1,7 +1,7 @@
 """Extracts the first fenced block of a reply in linear time.
 
 One regular expression for the whole block would backtrack over every split of its whitespace before giving up on an
-unclosed fence: a reply of a thousand blanks took seconds. Knows no language.
+unclosed fence: a reply of a thousand blanks took seconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Requirements of InterCode's benchmarks, and tools of upstream's images that this machine's sandbox lacks.
-
-The tools are listed where the doctor uses them, too.
-"""
+"""Requirements that InterCode's benchmarks check before a run: data files, sandbox, database server and programs."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ from lemur_ray.doctor import sandbox_tools
 
 DATA = "what InterCode asks"
 CRYPTO = "Crypto"
-"""Module of pycryptodome, which upstream's image has, and which the sandbox mounts from this interpreter."""
+"""Import name of pycryptodome, which upstream's image has and the sandbox mounts from this interpreter."""
 
 
 def files(kind: str, request: EvaluationRequest) -> list[Requirement]:
-    """The data files of a benchmark, each with the command that fetches it."""
+    """One requirement for each data file of a benchmark; a failure names the command that fetches the file."""
     if request.data is None:
         return [requirement_of("data", partial(request.data_folder, DATA))]
     grading = request.recording is not None and request.mode == "grading"
@@ -32,13 +29,13 @@ def files(kind: str, request: EvaluationRequest) -> list[Requirement]:
 
 
 def sandboxed(kind: str, options: Sandboxed, request: EvaluationRequest) -> list[Requirement]:
-    """Data and a sandbox. Replays that only grade recorded submissions run nothing."""
+    """Data files and a sandbox. A CTF replay that only grades recorded submissions needs no sandbox."""
     nothing_runs = kind == "ctf" and request.recording is not None and request.mode == "grading"
     return [*files(kind, request), *([] if nothing_runs else [sandbox_requirement(options)])]
 
 
 def sql(options: Any, request: EvaluationRequest) -> list[Requirement]:
-    """Database files, or a server that answers. The sample database needs neither."""
+    """Data files and, for a mysql engine, a server that answers. The sample database needs neither."""
     server = options.engine != "sqlite"
     if request.data is None and not server and request.recording is None:
         return []
@@ -56,12 +53,12 @@ def _connected(engine: str) -> None:
 
 
 def bash_departures(options: Any, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Missing programs that golds and models may call."""
+    """Departure from upstream: programs missing in the sandbox that gold commands and models may call."""
     return missing_programs_departure(options, sandbox_tools.BASH, options.rootfs)
 
 
 def ctf_departures(options: Sandboxed, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Missing programs and Python packages for solving challenges; none if nothing is run."""
+    """Departures from upstream: programs and Python packages missing in the sandbox; none if nothing is run."""
     if request.recording is not None and request.mode == "grading":
         return ()
     module = () if importlib.util.find_spec(CRYPTO) else ("sandbox without pycryptodome (the extra ctf)",)
@@ -69,7 +66,7 @@ def ctf_departures(options: Sandboxed, request: EvaluationRequest, tasks: Sequen
 
 
 def question(task: Task) -> str:
-    """The question in the first observation of every InterCode environment."""
+    """The question in the first observation of an InterCode task."""
     return str(task.options.get("question", ""))
 
 

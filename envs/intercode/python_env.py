@@ -1,7 +1,7 @@
 """InterCode-Python: write the function that a sentence describes, in an interpreter that keeps its state.
 
 A reply that begins with ``def`` is also a submission: its function gets the name that the tests call, and the reward is
-the share of tests that pass. Everything else is run and its output shown. Tests run in a process of their own
+the share of tests that pass. Everything else is run and its output shown. Tests run in a separate process
 (``grading/python_tests``). Protocol: princeton-nlp/intercode c3e46d8, seven turns. With ``compat`` a ``def`` that does
 not compile scores 1, as upstream: without functions, both sides' answers were equal.
 """
@@ -34,12 +34,12 @@ passes. Any other block is run and its output shown. You have {max_turns} turns.
 
 
 class InterCodePythonEnv(TextEnv):
-    """Options
+    """InterCode-Python as an environment. Options of ``reset``:
 
     - ``question``, ``tests`` (assertions), ``name`` (the function they call), ``setup`` (code before the tests),
       ``gold`` (a solution);
     - ``compat`` (see the module); ``backend`` of the sandbox;
-    - ``recorded`` ("strict"): replies are the actions of a recording, taken as they are;
+    - ``recorded`` ("strict"): replies are the actions of a recording, used without parsing;
     - ``recording``, ``index``, ``database_id`` (not read: identify the data).
     """
 
@@ -83,7 +83,7 @@ class InterCodePythonEnv(TextEnv):
         return Turn(observation, code, valid=not raised, solved=reward == 1, reward=reward, score=self._best)
 
     def _run(self, code: str) -> tuple[str, bool]:
-        """Output of a cell, and whether it raised. If not, its definitions are available to later submissions."""
+        """Run a cell: (output, whether it raised). Definitions of a cell that did not raise serve later submissions."""
         if self._session is None:
             self._sandbox = shared_pool(_CELLS, self._backend).take()
             self._session = PythonSession(self._sandbox)
@@ -95,7 +95,7 @@ class InterCodePythonEnv(TextEnv):
         return cell.text, cell.raised
 
     def _submitted(self, code: str) -> float:
-        """Share of tests that the submitted function passes."""
+        """Share of tests, 0 to 1, that a submission passes. If it does not compile: 0, with ``compat`` 1."""
         try:
             defined = [node.name for node in parsed(code).body if isinstance(node, ast.FunctionDef)]
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -104,7 +104,7 @@ class InterCodePythonEnv(TextEnv):
         return sum(run.passed for run in runs) / len(runs)
 
     def hints(self) -> dict[str, Any]:
-        """The gold solution."""
+        """The reference solution as the expert's reply, and two harmless expressions."""
         return {"expert": f"```python\n{self._gold}\n```", "admissible": ["1 + 1", "help(str)"]}
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class InterCodePythonEnv(TextEnv):
 
 
 def parse_python(reply: str) -> str:
-    """The first fenced block, else the whole reply."""
+    """The code in a reply: the first fenced block, else the whole reply, stripped."""
     fenced = first_fenced(reply, _OPENING)
     return (reply if fenced is None else fenced).strip()
 

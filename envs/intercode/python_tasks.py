@@ -1,4 +1,4 @@
-"""Tasks of InterCode-Python: the 974 questions of MBPP with their tests. Knows no environment and no policy.
+"""Tasks of InterCode-Python: the 974 questions of MBPP with their tests.
 
 The data (MBPP, CC BY 4.0) is not part of this project: ``DATA/intercode/python``.
 """
@@ -21,7 +21,7 @@ MAX_TURNS = 7
 
 
 def load_python_tasks(data: Path, *, compat: bool = False) -> list[Task]:
-    """All tasks in the data's order. Raises FileNotFoundError with a command to run, ValueError naming the place."""
+    """All tasks in the data's order. Raises FileNotFoundError with the fetch command, ValueError for a bad entry."""
     path = required(data, "intercode/python/ic_mbpp.json.gz")
     content = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     tasks = []
@@ -34,7 +34,7 @@ def load_python_tasks(data: Path, *, compat: bool = False) -> list[Task]:
 
 
 def name_under_test(gold: str, tests: list[str]) -> str:
-    """The gold's function that the tests call, else its last one. Raises ValueError."""
+    """The reference's last function that the tests use, else its last. Raises ValueError if it defines none."""
     defined = [node.name for node in parsed(gold).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     used = {node.id for test in tests for node in ast.walk(parsed(test)) if isinstance(node, ast.Name)}
     called = [name for name in defined if name in used]

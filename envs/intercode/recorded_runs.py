@@ -1,6 +1,6 @@
-"""InterCode's recorded runs: replay settings of a file by its name, and what replays must reach.
+"""InterCode's published runs: how to replay each log file, and how far replays must agree with it.
 
-Goals apply to all of their runs together. Plays nothing.
+A goal applies to all the runs that it matches together.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from lemur_ray.agents.replay_goals import Goal, PublishedRuns, RecordedRun, Stri
 
 _NAME = re.compile(r"ic_(sql|bash|ctf|python)_")
 _BY_ORDER = ("vicuna", "starchat")
-"""Models whose SQL runs were rewarded by overlap times order."""
+"""Models whose published SQL rewards are overlap times order (``--reward tau``)."""
 
 _GPT_HANDICAP, _GPT_BASH = r"gpt-3\.5.*10_turns_handicap", r"gpt-3\.5.*fs_[134]"
 _GOALS = (

@@ -1,9 +1,9 @@
-"""Reads InterCode's recordings, and selects the tasks of a replay.
+"""Reads the logs of InterCode's published runs, and selects the tasks of a replay.
 
 The format is princeton-nlp/intercode's log (c3e46d8): a JSON object keyed by task index, or one such object per line,
 each episode with ``query``, ``turn_history`` (lists of equal length) and ``summary``. Plain or gzip. A log has the
 action that upstream parsed, not the model's reply: it serves as the recorded reply, empty if nothing was parsed,
-``skip`` if the episode was given up. Knows no environment and no reward rule.
+``skip`` if the episode was given up.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from lemur_ray.storage.bundles.host_path import HostPath
 _NOT_CODE = ("No SQL code was found", "Format your SQL command as", "No code was found")
 """Beginnings of answers to a reply without code. Logs mark some of these turns as valid."""
 _ENDED_BY_FAULT = "blocked"
-"""Upstream's action of a turn whose policy raised. It is the last, and has no observation."""
+"""Upstream's logged action for a turn in which the policy raised: the last turn, often without an observation."""
 _GIVEN_UP = "skip"
 
 
 @dataclass(frozen=True)
 class InterCodeEpisode(RecordedEpisode):
-    """A recorded episode. ``gold_output`` is the recorded output of the gold; None if the log has none."""
+    """An episode of a log. ``gold_output``: the logged output of the reference query or command, None without."""
 
     gold_output: str | None = None
 
 
 @lru_cache(maxsize=4)
 def read_recording(path: Path) -> Recording[InterCodeEpisode]:
-    """Read ``.json`` or ``.jsonl``, either with ``.gz``. Raises FileNotFoundError, ValueError naming file and place."""
+    """Read ``.json`` or ``.jsonl``, plain or gzip. Raises FileNotFoundError, ValueError naming file and record."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such recording")
     episodes: dict[str, InterCodeEpisode] = {}
@@ -66,7 +66,7 @@ def read_recording(path: Path) -> Recording[InterCodeEpisode]:
 
 
 def _entries(path: Path) -> Iterator[tuple[str, str | None, Any]]:
-    """Place, key (None for lines) and value of every record."""
+    """Yield (position for messages, task index or None in ``.jsonl``, parsed value) of every record."""
     if ".jsonl" in path.name:
         for number, value in read_json_lines(path):
             yield f"line {number}", None, value
@@ -162,7 +162,7 @@ def recorded_tasks(
 
 
 def _asking(candidates: Sequence[Task], question: str) -> Task | None:
-    """The task with this question, ignoring whitespace."""
+    """The first candidate with this question, ignoring whitespace; None if there is none."""
     words = question.split()
     return next((task for task in candidates if question_of(task).split() == words), None)
 
@@ -173,17 +173,17 @@ def _part(task: Task) -> str:
 
 
 def question_of(task: Task) -> str:
-    """A task's question as in the logs."""
+    """A task's question, worded as in the logs."""
     return str(task.options.get("question", ""))
 
 
 def recorded_episode(options: Mapping[str, Any]) -> InterCodeEpisode:
-    """The recorded episode named in the options of a replayed task."""
+    """The logged episode that the options of a replayed task name (``recording``, ``index``)."""
     return read_recording(Path(options["recording"])).episodes[str(options["index"])]
 
 
 def recorded_with(reward_tolerance: float = 0.0051) -> RecordingFormat:
-    """InterCode's format. Turns are compared by their rewards, which logs round to 0.01."""
+    """InterCode's log format. A replayed reward agrees within ``reward_tolerance``: logs round rewards to 0.01."""
     shares = {"reward_agreement": ("same_reward", "turns")}
     comparison = Comparison(partial(_rewards, reward_tolerance), ("turns", "same_reward"), shares)
     return RecordingFormat(read_recording, comparison, question=question_of)

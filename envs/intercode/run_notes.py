@@ -1,4 +1,4 @@
-"""Notes on InterCode's runs for report pages: departures from the paper's protocol, and limits of the numbers.
+"""Notes on InterCode's runs for report pages: differences from the paper's protocol, and limits of the numbers.
 
 Some facts about a recorded run are only in its file name: ``ic_bash_multiturn_gpt-3.5_10_turns_fs_1.json.gz`` is
 gpt-3.5, 10 turns, file system 1.
@@ -50,7 +50,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 
 
 def about(kind: str) -> Callable[[EvaluationRun], RunDescription]:
-    """Function that makes the notes on a run of ``intercode/<kind>``."""
+    """Return the function that describes a run of ``intercode/<kind>`` for report pages."""
     return partial(_about, kind)
 
 
@@ -77,7 +77,7 @@ def _about(kind: str, run: EvaluationRun) -> RunDescription:
 
 
 def recorded_name(policy: str) -> RecordedName | None:
-    """The parts of a replay's name; None for other policies."""
+    """Model and turns from the log's file name in a replay policy's name; None for other policies."""
     if not policy.startswith(_REPLAY):
         return None
     stem = policy.removeprefix(_REPLAY).split(".json")[0]

@@ -1,1 +1,1 @@
-"""Benchmarks of knowledge and reasoning, one folder each."""
+"""Question benchmarks of knowledge and reasoning: BIG-Bench Hard, MMLU and GSM8K, one folder each."""

@@ -1,4 +1,4 @@
-"""The benchmarks ``mint/``: MINT's eight subsets."""
+"""The benchmarks ``mint/<subset>`` of MINT's eight subsets."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from lemur_ray.storage.bundles.host_path import host_path_option
 
 @dataclass(frozen=True)
 class MintOptions(Sandboxed):
-    """Options of MINT."""
+    """Command-line options of MINT."""
 
     grader: Literal["auto", "mint-2023", "strict"] = "auto"
-    """Which verdict ends an episode; both are always reported. auto: mint-2023 for a replay, else strict."""
+    """Grader whose verdict ends an episode; both are reported. auto: mint-2023 for a replay, else strict."""
     option_rule: Literal["legacy", "head"] = "legacy"
-    """TheoremQA under mint-2023: as in the recorded runs, or as since 2023-10-11."""
+    """How mint-2023 grades TheoremQA's options: legacy, as in published runs; head, as upstream since 2023-10-11."""
     feedback: Literal["none", "textual", "binary"] = "none"
     """Feedback of a simulated user after every turn."""
     teacher: str = ""
@@ -40,7 +40,7 @@ class MintOptions(Sandboxed):
     """lenient also accepts fenced code and CodeLlama's tag as code to run."""
 
     def judged_by(self, request: EvaluationRequest) -> str:
-        """The grader, with ``auto`` resolved."""
+        """The grader's name, with ``auto`` resolved for the request."""
         return ("strict" if request.recording is None else "mint-2023") if self.grader == "auto" else self.grader
 
 
@@ -75,7 +75,7 @@ def _asks(options: MintOptions) -> tuple[str, ...]:
 
 
 def _same_goal(task: Task) -> str:
-    """Goal of an ALFWorld task without its trial: several games have one goal in one room."""
+    """Goal of an ALFWorld task, its id without the trial, since several games share a goal. Empty for other subsets."""
     return task.id.partition("/")[0] if task.benchmark == "mint/alfworld" else ""
 
 

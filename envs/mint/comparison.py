@@ -6,8 +6,7 @@
 | observations of cells | exact, equal after normalising, same class of error, different; search cells apart |
 | other observations | equal, different |
 
-Normalising removes paths, addresses, cell numbers, whitespace, and all but the last line of a traceback. Knows no
-environment.
+Normalising removes paths, addresses, cell numbers, whitespace, and all but the last line of a traceback.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _MAX_PROPOSE = 2
 
 
 def compare(episode: Episode, recorded: MintEpisode) -> EpisodeComparison:
-    """Compare a scored episode with its recording."""
+    """Compare a replayed episode with its recording: the counts in the module's table, and the cells that differ."""
     steps = episode.trajectory.steps
     counts = Counter(
         same_counters=int(counters_of(steps) == {name: n for name, n in recorded.counts.items() if n}),
@@ -61,17 +60,17 @@ COMPARISON = Comparison(
 
 
 def recorded_as(subset: str) -> RecordingFormat:
-    """MINT's recording format for one subset."""
+    """Recording format of one subset: the reader of its logs, and the comparison with a replay."""
     return RecordingFormat(partial(read_recording, subset=subset), COMPARISON, name_of, prompt_of)
 
 
 def prompt_of(task: Task) -> str:
-    """A task's question as in the logs."""
+    """A task's question, worded as in the logs."""
     return str(task.options.get("prompt", ""))
 
 
 def counters_of(steps: Sequence[Step]) -> dict[str, int]:
-    """MINT's three counters of parsed actions, without those that are 0."""
+    """Number of steps by MINT's three kinds (invalid_action, propose_solution, use_tool), without zeros."""
     names = [
         "invalid_action"
         if step.action is None
@@ -84,7 +83,7 @@ def counters_of(steps: Sequence[Step]) -> dict[str, int]:
 
 
 def terminate_reason(episode: Episode) -> str:
-    """MINT's name for how an episode ended."""
+    """MINT's name for how an episode ended: task_success, error, max_propose_steps or max_steps."""
     if episode.outcome is Outcome.SOLVED:
         return "task_success"
     if episode.outcome is Outcome.CONTEXT_OVERFLOW:
@@ -104,7 +103,7 @@ def likeness(recorded: str, ours: str) -> str:
 
 
 def normalised(text: str) -> str:
-    """An observation without its machine-dependent parts."""
+    """An observation without paths, addresses, cell numbers and whitespace, and of a traceback only the last line."""
     if "Traceback (most recent call last)" in text or "Cell In[" in text or _ERROR_LINE.search(text):
         lines = _ERROR_LINE.findall(text) or [line for line in text.splitlines() if line.strip()]
         text = f"{text.split(_DASHES)[0].strip()} | {lines[-1]}"

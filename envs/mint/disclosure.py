@@ -1,8 +1,8 @@
-"""Detects feedback that gives the solution away, and removes the solution from it.
+"""Detects feedback of a simulated user that gives the solution away, and removes the solution from it.
 
 A short solution counts as given away if it occurs in the feedback and nowhere before, or if the feedback calls it the
 answer and the assistant never did; a program, if one of its longer lines occurs. A word like "yes" or a single digit is
-only given away by being called the answer. Knows no teacher.
+only given away by being called the answer.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import re
 
 WITHHELD = "[withheld]"
 SHORTEST_LINE = 16
-"""Minimum characters, without whitespace, of a program line that cannot occur by chance."""
+"""Minimum characters, without whitespace, of a program line that counts; a shorter one may occur by chance."""
 _CALLED = r"(?:answer|solution|option|choice)\W+(?:is|was|be|equals|should be|would be)?\W*"
 _EVERYDAY = frozenset({"yes", "no", "true", "false"})
 
 
 def without_solution(feedback: str, solution: str, before: str, replies: str) -> str:
-    """The feedback without the solution, or unchanged if it does not give it away.
+    """The feedback with "[withheld]" for the solution, or unchanged if it does not give the solution away.
 
     ``before`` is everything the assistant has read or written so far, ``replies`` only what it has written.
     """
@@ -38,7 +38,7 @@ def without_solution(feedback: str, solution: str, before: str, replies: str) ->
 
 
 def _forms(solution: str) -> list[str]:
-    """Spellings of a solution: a number with and without trailing zeros."""
+    """Spellings of a solution, longest first: itself and, if it is a number, others without trailing zeros."""
     forms = [solution]
     with contextlib.suppress(ValueError, OverflowError):
         number = float(solution.replace(",", ""))

@@ -1,6 +1,6 @@
 """Judges whether a task is solved: by grading answers, or by the game that the model's code plays.
 
-``mint-2023`` and ``strict`` are both recorded, so that every episode has both verdicts. Knows no turns.
+``mint-2023`` and ``strict`` are both recorded, so that every episode has both verdicts.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _ARRIVAL = "You arrive at loc "
 
 
 class Judge(Protocol):
-    """Decides whether an episode's task is solved, by either grader."""
+    """Decides for each of the two graders whether an episode's task is solved."""
 
     def propose(self, answer: str) -> None:
-        """Record a proposed answer."""
+        """Take a proposed answer into account."""
 
     def solved(self, grader: Grader) -> bool:
-        """Whether the task is solved now."""
+        """Whether the task is solved now, by this grader."""
 
     def over(self, grader: Grader) -> bool:
-        """Whether the task can no longer be solved."""
+        """Whether the task can no longer be solved, by this grader."""
 
     def close(self) -> None:
         """Release resources."""
 
 
 class AnswerJudge:
-    """Grades proposals. Once a grader has accepted a proposal, the task stays solved for it."""
+    """Judge that grades proposed answers. Once a grader has accepted one, the task stays solved for it."""
 
     def __init__(
         self,
@@ -92,15 +92,15 @@ def _in_fresh_sandboxes(backend: str, solution: str, tests: str, setup: str = ""
 
 @cache
 def _solutions(backend: str) -> WarmPool:
-    """Sandboxes for solutions, with this interpreter's packages, as the Python tool has them."""
+    """Pool of sandboxes that run solutions, with this interpreter's packages, as the Python tool has them."""
     mounts = own_packages()
     environment = {"PYTHONPATH": ":".join(mounts), "MPLBACKEND": "Agg"}
     return shared_pool(SandboxSpec(mounts=mounts, env=environment, run="mint-solutions"), backend)
 
 
 class HouseholdJudge:
-    """One play of a real ALFWorld game. ``won``: one of the first 50 commands reached the goal. ``done``: any
-    command did, or 50 were used up, which the recorded runs count as success."""
+    """Judge of one play of an ALFWorld game. ``won``: one of the first 50 commands reached the goal. ``done``: any
+    command did, or 50 were used up, which grader mint-2023 counts as success."""
 
     def __init__(self, archive: Path, game: str) -> None:
         games = household_games(archive)
@@ -111,7 +111,7 @@ class HouseholdJudge:
         self._won_at: int | None = None
 
     def command(self, tool: Tool, arguments: list[str]) -> str:
-        """The game's response to a tool call, without the number of the location one arrives at."""
+        """Execute a tool call and return the game's answer, without "You arrive at loc N.". Raises ValueError."""
         if tool.command is None or len(arguments) != len(tool.parameters):
             raise ValueError(f"{tool.name}: {len(arguments)} arguments, expected {tool.signature}")
         answer = self._house.step(tool.command(*arguments))
@@ -129,7 +129,7 @@ class HouseholdJudge:
         return self._won_at is not None or self.commands >= COMMAND_LIMIT
 
     def propose(self, answer: str) -> None:
-        """Ignored: a proposal changes nothing in a household."""
+        """Do nothing: an answer in words changes nothing in a household."""
 
     def solved(self, grader: Grader) -> bool:
         return self.done if grader == "mint-2023" else self.won

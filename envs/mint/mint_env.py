@@ -4,7 +4,7 @@
 |---|---|
 | ``subset``, ``id``, ``prompt``, ``reference``, ``example`` | the task (see ``tasks``) |
 | ``answer_type``, ``games`` | for theoremqa, for alfworld |
-| ``wording`` | wording of all messages apart from the task (see ``wording``); default: our own |
+| ``wording`` | wording of all messages apart from the task (see ``wording``); default: this project's |
 | ``max_steps`` 5, ``max_propose`` 2 | turns, and proposals among them |
 | ``grader`` strict or mint-2023 | which verdict ends the episode; both are in ``info["scores"]`` |
 | ``option_rule`` legacy or head | TheoremQA's options, mint-2023 alone |
@@ -17,7 +17,7 @@
 | ``feedback`` none, textual or binary; ``ground_truth`` | the simulated user |
 | ``teacher`` openai:URL#MODEL or log:FILE | source of the simulated user |
 
-All code of a model runs in a sandbox. Knows no policy.
+All code of a model runs in a sandbox.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SEARCHES_S = 900.0
 
 
 class MintEnv(TextEnv):
-    """Environment with ``<execute>`` and ``<solution>`` replies in and MINT's messages out. Options: see the module."""
+    """One MINT task: replies with ``<execute>`` or ``<solution>`` in, MINT's messages out. Options: see the module."""
 
     option_names: ClassVar[frozenset[str]] = frozenset(
         {
@@ -158,7 +158,7 @@ class MintEnv(TextEnv):
         )
 
     def _act(self, reply: str, judge: Judge) -> tuple[str | None, str]:
-        """The parsed action in tags, and the text of the observation."""
+        """Carry out a reply: (action in its tags, None without one; text of the observation)."""
         asked = self._parse(reply)
         if asked.kind == "propose":
             self._accounting.count("propose_solution")
@@ -175,12 +175,12 @@ class MintEnv(TextEnv):
         return f"<execute>{asked.content}</execute>", text
 
     def _not_run(self) -> str:
-        """Observation of code that is not run: the recorded one, if there is a recording."""
+        """Observation for code that is not run: a notice, followed by the recorded observation if there is one."""
         seen = self._seen[self._turn] if self._turn < len(self._seen) else None
         return f"{NOT_EXECUTED}\n{seen}" if seen else NOT_EXECUTED
 
     def _call(self, name: str, arguments: list[str]) -> str:
-        """Answer a tool call of the model's code."""
+        """Answer a tool call of the model's code: an ALFWorld command or a search. That code may catch ToolRefused."""
         if isinstance(self._judge, HouseholdJudge):
             return self._judge.command(next(t for t in self._tools if t.name == name), arguments)
         if self._wikipedia is None:
@@ -228,7 +228,7 @@ class MintEnv(TextEnv):
 
 
 PROPOSED_NOTHING = "<solution>"
-"""Action of a proposal without content."""
+"""Action of a turn that proposes an empty solution."""
 
 
 def _wording(given: Any, subset: str) -> Wording:

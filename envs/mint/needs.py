@@ -1,5 +1,4 @@
-"""Requirements of MINT's subsets: data, a sandbox, sources of the search tool and the simulated user, recorded
-wordings."""
+"""Requirements of MINT's subsets: data, a sandbox, a source of the search tool, and a simulated user (teacher)."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ _TASKS = {
 
 
 def needs(subset: str, options: Any, request: EvaluationRequest) -> list[Requirement]:
-    """All requirements of a subset."""
+    """Requirements of a run: data, a sandbox unless only answers are graded, search and teacher unless replayed."""
     required = _files(subset, options, request)
     only_graded = request.recording is not None and request.mode == "grading" and subset not in (*_PROGRAMS, "alfworld")
     if not only_graded:
@@ -55,7 +54,7 @@ def _search(source: str) -> list[Requirement]:
 
 
 def _open_source(source: str) -> None:
-    """Open a source. Raises ValueError, OSError if it is none, with the command that builds an index."""
+    """Open a search source. Raises ValueError or OSError if it is none, with the command that builds an index."""
     from envs.mint.sources import wikipedia_of
 
     try:
@@ -78,7 +77,7 @@ def _wikipedia_answers() -> None:
 
 
 def _teacher(options: Any) -> None:
-    """Check the teacher option. An endpoint is only checked for its form: the evaluation asks it."""
+    """Check the teacher option. Raises ValueError, FileNotFoundError. An endpoint's form is checked, not its answer."""
     from envs.mint.sources import teacher_of
 
     source, _, file = options.teacher.partition(":")
@@ -88,13 +87,13 @@ def _teacher(options: Any) -> None:
 
 
 def departures(subset: str, options: Any, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Departures of the wording from recorded runs."""
+    """Departure from the published runs: prompts in this project's wording. Empty with MINT's own wording."""
     ours = asdict(own_wording(subset))
     return (OUR_WORDS,) if tasks and tasks[0].options.get("wording") == ours else ()
 
 
 def opening(task: Task) -> str:
-    """The complete first message."""
+    """The complete first message of a task."""
     options = task.options
     wording = Wording(**options["wording"])
     return wording.first_message(options["example"], options["prompt"], max_steps=options["max_steps"])

@@ -1,7 +1,7 @@
-"""The accounting of a MINT episode, and the count-down lines in its messages. Pure; knows no task and no tool.
+"""The accounting of a MINT episode, steps and proposals, and the count-down lines in its messages.
 
 Steps, chances and count-down lines are those of mint-bench 3f7f12c (Apache-2.0); tests recompute the 12,291 such lines
-of the recorded runs.
+of the published runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NO_OUTPUT = "[Executed Successfully with No Output]"
 
 @dataclass
 class Accounting:
-    """Counts steps and proposals, and what is left of them."""
+    """Counts the steps and proposals of an episode against their maximum."""
 
     max_steps: int = 5
     max_propose: int = 2
@@ -39,7 +39,7 @@ class Accounting:
         return self.proposals_left <= 0
 
     def message(self, text: str) -> str:
-        """The observation with its count-down, without feedback."""
+        """The observation with ``text`` and count-down lines, without feedback."""
         lines = f"Observation:\n{text}\n"
         lines += f"You have {self.steps_left} steps left and {self.proposals_left} chances to propose solution left.\n"
         if self.steps_left <= 1:
@@ -48,5 +48,5 @@ class Accounting:
 
 
 def with_feedback(message: str, feedback: str) -> str:
-    """The observation, followed by the teacher's feedback if there is any."""
+    """The observation, followed by the simulated user's feedback unless it is empty."""
     return f"{message}\nExpert feedback:\n{feedback}\n" if feedback else message

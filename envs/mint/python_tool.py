@@ -3,7 +3,7 @@
 The loop over cells is the sandbox's (``sandbox/inside/payload/repl.py``). A cell that calls a function ends a step of
 the session with the call, and the next step's message is the answer. So the code runs without network while searches
 run here, and it cannot reach the game. Limits and texts are MINT's (mint-bench 3f7f12c): 30 s per cell, 2000
-characters. Knows no task.
+characters.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ Call = Callable[[str, list[str]], str]
 
 
 class PythonTool(Protocol):
-    """Runs cells one after another in one interpreter."""
+    """Runs cells (pieces of code) one after another in one interpreter."""
 
     def run(self, code: str) -> str:
-        """Run a cell and return the observation."""
+        """Run a cell and return what the model sees of its output."""
 
     def close(self) -> None:
         """End the interpreter."""
 
 
 class PythonToolFault(Exception):
-    """The tool failed, and not because of the policy."""
+    """Raised if the Python tool fails for a reason that is not the policy's."""
 
 
 class SandboxedPython:
-    """A Python session that is started at the first cell, and again after a cell that killed it.
+    """A Python session, started at the first cell and again after a cell that killed it.
 
-    ``call`` answers the functions of ``tools``. What it raises is raised by ``run``, and ends the session.
+    ``call`` answers calls of ``tools``. Its ToolRefused goes to the model's code; other exceptions leave ``run``.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class SandboxedPython:
         self._session: Session | None = None
 
     def run(self, code: str) -> str:
-        """Run a cell. Raises SandboxDestroyed if the code ended its sandbox, PythonToolFault, SandboxUnavailable,
-        and errors of the functions."""
+        """Run a cell. Raises SandboxDestroyed if the code ended its sandbox, PythonToolFault, SandboxUnavailable, and
+        what ``call`` raises except ToolRefused."""
         return shown(self._run(code))
 
     def _run(self, code: str) -> str:
@@ -117,7 +117,7 @@ class SandboxedPython:
         return f"Stopped after {MAX_CALLS} calls of tool functions."
 
     def _answer(self, name: str, arguments: list[str]) -> str:
-        """Answer a call, whose name and arguments may be forged: code can write to the session's protocol directly."""
+        """Answer a tool call. Name and arguments may be forged: code can write to the session's protocol directly."""
         if len(arguments) != len(self._tools.get(name, ())) or name not in self._tools:
             raise ToolRefused(f"no function {name[:100]!r} of {len(arguments)} texts")
         if any(len(argument) > _ARGUMENT_CHARS for argument in arguments):
@@ -142,7 +142,7 @@ class SandboxedPython:
             return None, result
 
     def _start(self) -> Session:
-        """Start a session and wait for its first answer. A failure before the first cell is never the model's doing."""
+        """Start a session and wait for its answer. Raises PythonToolFault, since no code of the model has run yet."""
         if self._sandbox is None:
             self._sandbox = self._pool.take()
         try:
@@ -173,7 +173,7 @@ class SandboxedPython:
 
 
 def sandboxes(backend: str, network: bool) -> WarmPool:
-    """Sandboxes with this interpreter's packages. Without network unless ``network`` is set."""
+    """Pool of sandboxes with this interpreter's packages. Without network unless ``network`` is set."""
     mounts = own_packages()
     environment = {
         "PYTHONPATH": ":".join(mounts),
@@ -188,11 +188,11 @@ def sandboxes(backend: str, network: bool) -> WarmPool:
 
 
 class ToolRefused(Exception):
-    """A function call failed with an error that the model's code may catch."""
+    """Raised for a tool call that fails with an error that the model's code may catch."""
 
 
 def shown(out: str) -> str:
-    """The part of a cell's output that MINT shows."""
+    """A cell's output as MINT shows it: at most 2000 characters, or a notice if there is no output."""
     text = out or NO_OUTPUT
     if len(text) > MAX_CHARS:
         text = text[:MAX_CHARS] + TRUNCATED
@@ -200,7 +200,7 @@ def shown(out: str) -> str:
 
 
 def _death_message(result: ExecResult, time_s: float) -> str:
-    """Observation of a cell in which the session died."""
+    """Observation for a cell in which the session timed out or ended."""
     if result.timed_out:
         return f"Timed out after {time_s:g} seconds. The interpreter was restarted."
     return f"The interpreter ended ({result.note or 'it exited'}) and was restarted."

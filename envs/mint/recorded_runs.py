@@ -1,7 +1,4 @@
-"""MINT's recorded runs: replay settings of a file by its path, and what replays must reach.
-
-Plays nothing.
-"""
+"""MINT's published runs: how to replay each log file, and how far replays must agree with it."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ _GOALS = (
 
 
 def _runs_of_file(file: Path, name: str, strict: StrictReplays) -> Iterator[RecordedRun]:
-    """``strict`` selects the runs without feedback whose code is run again, too."""
+    """Yield the replays of a log: graded again; if ``strict`` selects it and it has no feedback, also run again."""
     subset = subset_of(file)
     if not subset or not is_mint_recording(file):
         return

@@ -1,4 +1,4 @@
-"""MINT's recordings: reads the logs of mint-bench (one JSON episode a line), and splits its messages into parts.
+"""Reads the logs of MINT's published runs (mint-bench: one JSON episode a line), and splits their messages into parts.
 
 | in the log | here |
 |---|---|
@@ -7,7 +7,7 @@
 | a user's message last | the model could not answer, since its context was full |
 
 The subset of a log is in its file name (``gsm8k.results.jsonl.gz``), since ``task_name`` is "reasoning" for five of
-them. Knows no environment.
+them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COUNT_DOWN = re.compile(r"^You have (-?\d+) steps left and (-?\d+) chances to p
 
 @dataclass(frozen=True)
 class MintEpisode(RecordedEpisode):
-    """One episode of a log. ``counts``: propose_solution, use_tool, invalid_action. ``error``: why it was cut off."""
+    """An episode of a log. ``counts``: propose_solution, use_tool, invalid_action. ``error``: why it was cut off."""
 
     subset: str = ""
     task_name: str = ""
@@ -42,7 +42,7 @@ class MintEpisode(RecordedEpisode):
 
 @dataclass(frozen=True)
 class SeenMessage:
-    """The parts of a user message: text, (steps left, proposals left), feedback."""
+    """The parts of a user message: text, (steps left, proposals left) or None, feedback or None."""
 
     text: str
     left: tuple[int, int] | None
@@ -81,7 +81,7 @@ def subset_of(path: Path) -> str:
 
 
 def name_of(file: Path) -> str:
-    """Key of a recording: model and setting from its folders, if its file name is only a subset's."""
+    """Name of a recording: model and setting by its folders if its file name is a subset's, else the file name."""
     return f"{file.parts[-3]}/{file.parts[-2]}" if subset_of(file) and len(file.parts) > 3 else file.name
 
 
@@ -95,7 +95,7 @@ def is_mint_recording(path: Path) -> bool:
 
 
 def read_recording(path: Path, subset: str = "") -> Recording[MintEpisode]:
-    """Read the episodes of a log (``.json``, ``.jsonl``, either with ``.gz``), the first of each task.
+    """Read the episodes of a log (``.json``, ``.jsonl``, either with ``.gz``); of several of one task only the first.
 
     ``subset`` is by default that of the file name. Raises FileNotFoundError, ValueError that names file and line.
     """
@@ -142,7 +142,7 @@ def _episode(value: Mapping[str, Any], subset: str) -> MintEpisode:
 
 
 def _turns(history: Sequence[tuple[str, str]]) -> Iterator[RecordedTurn]:
-    """Turns of a history without its first message."""
+    """Yield the turns, a reply and the message after it, of a history without its first message. Raises ValueError."""
     reply: str | None = None
     for role, content in history:
         if role == "assistant":

@@ -1,4 +1,4 @@
-"""Parses a reply into a proposal, code to run, or neither. Knows no episode.
+"""Parses a reply into a proposal, code to run, or neither.
 
 ``tags`` is MINT's own strategy (mint-bench 3f7f12c): ``<solution>`` anywhere makes the reply a proposal, blocks of one
 kind are joined, ``<thought>`` and code fences are ignored. ``lenient`` also accepts, in a reply without MINT's tags,
@@ -20,14 +20,14 @@ _CODELLAMA = ("[PYTHON]", "[/PYTHON]")
 
 @dataclass(frozen=True)
 class ParsedReply:
-    """A parsed reply. ``content`` is None if a proposal, or the whole reply, has no content."""
+    """A parsed reply. ``content`` is None if its kind is nothing, or if a proposal is empty."""
 
     kind: Literal["propose", "execute", "nothing"]
     content: str | None = None
 
 
 def tags(reply: str) -> ParsedReply:
-    """Parse by the protocol of the recorded runs."""
+    """Parse as mint-bench does: any ``<solution>`` makes a proposal, else ``<execute>`` blocks are code."""
     if "<solution>" in reply:
         return ParsedReply("propose", _join_blocks(_blocks_between(reply, *_SOLUTION)))
     code = _join_blocks(_blocks_between(reply, *_EXECUTE))
@@ -57,7 +57,7 @@ def _blocks_between(reply: str, begin: str, end: str) -> list[str]:
 
 
 def _join_blocks(blocks: Sequence[str]) -> str | None:
-    """All blocks, stripped and joined by line breaks. None if they are empty."""
+    """All blocks, each stripped, joined by line breaks. None if nothing is left."""
     return "\n".join(block.strip() for block in blocks) or None
 
 

@@ -1,4 +1,4 @@
-"""Notes on MINT's runs for report pages: grader, teacher, departures from the protocol, numbers beside the rate.
+"""Notes on MINT's runs for report pages: grader, teacher, departures from the protocol, and counts by grader.
 
 A replay is named by its folders: ``replay:gpt-3.5-turbo-0613/F=gpt-4-0613`` had a teacher.
 """
@@ -35,7 +35,7 @@ _MODEL_OF_LOG: Mapping[str, str] = {
     "gpt-3.5-turbo-0613": "gpt-3.5-turbo",
     "gpt-4-0613": "gpt-4",
 }
-"""Name of a model in the recorded runs -> its name in the paper."""
+"""Name of a model in the published logs -> its name in the paper."""
 _WORDS: Mapping[str, tuple[str, str]] = {
     "feedback": ("feedback of {value}", "no feedback"),
     "judged_by": ("{value} grader", "{value} grader"),
@@ -43,7 +43,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 
 
 def about(subset: str) -> Callable[[EvaluationRun], RunDescription]:
-    """Function that makes the notes on a run of ``mint/<subset>``."""
+    """Return the function that describes a run of ``mint/<subset>`` for report pages."""
     return partial(_about, subset)
 
 
@@ -62,7 +62,7 @@ def _about(subset: str, run: EvaluationRun) -> RunDescription:
 
 
 def recorded_name(policy: str) -> RecordedName | None:
-    """The parts of a replay's name; None for other policies."""
+    """Model and teacher from the folders in a replay policy's name; None for other policies."""
     if not policy.startswith(_REPLAY):
         return None
     name = policy.removeprefix(_REPLAY)
@@ -73,7 +73,7 @@ def recorded_name(policy: str) -> RecordedName | None:
 
 
 def teacher_of(run: EvaluationRun) -> str:
-    """Description of the run's teacher: by the name of a replay, else by the settings."""
+    """Name of the run's teacher (simulated user), from a replay's name or else the settings. Empty without feedback."""
     named = recorded_name(run.policy)
     if named is not None and named.teacher:
         return named.teacher

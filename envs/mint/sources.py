@@ -1,4 +1,4 @@
-"""Opens the sources that options name: Wikipedia's pages and a teacher's feedback.
+"""Opens the sources that options name: Wikipedia for the search tool, and a teacher (simulated user) for feedback.
 
 Files and indexes are opened once per process and shared by its episodes.
 """
@@ -22,7 +22,7 @@ from lemur_ray.agents.openai_policy import OpenAIPolicy
 
 
 def check_sources(subset: str, options: Mapping[str, Any]) -> None:
-    """Open the sources of an evaluation before it starts.
+    """Check before an evaluation that its search source and teacher can be opened.
 
     Raises ValueError, FileNotFoundError, or another OSError of a file. Warns on stderr if a tool in the prompt has no
     source.
@@ -59,13 +59,13 @@ def wikipedia_of(text: str) -> PageSource | RecordedAnswers | None:
 
 @cache
 def recorded_observations(file: str) -> Mapping[str, tuple[str | None, ...]]:
-    """Observations after each turn of a recorded run, by task; empty for an empty name. Raises ValueError."""
+    """Observations after each turn of a published run, by task; empty for an empty ``file``. Raises ValueError."""
     episodes = read_recording(Path(file)).episodes if file else {}
     return {task: tuple(text_of(turn) for turn in episode.turns) for task, episode in episodes.items()}
 
 
 def teacher_of(text: str, kind: FeedbackKind, ground_truth: bool) -> Teacher:
-    """The teacher for ``openai:URL#MODEL`` or ``log:FILE``. Raises ValueError for other texts."""
+    """Open the teacher ``openai:URL#MODEL`` or ``log:FILE``. Raises ValueError for other texts."""
     source, _, rest = text.partition(":")
     if source == "log" and rest:
         return _recorded_teacher(rest)

@@ -1,4 +1,4 @@
-"""MINT's 586 tasks from the data folder, with the prompts of the recorded runs. Knows no policy.
+"""MINT's 586 tasks, read from the data folder, with prompts worded as in the published runs.
 
 Layout: ``DATA/mint/tasks/<subset>.test_prompts.jsonl.gz``, ``DATA/mint/tasks/alfworld/`` and
 ``DATA/mint/in_context_examples/``; ``envs/outside_data.py`` lists the source of each file.
@@ -29,7 +29,7 @@ from lemur_ray.storage.bundles.host_path import HostPath
 ENV_ID = "envs:lemur/MINT-v0"
 MAX_STEPS, MAX_PROPOSE = 5, 2
 _PINNED_GAMES = "c0bca90a397760ec"
-"""``digest_of_all`` of the 134 games that the recorded runs played."""
+"""``digest_of_all`` of the 134 games that the published runs played."""
 _HOUSE_FAMILY = {
     "pick_and_place_simple": "put",
     "pick_clean_then_place_in_recep": "clean",
@@ -41,7 +41,7 @@ _HOUSE_FAMILY = {
 
 
 def load_mint_tasks(subset: str, data: Path, limit: int = 0, options: Mapping[str, Any] | None = None) -> list[Task]:
-    """The tasks of a subset, in the data's order. ``options`` are added to every episode's (see ``mint_env``).
+    """The tasks of a subset, in the data's order. ``options`` are added to those of each task (see ``mint_env``).
 
     Raises ValueError for an unknown subset or a malformed file (names file and line), FileNotFoundError with the
     missing file and its source.
@@ -93,7 +93,7 @@ def replay_options(file: Path, recording: Recording[MintEpisode], *, strict: boo
 
 
 _FEW = 3
-"""Maximum tasks of a log that may all have another wording."""
+"""Number of tasks up to which a log is accepted even if all its questions are worded differently."""
 
 
 def recorded_tasks(tasks: Sequence[Task], recording: Recording[MintEpisode], path: Path | None) -> list[Task]:
@@ -115,12 +115,12 @@ def recorded_tasks(tasks: Sequence[Task], recording: Recording[MintEpisode], pat
 
 
 def _log_name(subset: str) -> str:
-    """Name in logs of a subset's tasks."""
+    """The name that MINT's logs give to the tasks of a subset."""
     return subset if subset in ("humaneval", "mbpp", "alfworld") else "reasoning"
 
 
 def _reference(subset: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The reference by which a task's answer is graded."""
+    """Options of a task by which its answer is graded: a reference, or for alfworld the archive of games."""
     if subset == "alfworld":
         return {"games": row["games"], "reference": ""}
     given = {"reference": row["reference"]}
@@ -130,7 +130,7 @@ def _reference(subset: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def task_text(subset: str, raw: str) -> str:
-    """The task's own text as the recorded runs show it."""
+    """A task's text as the published runs show it. ``raw``: its text in the data."""
     if subset == "mbpp":
         return raw.replace('"""', "").strip()
     return raw if subset in ("mmlu", "humaneval", "alfworld") else raw.strip()
@@ -144,7 +144,7 @@ def household_prompt(game: Game) -> str:
 
 @cache
 def _games_in_archive(archive: Path) -> Mapping[str, tuple[Game, str]]:
-    """Games with their digests, read once per process."""
+    """Games of an archive with their digests, by id; read once per process."""
     return read_with_digests(archive)
 
 
@@ -155,7 +155,7 @@ def household_games(archive: Path) -> Mapping[str, Game]:
 
 
 def _games_unlike_pinned(data: Path, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Digest of the games if they are not those of the recorded runs, whose evaluations keep their identity."""
+    """The games' digest, in a list, unless they are those of the published runs (identities stay), then empty."""
     games = _games_in_archive(required(data, GAMES))
     digest = digest_of_all({row["id"]: games[row["id"]][1] for row in rows})
     return [] if digest == _PINNED_GAMES else [digest]
@@ -199,7 +199,7 @@ def _check_gradable(subset: str, row: Mapping[str, Any]) -> None:
 
 
 def example_files(subset: str, *, with_feedback: bool) -> list[str]:
-    """Names of the in-context examples for a subset."""
+    """Paths, below the data folder, of the in-context examples for a subset."""
     plain = subset if subset in ("humaneval", "mbpp") else "reasoning"
     families = [f"alfworld/{name}" for name in _HOUSE_FAMILY.values()] if subset == "alfworld" else [plain]
     return [_example_file(family, with_feedback) for family in families]

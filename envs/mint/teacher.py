@@ -1,7 +1,7 @@
-"""MINT's simulated user, who gives feedback in words after every turn that did not end an episode.
+"""MINT's simulated user (teacher), who gives feedback in words after every turn that did not end an episode.
 
 It is any policy (usually an OpenAI endpoint), or a recorded run. The parts of the teacher's prompt and their order
-follow mint-bench 3f7f12c; the wording is ours, because no log has upstream's. ``ground_truth`` adds the right solution;
+follow mint-bench 3f7f12c; the wording is this project's, as no log has upstream's. ``ground_truth`` adds the solution;
 without it the teacher still sees "Your answer is wrong.", which comes from the grader.
 
 An episode counts whatever its policy writes: if the teacher has no feedback, or its endpoint rejects only this
@@ -53,12 +53,12 @@ _BINARY_REQUEST = "Say in one sentence whether the assistant's last turn is GOOD
 
 
 class FeedbackMissing(ExternalCallError):
-    """The teacher gave no usable answer: the episode has to be played again."""
+    """Raised if the teacher gives no usable answer: the episode has to be played again."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """Input of a teacher: an episode after one of its turns (0-based)."""
+    """Input of a teacher: an episode after turn number ``turn``, from 0."""
 
     subset: str
     task_id: str
@@ -76,14 +76,14 @@ class Situation:
 
 
 class Teacher(Protocol):
-    """Gives feedback."""
+    """Gives feedback on the last turn of an episode."""
 
     def feedback(self, situation: Situation) -> str:
-        """Feedback in words; empty for none. Raises FeedbackMissing."""
+        """Feedback in words; empty for none. Raises FeedbackMissing if the teacher cannot answer."""
 
 
 class ModelTeacher:
-    """Asks a model. With ``kind`` binary its answer is reduced to GOOD or BAD."""
+    """Teacher that asks a model. With ``kind`` binary its answer is reduced to GOOD or BAD."""
 
     def __init__(self, policy: Policy, kind: FeedbackKind = "textual", ground_truth: bool = False) -> None:
         self.policy, self.kind, self.ground_truth = policy, kind, ground_truth
@@ -130,7 +130,7 @@ class ModelTeacher:
     def _reply(self, situation: Situation, attempt: int, count: Count) -> ChatReply:
         """Reply to the longest trajectory that the teacher can read.
 
-        Raises WordsRefused, PolicyUnreachable, and FeedbackMissing if even the shortest prompt is too long.
+        Raises ContentRefused, PolicyUnreachable, and FeedbackMissing if even the shortest prompt is too long.
         """
         sampling = Sampling(max_tokens=MAX_TOKENS, temperature=0.0, seed=attempt, stop=STOPS)
         episode = f"teacher|{situation.subset}|{situation.task_id}"
@@ -151,7 +151,7 @@ class ModelTeacher:
 
 
 class RecordedTeacher:
-    """Repeats the feedback of a recording."""
+    """Teacher that repeats the feedback of a recording."""
 
     def __init__(self, recording: Recording[MintEpisode]) -> None:
         self._episodes = recording.episodes
@@ -166,7 +166,7 @@ class RecordedTeacher:
 
 
 def binary(feedback: str) -> str:
-    """``This is GOOD.`` or ``This is BAD.`` by the first sentence; empty if it has neither or both."""
+    """Reduce feedback to ``This is GOOD.`` or ``This is BAD.`` by its first sentence; empty if that is unclear."""
     first = re.split(r"(?<=[.!?])\s|\n", feedback.strip(), maxsplit=1)[0].upper()
     good, bad = re.search(r"\bGOOD\b", first), re.search(r"\bBAD\b", first)
     if bool(good) == bool(bad):
@@ -175,7 +175,7 @@ def binary(feedback: str) -> str:
 
 
 def discreet(answer: str, situation: Situation) -> str:
-    """The answer without the solution, or unchanged if it does not give it away."""
+    """The teacher's answer with "[withheld]" for the solution, or unchanged if it does not give the solution away."""
     replies = "\n".join(message.content for message in situation.dialogue if message.role == "assistant")
     shown = "\n".join(message.content for message in situation.dialogue)
     before = f"{situation.prompt}\n{shown}\n{situation.observation}"

@@ -1,7 +1,7 @@
-"""The functions a model may call from its code, and the game commands of the household's functions.
+"""The functions that a model may call from its code, and the game commands of the ALFWorld subset's functions.
 
-Names, parameters and order are MINT's; the descriptions are ours, for use without recorded ones (``wording``). Knows
-neither the interpreter that calls them nor the game that answers.
+Names, parameters and order are MINT's; the descriptions are this project's, for use without
+published ones (``wording``).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tool:
-    """A function of the model's interpreter. Arguments and value are texts."""
+    """A function that the model's code can call. Arguments and result are texts."""
 
     name: str
     parameters: tuple[str, ...]
     description: str
     command: Callable[..., str] | None = None
-    """For a household tool: makes the game's command from the arguments."""
+    """Function from the arguments to the game's command; None except in the ALFWorld subset."""
 
     @property
     def signature(self) -> str:
@@ -58,7 +58,7 @@ HOUSEHOLD: tuple[Tool, ...] = (
 
 
 def tools_of(subset: str) -> tuple[Tool, ...]:
-    """The functions of a subset."""
+    """The tool functions of a subset; none for humaneval and mbpp."""
     if subset == "alfworld":
         return HOUSEHOLD
     return () if subset in ("humaneval", "mbpp") else (WIKIPEDIA,)

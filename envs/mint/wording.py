@@ -1,7 +1,7 @@
-"""Wording of a MINT episode apart from its task: that of recorded runs, or our own.
+"""Wording of a MINT episode apart from its task: that of the published runs, or this project's.
 
 A replay must repeat the recorded prompts byte by byte, so their wording is read from the runs themselves
-(``DATA/mint/outputs``). Without recorded runs the same protocol has our wording. Knows no environment.
+(``DATA/mint/outputs``). Without recorded runs the same protocol has this project's wording.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _LEADS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Wording:
-    """The sentences of one subset's episodes."""
+    """The sentences of all episodes of one subset, apart from example and task."""
 
     instruction: str
     """Contains ``{max_steps}`` and ``{max_propose}``."""
     tools: str
     """Description of the functions, ending in two line breaks; empty without functions."""
     lead: str
-    """Text before a task's own text."""
+    """Text that precedes the task in a prompt."""
     not_understood: str
     """Observation after a reply without code and solution."""
 
@@ -61,14 +61,15 @@ class Wording:
 
 
 def own_wording(subset: str) -> Wording:
-    """The protocol in our wording."""
+    """This project's wording for a subset."""
     return Wording(_INSTRUCTION, _described(tools_of(subset)), _LEADS.get(subset, ""), _NOT_UNDERSTOOD)
 
 
 def recorded_wording(outputs: Path, subset: str, texts: Mapping[str, str]) -> Wording:
-    """The wording of the first runs in a folder of recorded runs (``<model>/<setting>/<subset>.results.jsonl.gz``).
+    """The wording of published runs in a folder (``<model>/<setting>/<subset>.results.jsonl.gz``).
 
-    ``texts`` are the tasks' own texts by id. Other sentences have our wording. Raises ValueError for a malformed run.
+    ``texts`` are the tasks' texts by id. Where no run shows a sentence, it has this project's
+    wording. Raises ValueError for a malformed run.
     """
     own = own_wording(subset)
     paths = sorted(outputs.glob("*/*/*.results.jsonl.gz"), key=lambda path: not path.name.startswith(f"{subset}."))

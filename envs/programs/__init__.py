@@ -1,1 +1,1 @@
-"""Benchmarks of programs that a model writes, one folder each."""
+"""Code generation benchmarks: a model writes a program, which is graded by tests; one folder each."""

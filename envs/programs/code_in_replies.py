@@ -1,4 +1,4 @@
-"""Extracts the program from a reply: a chat model's fenced block, or a base model's completion. Knows no task."""
+"""Extracts the program from a reply: a chat model's fenced block, or a base model's completion."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _FENCED = re.compile(r"```[ \t]*([\w+#.-]*)[^\n]*\n(.*?)(?:\n[ \t]*```|\Z)", re.
 
 
 def code_in(reply: str, defined: str = "") -> str:
-    """The fenced block that matches ``defined``, else the longest one; a reply without fences unchanged.
+    """The last fenced block that matches ``defined``, else the longest block; a reply without fences unchanged.
 
     ``defined`` is a regular expression. A block without an end extends to the end of the reply.
     """

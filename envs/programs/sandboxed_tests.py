@@ -12,7 +12,7 @@ _TESTS = SandboxSpec(run="program-tests")
 
 
 def run_of(program: str, tests: str, backend: str, time_s: float, setup: str = "") -> TestRun:
-    """Run a program's tests. ``setup`` is the task's own code for its tests, which the program cannot replace.
+    """Run a program's tests. ``setup`` is code that the tests need, which the program cannot replace.
 
     Raises SandboxDestroyed if the machine ended a sandbox.
     """
@@ -21,5 +21,5 @@ def run_of(program: str, tests: str, backend: str, time_s: float, setup: str = "
 
 
 def graded(run: TestRun, program: str) -> Graded:
-    """Score and note of a test run, with the program."""
+    """Grade a test run: score 1.0 if all passed, else 0.0; the program as the answer; the run's note."""
     return Graded(float(run.passed), program, run.note)

@@ -1,4 +1,4 @@
-"""One question, one reply, and its grade. Knows no benchmark."""
+"""Environment of a single question: the model replies once, and the reply is graded."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lemur_ray.benchmarks.question import Grade, Graded, cut_at
 
 
 class QuestionEnv(TextEnv):
-    """Options, as ``lemur_ray.benchmarks.question.question`` makes them
+    """One question. Options of ``reset``, as ``lemur_ray.benchmarks.question.question`` builds them:
 
     - ``prompt`` (the question) with ``shots`` before it, or ``messages`` (a conversation that ends in the question);
     - ``raw``, ``prefill``, ``choices``, ``stop``: how it is asked;
     - ``grade`` ("module:function") and its ``reference``; ``backend`` of the grader's sandboxes;
-    - ``gold``: a reply that scores 1, what the expert says; ``database_id`` (not read: identifies the data).
+    - ``gold``: a reply that scores 1, the expert's hint; ``database_id`` (not read: identifies the data).
     """
 
     option_names: ClassVar[frozenset[str]] = frozenset(
@@ -62,13 +62,13 @@ class QuestionEnv(TextEnv):
         )
 
     def hints(self) -> dict[str, Any]:
-        """The gold reply, and the possible choices."""
+        """The gold reply, if there is one, as the expert's, and the possible choices."""
         hints: dict[str, Any] = {"admissible": list(self._options.get("choices", ())) or [""]}
         return hints | ({"expert": self._options["gold"]} if "gold" in self._options else {})
 
 
 def _messages(options: Mapping[str, Any]) -> list[Message]:
-    """The conversation that ends in the question. Raises ValueError."""
+    """The messages of the prompt; the last is the question. Raises ValueError for malformed options."""
     prompt, messages = options.get("prompt"), options.get("messages")
     if (prompt is None) == (messages is None):
         raise ValueError("a question has either a prompt or messages")
@@ -84,7 +84,7 @@ def _messages(options: Mapping[str, Any]) -> list[Message]:
 
 @cache
 def grader(name: str) -> Grade:
-    """The function ``module:function``. Raises ValueError that says what is wrong with the name."""
+    """Import a grading function by its name ``module:function``. Raises ValueError if it cannot be imported."""
     module, _, function = name.partition(":")
     try:
         loaded = getattr(importlib.import_module(module), function)

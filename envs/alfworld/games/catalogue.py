@@ -1,8 +1,8 @@
-"""The world in tables: furniture of each room, what fits where, and which actions apply to what.
+"""Tables of ALFWorld's household: furniture of each room, what fits where, and which actions apply to what.
 
-Knows no game and no player. Class names are ALFRED's (AI2-THOR object types). The facts (what fits where, what can be
+Class names are ALFRED's (AI2-THOR object types). The facts (what fits where, what can be
 cleaned, heated, cooled, opened) are those of alfworld 0.4.2's ``gen/constants.py``, restricted to the classes used
-here; a test compares them. Room contents are our own choice: smaller than the real scenes, same classes.
+here; a test compares them. Room contents are chosen here: smaller than the real scenes, same classes.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ TASK_LINES: Mapping[str, tuple[str, ...]] = {
     "pick_cool_then_place_in_recep": ("put a cool {object} in {target}", "cool some {object} and put it in {target}"),
     "pick_two_obj_and_place": ("put two {object} in {target}", "find two {object} and put them in {target}"),
 }
-"""ALFWorld's templated wordings of a goal; {object} and {target} are lower-case class names."""
+"""ALFWorld's wordings of a goal by task type; {object} and {target} are lower-case class names."""
 
 
 @dataclass(frozen=True)
 class Treatment:
-    """A state that a goal may require of an object, and the furniture that gives it."""
+    """An action (clean, heat, cool) that a goal may require on its object, and the furniture class it needs."""
 
     verb: str
     tool: str
@@ -51,7 +51,7 @@ TREATMENTS: Mapping[str, Treatment] = {
 }
 TOOL_OF_VERB: Mapping[str, str] = {t.verb: t.tool for t in TREATMENTS.values()}
 TOOLS = frozenset((verb, tool.lower()) for verb, tool in TOOL_OF_VERB.items())
-"""(verb, furniture class) as the engine compares them: what cleans, heats and cools in alfworld 0.4.2."""
+"""(verb, furniture class in lower case) pairs: what cleans, heats and cools in alfworld 0.4.2."""
 
 ROOMS: Mapping[str, Mapping[str, tuple[int, int]]] = {
     "kitchen": {
@@ -104,7 +104,7 @@ ROOMS: Mapping[str, Mapping[str, tuple[int, int]]] = {
         "TowelHolder": (0, 1),
     },
 }
-"""Room -> furniture class -> fewest and most pieces."""
+"""By room and furniture class, the minimum and maximum number of pieces in a generated game."""
 
 STOCK: Mapping[str, tuple[str, ...]] = {
     "kitchen": (
@@ -125,7 +125,7 @@ STOCK: Mapping[str, tuple[str, ...]] = {
         *("HandTowel", "DishSponge"),
     ),
 }
-"""Room -> classes of its small things."""
+"""Room -> classes of the small things that a generated game may place in it."""
 
 ROOMS_OF_TASK: Mapping[str, tuple[str, ...]] = {
     "pick_and_place_simple": ("kitchen", "bedroom", "livingroom", "bathroom"),
@@ -135,7 +135,7 @@ ROOMS_OF_TASK: Mapping[str, tuple[str, ...]] = {
     "pick_cool_then_place_in_recep": ("kitchen",),
     "pick_two_obj_and_place": ("kitchen", "bedroom", "livingroom", "bathroom"),
 }
-"""Task type -> rooms it is played in. A room named twice is drawn twice as often."""
+"""Task type -> rooms it is played in. A room listed twice is drawn twice as often."""
 
 LAMP_SPOTS: Mapping[str, tuple[str, ...]] = {
     "bedroom": ("Desk", "SideTable", "Dresser", "Shelf"),
@@ -149,7 +149,7 @@ NOVEL_OBJECTS = frozenset(
         *("Egg", "Spatula", "Statue", "Laptop", "Candle", "Plate", "Fork", "Pillow", "SprayBottle", "CreditCard"),
     }
 )
-"""Ten classes that are never a goal object in training: they lie about as clutter, and are goals in one split alone."""
+"""Ten classes that are goal objects only in the split novel_object; elsewhere they are clutter."""
 
 _TABLE = frozenset(thing for things in STOCK.values() for thing in things) - {"Towel", "Pillow"}
 _SEAT = frozenset(
@@ -235,18 +235,18 @@ FITS: Mapping[str, frozenset[str]] = {
     "ToiletPaperHanger": frozenset({"ToiletPaper"}),
     "TowelHolder": frozenset({"Towel"}),
 }
-"""Furniture class -> the classes of things that may lie in or on it."""
+"""Furniture class -> classes of the small things that it can hold."""
 
 TREATABLE: Mapping[str, frozenset[str]] = {
     "clean": FITS["SinkBasin"] - {"HandTowel"},
     "heat": frozenset({"Plate", "Egg", "Cup", "Apple", "Tomato", "Bread", "Potato", "Mug"}),
     "cool": FITS["Fridge"],
 }
-"""Verb -> the classes it works on."""
+"""Verb -> classes of the small things that it works on."""
 
 
 def class_names() -> list[str]:
-    """Every class of furniture and of things, as the game spells it, sorted."""
+    """Sorted names of all furniture and thing classes, in lower case as the game spells them."""
     furniture = {name for pieces in ROOMS.values() for name in pieces}
     things = {name for stock in STOCK.values() for name in stock}
     return sorted(name.lower() for name in furniture | things | {LAMP})

@@ -1,7 +1,6 @@
-"""A game: furniture, things, their start positions, and the goal; immutable, parsed once, played many times.
+"""The immutable description of one ALFWorld game: furniture, things, start positions and goal.
 
-Made from a generator's ``GameSpec`` or a PDDL problem (``pddl_problem``). Names are those a player sees, in the game's
-order. Knows nothing of play and no sentence.
+Built from a generated ``GameSpec`` or a PDDL problem (``pddl_problem``). Names are those a player sees, in game order.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from envs.alfworld.games.catalogue import FITS, LAMP, LIGHT, OPENABLE, TASK_TYPE
 from envs.alfworld.games.spec import GameSpec
 
 GrammarName = Literal["old", "new"]
-"""``put X in/on Y`` of the recorded games, ``move X to Y`` of alfworld >= 0.4 (``envs.alfworld.grammar``)."""
+"""Wording of commands: old has ``put X in/on Y`` (alfworld 0.3), new ``move X to Y`` (>= 0.4); see ``grammar``."""
 
 
 @dataclass(frozen=True)
 class Receptacle:
-    """A piece of furniture. ``kind`` is its class in lower case; several may share a ``location``."""
+    """A piece of furniture. ``kind`` is its class in lower case; several pieces may share one ``location``."""
 
     name: str
     kind: str
@@ -30,7 +29,7 @@ class Receptacle:
 
 @dataclass(frozen=True)
 class Thing:
-    """A small object. ``treatable`` holds the verbs (clean, heat, cool) that work on it."""
+    """A small object. ``kind``: its class in lower case; ``treatable``: which of clean, heat, cool work on it."""
 
     name: str
     kind: str
@@ -39,12 +38,15 @@ class Thing:
     treatable: frozenset[str]
     sliceable: bool = False
     holding: tuple[str, ...] | None = None
-    """Contents of a vessel (a pot, a plate), which no rule takes out. None if it is no vessel."""
+    """Names of the things in a vessel (a pot, a plate); no command takes them out. None if the thing is no vessel."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """The condition for winning. ``target`` is a furniture class, or the lamp's class when ``light``."""
+    """The winning condition: an ``object`` (``two``: two) at a ``target``, both classes, after ``verb`` if not None.
+
+    ``target`` is furniture or, with ``light``, the lamp that must be lit while the player holds the object.
+    """
 
     object: str
     target: str
@@ -55,12 +57,12 @@ class Goal:
 
 @dataclass(frozen=True)
 class Start:
-    """State before the first command."""
+    """A game's state before the first command."""
 
     location: str
     """The player's location."""
     inside: tuple[tuple[str, str], ...]
-    """(thing, receptacle) pairs. In the real games a thing may be in several at once, or in none."""
+    """(thing, receptacle it is in or on) pairs. In the real games a thing may have several, or none."""
     lying: tuple[tuple[str, str], ...]
     """(thing, location) pairs. In the real games this is not always the receptacle's location."""
     opened: tuple[str, ...] = ()
@@ -70,7 +72,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Game:
-    """The immutable part of a game."""
+    """A game as it is before play, which never changes. Fields that are no argument are indexes of the others."""
 
     task: str
     goal: Goal
@@ -80,7 +82,7 @@ class Game:
     fits: frozenset[tuple[str, str]]
     """(furniture class, thing class) pairs, lower case: the first can hold the second."""
     tools: frozenset[tuple[str, str]] = TOOLS
-    """(verb, furniture class): what cleans, heats and cools."""
+    """(verb, furniture class) pairs: what cleans, heats and cools."""
     grammar: GrammarName = "new"
     receptacle: Mapping[str, Receptacle] = field(init=False, repr=False, compare=False)
     thing: Mapping[str, Thing] = field(init=False, repr=False, compare=False)
@@ -89,9 +91,9 @@ class Game:
     rank: Mapping[str, int] = field(init=False, repr=False, compare=False)
     """Name of a thing -> its position in any list of things."""
     wanted: frozenset[str] = field(init=False, repr=False, compare=False)
-    """The things that can serve as the goal's object."""
+    """Names of the things that can serve as the goal's object."""
     targets: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    """The furniture or, in a goal of light, the lamps that can serve as its target."""
+    """Names of the furniture or, in a goal of light, the lamps that can serve as the goal's target."""
 
     def __post_init__(self) -> None:
         at: dict[str, list[Receptacle]] = defaultdict(list)
@@ -116,7 +118,8 @@ class Game:
 
     @classmethod
     def from_spec(cls, spec: GameSpec) -> Game:
-        """Raises ValueError for an unknown task type or class, a doubled id, or a thing in no receptacle."""
+        """Build a game. Raises ValueError for an unknown task type or furniture, a duplicate id, a thing in no
+        furniture."""
         if spec.task_type not in TASK_TYPES:
             raise ValueError(f"task type {spec.task_type!r}: expected one of {', '.join(TASK_TYPES)}")
         if unknown := sorted({kind for kind, _ in spec.receptacles} - set(FITS)):
@@ -168,10 +171,10 @@ class Game:
 
 
 def shown_names(ids: Iterable[str]) -> dict[str, str]:
-    """Lower-case id -> the name a player sees.
+    """Map each id, in lower case, to the name a player sees, by ALFWorld's rule (its ``Demangler``).
 
-    ALFWorld's rule (its ``Demangler``): the name is the part before the first ``_bar_``, with "basin" added if the id
-    contains it; the ids of one name, sorted, are numbered from high to low. Raises ValueError on a doubled id.
+    The name is the part before the first ``_bar_``, with "basin" added if the id contains it; the ids of one name,
+    sorted, are numbered from high to low. Raises ValueError on a duplicate id.
     """
     groups: dict[str, list[str]] = defaultdict(list)
     for identity in sorted(i.lower() for i in ids):

@@ -1,7 +1,7 @@
-"""Parses ALFWorld's game files (``game.tw-pddl``): a problem, its domain, and the grammar.
+"""Reads ALFWorld's game files (``game.tw-pddl``): a PDDL problem, its domain, and the grammar of the texts.
 
-The domain determines which furniture cleans, heats and cools (two of the recorded games have an older rule for sinks);
-the grammar has the task in words and the wording of commands. Knows no play.
+The domain determines which furniture cleans, heats and cools (some older games have another rule for sinks);
+the grammar has the task in words and the wording of commands.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ GAME_FILE = "game.tw-pddl"
 _PLAYED = ("pddl_problem", "pddl_domain", "grammar")
 _TASK = re.compile(r"Your task is to: (.*?)\.?\"")
 _PUT: Mapping[GrammarName, str] = {"old": '"put {o} in/on {r}"', "new": '"move {o} to {r}"'}
-"""Wording in each grammar of the command in which they differ."""
+"""The command that differs between the two grammars, as a game file spells it in each."""
 
 
 def read_game(content: Any) -> Game:
-    """The game of a file's JSON. Raises ValueError that says what is wrong with it."""
+    """Build a game from a game file's parsed JSON. Raises ValueError that names the fault."""
     try:
         problem, domain, grammar = texts = [content[name] for name in _PLAYED]
     except (KeyError, TypeError) as error:
@@ -41,20 +41,20 @@ def read_game(content: Any) -> Game:
 
 
 def digest(content: Mapping[str, Any]) -> str:
-    """16 hex digits that identify the parts of a file's JSON on which play depends."""
+    """Hash of the parts of a game file's JSON on which play depends: 16 hex digits of their SHA-256."""
     played = json.dumps([content.get(name) for name in _PLAYED])
     return hashlib.sha256(played.encode()).hexdigest()[:16]
 
 
 def digest_of_all(digests: Mapping[str, str]) -> str:
-    """16 hex digits of several games, from their ids and digests in any order."""
+    """One hash of several games from their ids and digests, in any order: 16 hex digits of SHA-256."""
     return hashlib.sha256(json.dumps(sorted(digests.items())).encode()).hexdigest()[:16]
 
 
 def read_with_digests(archive: Path) -> dict[str, tuple[Game, str]]:
-    """The games of a tar archive, and their digests, by id (``<task>/<trial>``), in its order.
+    """Read all games of a tar archive: id (``<task>/<trial>``) -> (game, digest), in the archive's order.
 
-    Raises ValueError that names the archive and the file if one is no game, or if there is none.
+    Raises ValueError if a game file is invalid or the archive has none.
     """
     games = {}
     with tarfile.open(archive) as tar:
@@ -74,7 +74,7 @@ def read_with_digests(archive: Path) -> dict[str, tuple[Game, str]]:
 
 @lru_cache(maxsize=8)
 def tools_of(domain: str) -> frozenset[tuple[str, str]]:
-    """(verb, furniture class): what cleans, heats and cools in a domain's text."""
+    """(verb, furniture class) pairs of a PDDL domain: what cleans, heats, cools. Raises ValueError without them."""
     actions = {part[1]: part for part in parse_pddl(domain)[1:] if isinstance(part, list) and part[0] == ":action"}
     if missing := sorted(verb for verb in TOOL_OF_VERB if f"{verb}object" not in actions):
         raise ValueError(f"PDDL domain without the actions that {', '.join(missing)}")

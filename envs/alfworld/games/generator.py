@@ -1,9 +1,9 @@
-"""Draws games: game number ``index`` of a split is a pure function of (partition, split, seed, index).
+"""Generates ALFWorld-like games: number ``index`` of a split is a pure function of (partition, split, seed, index).
 
 Index i has task type i mod 6, so any prefix is even over the types. Training games draw room and layout first and then
 any goal of their split that the layout can pose; held-out and novel-object games walk through their split's goals in a
 shuffled order, so that a short list already covers most of them. Every game is solvable: the goal object has a home
-outside the target, the tool or lamp is there, and nothing can be used up. Knows nothing of play.
+outside the target, the tool or lamp is there, and nothing can be used up.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from envs.alfworld.games.spec import GameSpec
 from envs.alfworld.games.triples import SPLITS, Split, Triple, goals_in_room, partition
 
 NUM_CLUTTER = (8, 14)
-"""Minimum and maximum number of other things that are placed in addition to the goal's."""
+"""Minimum and maximum number of clutter things drawn for a game; one that fits nowhere is left out."""
 _MAX_DRAWS = 1000
 
 
 def draw_game(split: Split, seed: int, index: int, partition_seed: int = 0) -> GameSpec:
-    """Game number ``index`` of a split.
+    """Generate game number ``index``, from 0, of a split.
 
     ``seed`` varies layouts and the order of goals; ``partition_seed`` alone decides which goals belong to which split,
     so games of different splits are disjoint for any two seeds as long as the partition is the same.
@@ -76,7 +76,7 @@ def _possible(task_type: str, room: str) -> frozenset[tuple[str, str]]:
 
 @dataclass
 class _Layout:
-    """A room while it is furnished: its receptacles, and the things placed so far."""
+    """A room while it is furnished: its furniture, drawn at construction, and the things placed so far."""
 
     room: str
     rng: random.Random
@@ -102,7 +102,7 @@ class _Layout:
 
 
 def _furnish(layout: _Layout, task_type: str, thing: str, target: str, origin: str) -> GameSpec:
-    """Place the lamp, the goal's things and clutter. No thing of the goal's class starts in a target."""
+    """Place lamp (light goals), goal objects and clutter, and return the spec. No goal object starts at a target."""
     rng = layout.rng
     avoid = "" if task_type == LIGHT else target
     if task_type == LIGHT:

@@ -1,4 +1,4 @@
-"""PDDL as nested lists of words. Knows the notation and none of ALFWorld's predicates."""
+"""A parser of PDDL text into nested lists of words; knows none of ALFWorld's predicates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _COMMENTS = re.compile(r";[^\n]*")
 
 
 def parse_pddl(text: str) -> Any:
-    """The first s-expression of a text as nested lists of lower-case words; ``;`` starts a comment."""
+    """Parse the first s-expression into nested lists of lower-case words. Raises ValueError for unbalanced brackets."""
     stack: list[list[Any]] = [[]]
     for word in _COMMENTS.sub("", text.lower()).replace("(", " ( ").replace(")", " ) ").split():
         if word == "(":
@@ -29,7 +29,7 @@ def parse_pddl(text: str) -> Any:
 
 
 def declared(words: Sequence[str]) -> dict[str, list[str]]:
-    """``a b - t c - u`` as names by type."""
+    """Parse a typed PDDL list, ``a b - t c - u``, into a dict from type to names: ``{t: [a, b], u: [c]}``."""
     by_type: dict[str, list[str]] = defaultdict(list)
     names: list[str] = []
     rest = iter(words)
@@ -43,7 +43,7 @@ def declared(words: Sequence[str]) -> dict[str, list[str]]:
 
 
 def atoms(expression: Any) -> Iterator[list[str]]:
-    """All leaves of and / or / not / exists (a variable list is not one)."""
+    """Yield the atoms (predicates with arguments) of a formula of and, or, not and exists, from left to right."""
     if not expression:
         return
     if expression[0] == "exists":

@@ -1,7 +1,7 @@
-"""Parses a PDDL problem of ALFWorld, of a real game or a generated one.
+"""Parses PDDL problems in ALFWorld's vocabulary, of real or generated games, into ``Game``.
 
-Several receptacles may share a location and a thing may lie in several of them, as in the real games. A predicate
-without support is an error that names it, never a game that plays differently from textworld's.
+Several receptacles may share a location and a thing may lie in several of them, as in the real games. An
+unsupported predicate raises ValueError that names it, because the game would play differently from textworld's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from envs.alfworld.games.game import Game, Goal, GrammarName, Receptacle, Start,
 from envs.alfworld.games.pddl import atoms, declared, parse_pddl
 
 _ABLE = {"cleanable": "clean", "heatable": "heat", "coolable": "cool"}
-"""Predicate -> the verb that works on its object."""
+"""Predicate -> the verb that works on a thing with that predicate."""
 _STATES = {"isclean": "clean", "ishot": "hot", "iscool": "cool", "istoggled": "lit", "issliced": "sliced"}
 _TREATED = {"isclean": "clean", "ishot": "heat", "iscool": "cool"}
 _OF_A_THING = ("pickupable", "toggleable", "sliceable", "isreceptacleobject", *_ABLE, *_STATES)
@@ -28,12 +28,12 @@ _ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "objectatlocation": ("thing",),
     "receptacleatlocation": ("receptacle",),
 }
-"""Predicate -> required kinds of its first arguments."""
+"""Predicate -> required kinds (thing or receptacle) of its first arguments."""
 _WITHOUT_EFFECT = (
     *("checked", "examined", "full", "holdsanyreceptacleobject", "ison", "isreceptacleobjectfull", "moveable"),
     "wasinreceptacle",
 )
-"""Predicates that no action of ALFWorld's domain and no sentence uses."""
+"""Predicates that are ignored: no action of ALFWorld's domain and no sentence uses them."""
 _NEEDED = frozenset({"atlocation", "receptacletype", "receptacleatlocation", "objecttype"})
 
 _Facts = dict[str, set[tuple[str, ...]]]
@@ -42,10 +42,10 @@ _Facts = dict[str, set[tuple[str, ...]]]
 def read_problem(
     problem: str, task: str, *, tools: frozenset[tuple[str, str]] = TOOLS, grammar: GrammarName = "new"
 ) -> Game:
-    """The game of a PDDL problem. Not part of a problem: ``task``, the goal in words, ``tools`` of the domain, and the
-    ``grammar``.
+    """Parse a PDDL problem into a game. Raises ValueError that names the fault if textworld would play it differently.
 
-    Raises ValueError that names the fault if the problem cannot be played exactly as textworld would.
+    ``task`` is the goal in words, ``tools`` the domain's (verb, furniture class) pairs, ``grammar`` the commands'
+    wording.
     """
     try:
         return _read(parse_pddl(problem), task, tools, grammar)
@@ -107,12 +107,12 @@ def _read(expression: Any, task: str, tools: frozenset[tuple[str, str]], grammar
 
 
 def _by_id(pairs: set[tuple[str, ...]]) -> dict[str, str]:
-    """Pairs in the order of ids, in which the game lists everything."""
+    """(id, value) pairs as a dict sorted by id, the order in which the game lists everything."""
     return {left: right for left, right in sorted(pairs)}  # noqa: C416 - rows of two, which the type does not say
 
 
 def _check(facts: _Facts) -> None:
-    """Raise ValueError on facts that the rules do not support, or about unknown names."""
+    """Raise ValueError on unsupported or missing predicates, names without a type, or missing or doubled locations."""
     if odd := sorted(set(facts) - _NEEDED.union(_ARGUMENTS, _WITHOUT_EFFECT, {"cancontain"})):
         raise ValueError(f"PDDL problem with {odd}: not played here, use textworld")
     if missing := sorted(_NEEDED - set(facts)):
@@ -134,7 +134,7 @@ def _check(facts: _Facts) -> None:
 
 
 def read_goal(formula: Any) -> Goal:
-    """The goal of a formula. Raises ValueError if it is none of the six task types'."""
+    """Parse a PDDL goal formula. Raises ValueError if it fits none of the six task types."""
     asked = list(atoms(formula))
     predicates = {atom[0] for atom in asked}
     kinds = {variable: _bare(kind) for predicate, variable, kind in _typed(asked) if predicate == "objecttype"}

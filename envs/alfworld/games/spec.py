@@ -1,4 +1,4 @@
-"""A generated game as data: the small JSON form that a generator returns and a task contains. Knows nothing of play."""
+"""The specification of one generated game, in the small JSON form that a task contains."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class GameSpec:
-    """A game as data. Ids are ALFRED's (``Cabinet_bar_02``, ``Mug_bar_00_bar_o``), classes its CamelCase names."""
+    """A game. Ids are ALFRED's (``Cabinet_bar_02``, ``Mug_bar_00_bar_o``), classes its CamelCase names."""
 
     task_type: str
     room: str
@@ -28,7 +28,7 @@ class GameSpec:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> GameSpec:
-        """Inverse of ``to_json``. Raises ValueError that names the fault."""
+        """Inverse of ``to_json``. Raises ValueError that names unknown, missing or malformed fields."""
         known = set(cls.__dataclass_fields__)
         if unknown := set(value) - known:
             raise ValueError(f"game spec has unknown fields {sorted(unknown)}: expected {sorted(known)}")

@@ -1,7 +1,7 @@
-"""Which goals exist, and which split owns which: a partition of all (task type, object, target) triples.
+"""Division of all feasible goals, (task type, object, target) triples, among the splits of generated games.
 
 Train and held-out games are disjoint because each draws its goals from its own part, not because somebody compared
-them afterwards. Knows nothing of layouts.
+them afterwards.
 
 - ``novel_object``: every triple whose object class is one of ``NOVEL_OBJECTS``;
 - ``heldout``: of the other triples of each task type a fifth, drawn by the partition's seed, so that every remaining
@@ -40,12 +40,12 @@ HELDOUT_SHARE = 0.2
 
 
 Partition = Mapping[Split, Mapping[str, tuple[Triple, ...]]]
-"""Split -> task type -> the triples it owns, sorted."""
+"""By split and task type, the sorted triples that games of that split may have as goals."""
 
 
 @functools.lru_cache(maxsize=16)
 def partition(seed: int = 0) -> Partition:
-    """Divide all feasible triples among the splits. The same seed gives the same partition, always."""
+    """Divide all feasible triples among the splits. The same seed always gives the same partition."""
     rng = random.Random(f"alfworld partition {seed}")
     known = {t: [triple for triple in feasible_triples(t) if triple[1] not in NOVEL_OBJECTS] for t in TASK_TYPES}
     goals_left = Counter(triple[1] for triples in known.values() for triple in triples)
@@ -66,7 +66,7 @@ def partition(seed: int = 0) -> Partition:
 
 @functools.lru_cache(maxsize=8)
 def feasible_triples(task_type: str) -> tuple[Triple, ...]:
-    """All goals of a type that some room could hold, sorted."""
+    """All (task type, object, target) triples of a task type that some room could hold, sorted."""
     pairs = {
         (thing, target)
         for room in ROOMS_OF_TASK[task_type]
@@ -97,5 +97,5 @@ def goals_in_room(task_type: str, room: str, furniture: frozenset[str]) -> tuple
 
 
 def homes(thing: str, furniture: frozenset[str]) -> frozenset[str]:
-    """The furniture classes that can hold the thing."""
+    """Those of the ``furniture`` classes that can hold the thing."""
     return frozenset(kind for kind in furniture if thing in FITS[kind])

@@ -1,1 +1,1 @@
-"""Task folders of Harbor and terminal-bench: an instruction, an image, tests that write a reward."""
+"""Task folders of Harbor and terminal-bench: an instruction, a container image, and tests that write a reward."""

@@ -30,24 +30,24 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class HarborOptions:
-    """How task folders are played."""
+    """Command-line options of ``harbor:`` benchmarks."""
 
     turns: int = 50
-    """Turns of an episode. The tests run after the last one as well."""
+    """Maximum turns of an episode. The tests run after the last one as well."""
     command_s: float = 120.0
-    """Seconds for one block of commands. All of them together have the task's own time."""
+    """Seconds for one block of commands. All blocks together share the task's own time limit."""
     network: Literal["tests", "format", "none"] = "tests"
     """Phases with network access. tests: the tests, unless the task denies it, and the policy if the task grants it.
     format: also the policy, unless the task denies it, as upstream. none: neither, whatever the task says."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError that names the option."""
+        """Check the options. Raises ValueError that names them."""
         if self.turns < 1 or not 1 <= self.command_s < 1e7:
             raise ValueError(f"--turns {self.turns}, --command-s {self.command_s:g}: expected 1 or more of each")
 
 
 def harbor(path: str) -> Benchmark[HarborOptions]:
-    """The benchmark of a folder. Errors in it are raised when tasks are loaded."""
+    """Benchmark of the task folders at or below a path. Faults in them raise only when tasks are loaded."""
     folder = Path(path).expanduser().absolute()
     return Benchmark(
         HarborOptions,

@@ -47,7 +47,7 @@ that you leave are tested.
 
 
 class HarborEnv(TextEnv):
-    """Environment of one task folder. Time in the container does not count towards the deadline of a step."""
+    """Environment of one Harbor task. Time in the container does not count towards the deadline of a step."""
 
     option_names: ClassVar[frozenset[str]] = frozenset({"folder", "database_id", "command_s", "network"})
 
@@ -104,7 +104,7 @@ class HarborEnv(TextEnv):
         return _render_result(ran)
 
     def _run_tests(self, action: str | None, output: str, finished: bool = True) -> Turn:
-        """Run the tests and end the episode. ``finished``: by the policy or its time limit, not by the turn limit."""
+        """Run the tests and end the episode. ``finished``: ended by policy or time limit, not by the turn limit."""
         assert self._machine is not None
         task = self._task
         with external_call("tests"):
@@ -129,7 +129,8 @@ class HarborEnv(TextEnv):
         return Turn(text, action, valid, reward == 1, finished, score=reward)
 
     def _has_network(self, declared: bool | None, of_tests: bool = False) -> bool:
-        """Whether a phase has network access. ``declared``: the task's setting; None is the format's default, yes."""
+        """Whether the policy (``of_tests``: the tests) may use a network. ``declared``: the task's setting; None allows
+        it to the tests, and to the policy only with option network format."""
         unsaid = of_tests or self._network == "format"
         return self._network != "none" and (unsaid if declared is None else declared)
 
@@ -138,7 +139,7 @@ class HarborEnv(TextEnv):
         return ContainerSettings(int(task.memory_mb * 2**20), task.cpus, network=network, env=env, user=user)
 
     def hints(self) -> dict[str, Any]:
-        """The task's own solution followed by ``submit``, and a harmless command."""
+        """Expert hint: the task's solution, after that ``submit``. Admissible: ``ls -la``, ``submit``."""
         if not self._task.has_solution:
             return {"admissible": [SUBMIT]}
         self._shown += 1

@@ -1,7 +1,4 @@
-"""Parses the reward that a task's tests wrote: untrusted bytes from a container in which a policy ran.
-
-Knows no container.
-"""
+"""Parses the reward that a task's tests wrote: untrusted bytes from a container in which a policy ran."""
 
 from __future__ import annotations
 
@@ -16,13 +13,13 @@ MOST_BYTES = 65_536
 
 
 class NoReward(ValueError):
-    """There is no valid reward. The message says why."""
+    """Raised if the tests wrote no valid reward; the message says why."""
 
 
 def reward_in(files: Mapping[str, bytes]) -> float:
-    """The reward, from 0 to 1: ``reward.txt``, else of ``reward.json`` the entry ``reward``, or the mean of all.
+    """The reward, 0 to 1, in the tests' files by path: the number in ``reward.txt``, else the one in ``reward.json``.
 
-    Raises NoReward.
+    An object in reward.json counts by its entry ``reward``, else by the mean of its entries. Raises NoReward.
     """
     if TEXT in files:
         return _number(files[TEXT])

@@ -22,20 +22,20 @@ _MIB = {"": 2**-20, "K": 2**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
 
 @dataclass(frozen=True)
 class TaskFolder:
-    """One task. Times are in seconds."""
+    """One Harbor task as its folder describes it. Times are in seconds."""
 
     path: Path
     instruction: str
     category: str
     image: str
-    """Image in a registry, preferred to a Dockerfile, as upstream. Empty: built from environment/Dockerfile."""
+    """Image in a registry, preferred to a Dockerfile as upstream does. Empty: build environment/Dockerfile."""
     build_s: float
     agent_s: float
     tests_s: float
     memory_mb: float
     cpus: float
     policy_network: bool | None
-    """None if the task does not say."""
+    """Whether the policy may use a network; None if the task does not say."""
     tests_network: bool | None
     env: Mapping[str, str] = field(default_factory=dict)
     agent_user: str = ""
@@ -49,7 +49,7 @@ class TaskFolder:
 
 
 def folders(path: Path) -> Iterator[tuple[str, Path]]:
-    """Yield (id, folder) of the task folders at or below a folder, in order. Raises ValueError without any."""
+    """Yield (id, path) of the task folders at or below a path, sorted. Raises ValueError if there is none."""
     if (path / FILE).is_file():
         yield path.resolve().name, path
         return
@@ -60,7 +60,7 @@ def folders(path: Path) -> Iterator[tuple[str, Path]]:
 
 
 def read(path: Path) -> TaskFolder:
-    """Parse a task folder. Raises ValueError that names file and field."""
+    """Read and check a task folder. Raises ValueError that names the folder or file and the fault."""
     for name in (FILE, INSTRUCTION, f"{TESTS}/test.sh"):
         if not (path / name).is_file():
             raise ValueError(f"{path}: {name} is not there")

@@ -1,4 +1,4 @@
-"""InterCode-Bash: do in a shell what a sentence asks, with the reward of every attempt shown ("Try Again").
+"""InterCode-Bash: carry out a task with shell commands; every attempt is answered with its output and reward.
 
 The gold command runs first, in the same sandbox, which is then reset, and verified by hash. Its changes and output are
 the reference for the model's commands. The grader lists the file tree itself (``tree_listing``). Since observations
@@ -51,13 +51,13 @@ is won.
 
 
 class InterCodeBashEnv(TextEnv):
-    """Options
+    """InterCode-Bash as an environment. Options of ``reset``:
 
     - ``question``, ``gold`` (a command), ``trees`` (absolute path inside -> what of the host is copied there),
       ``rootfs`` (a root file system for the sandbox, default this machine's own ``/usr``), ``backend``;
-    - ``compat`` (quoting, lower case, file comparison, environment variables, and a shell as old as upstream's);
+    - ``compat`` (as upstream: quoting, lower case, file comparison, environment variables, and an old shell);
     - ``file_system`` (1 to 4; upstream's images have it in a variable);
-    - ``recorded`` ("strict"): replies are the actions of a recording, taken as they are;
+    - ``recorded`` ("strict"): replies are the actions of a recording, used without parsing;
     - ``recording``, ``index``: with ``compat``, the episode whose gold output may have lost its beginning (see
       ``cut_as_recorded``); ``database_id`` (not read: identifies the data).
     """
@@ -130,7 +130,7 @@ class InterCodeBashEnv(TextEnv):
         return Turn(observation, action, output.understood, solved=reward == 1, reward=reward, score=self._best)
 
     def _run_gold(self, gold: str) -> tuple[str, Tree]:
-        """Run the gold command. Returns its output and the file tree, and resets the sandbox."""
+        """Run the gold command: its output and the file tree that it leaves. Resets the sandbox."""
         assert self._sandbox is not None
         output = self._new_terminal("judge").run(gold)
         if output.destroyed:
@@ -151,7 +151,7 @@ class InterCodeBashEnv(TextEnv):
         return Terminal(self._sandbox, "/", compat=self._compat, limits=LIMITS, env=env, shell=self._shell)
 
     def hints(self) -> dict[str, Any]:
-        """The gold command, and a few harmless ones."""
+        """The gold command as the expert's reply, and a few harmless commands."""
         return {
             "expert": f"```bash\n{self._gold_command}\n```",
             "admissible": ["ls -la /", "pwd", "find / -maxdepth 1"],
@@ -164,7 +164,7 @@ class InterCodeBashEnv(TextEnv):
 
 
 def _upstream_environment(who: str, file_system: int) -> dict[str, str]:
-    """The variables of upstream's two containers, which differ in the name of the host."""
+    """Environment variables of an upstream container. ``who`` (agent or judge) determines only the host name."""
     host = hashlib.sha256(who.encode()).hexdigest()[:12]
     path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     names = {"HOSTNAME": host, "script": f"setup_nl2b_fs_{file_system}.sh", "HOME": "/root"}
@@ -172,10 +172,10 @@ def _upstream_environment(who: str, file_system: int) -> dict[str, str]:
 
 
 def cut_as_recorded(output: str, recorded: str | None) -> str:
-    """A gold's output without the first bytes that upstream's recorder lost, where the log shows that it did.
+    """The gold command's output without a beginning that upstream's log lost; unchanged if the log shows no such loss.
 
-    Of some commands the log holds only the end of what the gold printed ("e" instead of "/workspace"), and models were
-    compared with that end. Any other difference is left alone; of an end without words no more than two bytes may lack.
+    Some logs have only the end of what the gold printed ("e" instead of "/workspace"), and models were compared with
+    that end. If the logged end is blank, at most two characters may be missing.
     """
     if not recorded or not output.endswith(recorded):
         return output
@@ -183,7 +183,7 @@ def cut_as_recorded(output: str, recorded: str | None) -> str:
 
 
 def shown(text: str) -> str:
-    """Output as a model sees it: at most 1000 characters; empty: No output."""
+    """Output as a model sees it: its first 1000 characters, or "No output" if it is blank."""
     if not text.strip():
         return "No output"
     return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "..."

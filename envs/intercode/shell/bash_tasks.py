@@ -1,4 +1,4 @@
-"""Tasks of InterCode-Bash: 200 sentences about four file trees. Knows no environment and no policy.
+"""Tasks of InterCode-Bash: 200 sentences about four file trees.
 
 The data (MIT, from NL2Bash) is not part of this project: ``DATA/intercode/nl2bash``.
 """

@@ -1,4 +1,4 @@
-"""Builds InterCode-Bash's four file trees as folders from their manifests. Knows no sandbox and no task.
+"""Builds InterCode-Bash's four file trees as folders from their manifests.
 
 A manifest lists path, mode, type (dir or file), content (``text`` or ``b64``) and, if it matters, mtime.
 """
@@ -17,11 +17,11 @@ from typing import Any
 from lemur_ray.host.json_files import read_json
 
 OLD_S = 2 * 86_400.0
-"""Seconds after which a tree is no longer in use."""
+"""Age in seconds after which a built tree counts as unused and is removed."""
 
 
 def make_tree(manifest: Path, folder: Path, *, keep_empty_folders: bool) -> dict[str, Path]:
-    """Build the tree below ``folder``. Returns absolute path inside -> source folder, for each top-level entry.
+    """Build the tree below ``folder``. Returns path in the sandbox -> source on this machine, for each top-level entry.
 
     Entries without an mtime are dated now, since their age must not grow with the folder's. So each hour has a tree of
     its own, which is never changed while other processes may read it; trees older than ``OLD_S`` are removed.

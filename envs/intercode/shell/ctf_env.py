@@ -43,17 +43,17 @@ PACKAGES = "/opt/packages"
 
 
 def _crypto() -> dict[str, Path]:
-    """pycryptodome, which solutions need, if this interpreter has it."""
+    """Mount of pycryptodome, which solutions need: path in the sandbox -> folder. Empty if it is not installed."""
     spec = importlib.util.find_spec("Crypto")
     return {f"{PACKAGES}/Crypto": Path(spec.origin).parent} if spec and spec.origin else {}
 
 
 class InterCodeCTFEnv(TextEnv):
-    """Options
+    """InterCode-CTF as an environment. Options of ``reset``:
 
     - ``question``, ``gold`` (the flag), ``assets`` (a folder of the host, copied to ``/ctf/<number>``), ``number``;
     - ``backend`` of the sandbox;
-    - ``recorded``: replies are the actions of a recording, taken as they are. "strict" runs them; "grading" runs
+    - ``recorded``: replies are the actions of a recording, used without parsing. "strict" runs them; "grading" runs
       nothing and shows the results in episode ``index`` of the file ``recording``;
     - ``compat``, ``offline``, ``database_id`` (not read: identify task and data).
     """
@@ -128,7 +128,7 @@ class InterCodeCTFEnv(TextEnv):
         return self._terminal.argv(["/usr/bin/env", *words], self._terminal.cwd)
 
     def hints(self) -> dict[str, Any]:
-        """The flag, and a few harmless commands."""
+        """Submission of the flag as the expert's action, and a few harmless commands."""
         return {"expert": f"submit {self._gold}", "admissible": ["ls -la", "pwd", "cat *"]}
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Tasks of InterCode-CTF: 100 challenges of picoCTF, of which 76 can be solved without a network.
 
 The data is under picoCTF's own terms and not part of this project: ``DATA/intercode/ctf``. All flags are public: models
-may have seen them in training, and reports must say so. Knows no environment and no policy.
+may have seen them in training, and reports must say so.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ NEEDS_LOOKUP = frozenset({59})
 NOT_OFFLINE = NEEDS_HOST | NEEDS_ASSET | NEEDS_LOOKUP
 
 CORRECTED_GOLDS = {15: ("1|/|_4", r"1|\/|_4")}
-"""Task -> (published gold, real flag). The published gold lacks a backslash."""
+"""Task number -> (wrong part of its published flag, correct part). The published flag lacks a backslash."""
 
 
 def load_ctf_tasks(data: Path, *, scratch: Path | None = None, compat: bool = False, files: bool = True) -> list[Task]:
     """The tasks that can be solved offline, with corrected golds; with ``compat`` all 100 with the published golds.
 
     ``files``: unpack the assets under ``scratch`` (default: LEMUR_HOME); solutions are never unpacked. The category is
-    the first tag. Upstream's ``setup`` commands download files and are not run; of the offline tasks only 14 has one,
-    and does not need it. Raises FileNotFoundError with the command that fetches the data, ValueError naming the place.
+    the first tag. Upstream's ``setup`` commands download files and are not run. Raises
+    FileNotFoundError with the command that fetches the data, ValueError naming the malformed entry.
     """
     path = required(data, "intercode/ctf/ic_ctf.json.gz")
     entries = _entries(path)
@@ -65,7 +65,7 @@ def load_ctf_tasks(data: Path, *, scratch: Path | None = None, compat: bool = Fa
 
 
 def corrected(number: int, gold: str) -> str:
-    """The real flag of a task."""
+    """The published flag of a task, corrected if it is known to be wrong."""
     wrong, right = CORRECTED_GOLDS.get(number, ("", ""))
     return gold.replace(wrong, right) if wrong else gold
 
@@ -80,7 +80,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
 
 
 def _unpack_assets(packed: Path, into: Path) -> Path:
-    """Unpack the assets to one folder per task, unless they exist. Files named solution are left out."""
+    """Unpack the assets once, without anything named solution; return the folder of one folder per task."""
     folder = into / hashlib.sha256(packed.read_bytes()).hexdigest()[:16]
     done = folder / ".done"
     if not done.is_file():

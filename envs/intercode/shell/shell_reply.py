@@ -1,4 +1,4 @@
-"""Extracts the shell action from a model's reply, by InterCode's rules. Knows no sandbox."""
+"""Extracts the shell action from a model's reply, by InterCode's rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _OPENING = re.compile(r"\s*(?:(?:bash|sh|shell|console)\b)?\s*", re.I)
 
 
 def parse_bash(reply: str, *, compat: bool) -> str:
-    """The first fenced block, else the whole reply, with line breaks as blanks. ``compat``: a block in lower case."""
+    """Command in a reply: first fenced block, else all; line breaks become blanks. ``compat``: block in lower case."""
     text = reply.replace("\r", " ").replace("\n", " ")
     fenced = first_fenced(text, _OPENING)
     if fenced is None:
@@ -19,5 +19,5 @@ def parse_bash(reply: str, *, compat: bool) -> str:
 
 
 def parse_ctf(reply: str) -> str:
-    """The reply without a leading ``Action:``, with line breaks as blanks."""
+    """Action in a reply: everything but a leading ``Action:``; line breaks become blanks."""
     return re.sub(r"^\s*Action:\s*", "", reply.replace("\r", " ").replace("\n", " ")).strip()

@@ -2,7 +2,7 @@
 
 With ``compat`` an action is put between double quotes unescaped, and the line is split by a shell lexer without
 expansion, as upstream does: inner double quotes vanish or cut the command short. Source: princeton-nlp/intercode
-c3e46d8. Knows no task and no reward.
+c3e46d8.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _BOTH_STREAMS = 'exec "$@" 2>&1'
 
 @dataclass(frozen=True)
 class Output:
-    """Output of an action, both streams in order of writing. ``destroyed``: it ended its sandbox."""
+    """Output of an action, both streams in order of writing. ``destroyed``: the action ended the sandbox;
+    ``understood``: False if it could not be split into words, so that nothing was run."""
 
     text: str
     exit_code: int | None = None
@@ -30,7 +31,7 @@ class Output:
 
 
 class Terminal:
-    """Runs actions in ``sandbox``. A successful ``cd`` changes ``cwd``."""
+    """Runs actions one after another in ``sandbox``. A successful ``cd`` changes ``cwd``."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Terminal:
         return output
 
     def argv(self, argv: Sequence[str], cwd: str) -> Output:
-        """Run a program. Raises as ``run`` does."""
+        """Run a program with its arguments in folder ``cwd``. Raises as ``run`` does."""
         if not argv or any("\0" in word for word in argv):
             return Output(MALFORMED, understood=False)
         try:
@@ -77,13 +78,13 @@ class Terminal:
         return _output(done)
 
     def _argv(self, action: str) -> list[str]:
-        """Command line of an action. Raises ValueError if the lexer cannot split it."""
+        """Program and arguments that run an action. Raises ValueError if the lexer cannot split it."""
         if self._compat:
             return [*self._shell, *shlex.split(f'-c "{action.strip()}"')]
         return [*self._shell, "-c", action]
 
     def _changed_folder(self, action: str) -> str | None:
-        """Target of an action that only changes the folder; None for other actions."""
+        """Target folder of an action that only changes the folder (``compat``: any that begins with cd), else None."""
         if not action.startswith("cd"):
             return None
         if self._compat:

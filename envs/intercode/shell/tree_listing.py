@@ -1,7 +1,7 @@
 """Lists the file tree of a sandbox for the grader: paths, kinds, modes and content hashes.
 
 The sandbox's init process reads the files; nothing that the model can write or replace is run. Folders that upstream's
-repository ignores, and those that only our sandbox has, are left out.
+repository ignores, and those that only this project's sandbox has, are left out.
 """
 
 from __future__ import annotations
@@ -19,5 +19,5 @@ IGNORED = (
 
 
 def listing(sandbox: Sandbox) -> dict[str, Entry]:
-    """Every entry of the tree. Raises SandboxFileError if paths or their number are too large to read."""
+    """Every entry of the sandbox's file tree, by path. Raises SandboxFileError if paths are too long or too many."""
     return {path: Entry(kind, mode, content) for path, kind, mode, content in sandbox.listing(IGNORED)}

@@ -1,4 +1,4 @@
-"""Opens the database of a task's options. Knows no task and no reward."""
+"""Opens the database that a task's options name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from envs.intercode.sql.sqlite_engine import SqliteDatabase
 
 
 def open_database(options: Mapping[str, Any]) -> SqlDatabase:
-    """``options``: ``database`` (a SQLite file, or a name on ``server``), ``server`` (URL of a MySQL or MariaDB).
+    """Open ``options["database"]``: a SQLite file, or a name on ``options["server"]`` (URL of a MySQL or MariaDB).
 
     Raises FileNotFoundError, sqlite3.DatabaseError, ConnectionError.
     """
@@ -29,7 +29,7 @@ def open_database(options: Mapping[str, Any]) -> SqlDatabase:
 
 @lru_cache(maxsize=4)
 def _catalogue(path: Path) -> dict[str, dict[str, tuple[Row, ...]]]:
-    """Database -> table -> rows of DESCRIBE."""
+    """Database name -> table name -> rows of DESCRIBE, read from ``catalogue.json``; the last four files are cached."""
     read = json.loads(path.read_text(encoding="utf-8"))
     return {
         name: {table: tuple(tuple(row) for row in rows) for table, rows in tables.items()}

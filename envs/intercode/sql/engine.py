@@ -1,4 +1,4 @@
-"""Interface of InterCode's SQL engines: rows or an error, within limits. Knows no engine."""
+"""Interface of InterCode's SQL engines: a query gives rows or an error, within limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class QueryLimits:
-    """Limits of one query. ``max_bytes`` is the memory of its rows."""
+    """Limits of one query. ``max_bytes`` limits the memory of its rows."""
 
     time_s: float = 10.0
     max_rows: int = 10_000
@@ -23,7 +23,7 @@ DEFAULT_LIMITS = QueryLimits()
 
 @dataclass(frozen=True)
 class Rows:
-    """Result of a query. ``cut``: it exceeded the limits."""
+    """Rows that a query returned. ``cut``: there were more than the limits allow."""
 
     rows: tuple[Row, ...]
     cut: bool = False
@@ -31,7 +31,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class SqlError:
-    """Error of a query."""
+    """Error message of a failed query. ``timed_out``: it exceeded its time limit."""
 
     message: str
     timed_out: bool = False
@@ -44,11 +44,11 @@ class SqlDatabase(Protocol):
 
     @property
     def tables(self) -> Mapping[str, Sequence[Row]]:
-        """Table name -> rows of DESCRIBE."""
+        """Table name -> rows of MySQL's DESCRIBE, one for each column."""
         ...
 
     def execute(self, query: str, limits: QueryLimits = ...) -> Rows | SqlError:
-        """Run one statement. Never raises for any content of a query."""
+        """Run one statement and return its rows or its error. Never raises for any content of a query."""
         ...
 
     def close(self) -> None:

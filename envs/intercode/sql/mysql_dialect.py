@@ -8,7 +8,7 @@
 | ``IN (SELECT ... LIMIT n)``, likewise ANY, ALL, SOME | restrictions on subqueries |
 | ``x IN (SELECT a, b ...)`` | an operand has one column |
 
-Works on the tokens of a statement and never fails: it rejects nothing that it cannot parse. Knows no database.
+Works on the tokens of a statement and never fails: it rejects nothing that it cannot parse.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONTINUES = frozenset(
 
 
 class Token(NamedTuple):
-    """A word, a quoted text or a sign. ``word`` is its lower case, ``close`` the index of its closing bracket."""
+    """A word, a quoted text or a sign: its text in lower case, and its start and end in the statement."""
 
     word: str
     start: int
@@ -35,13 +35,13 @@ class Token(NamedTuple):
 
 
 def mysql_refuses(query: str) -> str | None:
-    """Why MySQL 8 would reject ``query``; None if no reason is known."""
+    """The error with which MySQL 8 would reject ``query``; None if no reason is known."""
     tokens = [Token(m[0].lower(), m.start(), m.end()) for m in _TOKEN.finditer(query)]
     return next(_objections(tokens, _brackets(tokens)), None)
 
 
 def _brackets(tokens: list[Token]) -> dict[int, int]:
-    """Index of each opening bracket -> index of its closing one, without unbalanced ones."""
+    """Index of each opening bracket -> index of its closing one; unbalanced brackets are left out."""
     pairs, opened = {}, []
     for i, token in enumerate(tokens):
         if token.word == "(":
@@ -76,7 +76,7 @@ def _objections(tokens: list[Token], brackets: dict[int, int]) -> Iterator[str]:
 
 
 def _own_words(words: list[str], brackets: dict[int, int], start: int, end: int) -> Iterator[str]:
-    """The words between two indices, without those in brackets."""
+    """Yield the words from index ``start`` up to, not including, ``end``, skipping brackets and everything in them."""
     i = start
     while i < end:
         if i in brackets:

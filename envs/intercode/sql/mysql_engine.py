@@ -8,8 +8,6 @@
 | endless rows | a row of more than 4 MiB is not read: fifty texts of 16 MB each are one |
 | several statements in one | not switched on in the protocol |
 | locks, variables, temporary tables | end with the connection, which is the episode's own |
-
-Knows no task, no reward and no dump.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ class ServerUrl:
 
     @classmethod
     def parse(cls, text: str) -> ServerUrl:
-        """Parse a URL; ``mysql:mysql://...`` is accepted, too. Raises ValueError."""
+        """Parse a URL; ``mysql:mysql://...`` is accepted, too. Raises ValueError if it is no such URL."""
         url = text.removeprefix("mysql:") if text.startswith("mysql:mysql://") else text
         parts = urlsplit(url)
         try:
@@ -68,7 +66,7 @@ class ServerUrl:
         return f"mysql://{who}@{self.host or 'localhost'}:{self.port}{query}"
 
     def connect(self, database: str | None = None, read_timeout_s: float | None = None, connect_s: float = 10.0) -> Any:
-        """An open connection of pymysql. Raises ConnectionError with advice, ModuleNotFoundError."""
+        """Open a pymysql connection. Raises ConnectionError if that fails, ModuleNotFoundError without pymysql."""
         pymysql = driver()
         where = {"unix_socket": self.unix_socket} if self.unix_socket else {"host": self.host, "port": self.port}
         try:
@@ -90,10 +88,10 @@ class ServerUrl:
 
 
 class MySqlDatabase:
-    """One database over one connection. Statements of several threads run one after another."""
+    """One database on a server, over one connection. Statements of several threads run one after another."""
 
     def __init__(self, url: str, name: str, time_s: float = 10.0) -> None:
-        """``time_s`` is the maximum of any statement. Raises ConnectionError, ValueError for a bad URL."""
+        """``time_s``: the longest time limit of a statement. Raises ConnectionError, or ValueError for a bad URL."""
         self.name = name
         self._lock = threading.Lock()
         self._closed = False
@@ -105,7 +103,7 @@ class MySqlDatabase:
 
     @cached_property
     def tables(self) -> Mapping[str, Sequence[Row]]:
-        """Table name -> rows of DESCRIBE. Raises ConnectionError if the server does not answer."""
+        """Table name -> rows of DESCRIBE. Raises ConnectionError if the server does not list them."""
         return {name: self._must(f"DESCRIBE `{name}`") for (name,) in self._must("SHOW TABLES")}
 
     def execute(self, query: str, limits: QueryLimits = DEFAULT_LIMITS) -> Rows | SqlError:
@@ -173,7 +171,7 @@ class MySqlDatabase:
         self._begin_session()
 
     def _reconnect(self) -> None:
-        """Replace a connection that ended during a statement."""
+        """Reopen a connection that ended during a statement. Raises ConnectionError if the server is gone."""
         try:
             self._reopen()
         except (*_connection_errors(), self._errors) as error:
@@ -209,7 +207,7 @@ def _discard_result(cursor: Any) -> None:
 
 
 def driver() -> Any:
-    """The pymysql module. Raises ModuleNotFoundError that names the extra."""
+    """The pymysql module. Raises ModuleNotFoundError that names the extra to install."""
     try:
         import pymysql
         import pymysql.cursors
@@ -220,7 +218,7 @@ def driver() -> Any:
 
 @cache
 def _bounded_connection() -> Any:
-    """pymysql's connection class, with a limit on the size of a packet."""
+    """pymysql's connection class, with a limit of 4 MiB on a packet, so on a row."""
     pymysql = driver()
 
     class Bounded(pymysql.connections.Connection):  # type: ignore[name-defined]
@@ -242,12 +240,12 @@ def _bounded_connection() -> Any:
 
 
 def message_of(error: BaseException) -> str:
-    """The server's error message."""
+    """The server's message in a pymysql error; of any other exception its text."""
     return str(error.args[1]) if len(error.args) > 1 else str(error)
 
 
 def _connection_errors() -> tuple[type[Exception], ...]:
-    """Exceptions of pymysql, its own and others, if a connection ends during a statement."""
+    """Exceptions besides MySQLError that pymysql raises if a connection ends during a statement."""
     return (OSError, ValueError, AttributeError, RuntimeError)
 
 

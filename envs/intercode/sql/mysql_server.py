@@ -1,7 +1,7 @@
 """Prepares a MySQL or MariaDB server for Spider's databases: loads the dump, verifies it, and makes a reading account.
 
 Use a dedicated server: the dump replaces tables in databases of 20 names. The URL's account loads them and makes
-another, ``lemur_reader``, that can only read and is the only one environments use. Knows no task.
+another, ``lemur_reader``, that can only read and is the only one environments use.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 
 def reader_url(engine: str, data: Path, scratch: Path | None = None) -> str:
-    """URL of an account that may read Spider's databases on the server of ``engine``, which are loaded if necessary.
+    """URL of an account that reads Spider's databases on the server ``engine``; loads them if necessary.
 
-    Raises ValueError for a server with other settings or data, ConnectionError without a server, FileNotFoundError.
+    Raises ValueError for a server with other settings or data, ConnectionError, FileNotFoundError without the dump.
     """
     url = ServerUrl.parse(engine)
     dump = required(data, "intercode/sql/ic_spider_dbs.sql.gz")
@@ -53,7 +53,7 @@ def _check_settings(admin: Any) -> None:
 
 
 def _first_difference(admin: Any, expected: Path) -> str:
-    """First difference between the server and the SQLite files made of the dump; empty if there is none."""
+    """Description of the first difference between the server and the SQLite files made of the dump; empty if none."""
     there = {(database, table) for database, table in _all(admin, _TABLES)}
     for database, tables in json.loads((expected / CATALOGUE).read_text(encoding="utf-8")).items():
         with closing(sqlite3.connect(f"file:{expected / database}.sqlite?mode=ro", uri=True)) as reference:
@@ -81,7 +81,7 @@ def _load(admin: Any, dump: Path) -> None:
 
 
 def _statements(dump: Path) -> Iterator[tuple[int, str]]:
-    """Line number and text of each statement, without those that make an account with all rights."""
+    """Yield (number of its last line, text) of each statement in the dump, without those that create accounts."""
     gathered: list[str] = []
     with gzip.open(dump, "rt", encoding="utf-8", newline="\n") as lines:
         for number, line in enumerate(lines, 1):
@@ -96,7 +96,7 @@ def _statements(dump: Path) -> Iterator[tuple[int, str]]:
 
 
 def _reader_account(admin: Any, url: ServerUrl, expected: Path) -> ServerUrl:
-    """The reading account, made if necessary. Without the right to make one, the given account, with a warning."""
+    """Create the reading account and return its URL; without the right to do so, log a warning and return ``url``."""
     password = hashlib.sha256(f"{READER}:{url.password}".encode()).hexdigest()[:32]
     databases = json.loads((expected / CATALOGUE).read_text(encoding="utf-8"))
     try:

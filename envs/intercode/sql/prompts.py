@@ -1,6 +1,6 @@
-"""Prompts of InterCode-SQL, and the form of results in them. Knows no database and no reward rule.
+"""Prompts of InterCode-SQL, and how query results are shown in them.
 
-``full`` explains the game for a model that follows instructions; ``brief`` has a few dozen tokens, for our own small
+``full`` explains the game for a model that follows instructions; ``brief`` has a few dozen tokens, for small tuned
 models. The wording is the project's; the content is the protocol's (multi-turn game, unknown tables).
 """
 
@@ -36,7 +36,7 @@ _NO_CODE = {
 
 
 def system_prompt(prompt: Prompt, max_turns: int, tables: Mapping[str, Sequence[str]] | None) -> str:
-    """``tables`` maps names to columns, for a model with the handicap; None without it."""
+    """The system prompt. ``tables`` maps table names to columns for a model with the handicap; None without it."""
     text = _FULL_SYSTEM.format(max_turns=max_turns) if prompt == "full" else "Answer with one SQL query."
     if tables is None:
         return text
@@ -53,14 +53,14 @@ def no_code(prompt: Prompt) -> str:
 
 
 def turn(prompt: Prompt, question: str, output: str, reward: float) -> str:
-    """The observation after one statement."""
+    """The observation after one statement: its output and reward, in ``full`` also the question."""
     if prompt == "brief":
         return f"{output}\nreward {reward:g}"
     return f"Output: {output}\nReward: {reward:g}\nThe question was: {question}\nTry something else."
 
 
 def shown(rows: Sequence[tuple[Any, ...]], cut: bool) -> str:
-    """Rows as a model sees them: the first 50 as a Python list, at most 1000 characters. Without rows: No output."""
+    """Rows as a model sees them: the first 50 as a Python list, at most 1000 characters. Without rows: "No output"."""
     if not rows:
         return "No output"
     text = str(list(rows[:SHOWN_ROWS]))

@@ -1,6 +1,6 @@
-"""Parses the text of a recorded result, as Python printed a MySQL cursor's rows, into rows.
+"""Parses query results in InterCode's logs, printed by Python as lists of a MySQL cursor's rows, into rows.
 
-Parses literals and the four constructors that such a text can contain, and evaluates nothing. Knows no recording.
+Parses literals and the four constructors that such a text can contain, and evaluates nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CONSTRUCTORS: dict[str, Callable[..., Any]] = {
 
 
 def read_rows(text: str) -> list[Row] | None:
-    """The rows, or None if the text is no list of rows but an error message."""
+    """Parse a printed list of rows; None if the text is anything else, such as an error message."""
     if not text.startswith("["):
         return None
     try:
@@ -36,7 +36,7 @@ def read_rows(text: str) -> list[Row] | None:
 
 
 def neutral(rows: Sequence[Row]) -> list[Row]:
-    """Rows in an engine-independent form: numbers as floats of ten digits, times as text."""
+    """Rows in an engine-independent form: numbers as floats of ten significant digits, dates and times as text."""
     return [tuple(_neutral(value) for value in row) for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""Extracts the SQL statement from a model's reply, by InterCode's rule. Knows no database."""
+"""Extracts the SQL statement from a model's reply, by InterCode's rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _START_ANY_CASE = re.compile(_START.pattern, re.I)
 
 
 def parse_sql(reply: str) -> str | None:
-    """The statement, or None where the reply holds none.
+    """The SQL statement in a reply, or None if it has none.
 
     Line breaks are blanks; the first fenced block, else everything from the first SHOW, SELECT, DESCRIBE or DESC
     (written in capitals if there is one: in prose those words are common in lower case); cut at the first semicolon;

@@ -6,7 +6,7 @@
 | modules, functions | the source of the standard library of the running Python |
 | distributions, requirements | metadata of the installed Python packages |
 
-The same machine gives the same bytes. Knows nothing of questions.
+The same machine gives the same bytes.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ def build_sample(path: Path, dpkg_status: Path = DPKG_STATUS, stdlib: Path | Non
 
 
 def content_hash(path: Path) -> str:
-    """16 hex digits of the file's content."""
+    """The first 16 hex digits of the SHA-256 of a file's content."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def _installed_packages(status: Path) -> Iterator[dict[str, str]]:
-    """Fields of every installed package, by name; of several architectures the first."""
+    """Fields of every installed package, sorted by name; the first entry if several architectures are installed."""
     seen: dict[str, dict[str, str]] = {}
     for paragraph in status.read_text(encoding="utf-8", errors="replace").split("\n\n"):
         fields: dict[str, str] = {}
@@ -123,14 +123,14 @@ def _insert_packages(connection: sqlite3.Connection, packages: list[dict[str, st
 
 
 def _targets(field: str) -> Iterator[str]:
-    """Package names of a dependency field: the first of each list of alternatives, without version and architecture."""
+    """Yield the package names in a dependency field: of alternatives the first, without version and architecture."""
     for entry in field.split(","):
         if name := entry.split("|")[0].split("(")[0].split(":")[0].strip():
             yield name
 
 
 def _insert_modules(connection: sqlite3.Connection, stdlib: Path) -> None:
-    """Insert modules directly in the standard library, and packages by their ``__init__``; without private ones."""
+    """Insert the public modules of the standard library, with packages as their ``__init__``, and their functions."""
     files = {file.stem: file for file in stdlib.glob("*.py")}
     files |= {file.parent.name: file for file in stdlib.glob("*/__init__.py")}
     for name in sorted(name for name in files if not name.startswith("_") and name != "test"):
@@ -167,7 +167,7 @@ def _insert_distributions(connection: sqlite3.Connection) -> None:
 
 
 def _requirement(text: str) -> tuple[str, int]:
-    """Name of the required package in lower case, and 1 if it is required by an extra only."""
+    """(name of the required package in lower case, 1 if only an extra requires it, else 0)."""
     name = re.match(r"[A-Za-z0-9._-]+", text.strip())
     return (name[0].lower() if name else text.strip(), int("extra" in text.partition(";")[2]))
 

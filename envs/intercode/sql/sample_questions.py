@@ -1,8 +1,7 @@
-"""Questions about the sample database with their gold queries, in Spider's four levels of hardness.
+"""Question templates about the sample database with gold (reference) queries, in Spider's four levels of hardness.
 
 A template is used once for each result of its ``values`` query, so questions fit the machine's data; a question with an
-empty gold result is left out. The wording breaks ties, so that every question has one answer. Knows nothing of rewards
-or prompts.
+empty gold result is left out. The wording breaks ties, so that every question has one answer.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ LEVELS: tuple[Hardness, ...] = ("easy", "medium", "hard", "extra")
 
 @dataclass(frozen=True)
 class Template:
-    """A question in which ``{value}`` is replaced, in the gold, too, by at most ``num_values`` values."""
+    """Template of questions: each of the first ``num_values`` values replaces ``{value}`` in question and gold."""
 
     name: str
     hardness: Hardness
     question: str
     gold: str
     values: str = ""
-    """A query of one column. Empty: the template is used once, unchanged."""
+    """SQL query of one column that returns the values. Empty: the template is used once, unchanged."""
     num_values: int = 2
 
 
 @dataclass(frozen=True)
 class Question:
-    """``id`` is stable on one machine: template and value."""
+    """A question with its gold (reference) query. ``id``, from template and value, is stable on one machine."""
 
     id: str
     hardness: Hardness
@@ -171,7 +170,7 @@ TEMPLATES: tuple[Template, ...] = (
 
 
 def ask_all(rows_of: Callable[[str], list[tuple[object, ...]]]) -> list[Question]:
-    """Every question with an answer in the data of ``rows_of`` (query -> rows), alternating between levels."""
+    """Every question whose gold query returns a value, alternating between levels. ``rows_of`` runs a query."""
     by_level: dict[Hardness, list[Question]] = {level: [] for level in LEVELS}
     for template in TEMPLATES:
         values = [str(row[0]) for row in rows_of(template.values) if row[0]] if template.values else [""]

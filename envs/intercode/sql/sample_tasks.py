@@ -1,4 +1,4 @@
-"""Tasks of InterCode-SQL on the sample database. Knows no environment, no policy and no outside data."""
+"""Tasks of InterCode-SQL on the sample database, which need no downloaded data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def load_sql_tasks(
     prompt: Prompt = "full",
     database: Path | None = None,
 ) -> list[Task]:
-    """The questions of the sample database, which is built if necessary. The category is the hardness.
+    """The first ``limit`` (None: all) questions about the sample database, which is built if necessary.
 
     Raises ValueError for a limit below 1, an unknown prompt, or a machine whose data answers too few questions.
     """

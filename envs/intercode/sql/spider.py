@@ -1,4 +1,4 @@
-"""InterCode-SQL's own tasks: 1034 questions of Spider about 20 databases. Knows no environment and no policy.
+"""Tasks of InterCode-SQL as published: 1034 questions of Spider about 20 databases.
 
 The data (CC BY-SA 4.0) is not part of this project: ``DATA/intercode/sql``.
 """
@@ -25,7 +25,7 @@ from lemur_ray.storage.bundles.host_path import HostPath
 log = logging.getLogger(__name__)
 
 EMPTY_DATABASE = "wta_1"
-"""A database with empty tables in the dump: any query that returns nothing, or counts 0, is right (62 tasks)."""
+"""A database whose tables are empty in the dump: any query that returns nothing, or counts 0, is right (62 tasks)."""
 
 
 def load_spider_tasks(
@@ -40,8 +40,8 @@ def load_spider_tasks(
 ) -> list[Task]:
     """The tasks, with the databases as SQLite files under ``scratch`` (default: LEMUR_HOME), or on a MySQL ``server``.
 
-    Six golds that MySQL rejects are left out. With ``compat`` they stay, with no rows as their answer, as in upstream's
-    recordings. Raises FileNotFoundError with the command that fetches the data, ValueError that names file and place.
+    Six tasks whose golds MySQL rejects are left out. With ``compat`` they stay, with no rows as their answer.
+    Raises FileNotFoundError with the command that fetches the data, ValueError that names file and place.
     """
     questions = _questions(required(data, "intercode/sql/ic_spider_dev.json.gz"))
     dump = required(data, "intercode/sql/ic_spider_dbs.sql.gz")
@@ -68,7 +68,7 @@ def load_spider_tasks(
 
 
 def spider_notes(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """The success rate without the database of empty tables; nothing without an episode of these tasks."""
+    """Success rate without the tasks on the database of empty tables; nothing if no other Spider task was scored."""
     scored = [e for e in episodes if e.outcome.scored and e.key.task.startswith("spider-")]
     rest = [e for e in scored if not e.key.task.startswith(f"spider-{EMPTY_DATABASE}-")]
     if not rest:

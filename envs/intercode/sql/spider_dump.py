@@ -1,7 +1,7 @@
 """Converts a mysqldump of several databases to one SQLite file each, with MySQL's DESCRIBE of every table.
 
 Parses mysqldump's format: one column or key per line of CREATE TABLE, one INSERT per line, backslash escapes. Text
-columns get a collation that ignores case and trailing blanks, as utf8mb4_general_ci does. Knows no task.
+columns get a collation that ignores case and trailing blanks, as utf8mb4_general_ci does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WORD = re.compile(r"[^,)]+")
 
 @dataclass
 class Table:
-    """A table's definition. ``columns`` maps a name to (type, rest of the line)."""
+    """Definition of a MySQL table. ``columns``: name -> (type, rest of the line); ``keys``: (kind, column names)."""
 
     name: str
     columns: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -64,15 +64,15 @@ class Table:
         return next((key for key in ("PRI", "UNI", "MUL") if key in kinds), "")
 
     def create(self) -> str:
-        """CREATE TABLE statement for SQLite."""
+        """CREATE TABLE statement of the table for SQLite, without keys."""
         columns = ", ".join(f"{_quoted(name)} {_affinity(kind)}" for name, (kind, _) in self.columns.items())
         return f"create table {_quoted(self.name)} ({columns})"
 
 
 def sqlite_databases(dump: Path, into: Path) -> Path:
-    """The folder of SQLite files of ``dump`` (gzip), ``into/<hash of the dump>``, made atomically unless it exists.
+    """Convert ``dump`` (gzip) to SQLite files in the folder ``into/<hash of the dump>``, atomically, unless it exists.
 
-    Contains ``<database>.sqlite`` and ``catalogue.json``: database -> table -> rows of DESCRIBE. Raises
+    Returns the folder, which also has ``catalogue.json``: database -> table -> rows of DESCRIBE. Raises
     FileNotFoundError, ValueError that names file and line.
     """
     folder = into / dump_id(dump)
@@ -95,7 +95,7 @@ def sqlite_databases(dump: Path, into: Path) -> Path:
 
 
 def dump_id(dump: Path) -> str:
-    """16 hex digits of the dump's content."""
+    """The first 16 hex digits of the SHA-256 of the dump file."""
     return hashlib.sha256(dump.read_bytes()).hexdigest()[:16]
 
 
@@ -136,7 +136,7 @@ def _convert(dump: Path, folder: Path) -> dict[str, dict[str, list[Row]]]:
 
 
 def _lines(dump: Path) -> Iterator[str]:
-    """Lines of the dump. Raises ValueError if the file is no complete gzip file."""
+    """Yield the lines of the dump. Raises ValueError if the file is no complete gzip file."""
     try:
         with gzip.open(dump, "rt", encoding="utf-8", newline="\n") as lines:
             yield from lines
@@ -165,7 +165,7 @@ def _insert(connection: sqlite3.Connection, table: str, values: str) -> None:
 
 
 def _rows(values: str) -> Iterator[list[Any]]:
-    """The rows of one VALUES list, up to its semicolon."""
+    """Yield the rows of an INSERT statement's VALUES list, up to its semicolon."""
     row: list[Any] | None = None
     at = 0
     while values[at] != ";":
@@ -188,7 +188,7 @@ def _rows(values: str) -> Iterator[list[Any]]:
 
 
 def _text(values: str, at: int) -> tuple[str, int]:
-    """A quoted text, and the index of its closing quote. ``at`` is the index after the opening one."""
+    """Parse a quoted text that begins at ``at``, after its opening quote: (text, index of the closing quote)."""
     out: list[str] = []
     while True:
         character = values[at]

@@ -27,14 +27,14 @@ LIMITS = QueryLimits(time_s=10.0)
 
 
 class InterCodeSQLEnv(TextEnv):
-    """Options
+    """InterCode-SQL as an environment. Options of ``reset``:
 
     - ``question``, ``gold`` (a query), ``gold_refused`` (the engine upstream used refuses it: its answer is no rows);
     - ``database`` (a SQLite file, or a name on ``server``), ``server`` (URL of a MySQL or MariaDB, default none),
       ``database_id`` (not read: identifies the data in reports);
     - ``reward`` (iou, tau), ``handicap`` (show all tables and columns), ``prompt`` (full, brief);
-    - ``compat``: SQLite refuses what MySQL refuses;
-    - ``recorded``: replies are the actions of a recording, taken as they are, an empty one for a turn without code.
+    - ``compat``: queries that MySQL would refuse fail on SQLite, too;
+    - ``recorded``: replies are the actions of a recording, used without parsing, an empty one for a turn without code.
       "strict" runs them; "grading" grades the results in episode ``index`` of the file ``recording`` instead.
     """
 
@@ -98,7 +98,7 @@ class InterCodeSQLEnv(TextEnv):
         return self._database.execute(statement, LIMITS) if refused is None else SqlError(refused)
 
     def _answer(self, gold: str) -> Sequence[Row]:
-        """The rows of the gold query. Raises ValueError if the result is incomplete."""
+        """Rows of the gold query, to which a model's are compared. Raises ValueError if it fails or is cut."""
         assert self._database is not None
         result = self._database.execute(gold, LIMITS)
         if not isinstance(result, Rows) or result.cut:
@@ -115,7 +115,7 @@ class InterCodeSQLEnv(TextEnv):
         return Turn(observation, action, valid, solved=reward == 1, reward=reward, score=self._best)
 
     def hints(self) -> dict[str, Any]:
-        """The gold query, and a few statements about every table."""
+        """The gold query as the expert's reply, and a few statements about every table."""
         assert self._database is not None
         looks = ["SHOW TABLES"]
         for table in self._database.tables:

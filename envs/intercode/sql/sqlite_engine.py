@@ -8,7 +8,7 @@
 | one huge value, deep expressions | limits of the connection |
 | sorting more than fits | temporary data in memory, under a heap limit of the process that runs the queries |
 
-SHOW TABLES, SHOW DATABASES, SHOW COLUMNS, DESC and DESCRIBE answer as MySQL's would. Knows no task and no reward.
+SHOW TABLES, SHOW DATABASES, SHOW COLUMNS, DESC and DESCRIBE answer as MySQL's would.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from envs.intercode.sql.sqlite_worker import Answer, Query, open_read_only
 
 
 class SqliteDatabase:
-    """An open database. Statements of several threads run one after another; ``close`` works from any thread."""
+    """A SQLite file opened for untrusted queries; of several threads they run one after another."""
 
     def __init__(self, path: Path, described: Mapping[str, Sequence[Row]] | None = None) -> None:
-        """``described`` is the result of DESCRIBE for every table, if SQLite's own schema does not have it.
+        """``described`` maps tables to rows of DESCRIBE, if SQLite's own schema does not have them.
 
         Raises FileNotFoundError, or sqlite3.DatabaseError if the file is no database.
         """
@@ -45,7 +45,7 @@ class SqliteDatabase:
         """Table name -> rows of DESCRIBE."""
 
     def execute(self, query: str, limits: QueryLimits = DEFAULT_LIMITS) -> Rows | SqlError:
-        """Run one statement. Never raises for any content of a query."""
+        """Run one statement and return its rows or its error. Never raises for any content of a query."""
         answered = self._show(query)
         if answered is not None:
             return answered
@@ -54,7 +54,7 @@ class SqliteDatabase:
         return Rows(answer.rows, answer.cut) if answer.error is None else SqlError(answer.error, answer.timed_out)
 
     def close(self) -> None:
-        """Stop a running statement, if there is one. Safe to call twice."""
+        """Stop a running statement, if any; later ones get an error. Safe to call twice and from any thread."""
         with self._lock:
             self._closed = True
             if self._worker is not None:
@@ -78,7 +78,7 @@ class SqliteDatabase:
         return closed if self._closed else answer
 
     def _show(self, query: str) -> Rows | SqlError | None:
-        """Result of a MySQL statement about the schema; None for other statements."""
+        """Answer a MySQL statement about the schema (SHOW, DESCRIBE); None for other statements."""
         words = query.strip().rstrip(";").strip()
         if re.fullmatch(r"show\s+(full\s+)?tables(\s+(from|in)\s+\S+)?", words, re.I):
             return Rows(tuple((name,) for name in self.tables))

@@ -1,6 +1,6 @@
 """A pool of processes that run queries, shared by all databases of this process and started on demand.
 
-Knows nothing of SQL: a query gets an answer, or its process dies and the next query gets another one. Answers are
+A query gets an answer, or its process dies and the next query gets another one. Answers are
 size-limited, and parsed one at a time, because parsing takes more memory than the text.
 """
 
@@ -21,20 +21,20 @@ from envs.intercode.sql.sqlite_worker import Answer, Query, asked_line
 from lemur_ray.sandbox.untrusted_output import Bounds, UntrustedData, has_shape, untrusted_json
 
 _MOST_AT_ONCE = 32
-"""Maximum number of processes. Further queries wait."""
+"""Maximum number of processes. Further queries wait for one."""
 _ENOUGH = max(4, 2 * (os.cpu_count() or 1))
-"""Processes that keep the processors busy. More are started only if a query waits for long, and do not stay."""
+"""Number of processes that are kept when idle: enough for all processors. More are started only after a wait."""
 _PATIENCE_S = 1.0
-"""Seconds to wait before starting another process. Most queries take milliseconds."""
+"""Seconds a query waits for one of the kept processes before another is started. Most queries take milliseconds."""
 _DYING_S = 5.0
 _BEYOND_BYTES = 2**20
-"""Size of an answer besides its rows: an error quotes the query."""
+"""Maximum bytes of an answer besides its rows: an error quotes the query."""
 _DEPTH = 4
 _SCRIPT = Path(__file__).with_name("sqlite_worker.py")
 
 
 class Worker:
-    """One process. ``kill`` may be called from any thread."""
+    """One process that runs queries. ``kill`` may be called from any thread."""
 
     def __init__(self) -> None:
         # Without the user's site and environment: nothing but the standard library is needed, and it starts faster.
@@ -44,7 +44,7 @@ class Worker:
         self.dead = False
 
     def ask(self, query: Query) -> Answer:
-        """Run a query. If that ends the process, the answer says so."""
+        """Run a query and return its answer; if the process ends or answers nonsense, the answer is an error."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -73,7 +73,7 @@ class Worker:
         self._process.kill()
 
     def close(self) -> None:
-        """Stop the process and close its pipes."""
+        """Kill the process and close its pipes."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -83,7 +83,7 @@ class Worker:
 
 
 def _answer(line: bytes, max_bytes: int) -> Answer:
-    """Parse an answer. Raises UntrustedData, ValueError."""
+    """Parse a line that a process wrote. Raises UntrustedData or ValueError if it is too large or no answer."""
     if not line.endswith(b"\n"):
         raise ValueError("not a whole line")
     answer = untrusted_json(line, Bounds(max_bytes + _BEYOND_BYTES, nodes=2**10 + max_bytes // 8, depth=_DEPTH))
@@ -98,7 +98,7 @@ def _answer(line: bytes, max_bytes: int) -> Answer:
 
 
 def _value(value: Any) -> Any:
-    """Decode a value. Raises ValueError."""
+    """Decode one value of a row: {"hex": ..} to bytes, others as they are. Raises ValueError for bad hex."""
     return bytes.fromhex(value["hex"]) if has_shape(value, {"hex": str}) else value
 
 
@@ -110,7 +110,7 @@ _changed = threading.Condition()
 
 @contextlib.contextmanager
 def worker() -> Iterator[Worker]:
-    """A process for exclusive use; waits if too many are busy."""
+    """Lend a process for exclusive use in a ``with`` block; waits while the maximum number is in use."""
     global _busy
     with _changed:
         if _busy >= _ENOUGH:
@@ -139,7 +139,7 @@ def worker() -> Iterator[Worker]:
 
 @atexit.register
 def close_idle() -> None:
-    """Stop unused processes. They would also end with this one."""
+    """Stop idle processes when this one exits. (They would also end with it.)"""
     with _changed:
         while _idle:
             _idle.pop().close()

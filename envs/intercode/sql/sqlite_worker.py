@@ -5,7 +5,7 @@ progress handler stops a query that SQLite can interrupt. One that stays inside 
 not interruptible: the kernel's timer ends the whole process a moment later. Both directions use one line of JSON
 (``asked_line``, ``answer_line``), since the output of this process is untrusted data. A result is limited in its JSON
 size and in its memory while it is fetched. Imports only the standard library, so that it starts in a few hundredths of
-a second; knows no task.
+a second.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _FORBIDDEN_FUNCTIONS = frozenset(
 _HEAP_LIMIT_BYTES = 256 * 2**20
 _MOST_COLUMNS = 500
 _VALUE_BYTES = 32
-"""Bytes of memory for each value besides its text, and for each row."""
+"""Assumed bytes of memory for each value besides its text, and for each row."""
 _BYTES_BYTES = 256
-"""Bytes of JSON around a bytes value."""
+"""Assumed bytes of JSON around a bytes value."""
 _OPERATIONS_BETWEEN_CHECKS = 5_000
 _OPEN_DATABASES = 16
 COLLATION = "mysql_general_ci"
@@ -41,7 +41,7 @@ GRACE_S = 0.5
 
 
 class Query(NamedTuple):
-    """``database`` is a file; times are in seconds. ``max_bytes`` limits the rows in JSON and in memory."""
+    """One query. ``database`` is a file; ``max_bytes`` limits the rows both as JSON and in memory."""
 
     database: str
     text: str
@@ -51,7 +51,7 @@ class Query(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """``rows`` and whether there were more, or an ``error`` and whether it was a timeout."""
+    """Result of a query: ``rows`` and ``cut`` if there were more, or an ``error`` and whether it was a timeout."""
 
     rows: tuple[tuple[Any, ...], ...] = ()
     cut: bool = False
@@ -66,13 +66,13 @@ def asked_line(query: Query) -> bytes:
 def answer_line(
     rows: Iterable[str] = (), cut: bool = False, error: str | None = None, timed_out: bool = False
 ) -> bytes:
-    """An Answer as one line. ``rows`` are results of ``row_text``."""
+    """Write an ``Answer`` as one line of JSON. ``rows`` are results of ``row_text``."""
     rest = json.dumps([cut, error, timed_out], ensure_ascii=False).removeprefix("[")
     return f"[[{','.join(rows)}],{rest}\n".encode("utf-8", "replace")
 
 
 def row_text(row: Sequence[Any]) -> str:
-    """A row in JSON without escapes. Bytes become {"hex": ..}, infinities numbers beyond the range of floats."""
+    """Write a row as JSON. Bytes become {"hex": ..}, infinities 1e999 or -1e999, beyond the range of floats."""
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False, default=_tagged)
     except ValueError:
@@ -86,7 +86,7 @@ def _tagged(value: bytes) -> dict[str, str]:
 
 
 def held_bytes(row: Sequence[Any]) -> int:
-    """Approximate memory of a row. One wide character widens the whole text."""
+    """Approximate memory of a row in bytes. One wide character makes each character of its text count four."""
     size = _VALUE_BYTES
     for value in row:
         size += _VALUE_BYTES
@@ -98,7 +98,7 @@ def held_bytes(row: Sequence[Any]) -> int:
 
 
 def open_read_only(path: str) -> sqlite3.Connection:
-    """Raises sqlite3.Error."""
+    """Open a database file for reading, with MySQL's collation and CONCAT. Raises sqlite3.Error."""
     uri = f"file:{quote(path)}?mode=ro&immutable=1"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
@@ -138,7 +138,7 @@ def guard(connection: sqlite3.Connection) -> None:
 
 
 def run(connection: sqlite3.Connection, query: Query) -> bytes:
-    """Run one statement and return the line of its answer. Never raises for any content of a query."""
+    """Run one statement and return its answer as a line. Never raises for any content of a query."""
     deadline = time.monotonic() + query.time_s
     try:
         connection.set_progress_handler(lambda: time.monotonic() > deadline, _OPERATIONS_BETWEEN_CHECKS)
@@ -174,7 +174,7 @@ def _authorize(action: int, first: str | None, second: str | None, database: str
 
 
 def main() -> None:
-    """Answer queries until standard input ends."""
+    """Read queries from standard input, one a line, and write an answer for each, until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then closes this process
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the parent may have ignored or blocked it
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})

@@ -17,7 +17,7 @@ from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.benchmarks.question import Graded, continues_prompt
 
 MERGED = ("logical_deduction", "tracking_shuffled_objects")
-"""Tasks of three files each. They count as one task where the benchmark has 23."""
+"""Tasks with three files each. They count as one task in the average over the benchmark's 23 tasks."""
 FILES = (
     *("boolean_expressions", "causal_judgement", "date_understanding", "disambiguation_qa", "dyck_languages"),
     *("formal_fallacies", "geometric_shapes", "hyperbaton"),
@@ -49,7 +49,7 @@ def grade_lemur(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def lemur_answer(reply: str) -> str:
-    """The answer that the released script extracts."""
+    """The answer that the scripts released with Lemur extract: the first sentence, or the letter in its brackets."""
     text = reply.strip().split("\n\n")[0].split(".")[0]
     if "(" in text and ")" in text and "[" not in text and "]" not in text and (letter := _BRACKETED.search(text)):
         return letter[1]
@@ -72,7 +72,7 @@ def _normalised(text: str) -> str:
 
 
 def macro_averages(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Means over files, and over tasks (with the files of one task merged), of the score and the relaxed score."""
+    """Averages of score and relaxed score over files, and over tasks (merged files). Empty if none is scored."""
     scored = [episode for episode in episodes if episode.outcome.scored]
     if not scored:
         return {}

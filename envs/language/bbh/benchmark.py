@@ -92,7 +92,7 @@ def _task(kind: Kind, options: Protocol, file: str, number: int, row: dict[str, 
 
 
 def _examples(kind: Kind, options: Protocol, file: Path) -> str:
-    """Description and worked examples of a prompt file, ending in a blank line. Raises ValueError."""
+    """Description and examples in a prompt file, for ``direct`` without reasoning. Raises ValueError without any."""
     text = read_text(file).replace("\r\n", "\n")
     above, ruled, below = text.partition("-----\n")
     description, *examples = (below if ruled else above).strip().split("\n\nQ: ")

@@ -61,10 +61,10 @@ SOURCES = (
 
 @dataclass(frozen=True)
 class Gsm8kOptions(Protocol):
-    """Options of GSM8K."""
+    """Command-line options of GSM8K."""
 
     shots: int = 8
-    """Worked examples before the question."""
+    """Number of worked examples before the question."""
     shots_file: str = file_option()
     """A file with worked examples that replaces the default ones: pairs of Question: and Answer:. Empty: train's
     first rows."""
@@ -102,7 +102,7 @@ def _load(options: Gsm8kOptions, request: EvaluationRequest) -> Iterator[Task]:
 
 
 def _examples(options: Gsm8kOptions, data: Path) -> tuple[str, list[Path]]:
-    """The worked examples, each followed by a blank line, and their source files."""
+    """The worked examples, each followed by a blank line, and the files that they come from."""
     if options.shots_file:
         path = Path(options.shots_file)
         return read_text(path).strip() + "\n\n", [path]

@@ -15,7 +15,7 @@ from typing import Any
 from lemur_ray.benchmarks.question import Graded
 
 CALCULATOR = re.compile(r"<<[^>]*>>")
-"""Calculator annotations in the data set's solutions."""
+"""Calculator annotations in the data set's solutions, such as ``<<48/2=24>>``."""
 _COMMA = re.compile(r"(?<=\d),(?=\d)")
 _NUMBER = re.compile(r"(?:(?<![\w.)])[-+])?(?:\d+(?:\.\d+)?|\.\d+)")
 _LEMUR_COMMA = re.compile(r"(\d),(\d)")
@@ -24,7 +24,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def final_answer(solution: str) -> str:
-    """The answer after the marker in a solution of the data set. Raises ValueError."""
+    """The answer after ``####`` in a solution of the data set. Raises ValueError if there is no ``####``."""
     _, mark, answer = solution.rpartition("####")
     if not mark:
         raise ValueError(f"a solution without ####: {solution[-80:]!r}")
@@ -32,20 +32,20 @@ def final_answer(solution: str) -> str:
 
 
 def standard_answer(text: str) -> str | None:
-    """The last number of a text with its sign, without currency and thousands separators."""
+    """The last number of a text with its sign, without currency and thousands separators; None without a number."""
     plain = _COMMA.sub("", re.sub(r"[$%]", "", text.replace("\u2212", "-")))
     numbers = _NUMBER.findall(plain)
     return numbers[-1] if numbers else None
 
 
 def lemur_answer(text: str) -> str | None:
-    """The answer that the released script extracts."""
+    """The last number of a text by the scripts released with Lemur (no sign of whole numbers); None without."""
     numbers = _LEMUR_NUMBER.findall(_LEMUR_COMMA.sub(r"\1\2", text))
     return numbers[-1] if numbers else None
 
 
 def equal(answer: str, reference: str) -> bool:
-    """Whether two numbers are equal."""
+    """Whether two texts are numbers of equal value."""
     try:
         return Decimal(answer) == Decimal(reference)
     except InvalidOperation:
@@ -53,7 +53,7 @@ def equal(answer: str, reference: str) -> bool:
 
 
 def lemur_equal(answer: str, reference: str) -> bool:
-    """Whether two answers are equal by the released script, which compares only letters and digits."""
+    """Whether two answers are equal without case and punctuation, as in the scripts released with Lemur."""
     return _normalised(answer) == _normalised(reference)
 
 

@@ -51,12 +51,12 @@ SOURCES = (
     ),
 )
 _LOST = frozenset({"", "None", "NA", "N/A", "NaN", "nan", "null", "NULL", "n/a", "<NA>", "#N/A", "#NA", "-nan", "-NaN"})
-"""Cells that the released reader treats as missing values."""
+"""Option texts that the scripts released with Lemur read as missing values."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """A question with four options. ``answer`` is the index of the right one."""
+    """A question with four options. ``answer`` is the index of the right one, from 0."""
 
     question: str
     options: tuple[str, ...]
@@ -65,14 +65,14 @@ class Item:
 
 @dataclass(frozen=True)
 class MmluOptions(Protocol):
-    """Options of MMLU."""
+    """Command-line options of MMLU."""
 
     shots: int = 5
-    """Worked examples before the question, at most 5."""
+    """Number of worked examples before the question, at most 5."""
     most_chars: int = 8192
     """Maximum characters of a prompt (2,048 tokens): examples are dropped from the end until it fits. 0: no limit."""
     header: str = ""
-    """Line above the examples, containing {subject}. Empty: the project's own."""
+    """Line above the examples, containing {subject}. Empty: the project's default line."""
     ask: Literal["auto", "choices", "generate"] = "auto"
     """choices: the likeliest next letter, for endpoints with log-probabilities. generate: the letter in the reply.
     auto: choices for a base model, generate for a chat model."""
@@ -130,7 +130,7 @@ Sets = dict[str, tuple[list[Item], list[tuple[int, Item]]]]
 
 
 def _sets(data: Path, lemur: bool) -> tuple[Sets, list[Path]]:
-    """Subject -> its examples and its questions with row numbers; and the source files."""
+    """Subject -> (examples, [(row number, question)]); and the source files. ``lemur``: see ``_item``."""
     for home in (data / home for home in _HOMES):
         tests = sorted(path for path in home.glob("test/*_test.csv*") if path.is_file())
         if not tests:
@@ -156,7 +156,7 @@ def _sets(data: Path, lemur: bool) -> tuple[Sets, list[Path]]:
 
 
 def _parquet(data: Path) -> tuple[list[Path], list[Path]]:
-    """The Hub's files of all subjects together, else of each subject: (test, dev). Raises FileNotFoundError."""
+    """The Hub's files as (test, dev): of all subjects together, else of each subject. Raises FileNotFoundError."""
     test, dev = (_FILE.format(split=split) for split in ("test", "dev"))
     for home in _HOMES:
         folders = ["all"] if (data / home / "all" / test).is_file() else sorted(SUBJECTS)
@@ -168,7 +168,7 @@ def _parquet(data: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _items_of_rows(path: Path, lemur: bool) -> Iterator[tuple[str, Item]]:
-    """Yield subject and question of every row. Raises ValueError that names the row."""
+    """Yield (subject, question) of every row. Raises ValueError that names the row."""
     for number, row in enumerate(read_rows(path, ("question", "subject", "choices", "answer"))):
         options, answer = row["choices"], row["answer"]
         if row["subject"] not in SUBJECTS or len(options) != len(LETTERS) or answer not in range(len(LETTERS)):
@@ -178,7 +178,7 @@ def _items_of_rows(path: Path, lemur: bool) -> Iterator[tuple[str, Item]]:
 
 
 def _item(question: str, options: Sequence[str], answer: int, lemur: bool) -> Item:
-    """A question. With ``lemur``, some words in its options count as missing values, as in the released reader."""
+    """Build a question. ``lemur``: option texts such as "None" become "nan", as in the scripts released with Lemur."""
     return Item(question, tuple("nan" if lemur and text in _LOST else text for text in options), answer)
 
 
@@ -194,8 +194,8 @@ def _not_weighed(settings: Settings) -> Sequence[str]:
 
 
 def _version(options: MmluOptions) -> int:
-    """Version of the scoring. With the released reader an option "None" in parquet files also reads nan. For
-    generated letters, the one called the answer takes precedence over the first."""
+    """Version of the scoring, by mode, and one higher if letters are generated. In mode lemur an option "None" in
+    parquet files now reads nan; of generated letters the one called the answer now takes precedence over the first."""
     return version_by_mode(options) + (not options.weighs)
 
 

@@ -26,7 +26,7 @@ _ALONE = re.compile(rf"(?<![\w'])(?!{_ARTICLE})([ABCD])(?![\w'-])")
 
 
 def letter_in(reply: str) -> str | None:
-    """The letter that a reply chooses, by the first rule that matches.
+    """The letter, A to D, that a reply chooses, by the first rule that matches; None if none does.
 
     The rules: a separate letter at the start ("B", "(B) ...", "B. ..."); the last letter called the answer, option or
     choice; the first word, if it is a letter; the only letter in the reply. The article in "A good answer" does not
@@ -49,7 +49,7 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def means(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Mean over subjects, and the share solved of all questions of each field and subfield."""
+    """Averages of scored episodes: the mean over subjects, and the share solved in each field and subfield."""
     by_subject: dict[str, list[bool]] = {}
     for episode in episodes:
         if episode.outcome.scored:

@@ -48,4 +48,4 @@ SUBJECTS: dict[str, tuple[str, str]] = {
     for subfield, subjects in subfields.items()
     for subject in subjects
 }
-"""Subject -> its field and subfield."""
+"""Subject -> (field, subfield)."""

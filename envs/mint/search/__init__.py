@@ -1,1 +1,1 @@
-"""Sources of MINT's search tool: recorded answers, the live encyclopedia, a local index of it."""
+"""Sources of MINT's search tool: recorded answers, live Wikipedia, or a local index of it."""

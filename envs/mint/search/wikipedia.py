@@ -37,31 +37,31 @@ _PAUSE_S = 5.0
 
 
 _OF_MACHINES = re.compile(r"maxlag|ratelimited|readonly|internal_|too-busy|backend|unavailable|timeout")
-"""API error codes that do not depend on the question."""
+"""Error codes of the API for faults of its own, which do not depend on the query."""
 _ANY_WORD = "water"
 
 
 class WikipediaUnavailable(ExternalCallError):
-    """The source cannot answer: an infrastructure failure, never the policy's."""
+    """Raised if a source cannot answer: an infrastructure failure, never the policy's."""
 
 
 class _QuestionRefused(WikipediaUnavailable):
-    """The source rejects this question, but may accept others."""
+    """Raised if the source rejects this query, but may accept others."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """The part of an article that the tool shows."""
+    """The parts of a Wikipedia article that the tool shows."""
 
     title: str
     summary: str
 
 
 class PageSource(Protocol):
-    """A source of pages."""
+    """A source of Wikipedia pages."""
 
     def pages(self, query: str) -> list[Page]:
-        """At most two pages, best first. Raises WikipediaUnavailable."""
+        """The pages for a query, at most two, best first. Raises WikipediaUnavailable."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class RecordedAnswers:
     of_task: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def answer(self, query: str, task: str = "") -> str:
-        """The recorded answer. Raises WikipediaUnavailable for an unknown query."""
+        """The recorded answer to a query. Raises WikipediaUnavailable for an unknown query."""
         recorded = self.of_task.get((task, query), self.answers.get(query))
         if recorded is None:
             raise WikipediaUnavailable(
@@ -83,7 +83,7 @@ class RecordedAnswers:
 
 
 def wikipedia_search(query: str, source: PageSource | RecordedAnswers, *, task: str = "", compat: bool = False) -> str:
-    """The tool's answer to a query. Raises WikipediaUnavailable."""
+    """The search tool's answer to a query. Raises WikipediaUnavailable."""
     if isinstance(source, RecordedAnswers):
         return source.answer(query, task)
     query = query[:MAX_QUERY]
@@ -102,7 +102,7 @@ class LiveWikipedia:
     endpoint: str = "https://en.wikipedia.org/w/api.php"
     timeout_s: float = 10.0
     patience_s: float = 120.0
-    """Seconds to retry one question if the API is overloaded, after the pauses it asks for."""
+    """Maximum seconds of waiting for one query if the API is overloaded, in the pauses it asks for."""
     sleep: Callable[[float], None] = time.sleep
 
     def pages(self, query: str) -> list[Page]:
@@ -187,7 +187,7 @@ def literal_query(reply: str) -> str | None:
 
 
 def read_answers(path: Path) -> RecordedAnswers:
-    """Read lines ``{"query": ..., "answer": ...}``, plain or gzip. Raises ValueError naming file and line."""
+    """Read lines ``{"query": ..., "answer": ...}``, plain or gzip. Raises ValueError that names file and line."""
     answers: dict[str, str] = {}
     for number, row in read_json_lines(path):
         try:

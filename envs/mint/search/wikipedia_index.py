@@ -1,7 +1,7 @@
 """A local Wikipedia: a full-text index (SQLite FTS5) of titles and lead sections, built from the user's dump.
 
 Reads MediaWiki XML dumps (``pages-articles.xml``, plain, .gz or .bz2) and lines of ``{"title", "text"}`` (.jsonl, plain
-or .gz). Redirects, disambiguation pages and other namespaces are left out. Knows nothing of MINT's tool.
+or .gz). Redirects, disambiguation pages and other namespaces are left out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WORDS = re.compile(r"\w+")
 
 
 def build_index(dump: Path, index: Path) -> int:
-    """Index a dump and return the number of pages. The index file appears complete or not at all.
+    """Index a dump and return the number of its articles. The index file appears complete or not at all.
 
     Raises FileNotFoundError, ValueError if the dump has no page or an unknown format.
     """
@@ -67,10 +67,10 @@ def build_index(dump: Path, index: Path) -> int:
 
 
 class WikipediaIndex:
-    """Searches an index. Thread-safe."""
+    """Full-text search in an index of Wikipedia. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
-        """Raises FileNotFoundError with the command that builds an index, ValueError if the file is no index."""
+        """Open an index. Raises FileNotFoundError with the command that builds one, ValueError if it is no index."""
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such index; build it with jobs/index_wikipedia.py --dump DUMP")
         self._lock = threading.Lock()
@@ -158,7 +158,7 @@ def _strip_markup(tag: str) -> str:
 
 
 def lead_section(wikitext: str) -> str:
-    """Plain text before the first heading, at most LEAD_CHARS characters."""
+    """Plain text of a page before its first heading, at most LEAD_CHARS characters."""
     text = re.split(r"^==", _COMMENT.sub("", wikitext), maxsplit=1, flags=re.MULTILINE)[0]
     text = _TAG.sub("", _UNSEEN.sub("", text))
     text = _inside_out(_TEMPLATE, "", text)
@@ -169,7 +169,7 @@ def lead_section(wikitext: str) -> str:
 
 
 def _inside_out(pattern: re.Pattern[str], by: str | Callable[[re.Match[str]], str], text: str) -> str:
-    """The text with every match replaced, inner matches first."""
+    """The text with every match of ``pattern`` replaced by ``by``, inner matches first."""
     while (replaced := pattern.sub(by, text)) != text:
         text = replaced
     return text

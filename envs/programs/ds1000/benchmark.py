@@ -57,11 +57,11 @@ _FIELDS = ("prompt", "reference_code", "code_context", "metadata")
 
 @dataclass(frozen=True)
 class Ds1000Options(OneProtocol, Sandboxed):
-    """Options of DS-1000."""
+    """Command-line options of DS-1000."""
 
     libraries: str = ""
-    """Libraries to play, comma-separated: Pandas, Numpy, Matplotlib, Tensorflow, Scipy, Sklearn, Pytorch. Empty:
-    all."""
+    """Libraries whose problems are played, by comma: Pandas, Numpy, Matplotlib, Tensorflow, Scipy, Sklearn, Pytorch.
+    Empty: all."""
     environment: str = location_option()
     """Folder of packages, or virtual environment, for the programs. Empty: LEMUR_HOME/environments/ds1000, which
     python -m envs.programs.ds1000.make_environment makes."""
@@ -72,7 +72,7 @@ class Ds1000Options(OneProtocol, Sandboxed):
 
     @property
     def chosen(self) -> list[str]:
-        """The libraries, by the data's names."""
+        """The libraries whose problems are played, by the data's names."""
         return [one.strip() for one in self.libraries.split(",") if one.strip()] or list(LIBRARIES)
 
 
@@ -114,19 +114,19 @@ def _task(options: Ds1000Options, row: Mapping[str, Any], metadata: Mapping[str,
 
 
 def _family(metadata: Mapping[str, Any]) -> str:
-    """Identifies the rewritings of one question. Origins are numbered separately for each library."""
+    """Identifier of the question that a problem rewrites; empty without one. Origins are numbered for each library."""
     origin = metadata.get("perturbation_origin_id")
     return "" if origin is None else f"{metadata['library']} {origin}"
 
 
 def _shipped(named: str) -> str:
-    """A named folder is copied to other hosts; default folders exist on each host under its own LEMUR_HOME."""
+    """Environment option of a task. A named folder is copied to other hosts; each host has its own default folder."""
     folder = environment.folder_of(named)
     return HostPath(folder) if named and folder.is_dir() else named
 
 
 def _opening(prompt: str) -> str:
-    """End of a prompt, from the marker before the solution."""
+    """Beginning of a chat model's reply: the prompt's end from the solution's marker, else ``<code>``."""
     return prompt[max((prompt.rfind(mark) for mark in BEGINS), default=0) :] if _is_marked(prompt) else "<code>\n"
 
 
@@ -147,7 +147,7 @@ def _departures(options: Ds1000Options, request: EvaluationRequest, tasks: Seque
 
 
 def by_library(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Success rate of each library."""
+    """Success rate of each library over its scored episodes; empty if there are none."""
     scores: dict[str, list[float]] = {}
     for episode in episodes:
         if episode.outcome.scored:

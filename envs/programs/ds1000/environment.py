@@ -44,7 +44,7 @@ def folder_of(named: str) -> Path:
 
 
 def versions(named: str) -> dict[str, str]:
-    """Distributions of an environment -> version; empty without an environment."""
+    """Version of each distribution in an environment; empty if the environment is missing."""
     folder = folder_of(named)
     return dict(_installed_versions(folder, folder.stat().st_mtime_ns)) if folder.is_dir() else {}
 
@@ -56,7 +56,7 @@ def _installed_versions(folder: Path, changed_ns: int) -> tuple[tuple[str, str],
 
 
 def plain_name(name: str) -> str:
-    """Normalised name of a distribution."""
+    """Normalised name of a distribution; variants of tensorflow count as tensorflow-cpu."""
     plain = re.sub(r"[-_.]+", "-", name).lower()
     return _STANDS_FOR.get(plain, plain)
 
@@ -82,7 +82,7 @@ def requirements_file() -> Path:
 
 
 def pinned() -> Iterator[tuple[str, str, str]]:
-    """Name, version and group (empty: always) of each pinned requirement."""
+    """Yield name, version and group (empty: always installed) of each pinned requirement."""
     group = ""
     for line in requirements_file().read_text().splitlines():
         if line.startswith("# group "):
@@ -93,7 +93,7 @@ def pinned() -> Iterator[tuple[str, str, str]]:
 
 
 def other_versions(named: str) -> Iterator[str]:
-    """Descriptions of installed versions that differ from the pinned ones."""
+    """Yield a description of each installed version that differs from the pinned one."""
     there = versions(named)
     for name, version, _ in pinned():
         installed = there.get(plain_name(name))

@@ -18,7 +18,7 @@ from envs.programs.ds1000.environment import folder_of, pinned, plain_version, r
 
 
 def install(folder: Path, without: Sequence[str]) -> Path:
-    """Install into the folder, completely or not at all. Raises RuntimeError with pip's last lines."""
+    """Install the pinned packages except groups ``without``, all or none. RuntimeError has pip's last lines."""
     wanted = [f"{name}=={version}" for name, version, group in pinned() if group not in without]
     half = folder.with_name(f"{folder.name}.half")
     shutil.rmtree(half, ignore_errors=True)
@@ -36,7 +36,7 @@ def install(folder: Path, without: Sequence[str]) -> Path:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status 0, or 1 with the error on stderr."""
+    """Run the command. Returns exit status 0, or 1 with the error on stderr."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", nargs="?", default="", help="default: LEMUR_HOME/environments/ds1000")
     parser.add_argument("--without", default="", help=f"some of {', '.join(groups())}, parted by commas")
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def groups() -> list[str]:
-    """Groups that can be left out."""
+    """Names of the groups of packages that can be left out."""
     return sorted({group for _, _, group in pinned() if group})
 
 

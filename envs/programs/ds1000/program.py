@@ -47,7 +47,7 @@ separately; setuptools, which Tensorflow requires anyway, replaces it."""
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Grade a reply. Raises ValueError without the library, SandboxDestroyed if the machine ended a sandbox."""
+    """Grade a reply by the item's tests. Raises ValueError without the library, SandboxDestroyed by the machine."""
     asked = options["reference"]
     backend = options.get("backend", "bwrap")
     if why := environment.lacking(asked["environment"], [asked["library"]]):
@@ -68,7 +68,7 @@ def solution_of(reply: str) -> str:
 
 
 def around_hole(prompt: str) -> tuple[str, str]:
-    """A prompt up to the solution's place, and the text after it, which is empty if the solution is at the end.
+    """(prompt up to the place of the solution, text after that place; empty if the solution is at the end).
 
     Whitespace before the place is dropped, since the solution has its own indentation.
     """
@@ -80,7 +80,7 @@ def around_hole(prompt: str) -> tuple[str, str]:
 
 
 def program_of(solution: str, code_context: str) -> str:
-    """The item's program, then its tests: of the solution's results and, if there are any, of its source."""
+    """The item's program with the solution as a text, and calls of its tests of results and, if any, of source."""
     calls = ["test_execution(solution)"]
     if re.search(r"^def test_string\(", code_context, re.MULTILINE):
         calls.append("test_string(solution)")

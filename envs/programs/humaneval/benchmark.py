@@ -38,7 +38,7 @@ SOURCES = (
     ),
 )
 AS_RELEASED = {"temperature": 0.2, "top_p": 0.95}
-"""Sampling of the released script."""
+"""Sampling parameters of the script released with Lemur."""
 STOPS = ("\nclass", "\ndef", "\n#", "\nif", "\nprint")
 REQUEST = "Complete this Python function. Reply with its code.\n\n"
 LEAD = "Here is the completed function:\n\n"
@@ -46,7 +46,7 @@ LEAD = "Here is the completed function:\n\n"
 
 @dataclass(frozen=True)
 class HumanEvalOptions(Protocol, Sandboxed):
-    """Options of HumanEval."""
+    """Command-line options of HumanEval."""
 
 
 def _load(options: HumanEvalOptions, request: EvaluationRequest) -> Iterator[Task]:

@@ -41,7 +41,7 @@ def program_of(reply: str, prompt: str, name: str, kept: Callable[[str], str] = 
 
 
 def up_to_last_return(reply: str) -> str:
-    """The part that the released script uses: up to the last line that begins with return, else nothing."""
+    """Part of a reply that the script released with Lemur uses: up to the last line beginning with return, or ""."""
     lines = reply.split("\n")
     last = max((n for n, line in enumerate(lines) if line.strip().startswith("return")), default=-1)
     return "\n".join(lines[: last + 1])

@@ -43,12 +43,12 @@ EXAMPLES = (2, 3, 4)
 
 @dataclass(frozen=True)
 class MbppOptions(Protocol, Sandboxed):
-    """Options of MBPP."""
+    """Command-line options of MBPP."""
 
     split: Literal["test", "train", "validation", "prompt", "all"] = "test"
     """Tasks by their numbers: test is 11 to 510."""
     shots: int = 3
-    """Worked examples before the task, at most 3."""
+    """Number of worked examples before the task, at most 3."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.shots <= len(EXAMPLES):
@@ -69,7 +69,7 @@ def _load(options: MbppOptions, request: EvaluationRequest) -> Iterator[Task]:
 
 
 def _paths(data: Path, options: MbppOptions) -> list[Path]:
-    """The authors' one file, or the Hub's files with the split and the examples."""
+    """The authors' one data file, or the Hub's. Raises FileNotFoundError if split or examples are missing."""
     there = {split: data / name for split, name in PARQUET.items() if (data / name).is_file()}
     try:
         return [find_file(data, FILES, SOURCE)]
@@ -125,7 +125,7 @@ def _as_conversation(row: Mapping[str, Any]) -> str:
 
 
 def _turn_departures(settings: Settings) -> Sequence[str]:
-    """Departure of conversations from the released script, whose example replies have no end of turn."""
+    """Departure of chat prompts from the script released with Lemur, whose example replies have no end of turn."""
     there = settings.get("form") == "chat" and settings.get("mode") == "lemur"
     return ("examples' turns are ended",) if there and settings.get("shots", 1) else ()
 

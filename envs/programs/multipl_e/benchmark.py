@@ -40,7 +40,7 @@ REQUEST = "Complete this program in {language}. Reply with its code up to the en
 
 @dataclass(frozen=True)
 class MultiplEOptions(OneProtocol, Sandboxed):
-    """Options of MultiPL-E."""
+    """Command-line options of MultiPL-E."""
 
     javatuples: str = file_option()
     """For Java: a folder with javatuples-1.2.jar, which its programs import. Empty: Debian's package."""
@@ -72,7 +72,7 @@ def _load(language: str, options: MultiplEOptions, request: EvaluationRequest) -
 
 
 def _mounted_folders(language: str, options: MultiplEOptions) -> dict[str, HostPath]:
-    """Folders of this host that sandboxes mount."""
+    """Folders of this host that sandboxes mount, by option name: javatuples, typescript."""
     folders = {"javatuples": options.javatuples, "typescript": typescript.installed() if language == "ts" else None}
     return {name: HostPath(folder) for name, folder in folders.items() if folder}
 

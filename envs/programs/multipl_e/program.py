@@ -25,9 +25,9 @@ _DISK_BYTES = 256 * 2**20
 IMAGE = "multipl_e"
 """The Docker sandbox's image with all tool chains."""
 PATIENCE_S = 60.0
-"""Seconds of extra time for a machine that gives a step less than a third of its time."""
+"""Extra seconds for a machine that gives a step less than a third of its time."""
 SHOWN = {"javatuples": JARS, "typescript": typescript.INSIDE}
-"""Folders named in a reference -> their mount point in the sandbox."""
+"""Name of a folder in a task's options -> its mount point in the sandbox."""
 _FOLDER = "/work"
 """Working folder of a sandbox's commands."""
 
@@ -64,7 +64,7 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def program_of(reply: str, asked: Mapping[str, Any]) -> str:
-    """The prompt, the completion up to the item's first stop, and the tests, which close what the prompt opened.
+    """The program: prompt, completion up to the item's first stop, and the tests, which close what the prompt opened.
 
     A reply with the whole function, as chat models write it, replaces the prompt; one that also contains the tests is
     the program.

@@ -1,7 +1,6 @@
 """Compile and run commands for each language: a file name and commands, each of which must exit with 0.
 
-A program prints a random word at the end of its tests, since exit code 0 before that is no success. Knows no benchmark
-and runs nothing.
+A program prints a random word at the end of its tests, since exit code 0 before that is no success.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from envs.programs.multipl_e import typescript
 
 @dataclass(frozen=True)
 class Toolchain:
-    """``steps`` are commands in the folder of ``file``, in order. ``programs`` maps what they need to a Debian package.
+    """How to compile and run a program. ``steps``: commands in the folder of ``file``, in order.
 
     ``says`` is the statement that prints two texts as one word.
     """
@@ -22,10 +21,10 @@ class Toolchain:
     file: str
     steps: tuple[tuple[str, ...], ...]
     programs: dict[str, str]
-    """Program names, or absolute paths of files."""
+    """Program that the steps need, or absolute path of a file -> its Debian package."""
     says: str
     within: int = 0
-    """Number of closing braces of the tests that follow that statement."""
+    """Number of the tests' closing braces that follow the statement ``says``."""
     etc: tuple[str, ...] = ()
     """Files and folders of /etc that the commands read."""
     env: dict[str, str] = field(default_factory=dict)
@@ -52,7 +51,7 @@ class Toolchain:
         return f"{tests[:place]}\n{statement}\n{tests[place:]}"
 
     def with_own_check(self, tests: str) -> str:
-        """Tests that use a check under a random name, for languages in which a program can disable the usual one."""
+        """The tests, with a randomly named check in languages where a program can disable the usual one."""
         name, thrower = self.check
         if not name:
             return tests
@@ -61,9 +60,9 @@ class Toolchain:
 
 
 TSC = "tsc"
-"""The pinned compiler if it is mounted, else the sandbox's own."""
+"""The compiler's command: the pinned one if it is mounted, else the sandbox's."""
 JAVATUPLES = "/usr/share/java/javatuples.jar"
-"""Path of Debian's package."""
+"""The file of Debian's package."""
 JARS = "/opt/java"
 """Mount point of the folder named by --javatuples."""
 _JAVA_MEMORY = 2 * 2**30

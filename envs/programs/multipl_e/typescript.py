@@ -19,19 +19,19 @@ from lemur_ray.host.json_files import read_json
 
 COMMAND = "python -m envs.programs.multipl_e.typescript"
 INSIDE = "/opt/typescript"
-"""Mount point in a sandbox."""
+"""Mount point of the folder in a sandbox."""
 PROGRAMS = f"{INSIDE}/node_modules/.bin"
 _PINNED = Path(__file__).resolve().parents[3] / "cluster/images/multipl_e"
 _FILES = ("package.json", "package-lock.json")
 
 
 def pinned() -> str:
-    """The pinned version."""
+    """The pinned version of TypeScript."""
     return str(read_json(_PINNED / "package.json")["dependencies"]["typescript"])
 
 
 def installed() -> Path | None:
-    """Folder of the compiler; None if it is missing or of another version."""
+    """Folder of the compiler; None if it is missing or not of the pinned version."""
     folder = lemur_home() / "environments" / "typescript"
     about = folder / "node_modules/typescript/package.json"
     return folder if about.is_file() and read_json(about).get("version") == pinned() else None
@@ -58,7 +58,7 @@ def install(folder: Path) -> Path:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status 0, or 1 with the error on stderr."""
+    """Run the command. Returns exit status 0, or 1 with the error on stderr."""
     argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args(argv)
     try:
         print(installed() or install(lemur_home() / "environments" / "typescript"))

@@ -61,17 +61,17 @@ REQUEST = (
 
 @dataclass(frozen=True)
 class RoboCodeGenOptions(OneProtocol, Sandboxed):
-    """Options of RoboCodeGen."""
+    """Command-line options of RoboCodeGen."""
 
     examples_file: str = file_option()
-    """A file with worked examples that replaces the project's own. Its functions are available to answers."""
+    """A file with worked examples that replaces the project's. Its functions are available to answers."""
     tries: int = 1
     """Number of attempts: after an exception the model gets its traceback and rewrites the function. More than 1
     only with --form chat."""
     recursion: bool = False
-    """Ask for undefined functions that an answer calls, one in a turn. Only with --form chat."""
+    """Ask the model for undefined functions that its answer calls, one in a turn. Only with --form chat."""
     compat: bool = False
-    """Inputs and comparison of the published notebook, faults included; drawn from --draw-seed."""
+    """Draw inputs and compare results as the published notebook does, faults included; see --draw-seed."""
     draw_seed: int = 0
     """Seed of the inputs, with --compat."""
 
@@ -138,7 +138,7 @@ def _data(path: Path) -> dict[str, Any]:
 
 
 def _playable(options: RoboCodeGenOptions, data: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Problems that can be graded, and the names of those with tests that cannot."""
+    """(problems with tests that can be graded, names of those with tests that cannot, only with --compat)."""
     tested = [problem for problem in data["problems"] if problem["tests"]]
     if not options.compat:
         return tested, []
@@ -156,7 +156,7 @@ def _as_conversation(task: Task, options: RoboCodeGenOptions) -> Task:
 
 
 def _identity(options: RoboCodeGenOptions, request: EvaluationRequest) -> dict[str, Any]:
-    """Identity of earlier runs, with those later options that differ from their former behaviour."""
+    """Settings that identify an evaluation; options added later are left out if they have their default."""
     fields, as_before = (
         single_protocol_identity(options, request),
         {"tries": 1, "recursion": False, "compat": False, "draw_seed": 0},
@@ -165,7 +165,7 @@ def _identity(options: RoboCodeGenOptions, request: EvaluationRequest) -> dict[s
 
 
 def _departures(options: RoboCodeGenOptions, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Problems that cannot be graded here."""
+    """Departures from the published benchmark: problems that are left out, and inputs of the project's."""
     path = find_file(request.data_folder("what RoboCodeGen asks"), FILES, SOURCE)
     data = _data(path)
     problems = data["problems"]

@@ -1,7 +1,7 @@
 """A robot function written over several turns: after an exception the model gets its traceback, and undefined functions
 that its code calls are requested one by one.
 
-The model never learns what its function returns, and a wrong result ends the episode. Knows no data.
+The model never learns what its function returns, and a wrong result ends the episode.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from envs.text_env import Opening, Turn
 from lemur_ray.host.python_source import parsed
 
 MOST_FUNCTIONS = 8
-"""Maximum number of helper functions requested for an answer."""
+"""Maximum number of undefined functions that the model is asked for in one attempt."""
 
 
 class RobotCodeEnv(QuestionEnv):
-    """Options besides a question's
+    """RoboCodeGen over several turns. Options besides those of ``QuestionEnv``:
 
     - ``tries``: how often the function may be run, 1 or more;
     - ``recursion``: ask for functions that are called and not defined.
@@ -66,7 +66,7 @@ class RobotCodeEnv(QuestionEnv):
 
 
 def undefined_call(source: str, helpers: str) -> tuple[str, str] | None:
-    """The first call of an undefined function: its name, and the calling statement as one line.
+    """(name, calling statement as one line) of the first call of an undefined function.
 
     None if all are defined, or the source cannot be parsed. ``helpers`` is the source of available functions.
     """

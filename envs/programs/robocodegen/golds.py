@@ -11,7 +11,7 @@ from envs.programs.robocodegen import reference
 
 
 def gold(name: str, objects: Iterable[str]) -> str | None:
-    """A program that defines the function ``name``; None without a reference. ``objects`` are those of the scene."""
+    """A program that defines the function ``name``; None without a reference. ``objects``: the scene's objects."""
     if name in reference.FUNCTIONS:
         return f"{_source()}\n\ndef {name}(*given):\n    return FUNCTIONS[{name!r}](*given)"
     if name not in reference.IN_SCENE:
@@ -22,7 +22,7 @@ def gold(name: str, objects: Iterable[str]) -> str | None:
 
 @cache
 def _source() -> str:
-    """Source of the references without imports, docstrings and types, which are not allowed or not needed."""
+    """Source of all reference functions without imports, docstrings and types, which are not allowed or not needed."""
     tree = ast.parse(inspect.getsource(reference))
     kept = [_plain(node) for node in tree.body if isinstance(node, ast.FunctionDef | ast.AnnAssign)]
     return ast.unparse(ast.fix_missing_locations(ast.Module(kept, [])))

@@ -24,7 +24,7 @@ _CHECKS = {"allclose": "allclose", "eq": "equal", "shape_eq": "shape_area"}
 """Comparison in the notebook -> comparison in the data."""
 _LISTS = ("problems_np", "problems_ctrl", "problems_shapely", "problems_api")
 _STABLE = 0.9
-"""Spectral radius of matrices that are made stable."""
+"""Spectral radius to which matrices are scaled that are to be stable."""
 
 
 def read_notebook(path: Path) -> dict[str, Any]:
@@ -159,4 +159,4 @@ _ASKED: dict[str, Callable[[Outlines], list[list[Any]]]] = {
         )
     ],
 }
-"""Arguments of the problems about the scene's objects."""
+"""Problem about the scene's objects -> function of their outlines that returns the arguments of its tests."""

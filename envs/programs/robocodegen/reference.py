@@ -1,4 +1,4 @@
-"""The project's own reference functions for RoboCodeGen, which give the expected results of new inputs.
+"""The project's reference functions for RoboCodeGen, which give the expected results of new inputs.
 
 Inputs with results in the data are checked against them before they are used (``upstream_draws.py``). They keep
 peculiarities of the published references: either normal of a line is right, a closed ring counts its first corner
@@ -43,13 +43,13 @@ def _across(line: LineString) -> Any:
 
 
 def _towards(line: LineString, point: Any) -> Any:
-    """Direction orthogonal to the infinite line, to the point's side."""
+    """Unit vector orthogonal to the line, on the side of it where the point is."""
     across = _across(line)
     return np.sign((point - np.array(line.coords[0])) @ across) * across
 
 
 def _along(line: LineString | LinearRing, num_points: int) -> list[Any]:
-    """Points along a line. Raises ZeroDivisionError for one point, as the published reference does."""
+    """Evenly spaced points along a line. ZeroDivisionError for one point, as in the published reference."""
     return [line.interpolate(k / (num_points - 1), normalized=True).coords[0] for k in range(num_points)]
 
 
@@ -91,7 +91,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "make_rectangle": lambda w, h, c: box(c[0] - w / 2, c[1] - h / 2, c[0] + w / 2, c[1] + h / 2),
     "make_ellipse": lambda centre, major, minor: scale(Point(centre).buffer(1.0), major, minor),
 }
-"""Functions of plain arguments, by name."""
+"""Reference functions whose arguments are plain values, by name."""
 
 
 def _does_not_contain(scene: Scene, name: str, others: Sequence[str]) -> bool:
@@ -128,4 +128,4 @@ IN_SCENE: dict[str, Callable[..., Any]] = {
         names, key=lambda name: np.linalg.norm(scene[name] - point, axis=1).min()
     ),
 }
-"""Functions about objects, by name. The scene's outlines are their first argument."""
+"""Reference functions about the scene's objects, by name. Their first argument is the scene: outlines by object."""

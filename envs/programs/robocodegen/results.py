@@ -22,23 +22,23 @@ from lemur_ray.sandbox.untrusted_output import has_shape
 from lemur_ray.sandbox.warm_pool import WarmPool, shared_pool
 
 TIME_S = 10.0
-"""Seconds of one call."""
+"""Time limit of one call, in seconds."""
 TOTAL_S = 30.0
-"""Seconds of all calls of a problem, with the start."""
+"""Time limit of all calls of a problem and the start of Python, in seconds."""
 CPU_S = 5.0
-"""Seconds of processor time for all calls: a function with less on a busy machine was starved."""
+"""Seconds of processor time that are enough for all calls: a function that got less on a busy machine is not blamed."""
 PATIENCE_S = 60.0
 AREA = 1e-3
 """Maximum area by which a shape may differ, relative to the expected one."""
 BANNED = ("import", "__")
 _POINTS = 100
-"""Maximum points of a self-intersecting shape. With thousands, geometry takes hours."""
+"""Maximum points of a self-intersecting shape; one with more fails, since its geometry can take hours."""
 _MEMORY_BYTES = 2 * 2**30
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Verdict on a function. ``note`` gives the reason in a line, ``traceback`` an exception for its author."""
+    """Verdict on a function. ``note``: the reason in a line; ``traceback``: of an exception, for the model."""
 
     score: float
     note: str = ""
@@ -52,7 +52,7 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def source_in(reply: str, name: str) -> str:
-    """The code of a reply: of several blocks the one that defines the function."""
+    """The code of a reply: of several fenced blocks the last that defines the function, else the longest."""
     return code_in(reply, rf"def\s+{name}\b")
 
 
@@ -121,7 +121,7 @@ def _ask(process: SolutionProcess, function: str, *args: Any) -> Answer:
 
 
 def passes(check: str, expected: Any, encoded: Any) -> bool:
-    """Whether a result is the expected one. ``encoded`` is untrusted data from the sandbox."""
+    """Whether a result passes by the comparison ``check``. ``encoded`` is untrusted data from the sandbox."""
     import numpy as np
     import shapely.errors
 
@@ -159,7 +159,7 @@ def _is_same(check: str, want: Any, got: Any) -> bool:
 
 
 def _is_finite(shape: Any) -> bool:
-    """Whether all coordinates are finite. Overlays with infinite shapes are empty."""
+    """Whether all coordinates are finite: overlays with infinite shapes are empty, and would pass."""
     import numpy as np
     import shapely
 
@@ -173,7 +173,7 @@ def _is_tangled(shape: Any) -> bool:
 
 
 def expected_form(value: Any) -> Any:
-    """A value of the data set (in which an object with one key is tagged by its type) in the form of results."""
+    """Convert a data set's value, where a dict of one key gives the type, to the form [kind, content]."""
     if isinstance(value, dict):
         ((kind, content),) = value.items()
         if kind == "tuple":
@@ -183,7 +183,7 @@ def expected_form(value: Any) -> Any:
 
 
 def value_of(form: Any) -> Any:
-    """Decode a value in the form of results. Raises ValueError, TypeError for anything else."""
+    """Build the value of a result in the form [kind, content]. Raises ValueError, TypeError for anything else."""
     import numpy as np
     from shapely.geometry import LinearRing, LineString, Polygon
 

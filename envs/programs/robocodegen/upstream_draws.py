@@ -83,7 +83,7 @@ DRAWS: dict[str, Callable[[Random], list[Any]]] = {
 
 
 def as_published(problem: Mapping[str, Any], scene: Mapping[str, Any], seed: int) -> dict[str, Any] | None:
-    """A problem with the inputs of a seed. None if the reference here does not reproduce the data's results."""
+    """A problem with inputs drawn from a seed. None if the project's reference fails the data's tests."""
     name = str(problem["name"])
     outlines = {of: np.array(points) for of, points in scene.items()}
     if name not in {**FUNCTIONS, **IN_SCENE} or not all(
@@ -124,7 +124,7 @@ def _drawn(name: str, args: list[Any]) -> dict[str, Any]:
 
 
 def form_of(value: Any) -> Any:
-    """A value in the data set's form."""
+    """A value in the data set's form: plain values and lists, or a dict of one key that gives the type."""
     kind, content = result(value)
     if kind == "plain":
         return content

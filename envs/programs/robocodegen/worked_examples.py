@@ -1,7 +1,6 @@
-"""What a model is shown before a function it is to write: the project's own examples in the published form.
+"""The project's worked examples, in the published form, that precede the function which a model is to write.
 
-The functions in it are there when its answer runs. The authors' own text is not part of this project; where somebody
-has it, its path takes this one's place.
+Their functions are defined when an answer runs. The authors' text is no part of this project; --examples-file reads it.
 """
 
 EXAMPLES = """\

@@ -40,7 +40,7 @@ SOURCES = (
 
 @dataclass(frozen=True)
 class SpiderOptions(OneProtocol):
-    """Options of Spider."""
+    """Command-line options of Spider."""
 
     shots: int = 0
     """Number of other questions on the same database, with their queries, before the question."""

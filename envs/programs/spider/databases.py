@@ -1,4 +1,4 @@
-"""Spider's databases: SQLite files of the user, or built once from a schema.sql without one."""
+"""Spider's databases: SQLite files of the user, or one built from schema.sql and cached if there is none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN_ROWS = 3
 
 
 def home_of(data: Path) -> Path:
-    """The folder with dev.json and the databases. Raises FileNotFoundError."""
+    """The folder with dev.json and the databases. Raises FileNotFoundError with the command that fetches them."""
     return find_file(data, DEV, SOURCE).parent
 
 
@@ -53,7 +53,7 @@ def _build_database(script: Path, name: str) -> Path:
 
 
 def described(file: Path) -> str:
-    """Every table's CREATE statement, followed by its first rows."""
+    """Every table's CREATE statement and first three rows, as a text for prompts."""
     with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as connection:
         connection.text_factory = lambda data: data.decode("utf-8", "replace")
         tables = connection.execute(

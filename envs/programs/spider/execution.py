@@ -1,4 +1,4 @@
-"""Extracts the query from a reply, and compares its results with the gold's on every file of its database."""
+"""Extracts the SQL query from a reply, and compares its rows with the gold query's on every file of its database."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from lemur_ray.benchmarks.question import Graded
 
 TIME_S = 10.0
 TOTAL_S = 30.0
-"""Seconds of a reply's query on all files of its database together; a test suite has a hundred."""
+"""Maximum seconds of a reply's query on all files of its database together; a test suite has a hundred."""
 _MOST_ROWS = 100_000
 _MOST_BYTES = 4 * 2**20
-"""Maximum bytes of a result's rows. The largest gold needs a tenth of it."""
+"""Maximum bytes of a result's rows. The largest gold result needs a tenth of it."""
 _BEGINS = re.compile(r"\b(?:select|with)\b", re.IGNORECASE)
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Grade a reply. Raises RuntimeError if the gold query fails."""
+    """Score 1 if the query's rows equal the gold's on every file, else 0. RuntimeError if the gold query fails."""
     asked = options["reference"]
     query = query_in(reply, asked["begins"])
     if query is None:

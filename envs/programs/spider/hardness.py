@@ -15,7 +15,7 @@ _AGGREGATES = ("max", "min", "count", "sum", "avg")
 
 
 def hardness(query: str) -> str:
-    """easy, medium, hard or extra."""
+    """Hardness of a query: easy, medium, hard or extra."""
     tokens = [token.lower() for token in _TOKEN.findall(query)]
     own = _flat(tokens)
     ends = next((place for place, token in enumerate(own) if token in _SETS), len(own))
@@ -64,7 +64,7 @@ def _clauses(tokens: list[str]) -> dict[str, list[str]]:
 
 
 def _units(condition: list[str]) -> int:
-    """Number of conditions joined by and, or; the and of a between does not count."""
+    """Number of conditions joined by AND or OR; the AND of a BETWEEN does not count."""
     if not condition:
         return 0
     between = condition.count("between")

@@ -1,6 +1,6 @@
 """Compares two query results by Spider's test-suite rule (Zhong et al. 2020, arXiv 2010.02840).
 
-Rows are a multiset, whose order counts if the gold query orders; columns may be in any order. Pure; knows no database.
+Rows are a multiset, whose order counts if the gold query orders; columns may be in any order.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def as_compared(query: str) -> str:
 
 
 def orders(gold: str) -> bool:
-    """Whether the order of rows counts."""
+    """Whether the order of rows counts: the gold query has ORDER BY, in a subquery too."""
     return "order by" in re.sub(r"\s+", " ", gold.lower())
 
 
 def same_rows(got: Sequence[Row], gold: Sequence[Row], ordered: bool) -> bool:
-    """Whether some permutation of ``got``'s columns equals the gold."""
+    """Whether the rows equal the gold's for some order of ``got``'s columns. ``ordered``: order of rows counts."""
     if len(got) != len(gold):
         return False
     if not gold:
@@ -50,7 +50,7 @@ def same_rows(got: Sequence[Row], gold: Sequence[Row], ordered: bool) -> bool:
 
 
 def _fit(chosen: list[int], fits: list[list[int]], columns: list[Row], wanted: list[Row], ordered: bool) -> bool:
-    """Whether the chosen columns extend to a full permutation. Partial choices that cannot match are pruned."""
+    """Whether the ``chosen`` columns extend to a full permutation. Partial choices that cannot match are pruned."""
     if chosen:
         mine = zip(*(columns[n] for n in chosen), strict=True)
         gold = zip(*wanted[: len(chosen)], strict=True)
