@@ -1,6 +1,6 @@
 """One evaluation from its configuration to its pages: preflight, episodes that have no score yet, report.
 
-Starts a pool, and where needed Ray and a server, only if there is something to play. Knows no benchmark by name.
+Ray, the server of a model and the pool are started only if there is something to play.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ from lemur_ray.serve.on_ray.attach import attach
 
 
 def evaluate(config: EvalConfig[Any]) -> dict[str, Any]:
-    """Run the preflight, play what has no score yet and write the pages; the headline numbers as JSON values."""
+    """Run the preflight, play all episodes without a score and write the pages. Returns the headline numbers as JSON
+    values."""
     return play_prepared(config, prepare(config, find(config.benchmark), attach_policy))
 
 
 def play_prepared(config: EvalConfig[Any], prepared: Prepared, suffix: Suffix | None = None) -> dict[str, Any]:
-    """Play and report an evaluation that has passed the preflight. ``suffix``: as in ``run_evaluation``."""
+    """Play and report an evaluation that has passed the preflight; returns its numbers. ``suffix``: as in
+    ``run_evaluation``."""
     benchmark, spec, tasks, out = find(config.benchmark), prepared.policy, prepared.tasks, prepared.out
     settings, plan = prepared.settings, prepared.plan(config, benchmark)
     departures = prepared.print_departures()
@@ -54,13 +56,13 @@ def play_prepared(config: EvalConfig[Any], prepared: Prepared, suffix: Suffix | 
 
 
 def attach_policy(spec: PolicySpec) -> PolicySpec:
-    """A ``handle:`` policy with the application that already serves its model, if the cluster has one."""
+    """Add to a ``handle:`` policy the application that already serves its model on the cluster, if there is one."""
     return attach(spec, connect=partial(connect, log_to_driver=False))
 
 
 @contextlib.contextmanager
 def open_pool(config: EvalConfig[Any], prepared: Prepared) -> Iterator[Pool]:
-    """The pool that plays the episodes, with a server for the policy where one is needed; both end with the block."""
+    """Context of the pool that plays the episodes, and of the model's server if the policy needs one."""
     with contextlib.ExitStack() as stack:
         policy: Callable[[], Policy] = prepared.policy
         if config.num_actors or prepared.policy.served_here:

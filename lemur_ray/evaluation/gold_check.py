@@ -1,6 +1,6 @@
-"""Gold check: plays a benchmark's own answers through its environment and grader, and names each that does not score 1.
+"""Gold check: plays a benchmark's reference answers (golds) in its environment, and names each that does not score 1.
 
-The expert policy supplies the answers: a question's gold, a game's plan. Episodes are not stored. Knows no benchmark.
+The expert policy supplies the answers: a question's gold, a game's plan. Episodes are not stored.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from lemur_ray.rollout.schedule.retries import RetryPolicy
 FLAG = "--check-gold"
 NO_GOLD = "declares no gold: neither an expert nor a task with one"
 _MAX_REASON_CHARS = 300
-"""Of a reason in a line of the check."""
+"""Maximum characters of the reason in a line of the check."""
 Print = Callable[[str], None]
 
 
 def check_golds(words: Sequence[str], report: Print) -> int:
-    """``--check-gold [--benchmark NAME]`` and flags of an evaluation; without a name, all benchmarks are checked.
+    """Run ``--check-gold [--benchmark NAME]`` with flags of an evaluation; without a name for all benchmarks.
 
-    Returns 0, or 1 if an answer does not score 1, or if the named benchmark cannot be played or has no answers. In a
-    check of all, a benchmark that cannot be played here is reported and counts as no failure.
+    Returns exit code 0, or 1 if an answer does not score 1. A named benchmark that cannot be played or has no answers
+    is an error; in a check of all, it is reported and not counted as a failure. ``report``: prints a line.
     """
     rest = [word for word in words if word != FLAG]
     if any(word.partition("=")[0] == "--benchmark" for word in rest):
@@ -73,7 +73,8 @@ def check_golds(words: Sequence[str], report: Print) -> int:
 
 
 def _flags(every: Sequence[str], report: Print) -> Iterator[tuple[str, set[str]]]:
-    """(benchmark, names of its options). Prints why a benchmark whose options cannot be flags is skipped."""
+    """Yield (benchmark, names of its options). Reports each benchmark that is skipped because its options cannot be
+    flags."""
     for name in every:
         try:
             yield name, option_names(name)
@@ -94,7 +95,7 @@ def _is_right(config: EvalConfig[Any], report: Print) -> bool:
 
 
 def has_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> bool:
-    """Whether the benchmark has an expert, or a task with a reply that must score 1."""
+    """Whether the benchmark has an expert policy, or a task with a reply that must score 1."""
     if benchmark.has_hints:
         return True
     asked = evaluation_request(config, benchmark, "full")
@@ -103,7 +104,7 @@ def has_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> bool:
 
 
 def play_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> list[Episode]:
-    """Episodes of the benchmark's answers, played in this process. Raises PreflightError."""
+    """Play the benchmark's reference answers in this process. Returns the episodes. Raises PreflightError."""
     with tempfile.TemporaryDirectory(prefix="lemur-golds-") as folder:
         config = replace(config, policy="expert", actors=0, out=folder)
         ready = prepare(config, replace(benchmark, has_hints=True), lambda spec: spec)
@@ -117,7 +118,7 @@ def play_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> list[Episo
 
 
 def failure_lines(episodes: Sequence[Episode]) -> Iterator[str]:
-    """A line with the reason for each episode that does not score 1."""
+    """A line with task, score and reason for each episode that does not score 1."""
     for episode in episodes:
         if episode.score == 1:
             continue

@@ -1,8 +1,8 @@
 """Preflight of an evaluation: checks everything it needs before the first paid token, and reports all problems at once.
 
 A benchmark declares its own needs (``benchmarks/needs.py``). The needs of every evaluation are here: its policy, an
-endpoint that answers, accepts the key and serves the model, space in the model's context, a writable folder. Starts no
-Ray, loads no model and sends no paid request. Knows no benchmark and no pool.
+endpoint that answers, accepts the key and serves the model, room in the model's context, a writable folder. Starts no
+Ray, loads no model and sends no paid request.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from lemur_ray.serve.policy_model import PolicyModel
 
 BYTES_PER_TOKEN = 6
-"""Upper bound on the mean bytes per token of an English prompt, so bytes / 6 is a lower bound on its tokens."""
+"""Upper bound of the mean bytes per token of an English prompt, so that bytes / 6 is a lower bound of its tokens."""
 
 
 class PreflightError(EvaluationError):
-    """The evaluation cannot run here. The message lists every problem and how to solve it."""
+    """Raised if an evaluation cannot run here; the message lists all ``problems``, each with its remedy."""
 
     def __init__(self, benchmark: str, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -65,7 +65,7 @@ class PreflightError(EvaluationError):
 
 @dataclass(frozen=True)
 class Prepared:
-    """An evaluation that has passed its preflight. ``departures``: how this machine's tasks differ from upstream's."""
+    """An evaluation that has passed its preflight. ``departures``: differences of its tasks from the original."""
 
     policy: PolicySpec
     tasks: Sequence[Task]
@@ -74,13 +74,13 @@ class Prepared:
     out: Path
 
     def print_departures(self) -> dict[str, Any]:
-        """Print the departures to stderr; the same as notes for a page."""
+        """Print the departures to stderr. Returns them as notes for the report; empty without any."""
         for departure in self.departures:
             print(f"not as upstream: {departure}", file=sys.stderr, flush=True)
         return {"not_as_upstream": list(self.departures)} if self.departures else {}
 
     def plan(self, config: EvalConfig[Any], benchmark: Benchmark[Any]) -> EvaluationPlan:
-        """The plan of ``config``, with what the benchmark declares about the run."""
+        """The plan of this evaluation, with the metadata to store if the benchmark is an installed one."""
         label, settings, tasks, cluster = self.policy.label, self.settings, self.tasks, benchmark.details.cluster
         run = EvaluationRun(label, settings.values, [task.id for task in tasks])
         metadata = plugin_metadata(config.benchmark, benchmark, tasks[0].benchmark, run)
@@ -88,10 +88,10 @@ class Prepared:
 
 
 def prepare(config: EvalConfig[Any], benchmark: Benchmark[Any], attach: Callable[[PolicySpec], PolicySpec]) -> Prepared:
-    """Check every need, then resolve the policy and load the tasks.
+    """Check all needs, resolve the policy and load the tasks.
 
-    ``attach``: adds to a policy the application that already serves it, if the cluster has one. Raises PreflightError,
-    or what resolving and loading raise.
+    ``attach``: adds to a policy the application that already serves it, if the cluster has one. Raises PreflightError
+    with all problems, or the only error of resolving and loading. Problems are ignored if nothing is left to play.
     """
     spec, policy_problems = _policy_spec(config, benchmark)
     asked = evaluation_request(config, benchmark, "full", spec.recording if spec else "")
@@ -131,7 +131,7 @@ def _policy_spec(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> tuple[Po
 
 
 def policy_needs(config: EvalConfig[Any], spec: PolicySpec | None) -> list[Requirement]:
-    """Needs of any evaluation with this policy. ``spec``: None where the policy could not be resolved."""
+    """Requirements of every evaluation with this policy. ``spec``: None if --policy could not be parsed."""
     teacher_answers = partial(_check_with_key, environment_endpoints, _check_teacher, config)
     needs = [requirement_of("folder", partial(_check_writable, config.out))]
     needs += [
@@ -150,7 +150,8 @@ def policy_needs(config: EvalConfig[Any], spec: PolicySpec | None) -> list[Requi
 
 
 def step_need(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> Requirement:
-    """A --step-s long enough that a policy's slow action is not mistaken for a fault of the environment."""
+    """The requirement that --step-s is at least the benchmark's minimum, so that a policy's slow action is not taken
+    for a fault of the environment."""
     minimum_s = benchmark.min_step_s
     problem = (
         f"--step-s {config.step_s:g}: a policy may keep a step of {config.benchmark} busy for up to {minimum_s:g} s: "
@@ -171,7 +172,7 @@ def _check_writable(out: str) -> None:
 
 
 def _policy_model(spec: PolicySpec, config: EvalConfig[Any]) -> PolicyModel:
-    """The model that will be served for the policy. Raises EvaluationError with everything it lacks."""
+    """The model that will be served for the policy, checked but not loaded. Raises EvaluationError with all faults."""
     from lemur_ray.serve.policy_model import NotServed, check_policy_model  # takes a second
 
     model = pin_checkpoint(resolve_model(spec.target, lemur_home() / "runs"))
@@ -183,7 +184,7 @@ def _policy_model(spec: PolicySpec, config: EvalConfig[Any]) -> PolicyModel:
 
 
 def _token_counter(spec: PolicySpec, config: EvalConfig[Any]) -> tuple[Callable[[str], int], PolicySpec]:
-    """(a function that counts the tokens of a text, the policy with its context length if known)."""
+    """(a function from a text to its number of tokens or a lower bound, the policy with its context length)."""
     if spec.application:
         return partial(_minimum_tokens, spec.count), spec
     if not spec.served_here:
@@ -193,7 +194,7 @@ def _token_counter(spec: PolicySpec, config: EvalConfig[Any]) -> tuple[Callable[
 
 
 def _check_policy(spec: PolicySpec, config: EvalConfig[Any]) -> None:
-    """Raises where the policy's endpoint does not answer, refuses the key or does not serve the model."""
+    """Raise an error if the policy's endpoint does not answer, refuses the key or does not serve the model."""
     if spec.kind == "openai":
         served_model(replace(spec, options=_with_short_patience(policy_options(config))), quiet=True)
 
@@ -210,7 +211,7 @@ def _with_short_patience(options: EndpointOptions) -> EndpointOptions:
 def _check_with_key(
     read_key: Callable[[EvalConfig[Any]], object], check: Callable[[EvalConfig[Any]], None], config: EvalConfig[Any]
 ) -> None:
-    """Run ``check``. Without a readable key, a problem reported elsewhere, only check that the endpoint exists."""
+    """Run ``check``. If ``read_key`` fails, which another requirement reports, only check that something listens."""
     try:
         read_key(config)
     except ValueError:
@@ -231,7 +232,8 @@ def context_problem(
     settings: Settings,
     count_tokens: Callable[[str], int],
 ) -> str:
-    """Why the longest first prompt and a reply exceed the model's context; empty if they fit or nobody knows."""
+    """Problem and remedy if the longest first prompt and a reply exceed the model's context; empty if they fit, or the
+    context length is unknown."""
     if not spec.context or not tasks:
         return ""
     task = max(tasks, key=lambda one: len(benchmark.details.opening(one)))
@@ -254,7 +256,7 @@ def context_problem(
 
 
 def _endpoint_tokens(spec: PolicySpec, text: str) -> int:
-    """Tokens of a text as the endpoint counts them, else a lower bound."""
+    """Number of tokens of a text by the endpoint's tokenizer, or a lower bound if it has no route for that."""
     probe = OpenAIPolicy(spec.target, spec.model, options=spec.options, patience_s=LOOK_S)
     with contextlib.closing(probe), contextlib.suppress(PolicyUnreachable):
         return _minimum_tokens(probe.num_tokens, text)

@@ -1,7 +1,4 @@
-"""Export of solved episodes as instruction data: filtered by rules and confirmed by a second play of their replies.
-
-Joins rollout and instruct, which do not know each other. Knows no benchmark.
-"""
+"""Export of solved episodes as instruction data: filtered by rules and confirmed by a replay of their replies."""
 
 from __future__ import annotations
 
@@ -32,34 +29,35 @@ NO_SERVER = "sql_server_unknown"
 
 @dataclass(frozen=True)
 class HowToExport:
-    """What to export, and whether to confirm it."""
+    """Options of the export: held-out tasks, and the replay that confirms episodes."""
 
     held_out: bool = False
-    """Also export tasks that are there to measure with. A model trained on them must not be scored on them."""
+    """Also export episodes of tasks that are not in the split train. A model trained on them must not be scored on
+    them."""
     replay: bool = True
-    """Say every episode again in its environment and keep those that are solved again."""
+    """Replay every episode in its environment and export only those that are solved again."""
     in_flight: int = 16
-    """Episodes said again at the same time."""
+    """Maximum number of episodes replayed at the same time."""
     engine: str = ""
-    """mysql:URL, for evaluations that were made with one: what is kept of them does not hold the URL. As every option
-    of a benchmark that has to be said again, it has the name that it has there."""
+    """mysql:URL, for evaluations that used such a server: their stored settings do not contain the URL. It has the name
+    of the benchmark's option that it replaces."""
 
 
 @dataclass
 class _StoredRuns:
-    """Episodes of several folders with the tasks they were played on."""
+    """Episodes of several evaluation folders, and the tasks that they were played on."""
 
     episodes: list[Episode] = field(default_factory=list)
     tasks: dict[str, dict[str, Task]] = field(default_factory=lambda: defaultdict(dict))
     """Recipe hash -> task id -> task."""
     replay_task: dict[str, Callable[[Task, Episode], Task]] = field(default_factory=dict)
-    """Recipe hash -> the benchmark's function that adapts a task to a replay of a stored episode."""
+    """Recipe hash -> the benchmark's function that adapts a task for the replay of a stored episode."""
     without_server: set[str] = field(default_factory=set)
     """Recipe hashes whose tasks need an option that is not stored, such as a URL with a password."""
     warnings: list[str] = field(default_factory=list)
 
     def read(self, folder: Path, how: HowToExport) -> None:
-        """Add the episodes of a folder, and the tasks of its evaluations. Raises EvaluationError."""
+        """Add a folder's episodes, and the tasks of its evaluations except replays. Raises EvaluationError."""
         ledger = folder / "episodes.jsonl"
         if not ledger.is_file():
             raise EvaluationError(f"{folder} has no episodes.jsonl: give the folder that jobs/agent_eval.py wrote to")
@@ -82,7 +80,7 @@ class _StoredRuns:
         self.replay_task[recipe] = find(config.benchmark).details.restored_task
 
     def task_of(self, episode: Episode, how: HowToExport) -> tuple[Task | None, str]:
-        """(the task with which the episode is replayed, "") or (None, why the episode is left out)."""
+        """(the task for a replay of the episode, "") or (None, the reason for leaving the episode out)."""
         recipe = episode.key.recipe
         task = self.tasks.get(recipe, {}).get(episode.key.task)
         if task is None:
@@ -93,14 +91,15 @@ class _StoredRuns:
 
 
 def export(folders: Sequence[Path], out: Path, rules: SolvedFilter, how: HowToExport) -> dict[str, Any]:
-    """Write the conversations of solved episodes to ``out``, and the counts of kept and dropped ones to ``<out>.json``.
+    """Write the conversations of solved episodes to ``out``, and the counts of exported and dropped ones to
+    ``<out>.json``.
 
-    Each example is exactly what a model was shown: a whole conversation, or every turn by itself where the policy was
-    not shown earlier turns. Replays of recordings are left out, and so is an episode with an observation that stands
-    for code that was not executed: no environment gave a model that text in this format.
+    Each example is exactly the text of the model's requests: a whole conversation, or every turn by itself if requests
+    had no earlier turns. Replays of recordings are left out, and episodes with a placeholder for code that was not
+    executed, because no model got these observations.
 
-    ``folders``: each with an episodes.jsonl. Returns the counts; their ``said`` are warnings for the user. Raises
-    EvaluationError where there is nothing to read, LedgerError, ValueError.
+    ``folders``: each with an episodes.jsonl. Returns the counts; one of their entries is a list of warnings for the
+    user. Raises EvaluationError if there is nothing to read, LedgerError, ValueError.
     """
     if not folders:
         raise EvaluationError("no episodes found under LEMUR_HOME/episodes: run jobs/agent_eval.py, or pass --episodes")
@@ -141,7 +140,7 @@ def export(folders: Sequence[Path], out: Path, rules: SolvedFilter, how: HowToEx
 
 
 def _unfit(episode: Episode) -> str:
-    """Why an episode is not a conversation between a model and an environment, whatever its score; empty if it is."""
+    """Reason to leave an episode out whatever its score: a replay, or code that was not executed; empty: none."""
     if episode.key.policy.startswith("replay:"):
         return REPLAYED
     if any(NOT_EXECUTED in step.observation for step in episode.trajectory.steps):

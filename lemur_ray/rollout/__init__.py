@@ -1,1 +1,1 @@
-"""Episodes played in parallel: one episode, the actors, the run with its retries, the ledger. Names no benchmark."""
+"""Episodes played in parallel: one episode, actors, the run with its retries, and the ledger that stores results."""

@@ -1,7 +1,4 @@
-"""A benchmark's part of an evaluation: its command-line flags, its tasks, and its configuration as JSON.
-
-Benchmarks are looked up by name; this file names none. Plays nothing.
-"""
+"""A benchmark's part of an evaluation: command-line flags, selected tasks, and its configuration as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ Config = EvalConfig[Any]
 
 
 def parse_evaluation(argv: Sequence[str], default: str, defaults: Mapping[str, Any] | None = None) -> Config:
-    """Parse a command line with the common flags and those of the benchmark that it names, or of ``default``.
+    """Parse a command line with the common flags and those of the benchmark in --benchmark, else of ``default``.
 
     ``defaults``: values of benchmark options or common flags that replace the usual defaults.
     Ends the process with code 2 on an invalid flag or value. Raises ValueError for an unknown benchmark.
@@ -43,11 +40,8 @@ def parse_evaluation(argv: Sequence[str], default: str, defaults: Mapping[str, A
 
 
 def parse_one_of_many(argv: Sequence[str], name: str, defaults: Mapping[str, Any] | None = None) -> Config:
-    """As ``parse_evaluation``, for one of several benchmarks that get the same command line.
-
-    Raises ValueError for a value that this benchmark refuses. A flag or value that is invalid for every benchmark ends
-    the process as there.
-    """
+    """Like ``parse_evaluation``, for benchmark ``name``, one of several that get the same command line. Raises
+    ValueError for a value that this benchmark refuses. Any other invalid flag or value ends the process."""
     stderr = io.StringIO()
     try:
         with contextlib.redirect_stderr(stderr):
@@ -60,7 +54,7 @@ def parse_one_of_many(argv: Sequence[str], name: str, defaults: Mapping[str, Any
 
 
 def _refusal(ended: BaseException) -> ValueError | None:
-    """The ValueError of a configuration that made the command-line parser end the process."""
+    """The configuration's ValueError that made the command-line parser end the process; None if there was none."""
     error = ended.__cause__ or ended.__context__
     while error is not None:
         if isinstance(error, ValueError) and str(error).startswith("--"):
@@ -70,10 +64,8 @@ def _refusal(ended: BaseException) -> ValueError | None:
 
 
 def arguments_for(argv: Sequence[str], ours: set[str], every: set[str]) -> list[str]:
-    """A command line for several benchmarks without the flags, and their values, that only other benchmarks have.
-
-    ``ours``: names of this benchmark's options; ``every``: names of the options of all.
-    """
+    """A command line for several benchmarks without the flags (and their values) that only other benchmarks have.
+    ``ours``: names of this benchmark's options; ``every``: names of the options of all."""
     words: list[str] = []
     is_ours = True
     for word in argv:
@@ -87,7 +79,7 @@ def arguments_for(argv: Sequence[str], ours: set[str], every: set[str]) -> list[
 
 
 def options_of(name: str, benchmark: Benchmark[Any]) -> type[Any]:
-    """The type of a benchmark's options. Raises ValueError if one hides a common flag or has no default."""
+    """The class of a benchmark's options. Raises ValueError if an option has a common flag's name or no default."""
     check_options(name, benchmark.options)
     common = {f.name for f in fields(EvalConfig)}
     if hidden := sorted(common & {f.name for f in fields(benchmark.options)}):
@@ -98,7 +90,7 @@ def options_of(name: str, benchmark: Benchmark[Any]) -> type[Any]:
 def evaluation_request(
     config: Config, benchmark: Benchmark[Any], prompt: Prompt, recording: str = ""
 ) -> EvaluationRequest:
-    """Arguments of the benchmark besides its options."""
+    """The settings that ``benchmark`` gets besides its options. ``recording``: file to replay, or empty."""
     mode = config.replay if config.replay != "auto" else benchmark.details.replay_mode
     return EvaluationRequest(
         outside_data(config.data), prompt, Path(recording) if recording else None, mode, config.epochs
@@ -108,7 +100,7 @@ def evaluation_request(
 def tasks_and_settings(
     config: Config, benchmark: Benchmark[Any], knows_our_words: bool = False, recording: str = "", replies: str = ""
 ) -> tuple[list[Task], Settings]:
-    """The tasks to play, and the settings that their scores depend on. Raises as ``tasks_of``.
+    """(selected tasks, the settings that their scores depend on). Raises the errors of ``tasks_of``.
 
     ``knows_our_words``: whether the model was tuned on brief prompts. ``recording``: the file to replay; ``replies``:
     the file of replies to grade again.
@@ -122,11 +114,8 @@ def tasks_and_settings(
 
 
 def available_tasks(config: Config, benchmark: Benchmark[Any], request: EvaluationRequest) -> list[Task]:
-    """All tasks of a benchmark, from which those to play are selected.
-
-    A benchmark that generates its tasks, or ``--sample first``, returns no more than the limit. Raises ValueError, and
-    FileNotFoundError if data is missing.
-    """
+    """All tasks of a benchmark, from which those to play are selected. Only up to the limit if the benchmark generates
+    any number, or with ``--sample first``. Raises ValueError, and FileNotFoundError if data is missing."""
     most = config.limit or benchmark.default_limit if benchmark.default_limit else None
     if config.sample == "first" and config.limit and not config.tasks:
         most = config.limit
@@ -141,26 +130,25 @@ def available_tasks(config: Config, benchmark: Benchmark[Any], request: Evaluati
 
 
 def tasks_of(config: Config, prompt: Prompt) -> list[Task]:
-    """The tasks of a stored evaluation. Raises as ``available_tasks``, and OSError for a file of ids."""
+    """The selected tasks of a stored configuration. Raises the errors of ``available_tasks``, OSError for a file of
+    ids."""
     benchmark = find(config.benchmark)
     return select_tasks(available_tasks(config, benchmark, evaluation_request(config, benchmark, prompt)), config)[0]
 
 
 def option_names(benchmark: str) -> set[str]:
-    """Names of a benchmark's own options. Raises as ``options_of``."""
+    """Names of the options that only the benchmark ``name`` has. Raises the errors of ``options_of``."""
     return {f.name for f in fields(options_of(benchmark, find(benchmark)))}
 
 
 def to_json(config: Config) -> dict[str, Any]:
-    """A configuration as JSON, without secrets."""
+    """A configuration as JSON values for a run's files, without secrets."""
     return {**asdict(replace(config, options=None)), "options": storable_options(config.options)}
 
 
 def from_json(stored: Mapping[str, Any]) -> Config:
-    """Inverse of ``to_json``, except for secrets. Accepts the flat form of earlier versions, too.
-
-    Raises ValueError if the benchmark is gone or does not know an option.
-    """
+    """The configuration that ``to_json`` stored, without secrets; accepts the flat form of earlier versions, too.
+    Raises ValueError if the benchmark cannot be loaded or lacks a stored option."""
     options = options_of(stored["benchmark"], find(stored["benchmark"]))
     known = {f.name for f in fields(options)}
     own = stored["options"] if "options" in stored else {k: v for k, v in stored.items() if k in known}
@@ -173,7 +161,7 @@ def from_json(stored: Mapping[str, Any]) -> Config:
 
 
 def _value_of(flag: str, argv: Sequence[str]) -> str:
-    """The last value of a flag on a command line; empty if there is none."""
+    """The value of the last ``flag`` on a command line; empty if there is none."""
     value = ""
     for place, word in enumerate(argv):
         if word.startswith(f"{flag}="):

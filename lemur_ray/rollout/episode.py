@@ -1,4 +1,4 @@
-"""One episode from reset to its end: an environment and a policy in, an outcome with its blame out.
+"""Plays one episode of an environment and a policy, turn by turn, and returns its outcome and record.
 
 Every call that may hang (make, reset, step and close of the environment, reply of the policy) goes through ``call``
 with its own deadline; ``rollout.calls.deadline`` describes what happens to a call that never returns. ``run_episode``
@@ -7,12 +7,12 @@ raises nothing but KeyboardInterrupt and the like: every error ends the attempt 
 | event | outcome |
 |---|---|
 | the environment raises, hangs or breaks its protocol in make, reset or step | env_error |
-| a sandbox could not be reset to its first state (SandboxQuarantined) and is never used again | env_error |
-| the machine ended a sandbox (SandboxError with the blame ``infra``) | infra_lost |
-| in a step, the policy's code ended it (SandboxError with the blame ``policy``) | sandbox_destroyed, scored 0 |
+| a sandbox could not be reset (SandboxQuarantined) and is never used again | env_error |
+| the machine ended a sandbox (SandboxError with blame ``infra``) | infra_lost |
+| in a step, the policy's code ended a sandbox (SandboxError with blame ``policy``) | sandbox_destroyed, scored 0 |
 | the policy did not answer (PolicyUnreachable, or its deadline) | policy_unreachable |
 | the endpoint refuses every request (EndpointRefused) | policy_unreachable, and the run ends |
-| a service that the environment calls does not answer (OutsideFault) | infra_lost |
+| a service that the environment calls does not answer (ExternalCallError) | infra_lost |
 | the episode used up its tokens, time or money (EpisodeLimits) | token_limit, time_limit, cost_limit |
 | the conversation no longer fits the model (ContextOverflow) | context_overflow, scored 0 |
 | the policy raises ValueError, and the environment declares a reply for that case | the environment gets that reply |
@@ -22,12 +22,10 @@ raises nothing but KeyboardInterrupt and the like: every error ends the attempt 
 
 A task that has an option ``epoch`` gets the epoch in it. ``info`` of ``reset`` may hold ``system`` (system prompt),
 ``dialogue_limit`` (number of messages of past turns in a request; 0: the newest observation alone, in the place of the
-first), ``reply_prefix`` (start of the policy's own replies in a request), ``ask`` (``env_protocol.RequestOptions``) and
-``hints``. Any ``info`` may hold ``picture`` (a PNG as a ``data:`` address, sent with the observation and not recorded)
-and ``note`` (the newest one is recorded beside the detail). The last ``info`` may hold ``score``, if that is not the
-last reward, and ``scores`` by grader.
-
-Knows nothing of Ray, of retries or of where episodes are stored.
+first), ``reply_prefix`` (text before the policy's past replies in a request), ``ask`` (``env_protocol.RequestOptions``)
+and ``hints`` (for policies without a model). Any ``info`` may hold ``picture`` (a PNG as a ``data:`` address, sent with
+the observation and not recorded) and ``note`` (the newest one is recorded beside the detail). The last ``info`` may
+hold ``score``, if that is not the last reward, and ``scores`` by grader.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ from lemur_ray.rollout.episode_record import EpisodeRecord
 
 
 def make_by_id(env_id: str) -> Any:
-    """The environment behind a gymnasium id; ``module:id`` imports the module first."""
+    """Create the environment with a Gymnasium id; ``module:id`` imports the module first."""
     return gymnasium.make(env_id, disable_env_checker=True)
 
 
@@ -69,7 +67,8 @@ def run_episode(
     call: Call = call_directly,
     make_env: MakeEnv = make_by_id,
 ) -> Attempt:
-    """Play one episode to its end. ``clock`` returns monotonic seconds."""
+    """Play one episode to its end. ``clock``: monotonic seconds; ``call``: makes the calls that may hang, with
+    deadlines; ``make_env``: creates an environment from its id."""
     started = clock()
     record = EpisodeRecord(spec.limits)
     fatal_error = ""
@@ -85,7 +84,7 @@ def run_episode(
 
 
 def outcome_of_error(error: Exception) -> Outcome:
-    """Outcome of an episode that ends with an exception. An unforeseen one is the harness's fault, not the policy's."""
+    """Outcome of an episode that ends with an exception; HARNESS_BUG for any unforeseen one."""
     match error:
         case MachineFault():
             return Outcome.INFRA_LOST
@@ -107,7 +106,7 @@ class _TurnLoop:
     call: Call
 
     def play(self, make_env: MakeEnv) -> tuple[Outcome, float | None]:
-        """Play all turns; outcome and score. If this raises, ``record`` holds what happened until then."""
+        """Play all turns; returns (outcome, score). If this raises, ``record`` has all turns until then."""
         task, limits, record = self.spec.task, self.spec.limits, self.record
         env = EnvSession(task.env_id, limits, self.call, make_env)
         try:
@@ -147,7 +146,7 @@ class _TurnLoop:
         return options
 
     def _request(self, turn: int, newest: EnvResult) -> ChatRequest:
-        """The request of a turn (0-based); ``newest``: what the environment returned last."""
+        """The request of a turn, from 0. ``newest``: the environment's last result."""
         options, messages = self.record.request_options, self.record.messages()
         sampling = turn_sampling(self.spec, turn)
         return ChatRequest(
@@ -164,7 +163,8 @@ class _TurnLoop:
         )
 
     def _reply(self, request: ChatRequest) -> ChatReply:
-        """The policy's reply. Raises what the policy raises, DeadlineExceeded, TypeError."""
+        """The policy's reply, or the environment's reply for a ValueError. Raises the policy's errors,
+        DeadlineExceeded, TypeError."""
         name, options = self.policy.name, self.record.request_options
         try:
             reply = self.call(lambda: self.policy.reply(request), self.spec.limits.policy_s, f"policy {name}")
@@ -179,14 +179,15 @@ class _TurnLoop:
         return reply
 
     def _destroyed(self, fault: PolicyFault) -> EnvResult:
-        """The result of a step in which the policy's code destroyed its sandbox."""
+        """A result, with scores 0, for a step in which the policy's code destroyed its sandbox."""
         self.record.remarks.append(str(fault))
         info = {"valid": False, "scores": dict.fromkeys(self.record.scores, 0.0)}
         return EnvResult(self.spec.task.env_id, str(fault), info, terminated=True)
 
 
 def judge(steps: Sequence[Step], result: EnvResult) -> tuple[Outcome, float | None]:
-    """Outcome and score after the last turn. Raises EnvironmentFault."""
+    """(outcome, score) after the last turn, from the environment's last result. Raises EnvironmentFault if that is
+    invalid."""
     outcome = result.outcome
     if outcome is None:
         unsolved = Outcome.FAILED if result.terminated else Outcome.TURN_LIMIT

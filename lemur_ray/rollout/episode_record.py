@@ -1,7 +1,4 @@
-"""The growing record of one episode. It is complete at any moment, so it survives an exception in the turn loop.
-
-Knows nothing of environments' calls, policies or outcomes.
-"""
+"""The growing record of one episode, complete after every turn, so that it survives an exception in the turn loop."""
 
 from __future__ import annotations
 
@@ -14,28 +11,28 @@ from lemur_ray.rollout.attempt import Attempt, EpisodeLimits
 from lemur_ray.rollout.calls.env_protocol import EnvResult, RequestOptions
 
 TRUNCATED_PROMPT = "fewer prompt tokens for a longer conversation: the endpoint cuts what it is sent"
-"""Remark in the detail of an episode whose endpoint dropped a part of a prompt."""
+"""Remark in the detail of an episode whose endpoint seems to truncate prompts."""
 DETAIL_CHARS = 8000
-"""Maximum characters of an episode's detail, and of its note."""
+"""Maximum characters of an episode's detail and of its note."""
 
 
 class EpisodeRecord:
-    """Collects messages, turns, scores and remarks of one attempt; ``attempt`` returns them as a value."""
+    """Collects messages, turns, scores and remarks of one attempt; ``attempt`` returns them as an ``Attempt``."""
 
     def __init__(self, limits: EpisodeLimits) -> None:
         self.opening: list[Message] = []
         self.steps: list[Step] = []
         self.request_options = RequestOptions()
         self.reply_prefix = ""
-        """How every reply starts when the conversation is sent again."""
+        """Text that every past reply gets in front when the conversation is sent again."""
         self.scores: dict[str, float] = {}
         self.remarks: list[str] = []
-        """What went wrong, or was truncated; the detail of the episode."""
+        """Errors and truncations, which become the episode's detail."""
         self._env_note = ""
         self._limits = limits
 
     def begin(self, reset: EnvResult) -> None:
-        """Write the messages before the first reply. Raises EnvironmentFault."""
+        """Record the messages before the first reply, from the result of ``reset``. Raises EnvironmentFault."""
         self._env_note = reset.text("note") or ""
         if system := reset.text("system"):
             self.opening.append(Message("system", system))
@@ -52,7 +49,7 @@ class EpisodeRecord:
         return Trajectory(tuple(self.opening), tuple(self.steps), dialogue_limit=limit).shown(len(self.steps))
 
     def reasoning(self, messages: Sequence[Message]) -> dict[int, str]:
-        """The model's reasoning before its replies, by the index of the reply in ``messages``."""
+        """The model's reasoning before its past replies, by the index of the reply in ``messages``."""
         if self.request_options.dialogue_limit == 0:
             return {}
         steps = [step for step in self.steps if _reply_messages(step.reply, self.reply_prefix)]
@@ -61,7 +58,8 @@ class EpisodeRecord:
         return {index: step.reasoning for index, step in newest_first if step.reasoning}
 
     def accept(self, reply: ChatReply) -> str:
-        """The text of a new reply, truncated to its limit. Remarks on prompts that the endpoint truncated."""
+        """The text of a new reply, truncated to the limit. Adds a remark if the endpoint seems to have truncated the
+        prompt."""
         turn, tokens = len(self.steps) + 1, reply.usage.prompt_tokens
         before = self.steps[-1].prompt_tokens if self.steps else 0
         if self.request_options.dialogue_limit is None and 0 < tokens < before:
@@ -78,7 +76,7 @@ class EpisodeRecord:
         meter: CallMeter,
         pictured: bool,
     ) -> None:
-        """Append a turn; ``text``: the bounded reply, ``meter``: the environment's calls. Raises EnvironmentFault."""
+        """Append a turn. ``text``: the truncated reply; ``meter``: external calls. Raises EnvironmentFault."""
         turn = len(self.steps) + 1
         self.scores.update(result.scores)
         self._env_note = result.text("note") or self._env_note
@@ -124,7 +122,7 @@ class EpisodeRecord:
 
 
 def recent_turns(steps: Sequence[Step], dialogue_limit: int | None, prefix: str = "") -> list[Message]:
-    """Messages of past turns for the next request; ``prefix`` frames the policy's own replies."""
+    """Messages of past turns for the next request, at most ``dialogue_limit``; ``prefix`` goes before past replies."""
     return [
         message
         for step in newest_steps(steps, dialogue_limit)
@@ -133,7 +131,8 @@ def recent_turns(steps: Sequence[Step], dialogue_limit: int | None, prefix: str 
 
 
 def _reply_messages(reply: str, prefix: str) -> list[Message]:
-    """A reply as a message to its model. With a prefix, an empty reply becomes no message (as in MINT)."""
+    """A past reply as a message, after ``prefix`` unless it begins so. With a prefix, an empty reply is no message (as
+    in MINT)."""
     if not prefix:
         return [Message("assistant", reply)]
     if not reply.strip():

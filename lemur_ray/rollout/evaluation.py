@@ -1,7 +1,4 @@
-"""One evaluation, played to its end: every episode that has no score in its ledger yet.
-
-Tasks, policy and pool are arguments; knows no benchmark, no server and no Ray.
-"""
+"""Plays one evaluation to its end: every episode without a score in its ledger, in a pool of threads or actors."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ from lemur_ray.rollout.threads import Pool, ThreadPool
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """What an evaluation plays, with which settings, and the folder of its results."""
+    """Tasks, policy and settings of an evaluation, and the folder of its results."""
 
     config: EvalConfig[Any]
     tasks: Sequence[Task]
@@ -45,15 +42,15 @@ class EvaluationPlan:
     settings: Settings
     out: Path
     departures: Sequence[str] = ()
-    """How the tasks differ from the original benchmark's on this machine; recorded if anything is played."""
+    """Differences of the tasks on this machine from the original benchmark, recorded if anything is played."""
     plugin_metadata: Mapping[str, Mapping[str, Any]] | None = None
-    """What a benchmark of another package declares about the run; see ``evaluation_folder.save_settings``."""
+    """Metadata of an installed benchmark, stored with the run (``evaluation_folder.save_settings``)."""
     cluster: Callable[[Task], str] = attrgetter("cluster")
-    """Cluster of a task, if the benchmark has a better one than the task itself."""
+    """Function from a task to its group of dependent tasks, for confidence intervals."""
 
     @property
     def episodes(self) -> EpisodePlan:
-        """Every episode of the run. Raises ValueError on two tasks with one id."""
+        """All episodes of the run: tasks times epochs. Raises ValueError if two tasks have the same id."""
         return EpisodePlan(
             self.tasks,
             epochs=self.config.epochs,
@@ -75,10 +72,10 @@ class EvaluationPlan:
 def run_evaluation(
     plan: EvaluationPlan, make_pool: Callable[[], AbstractContextManager[Pool]], suffix: Suffix | None = None
 ) -> Episodes:
-    """Play everything that has no score in the ledger; the episodes of all tasks and epochs, read from its file.
+    """Play all episodes without a score in the ledger. Returns all episodes of the plan, read from the ledger's file.
 
     ``make_pool`` is called only if there is something to play: a finished evaluation starts no server and no Ray.
-    ``suffix``: text at the end of the progress line.
+    ``suffix``: function that returns text for the end of the progress line.
     """
     config, clock = plan.config, time.monotonic
     print(f"writing to {plan.out}", file=sys.stderr, flush=True)
@@ -103,15 +100,13 @@ def run_evaluation(
 
 
 def _upgrade(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored configuration in the form of this version."""
+    """A stored configuration (JSON) of any version in this version's form."""
     return to_json(from_json(stored))
 
 
 def create_pool(config: EvalConfig[Any], policy: Callable[[], Policy], tasks: Sequence[Task] = ()) -> Pool:
-    """The pool that a configuration asks for; actors need a connected Ray. ``tasks``: as of ``RayPool``.
-
-    All actors share one limit of requests for each endpoint, the policy's and those that environments call.
-    """
+    """The configuration's pool: threads of this process, or actors, which need a connected Ray. ``tasks``: as in
+    ``RayPool``. All actors share one limit of requests per endpoint, the policy's and those that environments call."""
     endpoints = environment_endpoints(config)
     if not config.num_actors:
         return ThreadPool(WithEndpoints(policy, endpoints)(), 1 if config.by_hand else config.in_flight)

@@ -1,6 +1,6 @@
 """Configuration of an evaluation: its command-line flags, and the settings that its scores depend on.
 
-The flags of a single benchmark are its ``options``, of a type of its own. Knows no benchmark, no task and no pool.
+Flags that only one benchmark has are in ``options``, of a class of that benchmark.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lemur_ray.agents.trajectory import Task
 from lemur_ray.rollout.attempt import EpisodeLimits, Prices
 
 A_WEEK_S = 7 * 86_400.0
-"""How long a person may take for one reply."""
+"""Seconds that a person may take for one reply."""
 
 Options = TypeVar("Options")
 
@@ -34,86 +34,87 @@ class EvalConfig(Generic[Options]):
     """family/variant, for example intercode/sql, or module:object; --help after it shows its own flags, too."""
     policy: str = "checkpoint"
     """openai:URL, checkpoint[:RUN] (a run folder or its name under LEMUR_HOME/runs; the newest by default),
-    handle[:RUN] (the same, asked for token ids inside the cluster, no HTTP), replay:FILE, ledger:DIR or replies:FILE
-    (replies that are there, graded again), human, random or expert."""
+    handle[:RUN] (the same by token ids inside the cluster, without HTTP), replay:FILE, ledger:DIR or replies:FILE
+    (existing replies, graded again), human, random or expert."""
     policy_model: str = ""
-    """Model name at an openai endpoint. Empty: the one it serves. Of a ledger: which of its policies."""
+    """Model name at an openai endpoint; empty: the only one that it serves. With ledger:DIR, name of the policy."""
     policy_key_env: str = ""
-    """Environment variable that holds the endpoint's key; NAME_FILE may name a file that does. Empty: OPENAI_API_KEY,
-    for OpenAI's own endpoint or that of OPENAI_BASE_URL alone."""
+    """Name of the environment variable with the endpoint's key, or whose NAME_FILE is the path of a file with it.
+    Empty: OPENAI_API_KEY, only for OpenAI's endpoint or that of OPENAI_BASE_URL."""
     policy_api: Literal["chat", "completions"] = "chat"
-    """completions: a base model, which is shown the conversation as one text (Human: and Assistant:)."""
+    """completions: for a base model, which gets the conversation as one text (Human: and Assistant:)."""
     policy_body: str = ""
-    """JSON object of further fields of every request to an openai endpoint; null leaves one of ours out. It is kept
-    with the results: no keys in it."""
+    """JSON object of further fields of every request to an openai endpoint; null removes a standard field. It is stored
+    with the results, so it must contain no keys."""
     policy_token_field: Literal["auto", "max_tokens", "max_completion_tokens"] = "auto"
-    """What bounds a reply in a request. auto: max_tokens, or the other where the endpoint asks for it."""
+    """Request field of the reply's token limit. auto: max_tokens, or max_completion_tokens on demand."""
     resend_reasoning: bool = False
-    """Send a model what it thought in earlier turns, where its endpoint tells."""
+    """Send a model its reasoning of earlier turns, if its endpoint returned it."""
     teacher_key_env: str = ""
-    """Environment variable that holds the key of the endpoint that environments ask (a simulated user)."""
+    """Name of the environment variable with the key of the endpoint that environments call (a simulated user)."""
     teacher_body: str = ""
-    """Further fields of every request to that one; see policy_body."""
+    """JSON object of further fields of every request to that endpoint; see policy_body."""
     out: str = ""
-    """Folder for episodes.jsonl, report.json and index.html; one in a bucket, gs:// or s3://, too. Empty:
+    """Folder for episodes.jsonl, report.json and index.html, local or in a bucket (gs://, s3://). Empty:
     LEMUR_HOME/episodes/<benchmark>-<policy>."""
     data: str = field(default_factory=lambda: os.environ.get("LEMUR_DATA", ""))
     """Folder of outside data sets (default $LEMUR_DATA, else LEMUR_HOME/data)."""
     limit: int = 0
-    """Number of tasks. 0: as many as the benchmark has by default, mostly all."""
+    """Number of tasks. 0: the benchmark's default, usually all."""
     tasks: str = ""
-    """Which tasks: ids, places A:B (10:20 are the eleventh to the twentieth) or @FILE of those, parted by commas."""
+    """Tasks to play: ids, ranges A:B (10:20 is the eleventh to the twentieth) or @FILE of those, with commas."""
     sample: Literal["strata", "first"] = "strata"
-    """Which tasks --limit leaves: of every category its share, the same for every policy; or the first ones."""
+    """How --limit selects tasks: strata: a share of every category, the same for every policy; or the first ones."""
     sample_seed: int = 0
-    """Another one draws another sample."""
+    """Seed of the sample that --limit draws."""
     epochs: int = 1
-    """Times each task is played, each with seeds of its own."""
+    """Number of times that each task is played, each time with other seeds."""
     in_flight: int = 32
-    """Episodes played at the same time."""
+    """Maximum number of episodes played at the same time."""
     actors: int = 2
-    """Ray actors they are spread over, at most: as many as hosts have room for, and more as hosts come. 0: threads in
-    this process, no Ray."""
+    """Maximum number of Ray actors that play them; fewer run while hosts lack room. 0: threads in this process, without
+    Ray."""
     actor_cpus: float = 0.0
-    """CPUs that each actor asks Ray for. 0: what its episodes take, and little where there is a single host."""
+    """CPUs that each actor requests from Ray. 0: what its episodes need, or little on a single host."""
     prompt: Literal["auto", "full", "brief"] = "auto"
-    """How much a model is told. auto: brief for a model that we serve, here or at an endpoint, full for others."""
+    """Length of the instructions. auto: brief for models that this project serves, here or at an endpoint, full for
+    others."""
     chat_template: str = ""
-    """File with the Jinja template of chats for a checkpoint or handle, or chatml. Empty: the model's own."""
+    """Chat template for a checkpoint or handle: a Jinja file, or chatml. Empty: the model's own."""
     replay: Literal["auto", "strict", "grading"] = "auto"
-    """A replay carries out the recorded actions (strict), or grades the recorded results (grading). auto: grading where
-    submissions alone are worth anything, else strict."""
+    """A replay executes the recorded actions (strict), or only grades the recorded submissions (grading). auto: the
+    benchmark's default, mostly strict."""
     max_tokens: int = 0
-    """Tokens of one reply. 0: the benchmark's own limit."""
+    """Maximum tokens of one reply. 0: the benchmark's limit."""
     temperature: float = 0.0
-    """0 is greedy."""
+    """Sampling temperature; 0 is greedy."""
     top_p: float = 1.0
-    """Of the likeliest tokens, as many as have this probability together are drawn from."""
+    """Sample from the smallest set of likeliest tokens whose probabilities add up to this (nucleus sampling)."""
     seed: int = 0
-    """Enters the sampling seed of every turn."""
+    """Part of the sampling seed of every turn."""
     patience_s: float = 240.0
-    """Seconds that one reply of an endpoint may take, and that one may fail to come before its episode is given up and
-    tried again."""
+    """Maximum seconds for one reply of an endpoint, with all repeated requests; then the episode is tried again."""
     step_s: float = 60.0
-    """Seconds one step of an environment may take, no fewer than its benchmark's own limits need; a simulated user or a
-    search that it asks takes its own time."""
+    """Maximum seconds of one step of an environment, without its external calls (a simulated user, a search); not below
+    the benchmark's minimum."""
     episode_tokens: int = 0
-    """Tokens of an episode, prompts and replies together: with so many it gets no further turn (token_limit)."""
+    """Maximum tokens of an episode, prompts and replies together, after which it gets no further turn (token_limit). 0:
+    none."""
     episode_s: float = 0.0
-    """Seconds that a model and its environment may work on an episode, waiting not counted (time_limit)."""
+    """Maximum seconds of model and environment for an episode, without waits (time_limit). 0: none."""
     episode_cost: float = 0.0
-    """What the policy's tokens of an episode may cost by price_in and price_out (cost_limit)."""
+    """Maximum cost of the policy's tokens of an episode by price_in and price_out (cost_limit). 0: none."""
     price_in: float = 0.0
-    """Price of a million prompt tokens, in any currency. With price_out 0 too, no cost is shown."""
+    """Price of a million prompt tokens of the policy, in any currency. If all prices are 0, no cost is shown."""
     price_out: float = 0.0
-    """Price of a million tokens of replies."""
+    """Price of a million reply tokens of the policy."""
     teacher_price_in: float = 0.0
-    """The same of the endpoint that environments ask, whose cost is counted apart."""
+    """Price of a million prompt tokens of the endpoint that environments call, whose cost is shown separately."""
     teacher_price_out: float = 0.0
-    """The same of its replies."""
+    """Price of a million reply tokens of that endpoint."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError that names the flag, its value and what was expected."""
+        """Raise ValueError, with the flag, its value and the expected one, for an invalid value."""
         from_0 = dict.fromkeys(("limit", "actors", "max_tokens", "episode_tokens"), 0)
         for name, least in (from_0 | {"epochs": 1, "in_flight": 1}).items():
             if (value := getattr(self, name)) < least:
@@ -139,12 +140,12 @@ class EvalConfig(Generic[Options]):
 
     @property
     def by_hand(self) -> bool:
-        """Whether a person at the terminal plays, one episode at a time in this process."""
+        """Whether the policy is a person at the terminal, who plays one episode at a time in this process."""
         return self.policy == "human"
 
     @property
     def num_actors(self) -> int:
-        """Number of Ray actors, 0 for threads in this process."""
+        """Maximum number of Ray actors; 0: threads in this process."""
         return 0 if self.by_hand else self.actors
 
     @property
@@ -154,9 +155,7 @@ class EvalConfig(Generic[Options]):
     @property
     def limits(self) -> EpisodeLimits:
         """Limits of every episode. A reply may take an hour longer than the policy's own patience (a person: a week).
-
-        Waits for a free request slot, and waits that the endpoint requests, do not count (``external_calls.waiting``).
-        """
+        Waits for a request slot and pauses that an endpoint demands do not count (``external_calls.excluded_wait``)."""
         return EpisodeLimits(
             step_s=self.step_s,
             policy_s=A_WEEK_S if self.by_hand else self.patience_s + 3600.0,
@@ -169,14 +168,15 @@ class EvalConfig(Generic[Options]):
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a configuration that scores depend on, for any policy."""
+    """The settings of an evaluation that its scores depend on, for any policy: sampling options, and all as JSON
+    values."""
 
     sampling: Sampling
     values: Mapping[str, Any]
 
     @property
     def hash(self) -> str:
-        """Recipe hash in the key of every episode, 16 hex digits."""
+        """Recipe hash of ``values``, 16 hex digits, which is part of every episode's key."""
         return hashlib.sha256(json.dumps(dict(self.values), sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -184,7 +184,8 @@ _HASHED_IF_CHANGED = (
     *("policy_api", "policy_body", "resend_reasoning", "teacher_body", "top_p"),
     *("episode_tokens", "episode_s", "episode_cost"),
 )
-"""Fields that scores depend on but earlier versions lack. Hashed only if changed, so that old hashes stay valid."""
+"""Fields that scores depend on but earlier versions lack: hashed only if not the default, so that old hashes stay
+valid."""
 
 
 def settings_of(
@@ -197,10 +198,10 @@ def settings_of(
     recording: str = "",
     replies: str = "",
 ) -> Settings:
-    """Settings of ``config`` for the recipe hash.
+    """The settings of ``config`` that scores depend on, for the recipe hash.
 
-    ``prompt``, ``max_tokens``, ``stop``: the benchmark's. ``identity``: values of its options that scores depend on.
-    ``recording``, ``replies``: the file that is replayed or graded; its content is part of the hash.
+    ``prompt``, ``max_tokens``, ``stop``: the benchmark's. ``tasks``: for digests of their data. ``identity``: options
+    of the benchmark that scores depend on. ``recording``, ``replies``: file to replay or grade, whose content counts.
     """
     length = config.max_tokens or max_tokens
     sampling = Sampling(length, config.temperature, config.top_p, seed=config.seed, stop=stop)

@@ -1,7 +1,4 @@
-"""The folder of an evaluation: created, checked for write access, with the settings behind the ledger's recipe hashes.
-
-A folder in a bucket has a local copy while it is written or read. Knows nothing of what is in a ledger.
-"""
+"""The folder of an evaluation: its creation, its local copy if it is in a bucket, and the settings of recipe hashes."""
 
 from __future__ import annotations
 
@@ -27,22 +24,21 @@ LEDGER, SETTINGS = "episodes.jsonl", "evaluations.json"
 DEPARTURES = "departures"
 """Key in ``evaluations.json`` for departures from the original benchmark; not part of the recipe hash."""
 PLUGIN_METADATA = "told"
-"""Key for what a benchmark of another package declares about its runs; not part of the recipe hash either."""
+"""Key in ``evaluations.json`` for metadata of installed benchmarks; not part of the recipe hash either."""
 
 
 class EvaluationError(Exception):
-    """The evaluation cannot be run as configured; the message says what to do."""
+    """Raised if an evaluation cannot be run or read as configured; the message names the problem."""
 
 
 def default_out(benchmark: str, label: str) -> str:
-    """Default folder of an evaluation, relative to LEMUR_HOME."""
+    """Default folder of an evaluation, relative to LEMUR_HOME. ``label``: name of the policy."""
     return f"episodes/{re.sub(r'[^A-Za-z0-9._-]+', '-', benchmark)}-{re.sub(r'[^A-Za-z0-9.@_-]+', '-', label)}"
 
 
 def with_local_folder(out: str, play: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """Call ``play`` with ``out``, or with a local copy of a bucket, downloaded first and uploaded as episodes end.
-
-    Raises SyncError, LedgerError."""
+    """Call ``play`` with ``out``, or if that is in a bucket with a local copy, which is uploaded as episodes end.
+    Returns the result. Raises SyncError, LedgerError."""
     if not is_bucket(out):
         return play(out)
     url = resolve_out(out, "")
@@ -55,7 +51,8 @@ def with_local_folder(out: str, play: Callable[[str], dict[str, Any]]) -> dict[s
 def evaluation_folders(named: Sequence[str]) -> list[Path]:
     """Local folders of the evaluations that a command line names; folders in buckets are downloaded.
 
-    A suite stands for its benchmarks. Raises OSError, ImportError, ValueError; EvaluationError for an empty bucket."""
+    A suite's folder is replaced by those of its benchmarks. Raises OSError, ImportError, ValueError, and
+    EvaluationError for an empty bucket."""
     folders: list[Path] = []
     for name in named:
         place = resolve_out(name, "")
@@ -78,11 +75,11 @@ def save_settings(
     departures: Sequence[str] = (),
     plugin_metadata: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
-    """Write to ``evaluations.json`` what a recipe hash stands for; replays and exports rebuild the tasks from it.
+    """Store the settings of a recipe hash in ``evaluations.json``, from which replays and exports rebuild the tasks.
 
     ``config``: the configuration as JSON. ``upgrade``: converts a configuration of an earlier version to that form.
     ``departures``: differences from the original benchmark on this machine, added to those recorded before.
-    ``plugin_metadata``: by benchmark and policy, what the benchmark declares; it replaces what was recorded before.
+    ``plugin_metadata``: metadata of an installed benchmark by benchmark and policy; it replaces that stored before.
     """
     known = load_settings(out)
     same = known.setdefault(settings.hash, {"settings": dict(settings.values), "configs": []})
@@ -101,8 +98,8 @@ def save_settings(
 
 
 def load_settings(out: Path) -> dict[str, dict[str, Any]]:
-    """Recipe hash -> settings of the evaluations in a folder, and every configuration with these settings (they differ
-    in limits, for example). Raises EvaluationError."""
+    """Recipe hash -> entry of ``evaluations.json``: settings, and every configuration with them (which differ in
+    limits, for example). Empty if there is no such file. Raises EvaluationError."""
     path = out / SETTINGS
     if not path.is_file():
         return {}
@@ -113,7 +110,7 @@ def load_settings(out: Path) -> dict[str, dict[str, Any]]:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a file atomically, with the usual permissions; an error leaves the old file and nothing else."""
+    """Write a text file atomically, with the usual permissions; an error leaves the old file as it was."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
         with unfinished.open("w", encoding="utf-8") as file:
@@ -126,7 +123,7 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def prepare_out(folder: str) -> Path:
-    """Create the output folder and check that it is writable. Raises EvaluationError."""
+    """Create the output folder and check that it is writable. Raises EvaluationError, also for a URL."""
     if "://" in folder:
         raise EvaluationError(f"--out {folder}: this is written to local files; give a local folder")
     path = Path(folder)

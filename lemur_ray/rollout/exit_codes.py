@@ -1,4 +1,4 @@
-"""How a job that plays episodes ends: warnings on stderr, the last line on stdout, the exit code. Knows no pool."""
+"""How a job that plays episodes ends: warnings on stderr, a JSON line on stdout, the exit code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lemur_ray.rollout.threads import PoolBroken
 
 
 def warn_of_anomalies(episodes: Sequence[Episode]) -> None:
-    """Print warnings on stderr about episodes that distort the success rate: no score, or a prompt that did not fit."""
+    """Print warnings on stderr about episodes that distort the success rate: no score, or too long a prompt."""
     unscored = (e.detail.strip().splitlines() for e in episodes if e.detail.strip() and not e.outcome.scored)
     for reason, count in Counter(lines[-1][:500] for lines in unscored).most_common(3):
         print(f"{count} without a score: {reason}", file=sys.stderr, flush=True)
@@ -40,12 +40,12 @@ def warn_of_anomalies(episodes: Sequence[Episode]) -> None:
 
 @dataclass
 class JobExit:
-    """The exit code of a job."""
+    """The exit code of a job, which the job or ``print_headline`` sets."""
 
     code: int = 0
 
     def print_headline(self, headline: Mapping[str, Any]) -> None:
-        """Print the JSON line that ends a job. The code is 1 if nothing was scored, since nothing was measured."""
+        """Print the JSON line that ends a job. Sets the exit code to 1 if no episode was scored."""
         print(json.dumps(headline, allow_nan=False), flush=True)
         if headline["scored"] == 0:
             self.code = 1
@@ -60,10 +60,8 @@ class JobExit:
 
 @contextlib.contextmanager
 def job_exit(job: str) -> Iterator[JobExit]:
-    """Turn expected errors into one line on stderr and an exit code: 1, or 130 if the run was stopped.
-
-    SIGTERM (``ray job stop``) stops a run as Ctrl-C does: it can be resumed, and all resources are freed.
-    """
+    """Context that turns expected errors into one line on stderr and an exit code: 1, or 130 if the run was stopped.
+    SIGTERM (``ray job stop``) stops a run as Ctrl-C does: it can be resumed, and all resources are freed."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -83,7 +81,7 @@ def job_exit(job: str) -> Iterator[JobExit]:
 
 
 def _full_disk_advice(error: Exception) -> str:
-    """What to do about a full disk; empty for any other error."""
+    """Message about a full disk, with the remedy; empty for any other error."""
     if not isinstance(error, OSError) or not is_full_disk(error):
         return ""
     where = f"{error.filename}: " if error.filename else ""

@@ -1,14 +1,14 @@
 """The ledger of a run: one JSON line per finished episode, appended, synced, never rewritten.
 
-The first *scored* record of a key wins. A record without a score (its end was not the policy's doing) is current only
-until a scored one follows, because the next run plays it again. Opening a ledger for writing removes an incomplete last
-line, which a crash leaves behind, and reports that; an invalid line anywhere else is an error with file and line
-number. ``flock`` admits one writer at a time. Readers need no lock: DuckDB's ``read_json`` reads the file as it is, all
-records of a key included. A prefix that many openings share (``Trajectory.shared``: worked examples) is written in the
-first record that has it; later records hold its hash in ``trajectory.shared`` and the rest of their opening.
+Of several records with one key, the first *scored* one counts. A record without a score (the policy was not to blame)
+counts only until a scored one follows, because the next run plays the episode again. Opening a ledger for writing
+removes an incomplete last line, which a crash leaves behind, and reports that; an invalid line anywhere else is an
+error with file and line number. ``flock`` admits one writer at a time. Readers need no lock: DuckDB's ``read_json``
+reads the file as it is, all records of a key included. A prefix that many openings share (``Trajectory.shared``: worked
+examples) is written in the first record that has it; later records have its hash in ``trajectory.shared`` and the rest
+of their opening.
 
-Memory holds the offset of each key's record and whether it is scored; episodes are read from the file on access. Knows
-nothing of how an episode is played.
+Memory holds the offset of each key's record and whether it is scored; episodes are read from the file on access.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from lemur_ray.host.file_lock import take
 
 
 class LedgerError(Exception):
-    """The ledger cannot be read or is held by another writer."""
+    """Raised if a ledger has an invalid record, was replaced while open, or is open in another writer."""
 
 
 class Ledger:
-    """The open ledger of a run. ``repaired``: what was repaired at its end, empty if nothing."""
+    """A ledger that is open for writing. ``repaired``: message about a repair of its last line, empty if there was
+    none."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create for writing. Raises LedgerError if another writer has it open, or a line is not an episode."""
+        """Open or create the file. Raises LedgerError if another writer has it open, or a line is not an episode."""
         self.path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
@@ -54,14 +55,12 @@ class Ledger:
             raise
 
     def append(self, episode: Episode) -> bool:
-        """Write an episode and sync it. False, with nothing written, if the existing record of its key wins."""
+        """Write an episode and sync the file. Returns False, with nothing written, if its key's old record counts."""
         return self.extend([episode]) == 1
 
     def extend(self, episodes: Iterable[Episode]) -> int:
-        """Write several episodes with one sync (it takes milliseconds); return how many were new.
-
-        Raises ValueError, with nothing written, if a record could not be read again.
-        """
+        """Write several episodes with one sync, which takes milliseconds. Returns how many were written. Raises
+        ValueError, with nothing written, if a record could not be read again."""
         new: dict[EpisodeKey, Episode] = {}
         for episode in episodes:
             before = new.get(episode.key)
@@ -88,19 +87,20 @@ class Ledger:
         return key in self._places
 
     def settled(self, key: EpisodeKey) -> bool:
-        """Whether the key has a scored record: it will never be played again."""
+        """Whether the key has a scored record, so that the episode is not played again."""
         return bool(self._places.get(key, 0) & 1)
 
     def __len__(self) -> int:
         return len(self._places)
 
     def get(self, key: EpisodeKey) -> Episode | None:
-        """The current episode of a key, None if there is none."""
+        """The episode in a key's current record; None if there is none."""
         episodes = self.episodes([key])
         return episodes[0] if episodes else None
 
     def episodes(self, keys: Iterable[EpisodeKey]) -> Episodes:
-        """The current episodes of ``keys``, in order, without keys that have no record. Works after ``close``."""
+        """The episodes in the current records of ``keys``, in their order, without keys that have none. Works after
+        ``close``."""
         offsets = (self._places[key] >> 1 for key in keys if key in self._places)
         return Episodes(self.path, array("q", offsets), self._known)
 
@@ -122,10 +122,8 @@ class Ledger:
 
 
 class Episodes(Sequence[Episode]):
-    """Episodes in a ledger's file, each read on access; equal to any sequence of the same episodes.
-
-    Access raises LedgerError if the file was replaced, FileNotFoundError if it is gone.
-    """
+    """A sequence of episodes in a ledger's file, each read on access; equal to any sequence of the same episodes.
+    Access raises LedgerError if the file was replaced, FileNotFoundError if it is gone."""
 
     def __init__(self, path: Path, offsets: array[int], known: MutableMapping[str, tuple[Message, ...]]) -> None:
         self._path, self._offsets, self._known = path, offsets, known
@@ -163,9 +161,7 @@ class Episodes(Sequence[Episode]):
 
 def read_episodes(path: Path) -> list[Episode]:
     """The current episode of each key, in the order of the keys' first records; an incomplete last line is ignored.
-
-    Raises LedgerError if a complete line is not an episode, FileNotFoundError if there is no ledger.
-    """
+    Raises LedgerError if a complete line is not an episode, FileNotFoundError if there is no ledger."""
     current: dict[EpisodeKey, Episode] = {}
     for _, _, episode in read_records(path, {}):
         before = current.get(episode.key)
@@ -175,7 +171,8 @@ def read_episodes(path: Path) -> list[Episode]:
 
 
 def merge_ledger(before: Path, into: Path) -> None:
-    """Add the episodes of the ledger ``before`` that ``into`` lacks. Raises as ``read_episodes`` and ``Ledger``."""
+    """Add to the ledger ``into`` the episodes of the ledger ``before`` that it lacks. Raises LedgerError,
+    FileNotFoundError."""
     with Ledger(into) as ledger:
         ledger.extend(read_episodes(before))
 
@@ -185,21 +182,19 @@ def _supersedes(episode: Episode, scored_before: bool) -> bool:
 
 
 def _place(offset: int, episode: Episode) -> int:
-    """The offset of a record and, in the lowest bit, whether it is scored, in one number to save memory."""
+    """A record's offset and, in the lowest bit, whether it is scored, as one number, which saves memory."""
     return offset << 1 | episode.outcome.scored
 
 
 def _interned(key: EpisodeKey) -> EpisodeKey:
-    """A key whose repeated parts exist once in memory."""
+    """The key, with its repeated parts (benchmark, policy, recipe) as strings that all keys share in memory."""
     words = [sys.intern(word) for word in (key.benchmark, key.policy, key.recipe)]
     return replace(key, benchmark=words[0], policy=words[1], recipe=words[2])
 
 
 def read_records(path: Path, known: dict[str, tuple[Message, ...]]) -> Iterator[tuple[int, bytes, Episode]]:
-    """Every record as (offset, line, episode), one at a time; an incomplete last line is ignored.
-
-    ``known`` is filled with the shared prefixes that later records refer to. Raises as ``read_episodes``.
-    """
+    """Every record as (offset, line, episode), one at a time; an incomplete last line is ignored. ``known`` is filled
+    with the shared prefixes by hash, to which later records refer. Raises LedgerError, FileNotFoundError."""
     offset = 0
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
@@ -213,7 +208,8 @@ def read_records(path: Path, known: dict[str, tuple[Message, ...]]) -> Iterator[
 
 
 def record_at(path: Path, offset: int, size: int, known: dict[str, tuple[Message, ...]]) -> Episode:
-    """The record that ``read_records`` returned for ``offset``. Raises LedgerError if the file was replaced."""
+    """The episode in the record of ``size`` bytes at ``offset``, as ``read_records`` returned them. ``known``: its
+    shared prefixes. Raises LedgerError if the file was replaced."""
     with path.open("rb") as file:
         file.seek(offset)
         return _record_there(path, offset, file.read(size), known)
@@ -227,7 +223,8 @@ def _record_there(path: Path, offset: int, line: bytes, known: MutableMapping[st
 
 
 def _repair(fd: int, path: Path) -> str:
-    """Make the file end in a newline: complete a last record that lacks only that, remove any other incomplete line."""
+    """Make the file end in a newline: add it to a last record that lacks only that, remove any other incomplete line.
+    Returns a message, empty if nothing was repaired."""
     tail = _tail(path)
     if not tail:
         return ""
@@ -255,7 +252,8 @@ def _tail(path: Path) -> bytes:
 
 
 def _line(episode: Episode, known: MutableMapping[str, tuple[Message, ...]]) -> bytes:
-    """A record as a line. ``known``: shared prefixes in the file by hash; a new one is added. Raises ValueError."""
+    """The line of an episode's record. ``known``: shared prefixes in the file by hash; a new one is added. Raises
+    ValueError if the record could not be read again."""
     try:
         record = episode.to_json()
         Episode.from_json(record)
@@ -272,7 +270,7 @@ def _line(episode: Episode, known: MutableMapping[str, tuple[Message, ...]]) -> 
 
 
 def _record(line: bytes, known: MutableMapping[str, tuple[Message, ...]] | None = None) -> Episode:
-    """The episode in a line. ``known``: as of ``_line``; None: a shared prefix given by its hash is left out."""
+    """The episode in a line. ``known``: as in ``_line``; None: leave out a shared prefix that is given by its hash."""
     try:
         record = json.loads(line)
         shared = record["trajectory"].get("shared", 0) if isinstance(record, dict) else 0

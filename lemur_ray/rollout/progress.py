@@ -1,4 +1,4 @@
-"""The progress line of a run: counts of episodes, rate, time left, tokens, cost, endpoint pressure. Knows no pool."""
+"""The progress line of a run: counts of episodes, rate, time left, tokens, cost, refused requests of endpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lemur_ray.rollout.attempt import Prices
 
 
 class TokenTotals:
-    """Tokens of episodes: the policy's, and those of calls that environments made."""
+    """Sums of tokens over episodes: the policy's, and those of the environments' external calls (``outside``)."""
 
     def __init__(self) -> None:
         self.tokens_in = self.tokens_out = 0
@@ -27,13 +27,13 @@ class TokenTotals:
             self.outside_out += sum(counts.get("completion_tokens", 0) for counts in step.outside.values())
 
     def costs(self, prices: Prices) -> tuple[float, float]:
-        """Cost of the policy's tokens, and of those that environments used."""
+        """(cost of the policy's tokens, cost of the environments' external calls), in the currency of ``prices``."""
         outside = self.outside_in * prices.outside_in + self.outside_out * prices.outside_out
         return prices.cost(self.tokens_in, self.tokens_out), outside / 1e6
 
 
 def token_costs(episodes: Iterable[Episode], prices: Prices) -> dict[str, Any]:
-    """``{"cost": {"policy": 1.07, "outside": 0.4}}`` for the last attempt at each episode; empty without prices."""
+    """Cost of all episodes' last attempts as ``{"cost": {"policy": 1.07, "outside": 0.4}}``; empty without prices."""
     if prices == Prices():
         return {}
     totals = TokenTotals()
@@ -48,7 +48,8 @@ Suffix = Callable[[int, float], str]
 
 
 class Progress:
-    """Writes to ``stream``: on a terminal it rewrites one line, else it writes a new line every ``every_s`` seconds."""
+    """Counts a run's episodes and writes its progress: on a terminal in one line that is rewritten, else in a new line
+    every ``every_s`` seconds."""
 
     def __init__(
         self,
@@ -60,8 +61,8 @@ class Progress:
         prices: Prices | None = None,
         suffix: Suffix | None = None,
     ) -> None:
-        """``suffix``: text at the end of the line. ``every_s`` infinite: only the last line is written, because the
-        terminal is used by the policy."""
+        """``label``: start of the line; ``suffix``: function that returns its end. ``every_s`` infinite: only the last
+        line is written, because a person plays in the terminal."""
         self._stream = stream
         self._clock = clock
         self._label = label
@@ -74,7 +75,7 @@ class Progress:
         self._started = self._shown = clock()
 
     def begin(self, total: int, finished: Sequence[Episode]) -> None:
-        """Start a run of ``total`` episodes; those in ``finished`` are in the ledger already."""
+        """Start the counts of a run of ``total`` episodes; those in ``finished`` are in the ledger already."""
         self._started = self._clock()
         self._shown = -math.inf if self._every_s < math.inf else self._started
         self._total, self._resumed = total, len(finished)
@@ -104,10 +105,8 @@ class Progress:
         self._write((f"\r\x1b[K{self.line(0, 0)}" if self._live else self.line(0, 0)) + "\n")
 
     def line(self, in_flight: int, waiting: int, pressure: Pressure | None = None) -> str:
-        """For example::
-
-        alfworld/text 37/120 done, 21 solved, 32 in flight, 1.90/s, 0:44 left, 312k tokens in, 9k out, cost 0.17
-        """
+        """The progress line, for example:: alfworld/text 37/120 done, 21 solved, 32 in flight, 1.90/s, 0:44 left, 312k
+        tokens in, 9k out, cost 0.17"""
         rate = (self._done - self._resumed) / max(self._clock() - self._started, 1e-9)
         parts = [f"{self._done}/{self._total} done", f"{self._solved} solved", f"{in_flight} in flight"]
         parts += [f"{self._missing} missing"] if self._missing else []

@@ -1,7 +1,6 @@
-"""Replays recorded episodes: the environments judge the recorded replies again.
+"""Replays stored episodes: their environments get the stored replies again.
 
-An episode that ends otherwise than before has a wrong record, or its environment is not deterministic. Knows no
-benchmark.
+If an episode then ends otherwise than before, its record is wrong or its environment is not deterministic.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ from lemur_ray.rollout.threads import ThreadPool
 
 
 def replay_episodes(played: Sequence[tuple[Episode, Task]], in_flight: int) -> dict[EpisodeKey, Outcome]:
-    """Outcome of each episode when its recorded replies are played again, ``in_flight`` episodes at a time."""
+    """Play each episode's stored replies again on its task, ``in_flight`` episodes at a time. Returns the new outcomes
+    by key."""
     recording = record_episodes((episode for episode, _ in played), "ledger")
     plan = [EpisodeSpec(episode.key, task) for episode, task in played]
     pool = ThreadPool(ReplayPolicy(recording), in_flight)

@@ -1,12 +1,11 @@
-"""A run: tasks x epochs minus what the ledger holds, played in a pool, retried by blame, each written once.
+"""A run: plays all episodes without a score in the ledger in a pool, repeats failed attempts, and records each episode.
 
-A process killed at any moment loses only the episodes in flight; the same call resumes. An outcome that is not the
-policy's doing is tried again with the same seeds, a bounded number of times for each blame, then recorded as missing;
-the episode lists why each attempt failed (``retried``), and the next run plays it again. An attempt that was lost with
+A process killed at any moment loses only the episodes in flight; the same call resumes. An attempt whose outcome is not
+the policy's doing is repeated with the same seeds, a limited number of times per blame, then recorded as missing; the
+episode lists why each attempt failed (``retried``), and the next run plays it again. An attempt that was lost with
 its host or with other episodes does not count (``Attempt.excused``), so a lost host costs time but no episode. An
 episode that is lost again and again is played isolated after all others: if its process dies then, it is the cause.
-The run stops if no attempt reaches the policy for ``RetryPolicy.silence_s``. Knows nothing of Ray, models or
-environments.
+The run stops if no attempt reaches the policy for ``RetryPolicy.silence_s``.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from lemur_ray.rollout.threads import Pool
 REFERENCE_CHARS = 4000
 """Maximum characters of a reference answer stored in the ledger."""
 COLLECT_S = 0.5
-"""How long one turn of the loop waits for an episode to end."""
+"""Seconds for which one turn of the loop waits for an episode to end."""
 
 
 def run_episodes(
@@ -39,11 +38,11 @@ def run_episodes(
     clock: Callable[[], float],
     cluster: Callable[[Task], str] = attrgetter("cluster"),
 ) -> Episodes:
-    """Play every episode without a score in the ledger; return the episodes of ``plan``, in its order.
+    """Play every episode of ``plan`` without a score in the ledger; returns the episodes of ``plan``, in its order.
 
     Episodes are not held in memory: the returned sequence reads the ledger's file on each access.
-    ``pool``: None if every episode has a score. ``clock``: monotonic seconds. ``cluster``: the cluster of a task,
-    recorded with its episodes. KeyboardInterrupt, EndpointRefused (the endpoint refuses every request) and
+    ``pool``: None if every episode has a score. ``clock``: monotonic seconds. ``cluster``: from a task to its group of
+    dependent tasks, which is recorded. KeyboardInterrupt, EndpointRefused (the endpoint refuses every request) and
     PolicyUnreachable (no attempt reaches the policy for too long) leave a ledger that the same call continues.
     """
     settled = ledger.episodes(spec.key for spec in plan if ledger.settled(spec.key))
@@ -82,7 +81,8 @@ def run_episodes(
 
 
 def _submit(pool: Pool, scheduler: EpisodeScheduler, queue: RetryQueue, in_flight: int) -> int:
-    """Submit what comes next while the pool has room, isolated episodes only while no other is played; how many."""
+    """Submit the next episodes while the pool has room, isolated ones only while no others are played. Returns how
+    many."""
     before = in_flight
     while in_flight < pool.capacity and (spec := scheduler.next(idle=not (in_flight or len(queue)))):
         pool.submit(spec)
@@ -94,7 +94,8 @@ def _submit(pool: Pool, scheduler: EpisodeScheduler, queue: RetryQueue, in_fligh
 
 
 def episode_of(spec: EpisodeSpec, attempt: Attempt, history: AttemptHistory, cluster: str) -> Episode:
-    """The record of an episode after its last attempt."""
+    """The record of an episode after its last attempt. ``history``: of all its attempts; ``cluster``: its group of
+    tasks."""
     return Episode(
         key=spec.key,
         category=spec.task.category,
@@ -114,7 +115,7 @@ def episode_of(spec: EpisodeSpec, attempt: Attempt, history: AttemptHistory, clu
 
 
 def _reference(task: Task) -> str:
-    """The reference answer of a task, if it is a text or a number; for readers of the ledger."""
+    """The reference answer of a task as text, if it is a text or a number, else empty; for readers of the ledger."""
     reference = task.options.get("reference")
     reference = reference.get("answer") if isinstance(reference, Mapping) else reference
     return str(reference)[:REFERENCE_CHARS] if isinstance(reference, str | int | float) else ""

@@ -1,8 +1,8 @@
-"""Grades existing replies again: those in a ledger, or in a file that was generated anywhere.
+"""Policies that repeat existing replies to grade them again: those in a ledger, or in a file from anywhere.
 
 ``ledger:DIR`` repeats, turn by turn, the replies of a policy in the episodes in ``DIR``. ``replies:FILE`` (JSON lines,
-optionally .gz) holds a ``reply`` to a ``task`` per line; several replies to one task have a ``sample`` number each, and
-become its epochs in that order. Only tasks with replies are played. Knows no benchmark.
+optionally .gz) has a ``reply`` to a ``task`` per line; several replies to one task have a ``sample`` number each, and
+become its epochs in that order. Only tasks with replies are played.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from lemur_ray.rollout.ledger import read_episodes
 
 KINDS = ("ledger", "replies")
 Turns = Mapping[str, Sequence[tuple[str, ...]]]
-"""Task -> samples -> replies by turn."""
+"""Task id -> samples, each a tuple of the replies by turn."""
 
 
 def stored_policy(text: str, policy: str, benchmark: str) -> PolicySpec | None:
-    """The policy that ``--policy`` names, None if it is not one of stored replies.
+    """The policy for ``text``, the value of ``--policy``; None if that is neither ``ledger:DIR`` nor ``replies:FILE``.
 
-    ``policy``: which one, if a ledger holds several. ``benchmark``: its episodes are preferred, if the ledger has any.
-    Raises ValueError, OSError.
+    ``policy``: whose replies to take if a ledger has several policies. ``benchmark``: take its episodes if the ledger
+    has any, else all. Raises ValueError, OSError.
     """
     kind, _, target = text.partition(":")
     if kind not in KINDS or not target:
@@ -47,10 +47,8 @@ def stored_policy(text: str, policy: str, benchmark: str) -> PolicySpec | None:
 
 
 def tasks_with_replies(spec: PolicySpec, tasks: Sequence[Task], epochs: int) -> list[Task]:
-    """The tasks with at least ``epochs`` stored replies; all tasks for any other policy.
-
-    Prints to stderr what is left out. Raises ValueError if no task is left.
-    """
+    """The tasks to which the policy has at least ``epochs`` stored replies; for any other kind of policy, all tasks.
+    Prints to stderr which replies and tasks are left out. Raises ValueError if no task is left."""
     if spec.stored is None:
         return list(tasks)
     stored = spec.stored(Path(spec.target)).episodes
@@ -77,7 +75,7 @@ def tasks_with_replies(spec: PolicySpec, tasks: Sequence[Task], epochs: int) -> 
 
 
 def _stopped_early(stored: Mapping[str, RecordedEpisode], tasks: Mapping[str, Task]) -> list[tuple[str, str]]:
-    """(task id, stop text) of each single-turn reply that continues after a stop text of its task."""
+    """(task id, stop string) of each single-turn reply that continues after a stop string of its task."""
     cut = []
     for key, episode in stored.items():
         task = tasks.get(key.rpartition("|")[0])
@@ -89,7 +87,8 @@ def _stopped_early(stored: Mapping[str, RecordedEpisode], tasks: Mapping[str, Ta
 
 
 def read_replies(path: Path) -> dict[str, list[str]]:
-    """Task -> replies by sample. Raises OSError, and ValueError with file and line."""
+    """Read a file of replies: task id -> replies in order of ``sample``. Raises OSError, and ValueError with file and
+    line."""
     by_task: dict[str, dict[int, str]] = {}
     for number, value in read_json_lines(path):
         row = _row(value, f"{path}, line {number}")
@@ -142,7 +141,8 @@ def _task_and_epoch(episode: str) -> str:
 
 
 def _one_run(episodes: Sequence[Episode], ledger: Path, policy: str, benchmark: str) -> tuple[str, str]:
-    """Policy and recipe of the one run in a ledger. Raises ValueError if there is none, or a choice of several."""
+    """(policy, recipe hash) of the one run in a ledger. Raises ValueError if there is none, or there are several to
+    choose from."""
     scored = [episode for episode in episodes if episode.outcome.scored]
     scored = [episode for episode in scored if episode.key.benchmark == benchmark] or scored
     runs = sorted({(e.key.policy, e.key.recipe) for e in scored if not policy or e.key.policy == policy})

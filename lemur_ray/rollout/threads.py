@@ -1,7 +1,7 @@
-"""Episodes in threads of this process: the pool without Ray, which each Ray actor also uses inside.
+"""Plays episodes in threads of this process: the interface of pools, a pool without Ray, and what each Ray actor uses.
 
 Each episode in flight has one daemon thread and a companion thread for its calls (``rollout.calls.deadline``). Both
-mostly wait for a model's reply over HTTP, so hundreds fit in a process. Knows nothing of retries or ledgers.
+mostly wait for a model's reply over HTTP, so hundreds fit in a process.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from lemur_ray.rollout.episode import make_by_id, run_episode
 
 
 class PoolBroken(Exception):
-    """The pool can play nothing any more; episodes that ended before are in the ledger."""
+    """Raised if a pool can play nothing any more (no host, or only losses); the message has the reason."""
 
 
 class Pool(Protocol):
-    """Plays episodes. Not thread-safe: one runner uses it."""
+    """Interface of a pool, which plays episodes concurrently. Not thread-safe: one runner uses it."""
 
     @property
     def capacity(self) -> int:
@@ -39,33 +39,33 @@ class Pool(Protocol):
         """Number of episodes that can each have a process of their own while nothing else is played."""
 
     def expect(self, remaining: int) -> None:
-        """At most ``remaining`` episodes are still to end: whatever they do not need may be freed."""
+        """Announce that at most ``remaining`` episodes are still to end, so that surplus resources may be freed."""
 
     def submit(self, spec: EpisodeSpec) -> None:
-        """Start an episode."""
+        """Start an episode; ``collect`` returns its attempt later."""
 
     def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
-        """Attempts that have ended since the last call; waits at most ``timeout_s`` for the first."""
+        """(episode, attempt) for attempts that have ended since the last call; waits up to ``timeout_s`` for one."""
 
     def pressure(self) -> Pressure:
-        """How much the policy's endpoint limits requests, as far as it is known."""
+        """Limit, queue and refusals of requests to endpoints, as far as they are known."""
 
     def close(self) -> None:
         """Free all resources; episodes in flight are lost."""
 
 
 class EpisodeThreads:
-    """Plays episodes in threads, passes each attempt to a callback, and counts calls that never returned."""
+    """Plays each episode in a new thread, passes its attempt to a callback, and counts calls that never returned."""
 
     def __init__(self, policy: Policy, make_env: MakeEnv = make_by_id) -> None:
         self.stuck = 0
-        """Number of abandoned calls: threads that this process cannot end."""
+        """Number of abandoned calls, whose threads this process cannot end."""
         self._policy = policy
         self._make_env = make_env
         self._lock = threading.Lock()
 
     def pressure(self) -> Pressure:
-        """How much the policy's endpoint limits requests; nothing for a policy without one."""
+        """Limit, queue and refusals of requests to the policy's endpoint; all 0 for a policy without one."""
         ask: Callable[[], Pressure] | None = getattr(self._policy, "pressure", None)
         return ask() if ask else Pressure()
 
@@ -76,10 +76,8 @@ class EpisodeThreads:
             close()
 
     def start(self, spec: EpisodeSpec, done: Callable[[Attempt | KeyboardInterrupt], None]) -> None:
-        """Play an episode in a new thread, which calls ``done`` at its end.
-
-        ``done`` gets a KeyboardInterrupt if the policy (a person) left: that stops the whole run, as Ctrl-C does.
-        """
+        """Play an episode in a new thread, which calls ``done`` at its end. ``done`` gets a KeyboardInterrupt if the
+        policy (a person) left: that stops the whole run, as Ctrl-C does."""
         threading.Thread(target=self._play, args=(spec, done), name=spec.task.id, daemon=True).start()
 
     def _play(self, spec: EpisodeSpec, done: Callable[[Attempt | KeyboardInterrupt], None]) -> None:
@@ -103,7 +101,7 @@ class EpisodeThreads:
 
 
 class ThreadPool:
-    """The pool in this process: for tests, and for policies that cost nothing (random, expert)."""
+    """A pool of threads in this process: for tests, people, and policies that cost nothing (random, expert)."""
 
     num_isolated = 1
 
@@ -119,7 +117,8 @@ class ThreadPool:
         self._threads.start(spec, lambda attempt: self._ended.put((spec, attempt)))
 
     def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
-        """Raises KeyboardInterrupt if the policy left."""
+        """Attempts that have ended since the last call. Raises KeyboardInterrupt if the policy, a person, ended the
+        input."""
         try:
             ended = [self._ended.get(timeout=timeout_s)]
         except queue.Empty:

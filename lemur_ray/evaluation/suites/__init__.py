@@ -1,1 +1,1 @@
-"""Suites: all benchmarks of one of the paper's tables as one evaluation. Knows no benchmark by name."""
+"""Suites: all benchmarks of a table of the Lemur paper, evaluated by one command with one page."""

@@ -1,6 +1,6 @@
-"""Command line of a suite: common flags apply to every benchmark, a benchmark's own flag to those that have it.
+"""Parses the command line of a suite: common flags apply to every benchmark, other flags to those that have them.
 
-Options without a flag are the paper's (``BenchmarkDetails.settings``). Plays nothing.
+Options without a flag have the paper's values (``BenchmarkDetails.settings``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _OF_THE_SUITE = (SUITE, WITHOUT, "--out")
 
 @dataclass(frozen=True)
 class Suite:
-    """Benchmarks to play into the folder ``out``. ``missing``: columns of the table that are not played."""
+    """A suite to play: its benchmarks with their configurations, and the folder ``out``. ``missing``: unplayed
+    parts."""
 
     name: str
     out: str
@@ -39,10 +40,10 @@ def is_suite(argv: Sequence[str]) -> bool:
 
 
 def parse_suite(argv: Sequence[str]) -> Suite:
-    """``--suite table5 [--without NAME,...] [--out DIR]`` and the flags of its benchmarks.
+    """Parse ``--suite table5 [--without NAME,...] [--out DIR]`` and the flags of its benchmarks.
 
-    Ends the process with code 2 where a flag or value is none. Raises ValueError for an unknown suite, and for values
-    that some of its benchmarks refuse, with all of them.
+    Ends the process with code 2 for an unknown flag or an invalid value. Raises ValueError for an unknown suite, or
+    with all values that some of its benchmarks refuse.
     """
     own, rest = _split_flags(argv)
     name = own[SUITE]

@@ -1,7 +1,6 @@
-"""Live page of a suite: a background thread rewrites it while a benchmark is played and episodes come in.
+"""Live page of a suite: a background thread rewrites it as episodes of the current benchmark end.
 
-Rewriting takes at most a tenth of the time. A failure is reported once and does not end the run. Knows nothing of the
-page's content.
+Rewriting takes at most a tenth of the time. A failure is reported once and does not end the run.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from lemur_ray.report.pages.live_page import EVERY_S, SHARE
 
 @contextlib.contextmanager
 def live_suite(write: Callable[[], object], ledgers: Sequence[Path], every_s: float = EVERY_S) -> Iterator[None]:
-    """During the block, call ``write`` after each ``every_s`` seconds in which a ledger has grown."""
+    """Context during which a thread calls ``write`` after each ``every_s`` seconds in which a ledger has grown."""
     over = threading.Event()
 
     def rewrite(last_bytes: int) -> None:

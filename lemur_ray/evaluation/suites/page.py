@@ -1,7 +1,7 @@
-"""Page of a suite: progress, time and cost of each benchmark, and the paper's tables with our rows.
+"""Page of a suite: progress, time and cost of each benchmark, and the paper's tables with rows for its runs.
 
-Written before the first episode, as episodes come in (``live_suite_page.py``) and after every benchmark; each benchmark
-has a page of its own in a subfolder. Knows nothing of how episodes are played.
+Written before the first episode, as episodes end (``live_suite_page.py``) and after every benchmark; each benchmark
+also has a page in its subfolder.
 """
 
 from __future__ import annotations
@@ -87,9 +87,8 @@ def write_suite(
 
 
 def seconds_before(out: Path) -> dict[str, float]:
-    """Folder of a benchmark -> seconds for which earlier runs of this suite played it.
-
-    Empty where ``report.json`` is missing or does not have them.
+    """Folder of a benchmark -> seconds for which earlier runs of this suite played it. Empty if ``report.json`` is
+    missing or lacks them.
     """
     try:
         report = json.loads((out / "report.json").read_text(encoding="utf-8"))
@@ -99,7 +98,8 @@ def seconds_before(out: Path) -> dict[str, float]:
 
 
 def _run(ready: PreparedPart) -> PaperRun | None:
-    """The stored episodes of exactly this evaluation; None if there are none."""
+    """The stored episodes of this evaluation (benchmark, policy, recipe), with their description; None if there are
+    none."""
     prepared = ready.prepared
     ledger = prepared.out / "episodes.jsonl"
     if not prepared.tasks or not ledger.is_file():
@@ -119,7 +119,7 @@ def _absent(part: Part) -> str:
 
 
 def _sums(numbers: Sequence[Mapping[str, Any]], progress: SuiteProgress) -> dict[str, Any]:
-    """Totals over all benchmarks, under the keys of an evaluation's last line."""
+    """Sums over all benchmarks, with the keys of an evaluation's last line."""
     blames = Counter[str]()
     for one in numbers:
         blames.update(one.get("missing_by_blame", {}))

@@ -1,4 +1,4 @@
-"""Plays all benchmarks of a suite one after another: joint preflight, episodes, and one page over all of them."""
+"""Plays all benchmarks of a suite one after another: one preflight of all, episodes, and one page about all."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from lemur_ray.evaluation.suites.suite_preflight import prepare_suite
 from lemur_ray.rollout.attempt import Prices
 
 BENCHMARK_KEYS = ("benchmark", "column", "taught", "n", "scored", "solved", "success_rate")
-"""What the last line of a suite says of each benchmark; the rest is in report.json."""
+"""Keys of each benchmark in a suite's last line; report.json has more."""
 
 
 def play_suite(suite: Suite) -> dict[str, Any]:
-    """Play what has no score yet; the suite's numbers. Raises before anything is played where anything is missing."""
+    """Play all episodes without a score. Returns the suite's numbers. Raises EvaluationError before any episode if a
+    need of any benchmark is not met."""
     out = Path(suite.out)
     parts = prepare_suite(suite, attach_policy)
     earlier_s = seconds_before(out)

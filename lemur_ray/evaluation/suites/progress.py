@@ -1,7 +1,7 @@
-"""Progress of a suite: the benchmark being played, time and cost so far, and estimates of what remains.
+"""Progress of a suite: the current benchmark, time and cost so far, and estimates of the remaining time and cost.
 
-Remaining time is estimated from the episodes played in this session, remaining cost from those in the ledgers: of a
-benchmark from its own episodes, or from all if it has none yet. Knows no ledger and draws nothing.
+Remaining time is estimated from the episodes played in this session, remaining cost from those in the ledgers: for a
+benchmark from its own episodes, or from all if it has none yet.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 @dataclass
 class PartSoFar:
-    """Progress of one benchmark. ``left``: episodes without a score. ``seconds``: time in which this session played
-    ``played`` episodes; ``before_s``: time of earlier sessions."""
+    """Progress of one benchmark. ``left``: number of episodes without a score. ``seconds``: time in which this session
+    played ``played`` episodes; ``before_s``: seconds of earlier sessions."""
 
     name: str
     episodes: int
@@ -34,14 +34,14 @@ class PartSoFar:
 
 @dataclass(frozen=True)
 class ToCome:
-    """Estimated remaining time and cost; None where no episode was played yet."""
+    """Estimated remaining seconds and cost; each None if there is no episode yet to estimate it from."""
 
     seconds: float | None
     cost: float | None
 
 
 class SuiteProgress:
-    """``clock``: monotonic seconds."""
+    """Progress of all benchmarks of a suite. ``clock``: monotonic seconds; ``priced``: whether costs are shown."""
 
     def __init__(self, parts: Sequence[PartSoFar], clock: Callable[[], float], priced: bool = False) -> None:
         self.parts = parts
@@ -52,7 +52,7 @@ class SuiteProgress:
         self._left_before = 0
 
     def start_part(self, number: int) -> None:
-        """Start timing the part with this 0-based index."""
+        """Make the part with this index, from 0, the current one, and start to time it."""
         self._now, self._began, self._left_before = number, self._clock(), self.parts[number].left
 
     def update(self, done: int, cost: float) -> None:
@@ -63,7 +63,8 @@ class SuiteProgress:
         part.seconds, part.cost = self._clock() - self._began, cost
 
     def line(self, done: int, cost: float) -> str:
-        """For example ``benchmark 2 of 5; suite: 512/1,508 done, 12 min so far, about 23 min to come``."""
+        """``update``, then the text ``benchmark 2 of 5; suite: 512/1,508 done, 12 min so far, about 23 min to
+        come``."""
         self.update(done, cost)
         episodes = sum(part.episodes for part in self.parts)
         text = f"{episodes - sum(part.left for part in self.parts):,}/{episodes:,} done"

@@ -1,6 +1,6 @@
 """Preflight of a suite: checks all its benchmarks before any is played, and reports all problems in one list.
 
-Starts no Ray and sends no paid request (``lemur_ray/evaluation/preflight.py``). Knows no benchmark by name.
+Starts no Ray and sends no paid request (``lemur_ray/evaluation/preflight.py``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lemur_ray.rollout.ledger import LedgerError
 
 @dataclass(frozen=True)
 class PreparedPart:
-    """A benchmark of a suite that has passed its preflight. ``num_left`` of its ``num_episodes`` have no score yet."""
+    """A benchmark of a suite that has passed its preflight. ``num_left``: number of its episodes without a score."""
 
     part: Part
     config: EvalConfig[Any]
@@ -32,7 +32,7 @@ class PreparedPart:
 
 
 def prepare_suite(suite: Suite, attach: Callable[[PolicySpec], PolicySpec]) -> list[PreparedPart]:
-    """Check every part. Raises EvaluationError with every problem and the benchmarks that have it."""
+    """Run the preflight of every part. Raises EvaluationError with every problem and the benchmarks that have it."""
     prepared_parts: list[PreparedPart] = []
     problems: dict[str, list[str]] = {}
     prepare_out(suite.out)

@@ -1,7 +1,6 @@
-"""The benchmarks of each of the paper's tables, found by the column that a benchmark declares.
+"""The benchmarks of each table of the Lemur paper, by the table's column that each benchmark declares.
 
-A table is a list of columns (``report/paper.py``); a plug-in benchmark that declares one of them is part of it. Knows
-no benchmark by name.
+A table is a list of columns (``report/paper.py``); an installed benchmark that declares one of them is part of it, too.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ from lemur_ray.report.paper import COLUMNS
 from lemur_ray.report.paper_groups import CODE, REASONING
 
 FEEDBACK = "table6"
-"""Has the columns of its two groups, each without and with a teacher."""
+"""Name of the suite of Table 6, which has the columns of two groups, each without and with a teacher."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One benchmark of a suite. ``taught``: with a teacher's feedback. ``benchmark``: empty if none has the column."""
+    """One benchmark of a suite. ``taught``: with a teacher's feedback. ``benchmark``: its name, empty if none has the
+    column."""
 
     column: str
     benchmark: str = ""
@@ -32,7 +32,7 @@ class Part:
 
     @property
     def folder(self) -> str:
-        """Name of its subfolder of the suite's folder."""
+        """Name of the benchmark's subfolder in the suite's folder."""
         return self.benchmark.replace("/", "-").replace(":", "-") + ("-taught" if self.taught else "")
 
     @property
@@ -41,7 +41,7 @@ class Part:
 
 
 def suite_names() -> list[str]:
-    """All suites: ``table3`` and so on, and ``paper`` for all of them."""
+    """Names of all suites: ``table3`` and so on, and ``paper`` for all tables."""
     tables = dict.fromkeys(_called(column.table) for column in COLUMNS.values())
     return [*sorted({*tables, FEEDBACK}), "paper"]
 
@@ -63,10 +63,8 @@ def parts_of(suite: str) -> list[Part]:
 
 
 def by_column() -> dict[str, list[str]]:
-    """Column of the paper -> benchmarks that follow the paper's protocol; some columns have none.
-
-    A name that two packages offer is included: playing the table then reports the conflict.
-    """
+    """Name of a column of the paper -> names of benchmarks that follow its protocol; some columns have none. A name
+    that two packages declare is included: playing the table then reports the conflict."""
     names: dict[str, list[str]] = {column: [] for column in COLUMNS}
     for offer in offers():
         about = call_about(offer.name, offer.benchmark, EvaluationRun("")) if offer.benchmark else RunDescription()
@@ -76,17 +74,16 @@ def by_column() -> dict[str, list[str]]:
 
 
 def options_of_part(part: Part, benchmark: Benchmark[Any]) -> dict[str, Any]:
-    """Options under which the paper's column was played. Raises ValueError where the benchmark has no teacher."""
+    """Options for the protocol of the paper's column. Raises ValueError for a part with a teacher if the benchmark has
+    none."""
     if part.taught and not benchmark.details.teacher_settings:
         raise ValueError(f"{part.benchmark} knows no teacher, so it has no part in {FEEDBACK}")
     return {**benchmark.details.settings, **(benchmark.details.teacher_settings if part.taught else {})}
 
 
 def left_out(parts: Sequence[Part], without: str) -> tuple[list[Part], list[Part]]:
-    """(parts to play, parts to leave out). Left out are parts without a benchmark and those that ``without`` names.
-
-    Raises ValueError for an unknown name, and where no part is left.
-    """
+    """(parts to play, parts left out): left out are parts without a benchmark and those in ``without``, a list with
+    commas. Raises ValueError for an unknown name, or if no part is left to play."""
     unwanted = {name.strip() for name in without.split(",") if name.strip()}
     there = {part.benchmark for part in parts if part.benchmark}
     if foreign := sorted(unwanted - there):

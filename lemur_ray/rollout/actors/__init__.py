@@ -1,1 +1,1 @@
-"""The pool of actors: which actor gets the next episode, what happens when one dies, and how an actor runs in Ray."""
+"""The pool of actors (processes that play episodes): assignment of episodes, replacement of dead actors, Ray."""

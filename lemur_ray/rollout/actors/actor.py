@@ -1,6 +1,6 @@
-"""The interface between the pool and its actors: a process that plays episodes, and the events it reports.
+"""The interface between a pool and its actors: processes that play episodes, and the events that they report.
 
-No call here blocks: results are reported as ``ActorEvent``, from any thread. Knows nothing of Ray.
+No method here blocks: results are reported as ``ActorEvent``, from any thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 
 @dataclass(frozen=True)
 class ActorStarted:
-    """The actor has a process and accepts episodes. ``elsewhere``: it runs on another node than the pool."""
+    """Event: the actor's process runs and accepts episodes. ``elsewhere``: it is on another node than the pool."""
 
     pid: int
     elsewhere: bool = False
@@ -23,7 +23,7 @@ class ActorStarted:
 
 @dataclass(frozen=True)
 class ActorLost:
-    """The process or its node is gone, or never started. ``with_host``: the process did not end by itself."""
+    """Event: the actor's process is gone, or never started. ``with_host``: its host failed, not the process alone."""
 
     reason: str
     with_host: bool = False
@@ -31,7 +31,8 @@ class ActorLost:
 
 @dataclass(frozen=True)
 class EpisodeEnded:
-    """An episode has ended. ``stuck``: number of calls in the process that will never return."""
+    """Event: an attempt at an episode has ended. ``ticket``: as given to ``play``; ``stuck``: number of calls in the
+    actor's process that will never return."""
 
     ticket: int
     attempt: Attempt
@@ -42,7 +43,7 @@ ActorEvent = ActorStarted | ActorLost | EpisodeEnded | Pressure
 
 
 class Actor(Protocol):
-    """One process that plays episodes, or will once it has started."""
+    """Handle of a process that plays episodes, or will once it has started."""
 
     def settle(self) -> None:
         """Prepare a started actor for its first episode. Raises BundleError if its host cannot get the tasks' files."""
@@ -51,23 +52,24 @@ class Actor(Protocol):
         """Start an episode; ``EpisodeEnded`` with ``ticket`` or ``ActorLost`` follows. Raises BundleError."""
 
     def request_pressure(self) -> None:
-        """Ask for the actor's ``Pressure``, which is reported as an event."""
+        """Ask for the ``Pressure`` of its requests to endpoints, which the actor reports as an event."""
 
     def end(self) -> None:
         """Kill the process, whatever it does."""
 
 
 class ActorBackend(Protocol):
-    """Starts actors."""
+    """Starts the actors of a pool."""
 
     def start_actor(self, report: Callable[[ActorEvent], None]) -> Actor:
-        """Request another actor. ``report`` gets ``ActorStarted`` first and ``ActorLost`` last, perhaps repeatedly."""
+        """Request another actor. ``report`` is called with its events: first ``ActorStarted``, last ``ActorLost``,
+        perhaps more than once."""
 
     def request_pressure(self, report: Callable[[int, Pressure], None]) -> None:
-        """Ask the endpoints' gates for their pressure; ``report`` gets it with the number of the gate."""
+        """Ask the gates (holders of request slots) for their pressure; ``report`` gets their indices and pressures."""
 
     def shortage(self, num_actors: int) -> str:
-        """Message: so many actors wait for a host, why, and what to do."""
+        """Message that ``num_actors`` actors wait for a host, with the reason and remedies."""
 
     def close(self) -> None:
-        """Free what belongs to no single actor. Safe to call twice."""
+        """Free the resources that actors share. Safe to call twice."""

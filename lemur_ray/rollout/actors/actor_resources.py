@@ -1,4 +1,4 @@
-"""Resources that an actor requests from Ray: the sum over its episodes, so that an autoscaler adds hosts that fit."""
+"""CPUs and memory that an actor requests from Ray: sums over its episodes, so that an autoscaler adds enough."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def actor_resources(
     *,
     grows: bool = False,
 ) -> Resources:
-    """Resource request of an actor that plays ``episodes`` at once, each with the resources ``each``.
+    """Resource request of an actor that plays ``episodes`` at a time, each of which needs ``each``.
 
-    At most what the largest host with CPUs has, if there is one: a larger actor would never start.
-    ``nodes``: as ``ray.nodes()`` returns them. ``own_node``: node id of this process. ``cpus``: requested by the user;
-    0: computed. ``grows``: whether the cluster has an autoscaler.
+    The request is at most the size of the largest host with CPUs, because a larger actor would never start. ``nodes``:
+    as ``ray.nodes()`` returns them. ``own_node``: node id of this process. ``cpus``: CPUs that the user requests; 0:
+    computed. ``grows``: whether the cluster has an autoscaler.
     """
     needs = PROCESS + each * episodes
     if cpus:

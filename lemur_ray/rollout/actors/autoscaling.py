@@ -1,7 +1,7 @@
-"""Whether a cluster has an autoscaler, according to the status that its autoscaler last published. Knows no Ray.
+"""Whether a Ray cluster has an autoscaler, from the status that its head publishes. Does not import Ray.
 
-Every head runs a monitor that publishes a status. On a head that was started by hand, it invents a node type for each
-node. A version 2 autoscaler names the types of the nodes that it launched.
+Every head runs a monitor that publishes a status. On a head that was started by hand, the monitor invents a node type
+for each node. A version 2 autoscaler lists the types of the nodes that it launched.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import json
 from typing import Any
 
 _BY_HAND = "node_"
-"""Prefix of the type of a node that no autoscaler launched (Ray 2.60)."""
+"""Prefix of the invented node types, of nodes that no autoscaler launched (Ray 2.60)."""
 
 
 def autoscales_v1(status: bytes | None) -> bool:
-    """``status``: JSON that the monitor stores in the head's key-value store, None if there is none."""
+    """Whether a version 1 autoscaler launched a node. ``status``: the monitor's JSON in the head's key-value store, or
+    None."""
     try:
         value: Any = json.loads(status or b"{}")
     except ValueError:
@@ -25,6 +26,6 @@ def autoscales_v1(status: bytes | None) -> bool:
 
 
 def autoscales_v2(status: Any) -> bool:
-    """``status``: the head's ``GetClusterStatusReply``."""
+    """Whether a version 2 autoscaler launched a node. ``status``: the head's ``GetClusterStatusReply``."""
     named = any(node.ray_node_type_name for node in status.cluster_resource_state.node_states)
     return named and status.autoscaling_state.autoscaler_state_version > 0

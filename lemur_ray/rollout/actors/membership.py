@@ -1,6 +1,6 @@
-"""The actors of a pool, indexed by load: least busy, total capacity, idle the longest.
+"""The actors of a pool, indexed by load: finds the least busy and the longest idle one, and the total capacity.
 
-Every query takes constant time, however many actors there are. Knows nothing of processes.
+Every query takes constant time, however many actors there are.
 """
 
 from __future__ import annotations
@@ -15,51 +15,49 @@ from lemur_ray.rollout.attempt import EpisodeSpec
 
 
 class Member:
-    """An actor and its state. After a change of ``pid`` to ``in_flight``, call ``Membership.changed``."""
+    """An actor and its state. After a change of ``pid``, ``in_flight`` or a field between, call
+    ``Membership.changed``."""
 
     def __init__(self, losses_before: int) -> None:
-        """``losses_before``: how many losses the pool had counted when this actor was requested."""
+        """``losses_before``: number of lost actors that the pool had counted when it requested this one."""
         self.actor: Actor
         self.losses_before = losses_before
         self.pid = 0
         """Process id, 0 until the actor has started."""
         self.stuck = 0
-        """Calls in the process that will never return."""
+        """Number of calls in the process that will never return."""
         self.lost: set[EpisodeKey] = set()
-        """At most two of the episodes that the living actor lost one after another."""
+        """Keys of episodes that the living actor lost since it last completed one; at most two are kept."""
         self.num_lost = 0
         self.rests_until = -math.inf
         self.rests = False
-        """Whether it gets no episodes for a while, because it loses every one."""
+        """Whether the actor gets no episodes for a while, because it lost several in a row."""
         self.elsewhere = False
-        """Whether it runs on another node than the pool."""
+        """Whether the actor runs on another node than the pool."""
         self.queried_at = math.inf
-        """Time of a question that it has not answered yet."""
+        """Time of a request for its pressure that it has not answered yet; infinite: there is none."""
         self.in_flight: dict[int, EpisodeSpec] = {}
-        """Episodes by ticket."""
+        """Episodes that the actor plays, by ticket."""
         self.pressure = Pressure()
         self.idle_since = math.inf
         self.share, self.is_open = 0, False
-        """Its part of the capacity, and whether it accepts episodes, now or once there is room."""
+        """Its part of the pool's capacity, and whether it accepts episodes, now or when others have ended."""
         self.load: int | None = None
-        """Number of episodes under which it is indexed. None: it accepts no more."""
+        """Number of its episodes, by which ``Membership`` indexes it. None: it accepts no more."""
 
 
 class Membership:
-    """All actors of a pool.
-
-    ``episodes_per_actor``: maximum in flight in one actor. ``max_stuck``: an actor with so many stuck calls accepts no
-    more episodes.
-    """
+    """All actors of a pool. ``episodes_per_actor``: maximum in flight in one actor. ``max_stuck``: number of stuck
+    calls from which on an actor accepts no more episodes."""
 
     def __init__(self, episodes_per_actor: int, max_stuck: int, clock: Callable[[], float]) -> None:
         self._episodes_per_actor, self._max_stuck, self._clock = episodes_per_actor, max_stuck, clock
         self._members: dict[Member, None] = {}
         self._pending: dict[Member, None] = {}
         self._by_load: list[dict[Member, None]] = [{} for _ in range(episodes_per_actor)]
-        """Actors that accept more, by number of episodes in flight; in each, the one that is there longest first."""
+        """Index: number of episodes in flight -> actors with that many that accept more, longest unchanged first."""
         self.capacity = 0
-        """Maximum episodes in flight: of open actors their places, of all others what they still play."""
+        """Maximum number of episodes in flight: room in open actors, plus what all others still play."""
         self.num_open = 0
         """Actors that run, do not rest and have few stuck calls."""
 

@@ -1,8 +1,8 @@
-"""Actors in Ray: each is a process that plays an episode in each of many threads.
+"""Actors as Ray processes, each of which plays many episodes, one per thread.
 
-A spec holds everything about its task, so any actor can play it: actors on another host receive bundles instead of
-paths (``lemur_ray.storage.bundles``), actors on this host the paths themselves. Results arrive by callbacks from a
-thread of Ray, because ``ray.wait`` takes longer the longer its list is. Knows nothing of how episodes are assigned.
+An ``EpisodeSpec`` contains its whole task, so any actor can play it: for actors on other hosts, its file paths are
+replaced by bundles (``lemur_ray.storage.bundles``). Results arrive by callbacks from a thread of Ray, because
+``ray.wait`` takes longer the longer its list is.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from lemur_ray.storage.bundles.on_ray import Publisher, unpacked_bundle
 Report = Callable[[ActorEvent], None]
 _HEAD_ANSWERS_S = 10.0
 _PROCESS_ENDED = "worker process has died"
-"""Part of Ray's message about an actor whose process is gone and whose node is not (2.60)."""
+"""Part of Ray's message (2.60) about an actor whose process ended while its node lives."""
 
 
 def cluster_grows() -> bool:
@@ -53,7 +53,7 @@ def cluster_grows() -> bool:
 
 
 class RayPool(ActorPool):
-    """The pool of actors in the connected Ray cluster."""
+    """A pool of actors in the connected Ray cluster."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class RayPool(ActorPool):
         tasks: Sequence[Task] = (),
     ) -> None:
         """``each``: resources of one episode; None: unknown. ``cpus``: CPUs that an actor requests; 0: computed from
-        its episodes (``actors.actor_resources``). ``gates``: of the endpoints in use, the policy's first.
-        ``lease_actor``: holds the leases of environments, if they take any. The pool kills gates and lease actor at its
-        end. ``tasks``: the tasks known so far, published as soon as an actor runs on another host.
+        its episodes (``actors.actor_resources``). ``gates``: actors with the request slots of endpoints, the policy's
+        first. ``lease_actor``: actor with the environments' leases, or None. ``close`` kills both. ``tasks``: tasks
+        whose files are published as soon as an actor runs on another host.
 
         Raises PoolBroken, BundleError.
         """
@@ -82,7 +82,7 @@ class RayPool(ActorPool):
 
 
 class RayBackend:
-    """Starts actors in the connected Ray cluster; parameters as of ``RayPool``."""
+    """Starts actors in the connected Ray cluster; parameters as in ``RayPool``. ``request``: resources of one actor."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class RayBackend:
         self.make_policy = ray.put(make_policy)  # once for all actors, because it may contain a recording
         self.gates, self.publisher = list(gates), Publisher()
         self.holders = [*gates, *([] if lease_actor is None else [lease_actor])]
-        """Actors that hold places or leases for other actors, and learn which of those are gone."""
+        """Gates and lease actor, which free slots and leases of dead actors when they are informed."""
         self._tasks, self._request = tasks, request
         self.node = ray.get_runtime_context().get_node_id()
         environment = Publisher.environment()
@@ -130,7 +130,8 @@ class RayBackend:
         )
 
     def publish_tasks(self) -> None:
-        """Publish the files of all tasks, so that one that cannot be sent fails now. Raises BundleError."""
+        """Publish the files of all tasks at once, so that a file that cannot be sent is an error now. Raises
+        BundleError."""
         for task in self._tasks:
             pack_options(task.options, self.publisher)
         self._tasks = ()
@@ -143,12 +144,12 @@ class RayBackend:
 
 
 class RayActor:
-    """``actors.actor.Actor`` in Ray."""
+    """An ``actors.actor.Actor`` that is a Ray actor."""
 
     def __init__(self, backend: RayBackend, report: Report) -> None:
         self._backend, self._report = backend, report
         self._elsewhere = False
-        """Whether it runs on another host, where no path of this host exists."""
+        """Whether the actor runs on another host, where this host's paths do not exist."""
         self._handle: Any = backend.actor_class.remote(backend.make_policy)
         _when_done(self._handle.location.remote(), self._started, self._lost)
         _when_done(self._handle.block.remote(), self._lost, self._lost)
@@ -192,16 +193,16 @@ class RayActor:
 
 
 class _Actor:
-    """The actor's process. Async only to have many calls open at once: every episode runs in its own threads."""
+    """The Ray actor's class. Async only to have many calls open at once: every episode runs in its own threads."""
 
     rest_s = 5.0
-    """Delay before a failed bundle is reported: an actor that fails at once is idle and would be sent every episode."""
+    """Seconds before a failed bundle is reported: an actor that fails at once is idle and would get every episode."""
 
     def __init__(self, make_policy: Callable[[], Policy]) -> None:
         self._threads = EpisodeThreads(make_policy())
 
     async def location(self) -> tuple[int, str, str]:
-        """Process id, host, and Ray's node id (a host may run several nodes)."""
+        """(process id, identity of the host, Ray's node id); a host may run several nodes."""
         return os.getpid(), host_identity(), ray.get_runtime_context().get_node_id()
 
     async def block(self) -> None:
@@ -212,7 +213,8 @@ class _Actor:
         return self._threads.pressure()
 
     async def play(self, spec: EpisodeSpec, is_packed: bool = False) -> tuple[Attempt, int]:
-        """The attempt, and the number of calls in this process that will never return."""
+        """Play an episode: (the attempt, number of calls in this process that will never return). ``is_packed``:
+        whether its task has bundles instead of paths."""
         if is_packed:
             try:
                 options = await asyncio.to_thread(unpack_options, spec.task.options, unpacked_bundle)
@@ -234,12 +236,12 @@ class _Actor:
 
 
 def went_with_host(error: object) -> bool:
-    """Whether an actor's host is lost or cut off: true unless Ray reports that the process alone ended."""
+    """Whether an actor was lost with its host: true unless Ray's error is that the process alone ended."""
     return not isinstance(error, ray.exceptions.OutOfMemoryError) and _PROCESS_ENDED not in str(error)
 
 
 def _when_done(ref: Any, on_value: Callable[[Any], None], on_error: Callable[[BaseException], None]) -> None:
-    """Call one of the two functions, in a thread of Ray, when ``ref`` is ready."""
+    """When the Ray result ``ref`` is ready, call one of the two functions with its value or error, in a Ray thread."""
 
     def notify(future: Future[Any]) -> None:
         error = future.exception()
@@ -252,4 +254,4 @@ def _when_done(ref: Any, on_value: Callable[[Any], None], on_error: Callable[[Ba
 
 
 def _ignore(error: BaseException) -> None:
-    """The actor is gone, which the calls of its episodes report."""
+    """Do nothing: if the actor is gone, the calls of its episodes report it."""

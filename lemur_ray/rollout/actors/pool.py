@@ -3,22 +3,21 @@
 | fault | what the pool does |
 |---|---|
 | an actor or its node dies | its episodes end as infra_lost (the runner tries them again), a new actor replaces it |
-| a living actor loses one episode after another | it rests, longer each time, then gets one episode |
+| a living actor loses one episode after another | it gets none for a while, longer each time, then one at a time |
 | all actors do so for ``quiet_s`` | PoolBroken, after the ended episodes have been returned |
 | a process answers nothing for ``SILENT_S`` | it is killed and counts as lost |
-| no node has room for an actor | the actor gets no episodes until one has; the others play on |
+| no node has room for an actor | the actor waits for one; the others play on |
 | calls in an actor never return | after ``max_stuck`` of them it gets no more episodes, and is replaced once idle |
 | actors die again and again for ``quiet_s``, and no episode ends | PoolBroken, as above |
 | no actor gets a node for ``start_timeout_s`` | PoolBroken |
 
-Actors that die at once, for example with their node, are one loss: only actors requested after the previous loss count.
-An episode that was lost so, together with others, or in an actor that loses everything is excused
-(``Attempt.excused``). An episode is not excused if it ran alone in the process that died, or if no other loss points to
-the host. If fewer episodes are left than the pool has places, surplus actors end, so that an autoscaler can remove
-their hosts.
+Actors that die together, for example with their node, count as one loss. An episode that was lost with its host,
+together with others, or in an actor that loses everything, is excused (``Attempt.excused``: the loss does not count
+against its retries); one that ran alone in a process that died is not. If fewer episodes are left than the pool has
+room for, surplus actors end, so that an autoscaler can remove their hosts.
 
 The cost of an episode does not grow with the number of actors: events arrive in a queue, and nothing iterates over all
-actors. Knows nothing of Ray, of retries or of ledgers.
+actors.
 """
 
 from __future__ import annotations
@@ -42,15 +41,15 @@ from lemur_ray.rollout.threads import PoolBroken
 
 PRESSURE_EVERY_S = 2.0
 ASKED_AT_ONCE = 100
-"""Maximum number of actors asked for their pressure at a time; the others follow in turn."""
+"""Maximum number of actors that are asked for their pressure at a time, all in turn."""
 SAY_AFTER_S = 60.0
-"""Seconds that actors may wait for a node before a message is printed."""
+"""Seconds for which actors wait for a node before a message is printed."""
 IDLE_S = 20.0
-"""Seconds that a surplus actor, or a surplus request for one, is kept."""
+"""Seconds after which a surplus actor, or a surplus request for one, is ended."""
 SILENT_S = 600.0
-"""Seconds that a running process may leave a question unanswered."""
+"""Seconds without an answer after which a running process counts as lost."""
 LONGEST_REST_S = 60.0
-"""Maximum rest of an actor that loses every episode."""
+"""Maximum seconds for which an actor that loses every episode gets none."""
 
 
 @dataclass(frozen=True)
@@ -60,21 +59,22 @@ class PoolLimits:
     num_actors: int
     episodes_per_actor: int
     max_stuck: int = 8
-    """An actor with so many calls that never return is replaced."""
+    """Number of calls that never return after which an actor is replaced."""
     max_deaths: int = 5
-    """The pool breaks after more losses than this in a row and ``quiet_s`` without an episode that ended."""
+    """The pool breaks after more losses of actors than this in a row, over ``quiet_s`` seconds without an ended
+    episode."""
     start_timeout_s: float = 600.0
     """Seconds to wait for the first actor, or for any actor while none runs."""
     quiet_s: float = 300.0
 
 
 class ActorPool:
-    """A pool on actors of a backend. For use by one thread."""
+    """A pool of the actors that ``backend`` starts (``rollout.threads.Pool``). For use by one thread."""
 
     def __init__(
         self, backend: ActorBackend, limits: PoolLimits, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Return once the first actor has started. ``clock``: monotonic seconds. Raises PoolBroken, BundleError."""
+        """Start the actors and wait for the first one. ``clock``: monotonic seconds. Raises PoolBroken, BundleError."""
         self._backend, self._limits, self._clock = backend, limits, clock
         self._events: queue.SimpleQueue[tuple[Member | int, ActorEvent]] = queue.SimpleQueue()
         self._tickets = itertools.count()
@@ -82,15 +82,15 @@ class ActorPool:
         self._wanted = limits.num_actors
         """Number of actors that the remaining episodes need."""
         self._enough_since = math.inf
-        """Since when the running actors are enough."""
+        """Time since which the running actors have been enough for the remaining episodes."""
         self._losses = self._losses_in_a_row = 0
         self._losing_since = math.inf
         """Time of the first loss after the last episode that was not lost."""
         self._resting: list[Member] = []
         self._broken = ""
-        """Why the pool can play nothing any more; empty if it can."""
+        """Reason why the pool can play nothing any more; empty if it can."""
         self._waits_since = clock()
-        """Since when an actor has been waiting for a node."""
+        """Time since which an actor has been waiting for a node."""
         self._shortage_printed = False
         self._query_at = clock() + PRESSURE_EVERY_S
         self._to_query: deque[Member] = deque()
@@ -121,12 +121,12 @@ class ActorPool:
 
     @property
     def capacity(self) -> int:
-        """Maximum episodes in flight: of open actors their places, of all others what they still play."""
+        """Maximum number of episodes in flight: room in open actors, plus what all others still play."""
         return self._membership.capacity
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the running actors, each on its own node."""
+        """Process ids of the running actors, each valid on the actor's node."""
         return [member.pid for member in self._membership if member.pid]
 
     @property
@@ -134,13 +134,13 @@ class ActorPool:
         return self._membership.num_open
 
     def expect(self, remaining: int) -> None:
-        """Keep as many actors as ``remaining`` episodes need; surplus actors end once they are idle."""
+        """Adapt the number of actors to ``remaining`` episodes; surplus actors end once they are idle."""
         needed = math.ceil(remaining / self._limits.episodes_per_actor)
         self._wanted = max(1, min(self._limits.num_actors, needed))
         self._request_actors()
 
     def submit(self, spec: EpisodeSpec) -> None:
-        """Start an episode in one of the least busy actors. Raises BundleError, and IndexError beyond the capacity."""
+        """Start an episode in one of the least busy actors. Raises BundleError, or IndexError if no actor has room."""
         member = self._membership.least_busy()
         if member is None:
             raise IndexError(f"{spec.key}: every actor plays as many episodes as it takes")
@@ -181,7 +181,7 @@ class ActorPool:
         return ended
 
     def pressure(self) -> Pressure:
-        """Sum over the actors and the gates of the endpoints, each as it last reported."""
+        """Sum of the pressures that actors and gates of endpoints last reported. Asks for new ones regularly."""
         if self._clock() >= self._query_at:
             self._query_at = self._clock() + PRESSURE_EVERY_S
             self._backend.request_pressure(lambda gate, pressure: self._events.put((gate, pressure)))
@@ -204,7 +204,8 @@ class ActorPool:
         self._backend.close()
 
     def _next_events(self, timeout_s: float) -> list[tuple[Member | int, ActorEvent]]:
-        """All events that have arrived; waits at most ``timeout_s`` for the first."""
+        """All events that have arrived, with their source: actor, or index of a gate. Waits up to ``timeout_s`` for the
+        first."""
         try:
             events = [self._events.get(timeout=timeout_s)]
         except queue.Empty:
@@ -212,7 +213,7 @@ class ActorPool:
         return events + [self._events.get() for _ in range(self._events.qsize())]  # this is the only consumer
 
     def _request_actors(self) -> None:
-        """Request the missing actors; each reports once a node has room for it."""
+        """Request actors until enough run or wait for a node for the remaining episodes."""
         membership = self._membership
         while len(membership) < self._limits.num_actors and membership.num_open + membership.num_pending < self._wanted:
             member = Member(self._losses)
@@ -223,7 +224,7 @@ class ActorPool:
         self._events.put((member, event))
 
     def _start(self, member: Member, event: ActorStarted) -> None:
-        """Raises BundleError."""
+        """Let a started actor play episodes. Raises BundleError."""
         member.actor.settle()
         member.pid, member.elsewhere = event.pid, event.elsewhere
         self._membership.changed(member)
@@ -243,7 +244,8 @@ class ActorPool:
         return spec, attempt
 
     def _count_lost_episode(self, member: Member, spec: EpisodeSpec, attempt: Attempt) -> Attempt:
-        """Excuse an episode whose actor loses one after another: the actor is at fault. The actor then rests."""
+        """Count an episode lost by a living actor. From its second one on, the actor is at fault: the episode is
+        excused, and the actor gets no episodes for a while."""
         if spec.isolated:
             return replace(attempt, excused=False)
         member.num_lost += 1
@@ -262,7 +264,7 @@ class ActorPool:
         return replace(attempt, excused=True)
 
     def _only_losses(self) -> bool:
-        """Count a loss; whether there have been nothing but losses for ``quiet_s``."""
+        """Note that something was lost now. Returns whether there were only losses for ``quiet_s`` seconds."""
         self._losing_since = min(self._losing_since, self._clock())
         return self._clock() - self._losing_since >= self._limits.quiet_s
 
@@ -277,7 +279,8 @@ class ActorPool:
                 self._membership.changed(member)
 
     def _lose(self, member: Member, loss: ActorLost, ended: list[tuple[EpisodeSpec, Attempt]]) -> None:
-        """End a dead actor's episodes as lost. One lost alone, without its host, may have killed the actor."""
+        """End a dead actor's episodes as lost, into ``ended``. All are excused but one that was alone in a process that
+        died by itself, since it may have killed it."""
         if member.losses_before == self._losses:
             self._losses += 1
             self._losses_in_a_row += 1
@@ -299,7 +302,7 @@ class ActorPool:
         self._pressure += Pressure(*changes)
 
     def _end_surplus(self) -> None:
-        """End surplus actors: those that have not started, then those that are idle on another node."""
+        """End surplus actors after ``IDLE_S``: those that have not started, then those that are idle on other nodes."""
         now, membership = self._clock(), self._membership
         self._enough_since = min(self._enough_since, now) if membership.num_open >= self._wanted else math.inf
         if now - self._enough_since >= IDLE_S:
@@ -311,7 +314,8 @@ class ActorPool:
             self._remove(idle)
 
     def _check_pending(self) -> None:
-        """Print once that actors wait for a node. Raises PoolBroken if none runs for too long."""
+        """Print a message once if actors wait long for a node. Raises PoolBroken if none gets one in
+        ``start_timeout_s``."""
         number, now = self._membership.num_pending, self._clock()
         if not number:
             self._waits_since = now

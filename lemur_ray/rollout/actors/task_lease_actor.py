@@ -1,8 +1,8 @@
-"""The leases of a run on several hosts: an actor on the cluster's head holds them as file locks there.
+"""Leases (``agents.task_leases``) for environments on several hosts: a Ray actor on the head holds them as file locks.
 
-Everything that plays on the cluster, other runs included, uses that host, so its kernel keeps all of them apart. Leases
-of a dead process are released by ``forget``, leases of a dead lease actor by the kernel: an environment checks
-``is_held`` before its episode counts. Notes outlive both.
+All runs on the cluster use that host's locks, so its kernel excludes them from each other. Leases of a dead process are
+released by ``forget``, those of a dead lease actor by the kernel, so an environment must check ``is_held`` before its
+episode counts. Notes outlive both.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ from lemur_ray.host.home import lemur_home
 from lemur_ray.rollout.endpoints.endpoint_gate import process_name
 
 ANSWER_S = 60.0
-"""Deadline of a question to the lease actor, in seconds."""
+"""Deadline of a call of the lease actor, in seconds."""
 MANY = 10_000
-"""Maximum number of open questions."""
+"""Maximum number of open calls."""
 COMMANDS = 256
 """Maximum number of commands that run at once."""
 _HEAD = "node:__internal_head__"
 
 
 class _LeaseActor:
-    """The actor's process. Async: one thread serves everything but commands."""
+    """The Ray actor's class. Async: one thread serves everything but commands."""
 
     def __init__(self, folder: str) -> None:
-        """``folder``: for the lock files; empty: LEMUR_HOME of the actor's host."""
+        """``folder``: folder of the lock files; empty: LEMUR_HOME of the actor's host."""
         self._files = FileLeases(Path(folder) if folder else lemur_home())
         self._held: dict[str, dict[str, FileLease]] = {}
         self._gone: set[str] = set()
         self._commands = ThreadPoolExecutor(COMMANDS)
 
     async def take(self, by: str, ticket: str, names: Sequence[str]) -> str:
-        """Name of the lease taken; empty if all are taken, or the process ``by`` is gone."""
+        """Lease the first free one of ``names`` for process ``by``, and return it; empty if all are taken or ``by`` is
+        gone."""
         held = None if by in self._gone else self._files.take(names)
         if held is None:
             return ""
@@ -58,7 +59,7 @@ class _LeaseActor:
             held.give_back()
 
     async def forget(self, by: str) -> None:
-        """Release every lease of a process that is gone."""
+        """Release every lease of the process ``by``, which is gone."""
         self._gone.add(by)
         for held in self._held.pop(by, {}).values():
             held.give_back()
@@ -71,7 +72,7 @@ class _LeaseActor:
 
 
 class RemoteLeases:
-    """``task_leases.Leases`` in any process of the cluster."""
+    """``task_leases.Leases`` for any process of the cluster, by calls of the lease actor."""
 
     def __init__(self, lease_actor: Any) -> None:
         self._lease_actor = lease_actor
@@ -95,7 +96,7 @@ class RemoteLeases:
 
 
 class RemoteLease:
-    """A lease that the lease actor holds for this process; ``task_leases.Held``."""
+    """A lease that the lease actor holds for this process (``task_leases.HeldLease``)."""
 
     def __init__(self, lease_actor: Any, by: str, ticket: str) -> None:
         self._lease_actor, self.by, self.ticket = lease_actor, by, ticket
@@ -109,7 +110,7 @@ class RemoteLease:
 
 
 def _result(ref: Any, limit_s: float = ANSWER_S) -> Any:
-    """Raises LeasesLost."""
+    """The value of a Ray result, waiting up to ``limit_s`` seconds. Raises LeasesLost without one."""
     try:
         return ray.get(ref, timeout=limit_s)
     except ray.exceptions.RayError as error:
@@ -118,7 +119,7 @@ def _result(ref: Any, limit_s: float = ANSWER_S) -> Any:
 
 
 def start_lease_actor() -> Any:
-    """A lease actor on the cluster's head, or on this node if no head is known; ends with this process."""
+    """Start a lease actor on the cluster's head, or on this node if no head is known; it ends with this process."""
     own_node = ray.get_runtime_context().get_node_id()
     heads = [node["NodeID"] for node in ray.nodes() if node["Alive"] and _HEAD in node["Resources"]]
     node = heads[0] if heads else own_node

@@ -1,1 +1,1 @@
-"""Calls of an episode: deadlines, environments behind them, and checks of what environments return."""
+"""Calls of environments and policies in an episode: deadlines, errors, and checks of what environments return."""

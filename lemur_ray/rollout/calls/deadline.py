@@ -2,7 +2,7 @@
 
 A Python thread cannot be killed. A call that misses its deadline is therefore *abandoned*: its thread is a daemon that
 does not delay the end of the process, its result is discarded, and it is counted, so that the pool can replace a
-process with too many of them. Knows nothing of episodes.
+process with too many of them.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ T = TypeVar("T")
 
 _Request = tuple[Callable[[], Any], CallMeter, "queue.SimpleQueue[Any]"]
 LOOK_S = 0.5
-"""Interval, in seconds, between two checks of the time that a call spent outside."""
+"""Seconds between two checks of the time that a call has spent in external calls."""
 OUTSIDE_S = 86_400.0
-"""Maximum seconds spent outside in one call. A guard only: each external service has a timeout of its own."""
+"""Maximum seconds of external calls within one call: only a guard, because each external service has a timeout."""
 
 
 class DeadlineExceeded(Exception):
-    """A call did not return in time; it may still be running."""
+    """Raised if a call does not return in time (it may still be running); the message has its name and limit."""
 
 
 class Call(Protocol):
-    """Makes a call that may hang."""
+    """Interface of a function that makes a call which may hang."""
 
     def __call__(self, function: Callable[[], T], timeout_s: float, what: str, meter: CallMeter | None = None) -> T:
-        """Result of ``function``, or its exception. Raises DeadlineExceeded after ``timeout_s`` seconds, without those
-        that ``meter`` counts as spent outside."""
+        """Return the result of ``function``, or raise its exception. Raises DeadlineExceeded after ``timeout_s``
+        seconds, not counting those that ``meter`` measures in external calls. ``what``: the call's name in errors."""
 
 
 def call_directly(function: Callable[[], T], timeout_s: float, what: str, meter: CallMeter | None = None) -> T:
-    """Make a call without a deadline, in the caller's own thread: for tests and for trusted environments."""
+    """Call ``function`` without a deadline, in the caller's thread: for tests and trusted environments."""
     with use_meter(meter or CallMeter()):
         return function()
 
 
 class CompanionThread:
-    """A reusable daemon thread for the calls of one episode; a new one replaces it when a call is abandoned."""
+    """A ``Call`` that runs the calls of one episode in a daemon thread, which is replaced when a call is abandoned."""
 
     def __init__(self, name: str) -> None:
         self.abandoned = 0
@@ -80,7 +80,8 @@ class CompanionThread:
 
 
 def _wait_for(answer: queue.SimpleQueue[Any], timeout_s: float, meter: CallMeter, thread: int) -> Any:
-    """Raises queue.Empty after ``timeout_s`` seconds that ``thread`` neither spent outside nor waiting for a slot."""
+    """Wait for ``answer``. Raises queue.Empty after ``timeout_s`` seconds, not counting those that ``thread`` spent in
+    external calls or waiting for a sandbox slot."""
     began, lost_before = time.monotonic(), lost_s(thread)
     while True:
         outside_s = meter.seconds + lost_s(thread) - lost_before

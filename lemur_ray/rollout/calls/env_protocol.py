@@ -1,6 +1,6 @@
-"""What an environment may return: the results of ``reset`` and ``step``, checked, and the faults of a broken protocol.
+"""Checks of what an environment returns from ``reset`` and ``step``, and the errors that end an episode.
 
-Optional entries of ``info`` are checked when they are read. Knows nothing of policies or of deadlines.
+Optional entries of ``info`` are checked when they are read.
 """
 
 from __future__ import annotations
@@ -15,49 +15,50 @@ from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Outcome
 
 ERROR_CHARS = 500
-"""Maximum characters of an exception's message in the reply that stands in for it."""
+"""Maximum characters of an exception's message in the reply that replaces it."""
 _QUOTING = re.compile(r"[\s`'\"\\]+")
 
 
 class EnvironmentFault(Exception):
-    """The environment raised an exception, missed its deadline or broke its protocol."""
+    """Raised if an environment raised an exception, missed its deadline or returned invalid values."""
 
 
 class MachineFault(EnvironmentFault):
-    """The machine or a remote service failed under the environment."""
+    """Raised if the machine or a remote service that an environment uses failed."""
 
 
 class PolicyFault(Exception):
-    """The policy's code destroyed its sandbox, which ends the episode."""
+    """Raised if the policy's code destroyed its sandbox, which ends the episode with score 0."""
 
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """How the policy's requests are made, if the environment asks for more than a plain conversation."""
+    """How an environment wants requests to the policy to be made, if not as a plain conversation."""
 
     raw: bool = False
     prefill: str = ""
     choices: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
-    """Replace the benchmark's stop texts, if there are any."""
+    """Stop strings, instead of the benchmark's; empty: the benchmark's."""
     examples: tuple[Message, ...] = ()
     """Worked examples: messages before the first observation."""
     shared_chars: int = 0
-    """How many characters of the opening, from its start, are the same in other episodes."""
+    """Number of characters at the start of the opening that are the same in other episodes."""
     dialogue_limit: int | None = None
     """See ``Trajectory.dialogue_limit``."""
     value_error_reply: str = ""
-    """Template of the reply to use if the policy raises ValueError, with ``{error}`` for its message. Empty: the
-    exception is a bug of the harness."""
+    """Reply to use if the policy raises ValueError, with ``{error}`` for the message. Empty: such an error is a harness
+    bug."""
 
     def reply_to(self, error: ValueError) -> str:
-        """The reply that stands in for ``error``: one line without quotes, so that no action language misreads it."""
+        """``value_error_reply`` with the message of ``error`` on one line and without quotes, which an action parser
+        could misread."""
         return self.value_error_reply.replace("{error}", _QUOTING.sub(" ", str(error)).strip()[:ERROR_CHARS])
 
 
 @dataclass(frozen=True)
 class EnvResult:
-    """What ``reset`` or ``step`` returned. Reading an entry of a wrong type raises EnvironmentFault."""
+    """The result of an environment's ``reset`` or ``step``. Reading an invalid entry raises EnvironmentFault."""
 
     env_id: str
     observation: str
@@ -68,7 +69,7 @@ class EnvResult:
 
     @classmethod
     def of_reset(cls, value: Any, env_id: str) -> EnvResult:
-        """The checked return value of ``reset``. Raises EnvironmentFault."""
+        """Check the return value of ``reset``: (observation, info). Raises EnvironmentFault if it is invalid."""
         match value:
             case (str() as observation, Mapping() as info):
                 return cls(env_id, observation, info)
@@ -76,7 +77,7 @@ class EnvResult:
 
     @classmethod
     def of_step(cls, value: Any, env_id: str) -> EnvResult:
-        """The checked return value of ``step``. Raises EnvironmentFault."""
+        """Check the return value of ``step``, Gymnasium's five values. Raises EnvironmentFault if it is invalid."""
         match value:
             case (str() as observation, (int() | float()) as reward, terminated, truncated, Mapping() as info):
                 if _is_finite(reward):
@@ -86,12 +87,12 @@ class EnvResult:
 
     @property
     def score(self) -> float:
-        """``info['score']``, or the reward if there is none."""
+        """``info['score']``, or without one the reward of this step."""
         return self._finite(self.info.get("score", self.reward))
 
     @property
     def scores(self) -> dict[str, float]:
-        """``info['scores']``: score by grader, empty if there is only one grader."""
+        """``info['scores']``: scores by name of grader; empty if there is only one grader."""
         scores = self.info.get("scores") or {}
         if not isinstance(scores, Mapping):
             raise self._fault("scores", f"of type {type(scores).__name__}", "a mapping")
@@ -99,7 +100,7 @@ class EnvResult:
 
     @property
     def outcome(self) -> Outcome | None:
-        """``info['outcome']``, None if the environment names none."""
+        """The outcome in ``info['outcome']``; None if the environment declares none."""
         name = self.info.get("outcome")
         try:
             return Outcome(name) if name else None
@@ -108,7 +109,7 @@ class EnvResult:
 
     @property
     def request_options(self) -> RequestOptions:
-        """``info['ask']`` and ``info['dialogue_limit']`` of a reset."""
+        """The request options in ``info['ask']`` and ``info['dialogue_limit']`` of a reset."""
         ask = self.info.get("ask") or {}
         try:
             return RequestOptions(
@@ -125,7 +126,7 @@ class EnvResult:
             raise EnvironmentFault(f"{self.env_id}: info['ask'] is {str(ask)[:100]!r}: {error}") from error
 
     def text(self, name: str) -> str | None:
-        """The text ``info[name]``, None if there is none."""
+        """The text ``info[name]``; None if there is no such entry."""
         value = self.info.get(name)
         if value is None or isinstance(value, str):
             return value

@@ -1,7 +1,4 @@
-"""One environment behind deadlines: every call returns a checked result or raises a fault that names who is to blame.
-
-Knows nothing of policies or of turns.
-"""
+"""One environment, called with deadlines: a call returns a checked result or raises an error with its blame."""
 
 from __future__ import annotations
 
@@ -20,10 +17,10 @@ MakeEnv = Callable[[str], Any]
 
 
 class EnvSession:
-    """An environment from its creation to ``close``, for one attempt at one episode."""
+    """An environment, from its creation to ``close``, for one attempt at an episode."""
 
     def __init__(self, env_id: str, limits: EpisodeLimits, call: Call, make_env: MakeEnv) -> None:
-        """Create the environment. Raises EnvironmentFault, as every method here does."""
+        """Create the environment. Like all methods, it raises EnvironmentFault, or EndpointRefused to end the run."""
         self._env_id, self._limits, self._make_call = env_id, limits, call
         self._env = self._call("make", lambda: make_env(env_id), limits.make_s)
 
@@ -32,15 +29,13 @@ class EnvSession:
         return EnvResult.of_reset(value, self._env_id)
 
     def step(self, reply: str, meter: CallMeter) -> EnvResult:
-        """Apply a reply. ``meter`` counts the time of calls that the environment makes itself; it extends the deadline.
-
-        Raises PolicyFault if the policy's code destroyed the sandbox.
-        """
+        """Apply a reply. ``meter`` measures the environment's external calls, by whose time the deadline is extended.
+        Raises PolicyFault if the policy's code destroyed the sandbox."""
         value = self._call("step", lambda: self._env.step(reply), self._limits.step_s, meter)
         return EnvResult.of_step(value, self._env_id)
 
     def close(self) -> None:
-        """Free what the environment holds. After a call that hung, this ends the process or connection it hangs on."""
+        """Free the environment's resources. After a call that hung, this ends its process or connection."""
         self._call("close", self._env.close, self._limits.close_s)
 
     def _call(
@@ -55,7 +50,7 @@ class EnvSession:
 
 
 def env_fault(env_id: str, operation: str, error: BaseException) -> Exception:
-    """The fault behind an exception of an environment: its own, the machine's, or in ``step`` the policy's."""
+    """The error for an exception of an environment: EnvironmentFault, MachineFault, or in ``step`` PolicyFault."""
     where = f"{env_id}: {operation}"
     match error:
         case DeadlineExceeded():

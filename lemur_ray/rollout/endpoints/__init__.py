@@ -1,1 +1,1 @@
-"""Which endpoints an evaluation asks, what they serve, and the one limit that all processes ask them within."""
+"""Endpoints of an evaluation: their options and models, and one limit of concurrent requests for all processes."""

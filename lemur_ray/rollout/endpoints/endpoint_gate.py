@@ -1,7 +1,8 @@
-"""Request slots of one endpoint, shared by all processes of a run: one limit, one record of when it last answered.
+"""Request slots of one endpoint, shared by all processes of a run: one limit, one time of the last answer.
 
-A small actor, the gate, holds them (``agents.throttle``). Every process takes a slot for a request and returns it;
-``forget`` frees the slots of a dead process. A gate that dies restarts empty, and requests pass freely until then.
+A small Ray actor, the gate, holds the slots (``agents.throttle``). Every process takes a slot for a request and returns
+it; ``forget`` frees the slots of a dead process. A gate that dies restarts without any slot taken; until then requests
+are not limited.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from lemur_ray.agents.throttle import LOOK_S, EndpointSilent, Pressure, Silence,
 MANY = 100_000
 """Maximum number of waiting requests."""
 ANSWER_S = 30.0
-"""Deadline of a question that waits for no slot, in seconds."""
+"""Deadline in seconds of a call of the gate that does not wait for a slot."""
 
 
 class _Gate:
-    """The gate's process. Async: a waiting request costs no thread."""
+    """The gate's Ray actor class. Async: a waiting request costs no thread."""
 
     def __init__(self) -> None:
         self._throttle = Throttle()
@@ -34,7 +35,7 @@ class _Gate:
         self._gone: set[str] = set()
 
     async def enter(self, process_name: str, ticket: int, patience_s: float, again: bool) -> tuple[float, str]:
-        """Take a slot; seconds waited, and why there is none (empty if there is one)."""
+        """Wait for a slot. Returns (seconds waited, "") or (0.0, the reason why there is none)."""
         began = time.monotonic()
         place = asyncio.Event()
         self._throttle.queue(place, again=again)
@@ -59,7 +60,7 @@ class _Gate:
         self._give_back(process_name, ticket, verdict)
 
     async def forget(self, process_name: str) -> None:
-        """Free the slots of a process that is gone, and drop its waiting requests."""
+        """Free the slots of the process ``process_name``, which is gone, and drop its waiting requests."""
         self._gone.add(process_name)
         for ticket in list(self._held.get(process_name, ())):
             self._give_back(process_name, ticket, "failed")
@@ -77,7 +78,7 @@ class _Gate:
 
 
 class SharedPlaces:
-    """``endpoint.Places`` backed by a gate, in any process of the cluster. Thread-safe, one request per thread."""
+    """``endpoint.RequestSlots`` of a gate, for any process of the cluster. Thread-safe, with one request per thread."""
 
     def __init__(self, gate: Any) -> None:
         self._gate = gate
@@ -85,7 +86,8 @@ class SharedPlaces:
         self._tickets: dict[int, int] = {}
 
     def enter(self, patience_s: float, *, again: bool) -> float:
-        """Take a slot; seconds waited. Raises NobodyAnswered."""
+        """Wait for a slot; returns the seconds waited, 0 while the gate restarts. ``again``: a retry, which goes first.
+        Raises EndpointSilent if no request is answered for ``patience_s`` seconds."""
         ticket = next(self._numbers)
         self._tickets[threading.get_ident()] = ticket
         try:
@@ -97,7 +99,8 @@ class SharedPlaces:
         return float(waited_s)
 
     def leave(self, verdict: Verdict, entered_at: float) -> None:
-        """Return the slot. ``entered_at`` is ignored: the gate measures with a clock of its own."""
+        """Return this thread's slot. ``verdict``: how the request ended; ``entered_at`` is ignored, the gate has its
+        own clock."""
         ticket = self._tickets.pop(threading.get_ident(), None)
         if ticket is not None:
             self._gate.leave.remote(process_name(), ticket, verdict)
@@ -110,7 +113,7 @@ class SharedPlaces:
             return Silence(0.0, True)
 
     def pressure(self) -> Pressure:
-        """Always empty: the owner of the gate asks the gate itself."""
+        """Always empty: the pool asks the gate itself, and would otherwise count it once per process."""
         return Pressure()
 
     def __reduce__(self) -> tuple[type[SharedPlaces], tuple[Any]]:
@@ -118,12 +121,12 @@ class SharedPlaces:
 
 
 def process_name() -> str:
-    """Name of this process: its actor id, or its process id outside of actors."""
+    """Name of this process within the cluster: its Ray actor id, or ``process PID`` outside of actors."""
     return str(ray.get_runtime_context().get_actor_id() or f"process {os.getpid()}")
 
 
 def start_gate() -> Any:
-    """Start a gate on this node; it ends with this process."""
+    """Start a gate on this node and return its Ray handle; it ends with this process."""
     strategy = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options = {"num_cpus": 0, "max_restarts": -1, "max_concurrency": MANY, "scheduling_strategy": strategy}
     return ray.remote(_Gate).options(**options).remote()

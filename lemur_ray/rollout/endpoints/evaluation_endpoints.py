@@ -1,6 +1,6 @@
 """The endpoints of an evaluation and their options, from its command line: the policy's, and those of environments.
 
-Reads keys from environment variables, once, in the process that starts the evaluation. Knows no pool.
+Keys are read from environment variables, once, in the process that starts the evaluation.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.evaluation_folder import EvaluationError
 
 PROBE_S = 60.0
-"""Seconds that an endpoint may take to answer before the evaluation is refused."""
+"""Maximum seconds within which an endpoint must answer before the evaluation starts."""
 _PREFIX = "openai:"
 
 
 def prepare_endpoints(config: EvalConfig[Any]) -> EndpointOptions:
-    """Options of the policy's endpoint, after the endpoints that environments call have been checked and registered.
-
-    Raises ValueError, EvaluationError, EndpointRefused, PolicyUnreachable.
-    """
+    """Options of the policy's endpoint; also registers and checks the endpoints that environments call. Raises
+    ValueError, EvaluationError, EndpointRefused, PolicyUnreachable."""
     options, endpoints = policy_options(config), environment_endpoints(config)
     register_endpoints(*endpoints)
     check_endpoints(*endpoints)
@@ -33,7 +31,8 @@ def prepare_endpoints(config: EvalConfig[Any]) -> EndpointOptions:
 
 
 def policy_options(config: EvalConfig[Any]) -> EndpointOptions:
-    """Options of the policy's endpoint. Raises ValueError for an unset variable, or a key that HTTP cannot carry."""
+    """Options of the policy's endpoint. Raises ValueError for an unset key variable, an invalid key, or flags of
+    endpoints with a policy that is none."""
     url = config.policy.removeprefix(_PREFIX)
     at_endpoint = url != config.policy
     if not at_endpoint and (config.policy_key_env or config.policy_body or config.policy_api != "chat"):
@@ -51,7 +50,7 @@ def policy_options(config: EvalConfig[Any]) -> EndpointOptions:
 
 
 def environment_endpoints(config: EvalConfig[Any]) -> tuple[Endpoint, ...]:
-    """Endpoints that environments call, for example of a simulated user. Raises ValueError as ``policy_options``."""
+    """Endpoints that environments call, for example for a simulated user; none in a replay. Raises ValueError."""
     addresses = (
         find(config.benchmark).details.endpoints(config.options) if not config.policy.startswith("replay:") else ()
     )

@@ -1,7 +1,4 @@
-"""Resolves ``--policy`` to a model, and to the policy's name in the keys of its episodes.
-
-Reads run folders and queries endpoints for their models; knows nothing of tasks, of training or of how models run.
-"""
+"""Resolves ``--policy`` to a model and the policy's name in episode keys, by run folders and queries of endpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from lemur_ray.weights.checkpoints import CHECKPOINTS, commit_at, model_fingerpr
 
 
 def parse_policy(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySpec:
-    """Parse ``--policy``. Raises ValueError, OSError, and EvaluationError if the benchmark does not support it."""
+    """Parse ``--policy``. Raises ValueError, OSError, and EvaluationError if the benchmark lacks hints for it."""
     stored = stored_policy(config.policy, config.policy_model, config.benchmark)
     spec = stored or PolicySpec.parse(config.policy, config.policy_model, benchmark.details.recording_format)
     if spec.kind in ("expert", "random") and not benchmark.has_hints:
@@ -35,10 +32,8 @@ def parse_policy(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySp
 
 
 def resolve_policy(spec: PolicySpec, runs: Path, options: EndpointOptions, chat_template: str = "") -> PolicySpec:
-    """The spec with its model and its name in episode keys: a checkpoint is located, an endpoint queried.
-
-    Raises EvaluationError, PolicyUnreachable.
-    """
+    """Complete the spec with its model and its name in episode keys: locate a checkpoint, query an endpoint. Raises
+    EvaluationError, PolicyUnreachable."""
     spec = replace(spec, options=options, chat_template=chat_template)
     if chat_template and not spec.served_here:
         raise EvaluationError(f"--chat-template is for a model that is served here, which --policy {spec.kind} is not")
@@ -54,10 +49,10 @@ def resolve_policy(spec: PolicySpec, runs: Path, options: EndpointOptions, chat_
 
 
 def served_model(spec: PolicySpec, quiet: bool = False) -> PolicySpec:
-    """An endpoint's spec with its model and, if the endpoint reports one, its version: ``openai:NAME@VERSION``.
+    """Complete an endpoint's spec with its model and label: ``openai:NAME@VERSION``, without a version ``openai:NAME``.
 
-    ``quiet``: print no warning about a missing version.
-    Raises EvaluationError, and PolicyUnreachable if the endpoint does not answer.
+    ``quiet``: print no warning about a missing version. Raises PolicyUnreachable if the endpoint does not answer,
+    EvaluationError if the model is not served or not named.
     """
     patience_s = min(spec.options.patience_s, PROBE_S)
     probe = OpenAIPolicy(spec.target, spec.model or "unknown", options=spec.options, patience_s=patience_s)
@@ -89,10 +84,8 @@ def newest_run(runs: Path) -> Path:
 
 
 def pin_checkpoint(model: str) -> str:
-    """The folder of a run's newest committed checkpoint, so that a run that goes on does not change the policy.
-
-    Anything but a run is returned unchanged. Raises EvaluationError if a run has no checkpoint.
-    """
+    """The folder of a run's newest committed checkpoint, so that training that continues does not change the policy.
+    Anything but a run is returned unchanged. Raises EvaluationError if a run has no checkpoint."""
     if model.startswith("random:"):
         return model
     try:
@@ -108,10 +101,8 @@ def pin_checkpoint(model: str) -> str:
 
 
 def checkpoint_label(model: str) -> str:
-    """Policy name of a checkpoint or a model folder: ``nano-chat@1500-3f9a01bc``, ``Llama-2-7b@<16 digits>``.
-
-    The last part is a fingerprint of the weights, so that a ledger never mixes two models. Raises EvaluationError.
-    """
+    """Policy name of a checkpoint or a model folder: ``nano-chat@1500-3f9a01bc``, ``Llama-2-7b@<16 digits>``. Its end
+    is a fingerprint of the weights, so that a ledger never mixes two models. Raises EvaluationError."""
     if model.startswith("random:"):
         recipe, at, tokenizer = model.partition("@")
         return recipe + at + Path(tokenizer).name
@@ -127,7 +118,7 @@ def checkpoint_label(model: str) -> str:
 
 
 def resolve_model(target: str, runs: Path) -> str:
-    """The model to serve for ``checkpoint[:RUN]`` (``home.find_model``), or the newest run. Raises EvaluationError."""
+    """Folder or URI of the model ``target`` (``home.find_model``); empty: the newest run. Raises EvaluationError."""
     if not target:
         return str(newest_run(runs))
     try:

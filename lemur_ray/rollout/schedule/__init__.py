@@ -1,1 +1,1 @@
-"""Which tasks are played, in which order their episodes start, and which are tried again."""
+"""Schedule of a run: which tasks are played, in which order their episodes start, and which attempts are repeated."""

@@ -1,6 +1,6 @@
-"""Every episode of a run in its order: tasks times epochs, each spec created on access.
+"""The sequence of all episodes of a run: tasks times epochs, each ``EpisodeSpec`` created on access.
 
-Of a run of a hundred thousand episodes, only those in flight are in memory. Knows nothing of attempts or pools.
+Even in a run of a hundred thousand episodes, only those in flight are in memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lemur_ray.rollout.attempt import EpisodeLimits, EpisodeSpec
 
 
 class EpisodePlan(Sequence[EpisodeSpec]):
-    """All episodes of a run, epoch by epoch."""
+    """All episodes of a run: every task in epoch 0, then every task in epoch 1, and so on."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class EpisodePlan(Sequence[EpisodeSpec]):
         sampling: Sampling,
         limits: EpisodeLimits,
     ) -> None:
-        """Raises ValueError on two tasks with one id."""
+        """``policy``, ``recipe``: parts of every episode's key. Raises ValueError if two tasks have the same id."""
         self._tasks = tuple(tasks)
         self._epochs, self._policy, self._recipe = epochs, policy, recipe
         self._sampling, self._limits = sampling, limits

@@ -1,7 +1,4 @@
-"""Which attempts are repeated, when, and what is known of earlier attempts.
-
-Pure: time is an argument. Knows nothing of pools or ledgers.
-"""
+"""Which attempts at episodes are repeated, when, and the history of earlier attempts. Time is always an argument."""
 
 from __future__ import annotations
 
@@ -16,50 +13,50 @@ from lemur_ray.agents.trajectory import Blame, EpisodeKey, Outcome
 from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 
 LONGEST_DELAY_S = 60.0
-"""Maximum delay before another attempt."""
+"""Maximum delay before another attempt, in seconds."""
 REASON_CHARS = 2000
-"""Maximum characters recorded of why one attempt had no score."""
+"""Maximum characters of the recorded reason why an attempt had no score."""
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often an attempt that says nothing about the policy is repeated, and after which delay."""
+    """How often an attempt is repeated whose outcome is not the policy's doing, by blame, and after which delay."""
 
     env: int = 2
     infra: int = 3
     harness: int = 1
     unreachable_delay_s: float = 5.0
-    """Delay after an attempt whose endpoint did not answer. Doubles with each attempt, up to LONGEST_DELAY_S."""
+    """Seconds before the repetition if the endpoint did not answer. Doubles per attempt, up to LONGEST_DELAY_S."""
     infra_delay_s: float = 1.0
-    """Delay after an attempt that was lost with its host. Doubles likewise."""
+    """Seconds before the repetition if the machine failed (INFRA_LOST). Doubles likewise."""
     silence_s: float = 300.0
-    """The run stops after so many seconds in which no attempt reached the policy."""
+    """Seconds without any attempt that reaches the policy after which the run stops."""
 
     def allowed(self, outcome: Outcome) -> int:
-        """Maximum number of repetitions after the first attempt."""
+        """Maximum number of repetitions of attempts with the blame of ``outcome``."""
         limits = {Blame.ENV: self.env, Blame.INFRA: self.infra, Blame.HARNESS: self.harness}
         return limits.get(outcome.blame, 0)
 
     def delay_s(self, outcome: Outcome, attempt: int) -> float:
-        """Seconds to wait after attempt number ``attempt`` (1-based)."""
+        """Seconds to wait after attempt number ``attempt``, from 1, that ended with ``outcome``."""
         first_s = {Outcome.POLICY_UNREACHABLE: self.unreachable_delay_s, Outcome.INFRA_LOST: self.infra_delay_s}
         return min(LONGEST_DELAY_S, first_s.get(outcome, 0.0) * 2 ** min(attempt - 1, 10))
 
 
 @dataclass
 class AttemptHistory:
-    """The attempts at one episode so far."""
+    """Counts of the attempts at one episode so far."""
 
     number: int = 1
     """Number of the current attempt, from 1."""
     reasons: tuple[str, ...] = ()
-    """Why each earlier attempt had no score."""
+    """Reasons why earlier attempts had no score."""
     excused: int = 0
     counted: Counter[Blame] = field(default_factory=Counter)
-    """Attempts that count against the retries, by blame."""
+    """Number of attempts that count against the allowed repetitions, by blame."""
 
     def allows_retry(self, attempt: Attempt, policy: RetryPolicy) -> bool:
-        """Count an attempt; whether another one is due."""
+        """Count an attempt that has ended. Returns whether it must be repeated."""
         if attempt.outcome.scored:
             return False
         if attempt.excused:
@@ -70,9 +67,8 @@ class AttemptHistory:
 
 
 class RetryQueue:
-    """Episodes that wait for another attempt.
-
-    An episode that was excused more often than ``RetryPolicy.infra`` waits until it can be played isolated.
+    """Episodes that wait for another attempt. One that was excused more often than ``RetryPolicy.infra`` waits until it
+    can be played isolated, which means while no other episode is played in its process.
     """
 
     def __init__(self, policy: RetryPolicy) -> None:
@@ -81,7 +77,7 @@ class RetryQueue:
         self._delayed: list[tuple[float, int, EpisodeSpec]] = []
         self._isolated: deque[EpisodeSpec] = deque()
         self._num_playing = 0
-        """Isolated episodes in flight."""
+        """Number of isolated episodes in flight."""
         self._tie_break = itertools.count()
 
     def __len__(self) -> int:
@@ -92,7 +88,8 @@ class RetryQueue:
         return len(self._delayed)
 
     def finish(self, spec: EpisodeSpec, attempt: Attempt, now: float) -> AttemptHistory | None:
-        """Count an attempt that has ended. Its history if that was the last one, None if the episode was queued."""
+        """Count an attempt that has ended. Returns the episode's history if it was the last one; None if the episode
+        waits here for another."""
         self._num_playing -= spec.isolated
         history = self._histories.setdefault(spec.key, AttemptHistory())
         if not history.allows_retry(attempt, self._policy):
@@ -106,7 +103,7 @@ class RetryQueue:
         return None
 
     def pop_due(self, now: float) -> Iterator[EpisodeSpec]:
-        """Remove the episodes whose delay has passed and that need no isolation."""
+        """Remove and yield the episodes whose delay has passed, except those to be played isolated."""
         while self._delayed and self._delayed[0][0] <= now:
             spec = heapq.heappop(self._delayed)[2]
             if spec.isolated:
@@ -115,18 +112,18 @@ class RetryQueue:
                 yield spec
 
     def may_isolate(self, in_flight: int) -> bool:
-        """Whether an isolated episode is due, and no other is in flight or delayed."""
+        """Whether an isolated episode is due and all others in flight or delayed are isolated ones, too."""
         alone = in_flight == self._num_playing and all(spec.isolated for _, _, spec in self._delayed)
         return bool(self._isolated) and alone
 
     def pop_isolated(self) -> EpisodeSpec:
-        """Remove the next isolated episode, which counts as in flight until ``finish``."""
+        """Remove and return the next isolated episode, which counts as in flight until ``finish``."""
         self._num_playing += 1
         return self._isolated.popleft()
 
 
 class SilenceWatch:
-    """Counts attempts in a row that did not reach the policy."""
+    """Counts attempts in a row that did not reach the policy, to stop a run whose endpoint is gone."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
@@ -141,7 +138,8 @@ class SilenceWatch:
         self._detail = attempt.detail
 
     def check(self, now: float, in_flight: int) -> None:
-        """Raises PolicyUnreachable if more attempts than are in flight, over the whole limit, got no answer."""
+        """Raise PolicyUnreachable if attempts got no answer for ``limit_s`` seconds, and more of them than are in
+        flight (at least 3)."""
         lasted = now - self._since
         if self._attempts > max(2, in_flight) and lasted >= self._limit_s:
             raise PolicyUnreachable(

@@ -1,7 +1,7 @@
-"""Which episode of a run comes next.
+"""Order of a run's episodes: returns the next one that need not wait for another.
 
 Holds an index into the plan and the indices of episodes that wait for others, so memory grows with the episodes in
-flight and not with the length of the run. Knows nothing of attempts, pools or clocks.
+flight and not with the length of the run.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from lemur_ray.rollout.attempt import EpisodeSpec
 
 
 class EpisodeScheduler:
-    """Returns each unsettled episode of a plan once, and again after ``put_back``.
+    """Returns each episode of a plan that has no score once, and again after ``put_back``.
 
-    Episodes that were put back come first, then the first in the plan that waits for no other: not for an open episode
-    of a task in ``Task.after``, nor, if epochs have lanes (``Task.lanes``), for the previous epoch in its lane.
+    Episodes that were put back come first, then the first in the plan that need not wait: for an episode of a task in
+    ``Task.after`` that has not ended, or with ``Task.lanes`` for the epoch that many before.
     """
 
     def __init__(self, plan: Sequence[EpisodeSpec], settled: Callable[[EpisodeKey], bool]) -> None:
         self._plan, self._settled = plan, settled
         self._index = 0
-        """Index of the first episode in the plan that was not considered yet."""
+        """Index of the first episode in the plan that was not yet considered."""
         self._returned: deque[EpisodeSpec] = deque()
         self._ready: list[int] = []
-        """Heap of the indices of episodes that wait no longer."""
+        """Heap of the indices of episodes that waited and need not wait any longer."""
         self._waits_for: dict[int, set[EpisodeKey]] = {}
         self._waiting: dict[EpisodeKey, list[int]] = {}
-        """Inverse of ``_waits_for``."""
+        """Key of an episode that has not ended -> indices of the episodes that wait for it."""
         predecessors = {name for spec in plan for name in spec.task.after}
         self._open: set[EpisodeKey] = set()
-        """Open episodes of tasks that other tasks come after."""
+        """Keys of episodes that have not ended, of tasks in another task's ``after``."""
         self._open_in_epoch: dict[int, set[EpisodeKey]] = {}
-        """Open episodes of tasks whose epochs have lanes, by epoch."""
+        """Epoch -> keys of episodes that have not ended, of tasks with ``lanes``."""
         self._new = 0
         for spec in plan:
             if not settled(spec.key):
@@ -51,11 +51,11 @@ class EpisodeScheduler:
         return self._new + len(self._returned)
 
     def put_back(self, spec: EpisodeSpec) -> None:
-        """Return an episode again, as the next one."""
+        """Let ``next`` return this episode again, before all others."""
         self._returned.appendleft(spec)
 
     def ended(self, key: EpisodeKey) -> None:
-        """An episode has ended for good, so no other waits for it any more."""
+        """Note that an episode has ended for good, so that no other waits for it any longer."""
         self._open.discard(key)
         self._open_in_epoch.get(key.epoch, set()).discard(key)
         for index in self._waiting.pop(key, ()):
@@ -66,10 +66,8 @@ class EpisodeScheduler:
                 heapq.heappush(self._ready, index)
 
     def next(self, *, idle: bool) -> EpisodeSpec | None:
-        """The next episode; None if all that are left wait for others.
-
-        ``idle``: nothing is in flight or due. Then the first waiting episode is returned, because its wait is circular.
-        """
+        """The next episode; None if all that are left wait for others. ``idle``: whether nothing is in flight or
+        delayed; then the first waiting one is returned: its wait is circular."""
         if self._returned:
             return self._returned.popleft()
         if self._ready:

@@ -1,8 +1,8 @@
-"""Which of a benchmark's tasks are played: tasks by name, and a stratified sample of them.
+"""Selection of a benchmark's tasks: by id or position, and a sample stratified by category.
 
-A sample takes its share of every category. It depends on ids, categories and a seed alone, so every policy gets the
-same one; a smaller sample is a part of a larger one, so a larger run plays nothing twice. A task that comes after an
-omitted one comes after the predecessors of that one instead. Knows no benchmark.
+A sample has the same share of every category. It depends on ids, categories and a seed alone, so every policy gets the
+same one; a smaller sample is part of a larger one, so a larger run plays nothing twice. A task that must follow an
+omitted task (``Task.after``) follows the predecessors of that one instead.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _RANGE = re.compile(r"(\d*):(\d*)")
 
 
 def select_tasks(tasks: Sequence[Task], config: EvalConfig[Any]) -> tuple[list[Task], Sequence[Task]]:
-    """The tasks to play, and the tasks whose data the recipe hash covers.
+    """(the tasks to play, the tasks whose data the recipe hash covers).
 
-    The hash covers all tasks, so that episodes of a sample are episodes of the whole run; with ``--sample first`` only
-    the tasks to play, as in versions without samples. Raises ValueError, OSError.
+    The hash covers all tasks, so that a sample's episodes count for the whole run, too; with ``--sample first`` it
+    covers only the tasks to play, as in versions without samples. Raises ValueError, OSError.
     """
     named = named_tasks(tasks, config.tasks) if config.tasks else list(tasks)
     if config.limit and len(named) > config.limit:
@@ -47,10 +47,10 @@ def keep_dependencies(chosen: Sequence[Task], tasks: Sequence[Task]) -> list[Tas
 
 
 def named_tasks(tasks: Sequence[Task], text: str, within: tuple[Path, ...] = ()) -> list[Task]:
-    """Tasks by id, range of positions (``10:20``: the eleventh to the twentieth) or ``@FILE`` of those, with commas.
+    """Tasks that ``text`` selects: ids, ranges (``10:20``: the eleventh to the twentieth), ``@FILE`` with such lines.
 
-    ``within``: the files that include ``text``. Raises ValueError for an unknown id, an empty range or a file that
-    includes itself; OSError for a file.
+    ``within``: the files that led to ``text``. Raises ValueError for an unknown id, an empty range or a file that
+    includes itself, and OSError for a file that cannot be read.
     """
     positions = {task.id: position for position, task in enumerate(tasks)}
     wanted: set[int] = set()
@@ -83,7 +83,8 @@ def named_tasks(tasks: Sequence[Task], text: str, within: tuple[Path, ...] = ())
 
 
 def sample_over_strata(tasks: Sequence[Task], number: int, seed: int = 0) -> list[Task]:
-    """A sample of ``number`` tasks, proportional to their categories, drawn by ``seed``, in the order of ``tasks``."""
+    """A random sample of ``number`` tasks in proportion to their categories, drawn with ``seed``, in the order of
+    ``tasks``."""
     strata: dict[str, list[tuple[bytes, int]]] = defaultdict(list)
     for place, task in enumerate(tasks):
         drawn = hashlib.blake2b(f"{seed}|{task.benchmark}|{task.id}".encode(), digest_size=8).digest()
