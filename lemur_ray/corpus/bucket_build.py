@@ -166,7 +166,7 @@ class BucketCorpus:
     def claim(self, mine: str, overwrite: bool) -> None:
         """Reserve the URL for the build with hash ``mine``; processes with the same hash share the reservation.
 
-        Raises CorpusError if another build has reserved it (unless ``overwrite``) or the bucket does not exist.
+        Raises CorpusError if another build has reserved it (unless ``overwrite``) or does so now, or without a bucket.
         """
         claimed = self._read_claim(mine, overwrite)
         if claimed is not None and claimed[0] == mine.encode():

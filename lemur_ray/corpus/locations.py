@@ -59,7 +59,7 @@ class CorpusFolder:
             return None
 
     def reusable(self, description: dict[str, Any], overwrite: bool, say: Say) -> dict[str, Any] | None:
-        """Manifest of the committed corpus if it has this description and is intact; else remove it and return None."""
+        """Manifest of the committed corpus if it has this description and is intact; else remove ``manifest.json``."""
         if not is_complete(self.folder):
             return None
         manifest = self._intact_manifest(overwrite, say)
@@ -86,7 +86,7 @@ class CorpusFolder:
         return manifest
 
     def made_meanwhile(self, description: dict[str, Any]) -> dict[str, Any] | None:
-        """Manifest of the described corpus if another process has committed it during this build: never in a folder."""
+        """Manifest if another process has committed the described corpus meanwhile; None in a folder (locked)."""
         return None  # the folder's lock keeps other processes out
 
     def handover(self, work: Path, sources: Sequence[Source]) -> SharedFolder:

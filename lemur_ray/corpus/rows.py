@@ -43,7 +43,7 @@ def token_dtype(vocab_size: int) -> np.dtype:
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Write a file so that a killed process leaves it complete or unchanged. durable: a power cut, too (fsync).
+    """Write a file so that a killed process leaves it complete or unchanged; with ``durable``, a power cut, too.
 
     An fsync takes milliseconds to seconds; files whose size is checked later do not need it.
     """
@@ -279,7 +279,7 @@ def gather_rows(
     within: np.ndarray,
     opened: Callable[[int], contextlib.AbstractContextManager[Arrays]],
 ) -> PackedRow:
-    """Model input for the rows at (``shards``, ``within``). opened: context manager with the arrays of a shard."""
+    """Model input for rows at (``shards``, ``within``). opened: function from shard number to a context with arrays."""
     tokens = np.empty((len(within), index["seq_len"]), np.dtype(index["dtype"]))
     trained: np.ndarray | None = None
     pieces = [np.zeros(0, np.int64)] * len(within)

@@ -33,7 +33,7 @@ class BuildGone(OSError):
 
 
 class SharedFolder:
-    """Exchange through a build folder that the driver and all workers see: nothing to transfer."""
+    """Exchange of files through a build folder that the driver and all workers see: nothing is transferred."""
 
     def __init__(self, work: Path) -> None:
         self.work = work
@@ -49,7 +49,7 @@ class SharedFolder:
         """Raise BuildGone if the build no longer exists in the bucket; nothing to do in a shared folder."""
 
     def runs(self, step: Callable[..., None]) -> Callable[..., None]:
-        """Function that runs ``step`` on any worker; it has the step's arguments without the build folder."""
+        """Function that runs ``step`` on any worker, called with the step's arguments other than the build folder."""
         return partial(step, self.work)
 
     def parts_to_do(self, stage: str, numbers: Iterable[int]) -> list[int]:
@@ -68,7 +68,7 @@ class SharedFolder:
 
 
 class ThroughBucket(SharedFolder):
-    """Exchange through the bucket of the corpus ``url``.
+    """Exchange of files between the driver and the workers through the bucket of the corpus ``url``.
 
     work: build folder of the driver. name: folder of this build in the bucket, different for changed sources.
     """

@@ -24,7 +24,7 @@ def tokenise(texts: Sequence[str], tokenizer: Tokenizer, dtype: np.dtype) -> tup
 
 
 def repeat_to(texts: Sequence[str], num_bytes: float) -> list[str]:
-    """The texts, repeated or truncated as a list to reach ``num_bytes`` bytes of UTF-8; single texts are not cut."""
+    """List of the texts, over and over again, until they have ``num_bytes`` bytes of UTF-8; no single text is cut."""
     out: list[str] = []
     total = 0
     sizes = [len(text.encode()) for text in texts]
@@ -40,7 +40,7 @@ def repeat_to(texts: Sequence[str], num_bytes: float) -> list[str]:
 def train_tokenizer(
     texts: Iterable[str], extra: Sequence[str], extra_share: float, vocab_size: int, pattern: str = GENERAL
 ) -> Tokenizer:
-    """Train a tokenizer on corpus texts and extra texts; the latter are repeated to ``extra_share`` of all bytes.
+    """Train a tokenizer on corpus texts and extra texts, which are repeated to be ``extra_share`` of all bytes.
 
     pattern: name of the word pattern that bounds merges (``text.bpe_training``).
     """

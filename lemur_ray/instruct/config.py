@@ -18,7 +18,7 @@ Packing = Literal["best_fit", "lemur", "none"]
 
 @dataclass(frozen=True)
 class SetsConfig:
-    """Files of the four sets of Table 1 (several each, .jsonl, .json, .gz or .parquet) and how they become rows."""
+    """Files of the instruction sets (several each, .jsonl, .json, .gz or .parquet) and options of their processing."""
 
     oasst1: tuple[str, ...] = ()
     """Open Assistant 1: trees (*_ready.trees.jsonl.gz) or one message a row."""

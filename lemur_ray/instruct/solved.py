@@ -16,7 +16,7 @@ class SolvedFilter:
     """Conditions that a solved episode must meet to become training data."""
 
     min_score: float = 1.0
-    """Minimum score of the episode, from 0 to 1."""
+    """Minimum score of an episode."""
     max_invalid: float = 0.0
     """Maximum fraction of turns with an invalid action."""
     max_turns: int = 0

@@ -1,1 +1,1 @@
-"""The Llama family in flax.nnx: modules, kernels, shardings, loss. Knows no files and no training."""
+"""The Llama family in JAX (flax.nnx): forward pass, attention kernels, shardings, loss."""

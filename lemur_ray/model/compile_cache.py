@@ -3,7 +3,7 @@
 A run of one worker on a local disk shares ``$LEMUR_HOME/cache/jax`` with every other run. Workers on several hosts and
 runs in a bucket cache in the run folder, so that a host that joins after a preemption reuses the programs; a serving
 engine shares the cache on its disk. JAX computes the key (program, versions, devices) and treats an unreadable entry as
-missing. Knows nothing of training or of serving.
+missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HIT, _MISS = "/jax/compilation_cache/cache_hits", "/jax/compilation_cache/cache
 
 @dataclass
 class CacheCounts:
-    """Numbers of programs loaded from the cache and compiled."""
+    """Number of compiled programs that were loaded from the cache (hits) and of those that were compiled (misses)."""
 
     hits: int = 0
     misses: int = 0
@@ -31,7 +31,8 @@ class CacheCounts:
 
 
 def cache_folder(out: str = "", num_workers: int = 1) -> str:
-    """JAX_COMPILATION_CACHE_DIR if set, else the run folder (bucket, several workers) or LEMUR_HOME."""
+    """Folder or URL for the cache: JAX_COMPILATION_CACHE_DIR if set, else in the run folder ``out`` if that is in a
+    bucket or there are several workers, else in LEMUR_HOME."""
     if folder := os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         return folder
     if "://" in out or num_workers > 1:
@@ -40,7 +41,7 @@ def cache_folder(out: str = "", num_workers: int = 1) -> str:
 
 
 def use_compile_cache(folder: str) -> CacheCounts:
-    """Cache every program that takes 0.2 s or longer to compile in ``folder``; returns counts that keep growing."""
+    """Make JAX cache programs that take 0.2 s or longer to compile in ``folder``; returns counts that stay current."""
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
     if not _active:

@@ -1,4 +1,4 @@
-"""The embedding lookup, on one device or with the table sharded over a mesh. Knows nothing of other layers.
+"""The embedding lookup, on one device or with the table sharded over a mesh.
 
 Legend: B rows, L length, D dim, V vocabulary.
 """
@@ -15,7 +15,7 @@ from lemur_ray.model.layout import Layout, scattered
 
 
 def lookup(table_VD: jax.Array, tokens_BL: jax.Array, layout: Layout, dtype: Any) -> jax.Array:
-    """Embeddings of tokens (B, L): (B, L, D) in ``dtype``; on a mesh split along the sequence.
+    """Embeddings (B, L, D) of token ids (B, L) in ``dtype``; on a mesh split along the sequence.
 
     On a mesh each device looks up the tokens of its vocabulary shard in float32; the results are reduce-scattered, so
     no device ever holds the whole table or its gradient.

@@ -2,7 +2,7 @@
 
 ``6n``: 6 x parameters per token (2 forward, 4 backward), nothing for attention scores.
 ``6n_causal``: the same plus 6 x layers x model width x length per token for causal attention, half of the term of
-tables that count full attention (12 x L x D x S). Recomputation is never counted. Knows nothing of hardware.
+tables that count full attention (12 x L x D x S). Recomputation is never counted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ CONVENTIONS = ("6n", "6n_causal")
 
 
 def flops_per_token(config: ModelConfig, seq_len: int, convention: str = "6n_causal") -> float:
-    """Model FLOP of one trained token. Llama-2-70B at 4,096: 4.14e11 (6n) and 4.30e11 (6n_causal)."""
+    """Floating point operations to train one token. Llama-2-70B at 4,096: 4.14e11 (6n), 4.30e11 (6n_causal)."""
     if convention not in CONVENTIONS:
         raise ValueError(f"FLOP convention {convention!r} does not exist: choose one of {', '.join(CONVENTIONS)}")
     total = 6.0 * num_params(config)

@@ -3,7 +3,7 @@
 Parameters declare logical axes (``llama.logical_axes``), activations are placed by a ``Layout``; no other module names
 a mesh axis. Between layers the residual stream is split along the sequence over tp; inside a layer heads and features
 are. Every placement also gives the placement of the gradient, so that the gradient of a gather is a reduce-scatter and
-never an all-reduce. Knows nothing of the model's mathematics.
+never an all-reduce.
 
 Legend: B rows, L length, D dim, H heads, h head width, F feed-forward.
 """
@@ -23,19 +23,19 @@ from jax.sharding import PartitionSpec as P
 from lemur_ray.model.matmul import LowRank
 
 MESH_AXES = ("dcn", "fsdp", "tp")
-"""dcn: slices, data parallel; fsdp: batch and parameters; tp: one matmul."""
+"""Axes of the device mesh. dcn: data parallel over slices; fsdp: batch and parameters split; tp: each matmul split."""
 ROWS = ("dcn", "fsdp")
-"""The mesh axes over which a batch is split by rows."""
+"""Mesh axes over which the rows of a batch are split."""
 
 RULES: dict[str, str | tuple[str, ...] | None] = {
     "layers": None, "dim": "fsdp", "norm": None, "heads": "tp", "kv_heads": "tp", "ffn": "tp", "vocab": "tp",
     "rows": ROWS, "rows of a slice": ROWS[1:], "sequence": "tp", "whole": None,
 }  # fmt: skip
-"""Logical axis -> mesh axis (or several), None for replicated."""
+"""Mesh axis (or axes) over which each logical axis is split; None: replicated."""
 
 
 def spec(axes: tuple[str, ...], shape: tuple[int, ...], mesh: Mesh, name: str = "array") -> P:
-    """PartitionSpec of an array with these logical axes.
+    """PartitionSpec of an array with these logical axes and shape. name: of the array, for messages.
 
     Raises ValueError for a logical axis without a rule, a mesh axis used twice, or a dimension that does not divide.
     """
@@ -80,7 +80,7 @@ _place.defvjp(_place_forward, _place_backward)
 
 
 def scattered(x_BLD: jax.Array) -> jax.Array:
-    """Reduce-scatter over tp along the sequence: (B, L, D) -> (B, L / tp, D). For use inside ``Layout.local``."""
+    """Sum of (B, L, D) over tp, split along the sequence to (B, L / tp, D). For use inside ``Layout.local``."""
     rows, _, dim = x_BLD.shape
     # Parts get an axis of their own: for a split axis the TPU compiler emits an all-reduce, twice the bytes, and a
     # slice.
@@ -90,11 +90,11 @@ def scattered(x_BLD: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Placements of activations and of a layer's weights. Without a mesh every method is the identity."""
+    """Placement of activations and of a layer's weights on a mesh; without a mesh, placing methods change nothing."""
 
     mesh: Mesh | None = None
     within_slice: bool = False
-    """Inside a ``per_slice`` function: rows and sums stay within the slice."""
+    """True inside a ``per_slice`` function: rows and sums stay within the slice."""
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ class Layout:
         return self._at(x_BLF, axes, axes, "feed-forward features")
 
     def added_up(self, slopes: tuple[jax.Array, ...], weights: tuple[jax.Array, ...]) -> jax.Array:
-        """Gradient of the common input of several products: (B, L, D), split along the sequence.
+        """Gradient (B, L, D), split along the sequence, of the common input of several products.
 
         slopes: gradients of the results (B, L, O_i), O_i over tp. weights: (D, O_i), sharded over tp only. Each device
         sums its parts of all products before a single reduce-scatter. Needs a mesh.
@@ -151,7 +151,7 @@ class Layout:
         return self.local(local, inputs, P(self.rows, "tp", None))(slopes, weights)
 
     def gathered(self, w: Any, axes: tuple[str, ...], dtype: Any) -> Any:
-        """Round a layer's weight to ``dtype``, then gather it over fsdp: only ``dtype`` is sent. Vectors are kept."""
+        """Weight with logical ``axes``, rounded to ``dtype`` and then gathered over fsdp; vectors are unchanged."""
         if isinstance(w, LowRank):
             base = self.gathered(w.base, axes, dtype)
             a, b = (self.gathered(w.a, (axes[0], "whole"), dtype), self.gathered(w.b, ("whole", axes[1]), dtype))
@@ -166,7 +166,7 @@ class Layout:
         return self._at(w.T, together[::-1], axes[::-1], "weight").T
 
     def local(self, function: Callable[..., Any], inputs: tuple[P, ...], outputs: Any) -> Callable[..., Any]:
-        """``function`` on each device's shard, with explicit collectives (jax.shard_map). Needs a mesh."""
+        """Function that applies ``function`` to each device's shards (jax.shard_map with these specs). Needs a mesh."""
         assert self.mesh is not None, "without a mesh there are no parts"
         if self.within_slice:
             inner = {*MESH_AXES[1:]}
@@ -174,7 +174,7 @@ class Layout:
         return jax.shard_map(function, mesh=self.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
 
     def per_slice(self, function: Callable[..., Any], inputs: tuple[P, ...], outputs: Any) -> Callable[..., Any]:
-        """``function`` on each slice separately, with a layout ``within_slice``. Specs may only name ``dcn``."""
+        """Function that applies ``function`` to each slice, with a layout ``within_slice``. Specs may only name dcn."""
         assert self.mesh is not None, "without a mesh there are no slices"
         return jax.shard_map(
             function, mesh=self.mesh, in_specs=inputs, out_specs=outputs, axis_names={"dcn"}, check_vma=False

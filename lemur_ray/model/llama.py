@@ -2,7 +2,7 @@
 
 Each parameter is declared once, in ``__init__`` of its module: shape, logical axes, initial scale. The abstract tree,
 shardings, checkpoints and the Hugging Face table derive from that declaration. Modules hold no state between calls: the
-forward pass merges one layer of a plain nested dict into a static graph. Knows nothing of optimizers or files.
+forward pass merges one layer of a plain nested dict into a static graph.
 
 Legend: N layers, B rows, L length, D dim, H heads, K kv heads, h head width, F feed-forward, V vocabulary.
 """
@@ -27,19 +27,19 @@ from lemur_ray.model.remat import GATHERED, named, rematerialised
 from lemur_ray.model.rope import apply_rope, rope_table
 
 Params = dict[str, Any]
-"""Nested dict of arrays; paths are the parameter names."""
+"""Parameter tree: nested dict of arrays whose paths are the parameter names."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Forward:
-    """Numerics, recomputation, kernel and placement of a forward pass: everything but parameters and inputs."""
+    """Options of a forward pass: dtypes, recomputation, attention kernel and placement on devices."""
 
     compute_dtype: Any = jnp.float32
     """Type of activations."""
     operand_dtype: Any = None
-    """Type that operands of matrix products are rounded to (see ``matmul``); None: compute_dtype."""
+    """Type to which operands of matrix products are rounded (see ``matmul``); None: compute_dtype."""
     remat: str = "none"
-    """A policy of ``remat``."""
+    """Name of a rematerialisation policy (``model.remat``)."""
     attention: str = "chunked"
     """A name of ``attention.IMPLEMENTATIONS``."""
     layout: Layout = Layout()
@@ -47,25 +47,25 @@ class Forward:
 
 
 class Context(NamedTuple):
-    """Inputs that every layer shares, besides the residual stream."""
+    """Inputs of a layer that are the same for all layers, besides the residual stream."""
 
     segment_ids: jax.Array
     """(B, L) integer; tokens attend inside equal ids."""
     rope: tuple[jax.Array, jax.Array]
-    """Two (B, L, h / 2) float32 arrays."""
+    """Cosines and sines of the rotary embedding: two (B, L, h / 2) float32 arrays."""
     how: Forward
-    """With an ``operand_dtype``."""
+    """Options of the forward pass, in which ``operand_dtype`` is not None."""
 
 
 def _weight(rngs: nnx.Rngs, shape: tuple[int, ...], axes: tuple[str, ...], scale: float | None) -> nnx.Param:
-    """One parameter: float32, logical axes as metadata; scale None fills it with ones."""
+    """New float32 parameter with logical axes as metadata: normal with deviation ``scale``, or ones if that is None."""
     if scale is None:
         return nnx.Param(jnp.ones(shape, jnp.float32), axes=axes)
     return nnx.Param(scale * jax.random.normal(rngs.params(), shape, jnp.float32), axes=axes)
 
 
 class Block(nnx.Module):
-    """Pre-norm attention and gated feed-forward, each added to the residual stream."""
+    """One transformer layer: pre-norm attention and gated feed-forward, each added to the residual stream."""
 
     def __init__(self, config: ModelConfig, rngs: nnx.Rngs) -> None:
         c = self.config = config
@@ -109,7 +109,7 @@ class Block(nnx.Module):
 
 
 class Llama(nnx.Module):
-    """The declaration of all parameters; ``layers`` is one Block whose weights have a leading axis of layers."""
+    """All parameters of a model; ``layers`` is one Block whose weights have a leading axis over the layers."""
 
     def __init__(self, config: ModelConfig, rngs: nnx.Rngs) -> None:
         c = config
@@ -124,7 +124,7 @@ class Llama(nnx.Module):
 
 
 def check_config(config: ModelConfig) -> None:
-    """Raises ValueError for head counts or widths that cannot form a model."""
+    """Raise ValueError if num_kv_heads does not divide num_heads or head_dim is odd."""
     if config.num_heads % config.num_kv_heads:
         raise ValueError(
             f"num_kv_heads {config.num_kv_heads} does not divide num_heads {config.num_heads}: choose a divisor"
@@ -145,12 +145,12 @@ def _block_graph(config: ModelConfig) -> Any:
 
 
 def abstract_params(config: ModelConfig) -> Params:
-    """The parameter tree as jax.ShapeDtypeStruct leaves: no memory is touched."""
+    """The parameter tree with jax.ShapeDtypeStruct leaves (shape and dtype), without allocating arrays."""
     return nnx.to_pure_dict(_abstract(config))
 
 
 def logical_axes(config: ModelConfig) -> Params:
-    """The parameter tree with, for each leaf, the tuple of names of its axes (stacked leaves begin with "layers")."""
+    """The parameter tree with a tuple of logical axis names for each leaf; those of layers begin with "layers"."""
     state = _abstract(config)
     axes = jax.tree.map(lambda p: p.get_metadata()["axes"], state, is_leaf=lambda p: isinstance(p, nnx.Variable))
     tree = nnx.to_pure_dict(axes)
@@ -159,30 +159,30 @@ def logical_axes(config: ModelConfig) -> Params:
 
 
 def init_params(config: ModelConfig, seed: int = 0) -> Params:
-    """Random float32 parameters; they depend on the seed only, not on a mesh."""
+    """Random initial parameters, float32; they depend on config and seed only, not on a mesh."""
     check_config(config)
     return nnx.to_pure_dict(nnx.state(Llama(config, nnx.Rngs(seed))))
 
 
 def num_params(config: ModelConfig) -> int:
-    """Number of parameters, embedding and head included."""
+    """Number of parameters of a model, embedding and head included."""
     return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
 
 
 def output_head(params: Params) -> jax.Array:
-    """The output head (D, V); the transposed embedding if they are tied."""
+    """The output head (D, V) of a parameter tree; the transposed embedding if they are tied."""
     return params["head"] if "head" in params else params["embed"].T
 
 
 def unstack_layers(params: Params) -> Params:
-    """The same tree with ``layers`` as a list of one dict per layer."""
+    """Parameter tree with ``layers`` as a list of one dict per layer instead of stacked arrays."""
     stacked = params["layers"]
     num_layers = len(stacked["attn_norm"])
     return {**params, "layers": [{name: w[i] for name, w in stacked.items()} for i in range(num_layers)]}
 
 
 def stack_layers(params: Params) -> Params:
-    """The inverse of ``unstack_layers``."""
+    """Parameter tree with stacked ``layers`` from a list of one dict per layer; inverse of ``unstack_layers``."""
     return {**params, "layers": jax.tree.map(lambda *layers: jnp.stack(layers), *params["layers"])}
 
 
@@ -194,7 +194,7 @@ def hidden_states(
     positions_BL: jax.Array,
     how: Forward = Forward(),  # frozen
 ) -> jax.Array:
-    """The normed residual stream before the output head: (B, L, D) in ``how.compute_dtype``.
+    """Forward pass up to the final norm, before the output head: (B, L, D) in ``how.compute_dtype``.
 
     tokens, segment_ids, positions: (B, L) integer. With a mesh in ``how.layout`` weights and batch lie on it and the
     result is split along the sequence. Stacked layers run in one compiled loop (small program, fast compile); a list

@@ -1,8 +1,7 @@
 """Low-rank adapters: W + scale x A B in place of W, where only A and B learn (Hu et al. 2021, arXiv 2106.09685).
 
 A weight in the model's tree may be a `LowRank`: it is indexed by layer like an array, ``matmul`` multiplies by its
-parts, and the product A B is never formed. B starts at zero, so adapters initially change nothing. Knows nothing of
-optimizers or files.
+parts, and the product A B is never formed. B starts at zero, so adapters initially change nothing.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from lemur_ray.model.sharding import param_shardings
 
 
 def scale(lora: LoraConfig) -> float:
-    """Factor of the adapters' product: alpha / rank."""
+    """Factor alpha / rank by which the product A B is multiplied before it is added to W."""
     return lora.alpha / lora.rank
 
 
 def first_adapters(config: ModelConfig, lora: LoraConfig, seed: int, base: Params) -> Params:
-    """Initial trained tree: {"layers": {name: {"a": (N, in, r), "b": (N, r, out)}}} and copies of ``lora.also``.
+    """Initial adapters, {"layers": {name: {"a": (N, in, r), "b": (N, r, out)}}}, and copies of leaves ``lora.also``.
 
     Float32; A is normal with variance 1 / in, B is zero.
     """
@@ -44,7 +43,7 @@ def first_adapters(config: ModelConfig, lora: LoraConfig, seed: int, base: Param
 
 
 def adapted(base: Params, adapters: Params, lora: LoraConfig) -> Params:
-    """The model's parameter tree with adapters as LowRank weights, an input of ``hidden_states``."""
+    """Parameter tree for ``hidden_states``: ``base`` with LowRank weights where ``adapters`` has a matrix."""
     trained = {
         name: LowRank(base["layers"][name], one["a"], one["b"], scale(lora)) for name, one in adapters["layers"].items()
     }
@@ -52,7 +51,7 @@ def adapted(base: Params, adapters: Params, lora: LoraConfig) -> Params:
 
 
 def frozen(base: Params, config: ModelConfig, dtype: Any) -> Params:
-    """The base cast to the compute dtype, norms in float32. Frees the memory of the given arrays."""
+    """Base parameters cast to ``dtype``, except norms; frees the memory of the arrays that it casts."""
     axes = logical_axes(config)
 
     @partial(jax.jit, donate_argnums=0, static_argnums=1)
@@ -68,7 +67,7 @@ def frozen(base: Params, config: ModelConfig, dtype: Any) -> Params:
 
 
 def adapter_shardings(config: ModelConfig, lora: LoraConfig, mesh: Mesh) -> Params:
-    """A NamedSharding for every leaf of the trained tree: in and out as in the base matrix, rank unsharded."""
+    """NamedSharding of every trained leaf: input and output axes as in the base matrix, rank axis unsharded."""
     shapes, axes = abstract_params(config)["layers"], logical_axes(config)["layers"]
     layers = {}
     for name in sorted(lora.matrices):
@@ -81,7 +80,7 @@ def adapter_shardings(config: ModelConfig, lora: LoraConfig, mesh: Mesh) -> Para
 
 
 def adapter_shapes(config: ModelConfig, lora: LoraConfig) -> dict[str, tuple[int, ...]]:
-    """Path -> shape of every leaf of the trained tree."""
+    """Shape of every trained leaf by its dotted path."""
     shapes = abstract_params(config)
     out: dict[str, tuple[int, ...]] = {name: shapes[name].shape for name in lora.also}
     for name in sorted(lora.matrices):
@@ -91,10 +90,10 @@ def adapter_shapes(config: ModelConfig, lora: LoraConfig) -> dict[str, tuple[int
 
 
 class MergedWeights:
-    """A weight source (``weights.Source``) of the base with adapters merged in, float32."""
+    """A weight source (``weights.Source``) of base weights with adapters added to them, float32."""
 
     def __init__(self, base: Any, adapters: Any, lora: LoraConfig) -> None:
-        """base, adapters: weight sources; ``adapters`` holds the leaves of ``adapter_shapes``."""
+        """base, adapters: weight sources; ``adapters`` has the leaves of ``adapter_shapes``."""
         self.config: ModelConfig = base.config
         self._base, self._adapters, self._lora = base, adapters, lora
 

@@ -4,7 +4,7 @@ Tokens are processed in chunks along the row. For every chunk the logits, the lo
 of hidden states and head are computed together, so logits are computed once and never stored. This works because the
 loss is a weighted sum: its gradient is known up to one scalar. On a mesh each device does so for its rows and its
 vocabulary shard; maxima and sums are reduced over tp, the head's gradient is summed over the rows once, after the last
-chunk. Knows nothing of models and of the meaning of weights.
+chunk.
 
 Legend: B rows, L length, D dim, V vocabulary, T tokens of a chunk.
 """
@@ -22,13 +22,13 @@ from lemur_ray.model.layout import Layout, scattered
 from lemur_ray.model.matmul import dot, transposed
 
 CHUNK_ELEMENTS = 4 << 20
-"""Maximum logits of a chunk on CPU (16 MiB in float32); a chunk has at least one token of every row."""
+"""Maximum number of logits of a chunk on CPU (16 MiB in float32); a chunk has at least one token of every row."""
 ACCELERATOR_CHUNK_ELEMENTS = 16 << 20
-"""The same on accelerators, where each chunk is bound by reading and writing the head's gradient."""
+"""Maximum number of logits of a chunk on accelerators, where each chunk reads and writes the head's gradient."""
 
 
 class Losses(NamedTuple):
-    """Weighted sum of the losses (differentiable) and each token's own loss in nats (not differentiable)."""
+    """Weighted sum of the losses (differentiable) and the loss of each token (not differentiable), in nats."""
 
     total: jax.Array
     """() float32."""
@@ -44,7 +44,7 @@ def chunk_length(rows: int, length: int, vocab: int, platform: str = "cpu") -> i
 
 
 class _Vocabulary:
-    """The vocabulary shard of one device, and reductions over all shards of mesh axis tp."""
+    """The vocabulary shard of one device, with maximum and sum over all shards of mesh axis tp."""
 
     def __init__(self, size: int, split: bool) -> None:
         self.split = split
@@ -60,7 +60,7 @@ class _Vocabulary:
 def _chunk(
     x_TD: jax.Array, head_DV: jax.Array, targets_T: jax.Array, vocabulary: _Vocabulary
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Loss per token, shifted exponentials of the logits and the inverse of their sums, all float32."""
+    """(loss of each token, exponentials of the logits minus their maximum, inverse of their sums), float32."""
     logits = dot(x_TD, head_DV, 1, 0)
     top = vocabulary.top(jnp.max(logits, axis=-1, keepdims=True))
     exponentials = jnp.exp(logits - top)
@@ -72,14 +72,14 @@ def _chunk(
 
 
 def _split(array: jax.Array, size: int) -> jax.Array:
-    """(B, L, ...) -> (L / size, B * size, ...): chunks along the row."""
+    """Cut (B, L, ...) along the row into chunks of ``size`` tokens: (L / size, B * size, ...)."""
     rows, length = array.shape[:2]
     parts = array.reshape(rows, length // size, size, *array.shape[2:])
     return parts.swapaxes(0, 1).reshape(length // size, rows * size, *array.shape[2:])
 
 
 def _join(parts: jax.Array, rows: int) -> jax.Array:
-    """The inverse of ``_split``."""
+    """Join chunks (L / size, B * size, ...) to (B, L, ...); inverse of ``_split``."""
     num, tokens = parts.shape[:2]
     out = parts.reshape(num, rows, tokens // rows, *parts.shape[2:]).swapaxes(0, 1)
     return out.reshape(rows, -1, *parts.shape[2:])
@@ -132,14 +132,15 @@ _HEAD = P("fsdp", "tp")
 
 
 def _specs(layout: Layout) -> tuple[P, P]:
-    """PartitionSpecs of hidden states and of per-token arrays."""
+    """(PartitionSpec of hidden states, PartitionSpec of arrays per token)."""
     return P(layout.rows, "tp", None), P(layout.rows, None)
 
 
 def _gather(
     x: jax.Array, head: jax.Array, operand_dtype: Any, layout: Layout
 ) -> tuple[jax.Array, jax.Array, _Vocabulary, int]:
-    """The whole sequence of a device's rows, all features of its vocabulary shard, the shard, tokens of a chunk."""
+    """(hidden states with the whole sequence of a device's rows, head with all features of its vocabulary shard,
+    that shard, tokens per row of a chunk)."""
     head = head.astype(operand_dtype)
     if layout.mesh is not None:
         x = jax.lax.all_gather(x, "tp", axis=1, tiled=True)

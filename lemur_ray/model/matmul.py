@@ -2,7 +2,7 @@
 
 Operands may be rounded to another type than the activations: bfloat16 operands are twice as fast on CPUs with bfloat16
 dot instructions (AVX512-BF16, AMX), while everything between products stays float32. XLA's CPU kernels reach that speed
-only on row-major operands, so transposed ones are copied. Knows nothing of models.
+only on row-major operands, so transposed ones are copied.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 
 
 def dot(a: jax.Array, b: jax.Array, a_dim: int, b_dim: int, dtype: Any = jnp.float32) -> jax.Array:
-    """Contract one dimension of each matrix, accumulating in float32; the result in ``dtype``."""
+    """Product of two matrices over dimensions ``a_dim`` and ``b_dim``, accumulated in float32, cast to ``dtype``."""
     return _contract(a, b, (a_dim,), (b_dim,), dtype)
 
 
@@ -36,7 +36,7 @@ def _contract(
     dtype: Any,
     product_dtype: Any = jnp.float32,
 ) -> jax.Array:
-    """Contract dimensions of two arrays, the result in ``dtype``.
+    """Product of two arrays over dimensions ``a_dims`` and ``b_dims``, cast to ``dtype``.
 
     product_dtype: type of the product for the compiler, and of partial sums sent between devices; each device
     accumulates in float32 regardless.
@@ -76,7 +76,7 @@ _product.defvjp(_forward, _backward)
 
 
 AddUp = Callable[[tuple[jax.Array, ...], tuple[jax.Array, ...]], jax.Array]
-"""(slopes (B, L, O_i), weights (I, O_i)) -> the sum of their products over O_i, (B, L, I)."""
+"""Function of (gradients (B, L, O_i), weights (I, O_i)) that returns the sum of their products over O_i, (B, L, I)."""
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
@@ -108,14 +108,14 @@ _products.defvjp(_products_forward, _products_backward)
 @partial(jax.tree_util.register_dataclass, data_fields=["base", "a", "b"], meta_fields=["scale"])
 @dataclasses.dataclass(frozen=True)
 class LowRank:
-    """A matrix as base + scale x a b, which is never formed; leading axes are indexed as those of an array."""
+    """A matrix as base + scale x a b, which is never formed. Indexing selects along leading axes, as for an array."""
 
     base: Any
-    """(.., I, O), without gradient."""
+    """Original matrix (.., I, O)."""
     a: Any
-    """(.., I, r)"""
+    """First factor of the adapter (.., I, r)."""
     b: Any
-    """(.., r, O)"""
+    """Second factor of the adapter (.., r, O)."""
     scale: float
 
     @property
@@ -145,7 +145,7 @@ def matmul(x: jax.Array, w_IO: jax.Array | LowRank, operand_dtype: Any = None, *
 def matmuls(
     x_BLI: jax.Array, weights: tuple[jax.Array | LowRank, ...], operand_dtype: Any, add_up: AddUp | None
 ) -> tuple[jax.Array, ...]:
-    """Products of one input with several matrices (I, O_i), each as by ``matmul``: (B, L, O_i), in x's dtype.
+    """Products (B, L, O_i) of one input with several matrices (I, O_i), each as by ``matmul``, in x's dtype.
 
     add_up: computes the gradient of x from those of all results, for matrices sharded over O_i, with one reduction
     instead of one per product. None, or any LowRank matrix: products are independent.

@@ -2,7 +2,7 @@
 
 A policy is a name (``none``, ``full``, ``save_dots``, ``save_dots_except_mlp_in``, ``offload``) or a list of values,
 ``save:VALUE,..[+offload:VALUE,..]``; offloaded values are saved in host memory. Weights gathered for a product are
-never saved. Knows nothing of how the values are computed.
+never saved.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from jax.ad_checkpoint import checkpoint_name
 from lemur_ray.config import parse_remat
 
 GATHERED = "gathered"
-"""Name of weights gathered for one product."""
+"""Name that policies use for weights gathered from all devices for one product."""
 
 
 def named(x: jax.Array, name: str) -> jax.Array:
-    """Tag ``x`` with a name for policies: one of ``config.REMAT_VALUES`` or GATHERED."""
+    """``x``, tagged with a name for rematerialisation policies: one of ``config.REMAT_VALUES`` or GATHERED."""
     return checkpoint_name(x, name)
 
 
 def _all_but_gathered(primitive: Any, *_: Any, **parameters: Any) -> bool:
-    """Policy that saves everything except gathered weights, tagged or as the output of a placement."""
+    """Policy that saves all values except weights tagged GATHERED and outputs of sharding constraints."""
     if primitive.name == "name":
         return bool(parameters["name"] != GATHERED)
     return bool(primitive.name != "sharding_constraint")
 
 
 def rematerialised(block: Callable[..., Any], policy: str) -> Callable[..., Any]:
-    """The block under a rematerialisation policy. Raises ValueError for an unknown policy."""
+    """``block`` with recomputation in the backward pass by a policy. Raises ValueError for an unknown policy."""
     if policy == "none":
         return jax.checkpoint(block, policy=_all_but_gathered)
     save, offload = parse_remat(policy)

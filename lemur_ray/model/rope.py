@@ -1,6 +1,6 @@
 """Rotary position embedding in the rotate-half order of the Hugging Face weights.
 
-Angles are always float32. Knows nothing of attention or of the source of positions.
+Angles are always float32.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lemur_ray.config import ModelConfig, RopeScaling
 
 
 def rope_table(positions: jax.Array, config: ModelConfig) -> tuple[jax.Array, jax.Array]:
-    """Cosines and sines of the rotation angles, each float32 (*positions.shape, head_dim // 2).
+    """Cosines and sines of the rotation angles of tokens, each float32 (*positions.shape, head_dim // 2).
 
     positions: any shape, integer; position of each token inside its document.
     """
@@ -25,10 +25,10 @@ def rope_table(positions: jax.Array, config: ModelConfig) -> tuple[jax.Array, ja
 
 
 def _stretched(frequency: jax.Array, scaling: RopeScaling) -> jax.Array:
-    """Frequencies (radians per token) for a longer context.
+    """Frequencies (radians per token) changed for a longer context, by the kind of ``scaling``.
 
     linear: Chen et al. 2023 (arXiv 2306.15595), position interpolation. llama3: the rule of the Llama 3.1 release
-    (``apply_scaling``): waves that turned often within the pretraining context are kept, longer ones interpolated.
+    (``apply_scaling``): high frequencies, which turn often in the pretraining context, are kept, low ones interpolated.
     """
     if scaling.kind == "none":
         return frequency
@@ -41,7 +41,7 @@ def _stretched(frequency: jax.Array, scaling: RopeScaling) -> jax.Array:
 
 
 def apply_rope(x: jax.Array, table: tuple[jax.Array, jax.Array]) -> jax.Array:
-    """Rotate pairs (i, i + head_dim / 2) of every head.
+    """Rotate the feature pairs (i, i + head_dim / 2) of every head by the angles in ``table``.
 
     x: (..., heads, head_dim); table: two arrays (..., head_dim // 2) without the axis of heads. Keeps the dtype of x.
     """

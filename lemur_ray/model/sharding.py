@@ -1,6 +1,6 @@
-"""The mesh of a run, and shardings of parameters, of trees of parameter copies, and of batches.
+"""The device mesh of a run, and shardings of parameters, of trees of parameter copies, and of batches.
 
-All follow from the rule table in ``layout``. Knows nothing of the model's mathematics.
+All follow from the rule table in ``layout``.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from lemur_ray.model.llama import Params, abstract_params, logical_axes
 
 
 def make_mesh(config: MeshConfig, devices: list[Any] | None = None) -> Mesh:
-    """The mesh (dcn, fsdp, tp) over the devices (default: all). Raises ValueError if the sizes do not fill them."""
+    """The mesh (dcn, fsdp, tp) of ``devices`` (default: all). Raises ValueError if the axis sizes do not match them."""
     devices = jax.devices() if devices is None else devices
     shape = axis_sizes(config, len(devices))
     return Mesh(np.asarray(devices).reshape(shape), MESH_AXES, axis_types=(AxisType.Auto,) * 3)
 
 
 def param_shardings(config: ModelConfig, mesh: Mesh) -> Params:
-    """A NamedSharding for every leaf of the parameter tree."""
+    """The parameter tree with the NamedSharding of each leaf."""
     shapes = abstract_params(config)
     axes = logical_axes(config)
 
@@ -43,12 +43,12 @@ def param_shardings(config: ModelConfig, mesh: Mesh) -> Params:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Sharding of arrays (rows, ...) of any rank over all data-parallel devices."""
+    """Sharding of arrays (rows, ...) of any rank: rows split over all data-parallel devices."""
     return NamedSharding(mesh, P(ROWS))
 
 
 def to_devices(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
-    """Move this process's rows of the global batch to its devices, without the row numbers (``row``).
+    """Global batch as sharded arrays from this process's rows of it, without the row numbers (``row``).
 
     Rows are read in process order; if the mesh has another order, devices exchange them.
     """
@@ -61,7 +61,7 @@ def to_devices(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Arr
 
 @lru_cache(maxsize=16)
 def by_process(mesh: Mesh) -> Mesh:
-    """The mesh with its devices sorted by process, and so by slice."""
+    """Copy of the mesh with its devices sorted by process, and so by slice."""
     devices = sorted(mesh.devices.flat, key=lambda device: (device.process_index, device.id))
     return Mesh(np.asarray(devices).reshape(mesh.devices.shape), mesh.axis_names, axis_types=mesh.axis_types)
 
@@ -74,13 +74,13 @@ def replicated(mesh: Mesh) -> NamedSharding:
 def like_params(tree: Any, config: ModelConfig, mesh: Mesh) -> Any:
     """Shardings for a tree with copies of parameters, such as optimizer moments.
 
-    A leaf with the shape of a parameter whose path its own path ends in gets that sharding; others are replicated.
+    A leaf gets the sharding of the parameter whose path is the end of its path, if shapes agree; others are replicated.
     """
     return placed_like(tree, abstract_params(config), param_shardings(config, mesh), mesh)
 
 
 def placed_like(tree: Any, shapes: Any, shardings: Any, mesh: Mesh) -> Any:
-    """``like_params`` for copies of any tree with known shapes and shardings."""
+    """Shardings for ``tree``, whose leaves may be copies of leaves of another tree with these shapes and shardings."""
     known = {
         tuple(key.key for key in path): (leaf.shape, sharding)
         for (path, leaf), sharding in zip(

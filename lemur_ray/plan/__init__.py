@@ -1,1 +1,1 @@
-"""The order of training rows as a pure function, and streams of those rows. Ray only in feed.py."""
+"""Order of training rows as a pure function of row number and seed, and readers of rows in that order."""

@@ -1,8 +1,8 @@
-"""Plan rows as a Ray Data stream into the workers of a trainer.
+"""Ray Data streams that deliver the training rows of a plan, in order, to the workers of a Ray Train trainer.
 
 Ray Data's iterators have no position (Ray issue #37633), and ``streaming_split`` deals rows by world size. So each rank
-gets its own ordered dataset of row *numbers* from the checkpointed row on; tasks on the cluster read the rows; every
-row carries its number, which the training loop asserts. Knows nothing of models or checkpoint formats.
+gets a separate ordered dataset of row *numbers* from the checkpointed row on; tasks on the cluster read the rows; every
+row carries its number, which the training loop asserts.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from lemur_ray.storage.file_system import is_bucket
 __all__ = ["PlanFeed", "iterate", "rank_dataset"]
 
 BLOCK_BYTES = 16 * 2**20
-"""Target size of a block: many steps of a small model, some of a large one. Smaller blocks raise Ray Data's share of
-the CPU time (tests/perf/feed_rate.py)."""
+"""Target bytes of a Ray Data block: many steps of a small model, some of a large one. Smaller blocks raise Ray Data's
+share of the CPU time (tests/perf/feed_rate.py)."""
 MAX_TASKS = 256
-"""Maximum fetch tasks of one rank; each streams all blocks of its rows."""
+"""Maximum number of Ray tasks that read the rows of one rank; each task yields several blocks."""
 _BYTES_PER_TOKEN = 20
 _NODE = "ray.io/node-id"
 
 
 class PlanFeed(ray.train.DataConfig):
-    """Gives every rank its own ordered stream of plan rows.
+    """Ray Train data configuration that gives every rank an ordered stream of its rows of a plan.
 
     Pass it as ``dataset_config`` with ``datasets={"train": ray.data.range(1)}`` (the dataset itself is a placeholder).
     ``configure`` runs for every new worker group with its world size, and calls ``start`` for the first row each time:
@@ -50,8 +50,8 @@ class PlanFeed(ray.train.DataConfig):
         start: Callable[[], int] | int = 0,
         share_of: Callable[[int, int], tuple[int, ...]] = lambda rank, world_size: (rank, world_size),
     ) -> None:
-        """share_of: (rank, world size) -> (index of the rank's part of each batch, number of parts, and optionally
-        the rows of a batch with padding)."""
+        """share_of: function of (rank, world size) that returns the index of the rank's part of each batch, the
+        number of parts, and optionally the rows of a batch with padding."""
         super().__init__()
         self.plan, self.corpus, self.rows_per_step = plan, str(corpus), rows_per_step
         self.start, self.share_of = start, share_of
@@ -64,7 +64,7 @@ class PlanFeed(ray.train.DataConfig):
         worker_node_ids: Any = None,
         **kwargs: Any,
     ) -> list[dict[str, ray.data.DataIterator]]:
-        """One dict of iterators per rank. Raises ValueError if the world size does not divide the batch."""
+        """For each rank, a data iterator by dataset name. Raises ValueError if batches cannot be split over ranks."""
         start = self.start() if callable(self.start) else self.start
         nodes = worker_node_ids if worker_node_ids and is_bucket(self.corpus) else [""] * world_size
         reader = PlanReader(self.plan, self.corpus, len(set(nodes)))
@@ -77,7 +77,7 @@ class PlanFeed(ray.train.DataConfig):
 
 
 def rank_dataset(reader: PlanReader, rows: RankRows, node: str = "") -> ray.data.Dataset:
-    """The ordered dataset of one rank's rows, perhaps none. node: id of the preferred host of the tasks, if any."""
+    """Ray dataset of one rank's rows, in order; may be empty. node: id of the host that should read them, or ""."""
     if not len(rows):
         return ray.data.range(0)
     per_block = max(1, BLOCK_BYTES // (reader.seq_len * _BYTES_PER_TOKEN * rows.share)) * rows.share

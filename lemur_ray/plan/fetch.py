@@ -1,6 +1,6 @@
-"""Reads the rows of a plan from a corpus as arrays.
+"""Read the training rows of a plan from a corpus as batches of arrays.
 
-Knows nothing of Ray; used by the feed, and by callers that need the same batches without a cluster.
+Used by the Ray Data feed, and by callers that need the same batches without a cluster.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from lemur_ray.plan.plan import Plan, PlanError
 from lemur_ray.storage.file_system import bucket_environment, is_bucket
 
 Batch = dict[str, np.ndarray]
-"""``row`` int64 (rows,), ``source`` int32 (rows,), and the five arrays of PackedRow, each (rows, seq_len)."""
+"""Arrays by name: ``row`` int64 (rows,), ``source`` int32 (rows,), the five of PackedRow, each (rows, seq_len)."""
 
 PADDING = -1
 """Row number of padding: a row of weight zero that makes a batch divide over the devices."""
 LEAST_USED = 1 / 4
-"""Minimum passes of a host over a source for its shards to be copied to the host."""
+"""Fraction of a source's rows that a host must read for its shards to be copied to that host."""
 SMALL_BYTES = 2**28
-"""A source up to this size is always copied: single requests would take longer."""
+"""Bytes up to which a source is copied however few of its rows are read: single requests would take longer."""
 
 
 def copied_to_host(plan: Plan, sizes: Sequence[int], hosts: int, limit_bytes: int) -> list[bool]:
-    """Whether the shards of each source are copied to every host, for hosts that share the rows of a plan.
+    """For each source, whether to copy its shards to every host, if ``hosts`` hosts share the rows of a plan.
 
-    Sources with the most reads per row come first, within the limit. sizes: bytes of each source.
+    Sources with the most reads per row come first, within ``limit_bytes``. sizes: bytes of each source.
     """
     passes = [count / hosts / source.rows for source, count in zip(plan.sources, plan.counts, strict=True)]
     copied, room = [False] * len(sizes), limit_bytes
@@ -42,10 +42,10 @@ def copied_to_host(plan: Plan, sizes: Sequence[int], hosts: int, limit_bytes: in
 
 
 class PlanReader:
-    """Reads plan rows from a corpus folder. Cheap to pickle; files are mapped on first use."""
+    """Reader of the rows of a plan from a corpus in a folder or bucket. Cheap to pickle; maps files on first use."""
 
     def __init__(self, plan: Plan, corpus: str | Path, hosts: int = 1, *, check: bool = True) -> None:
-        """hosts: how many share the rows. check: verify file sizes in a bucket. Raises PlanError, RowSetError."""
+        """hosts: number that share the rows. check: verify file sizes in a bucket. Raises PlanError, RowSetError."""
         self.plan, self.corpus, self.hosts = plan, str(corpus), hosts
         self.readers = [open_rows(corpus, source.name, check=check) for source in plan.sources]
         self._chosen = not is_bucket(self.corpus)
@@ -57,7 +57,7 @@ class PlanReader:
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A corpus in a bucket is reopened on the receiving host."""
+        """Pickle arguments, with which the receiving host opens the corpus anew."""
         environment = {**bucket_environment(), **limit_environment()} if is_bucket(self.corpus) else {}
         return _reopen, (self.plan, self.corpus, self.hosts, environment)
 
@@ -66,7 +66,7 @@ class PlanReader:
         return self.readers[0].seq_len
 
     def fetch(self, rows: np.ndarray) -> Batch:
-        """The batch of these plan rows, in the same order; PADDING gives a row of weight zero. Raises RowSetError."""
+        """Batch of the rows with these numbers, in this order; PADDING gives a row of weight 0. Raises RowSetError."""
         self._choose()
         rows = np.asarray(rows, np.int64).reshape(-1)
         where = self.plan.rows(np.maximum(rows, 0))
@@ -83,7 +83,7 @@ class PlanReader:
         return batch
 
     def bring(self, rows: np.ndarray) -> None:
-        """Copy the shards for ``fetch`` from a bucket to this host, if their source is copied. Raises RowSetError."""
+        """Copy shards that ``fetch`` of ``rows`` needs to this host, for sources to be copied. Raises RowSetError."""
         if not is_bucket(self.corpus):
             return
         self._choose()
@@ -93,7 +93,7 @@ class PlanReader:
                 reader.bring(where.example[where.source == index])
 
     def _choose(self) -> None:
-        """Choose the sources to copy, once, on the reading host: the size of its disk decides."""
+        """Decide once which sources are copied to this host, by the limit of its cache of shards."""
         if not self._chosen:
             readers = [reader for reader in self.readers if isinstance(reader, BucketRows)]
             sizes = [reader.size_bytes for reader in readers]
@@ -109,10 +109,10 @@ def _reopen(plan: Plan, corpus: str, hosts: int, environment: dict[str, str]) ->
 
 @dataclass(frozen=True)
 class RankRows:
-    """The rows of one rank: rows [rank B/n, (rank + 1) B/n) of every global batch of B rows, from ``start`` on.
+    """Plan row numbers that one rank reads: an equal part of every global batch from row ``start`` on.
 
-    padded: B with appended PADDING rows; 0: no padding. Raises ValueError if n does not divide B or ``start`` is not a
-    batch boundary.
+    With B = ``rows_per_step`` and n = ``world_size``: rows [rank B/n, (rank + 1) B/n) of each batch. padded: B with
+    appended PADDING rows; 0: no padding. Raises ValueError if n does not divide B, or B does not divide ``start``.
     """
 
     start: int
@@ -137,7 +137,7 @@ class RankRows:
         return steps * self.share + min(max(0, rest - self.rank * self.share), self.share)
 
     def slice(self, begin: int, end: int) -> np.ndarray:
-        """Plan row numbers (int64) of this rank's rows [begin, end), counted from ``start``."""
+        """Plan row numbers (int64) of rows [begin, end) in the sequence of this rank's rows, or PADDING."""
         step, inside = np.divmod(np.arange(begin, end), self.share)
         inside += self.rank * self.share
         return np.where(inside < self.rows_per_step, self.start + step * self.rows_per_step + inside, PADDING)
@@ -146,7 +146,7 @@ class RankRows:
 def iterate(
     plan: Plan, corpus: str | Path, start: int = 0, *, rows_per_step: int = 1, rank: int = 0, world_size: int = 1
 ) -> Iterator[Batch]:
-    """Yield one batch per step of a rank's rows from row ``start`` on, without Ray; same values as the feed."""
+    """Yield the batch of each step for one rank, from row ``start`` of the plan on, without Ray; as the feed does."""
     reader = PlanReader(plan, corpus)
     mine = RankRows(start, plan.num_rows, rows_per_step, rank, world_size)
     for begin in range(0, len(mine), mine.share):

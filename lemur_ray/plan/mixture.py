@@ -1,8 +1,7 @@
-"""Deals the rows of a mixture to its sources, as a pure function of the weights and the row number.
+"""Choice of the source of each row of a mixture, as a pure function of the sources' weights and the row number.
 
 At every block boundary the counts are the largest-remainder rounding of the exact shares; inside a block rows go to the
 source with the earliest deadline. A source deviates by less than one row at a boundary, and less than two anywhere.
-Knows nothing of examples.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 
 MIN_BLOCK = 256
-"""Minimum rows of a block."""
+"""Minimum number of rows of a block."""
 SMALLEST_SHARE = 1e-5
 """Smallest share of a source; a rarer one would need blocks of more than 2^17 rows."""
 _CHUNK = 4096
-"""Number of blocks computed at once."""
+"""Number of blocks whose rows are assigned in one vectorised pass."""
 
 
 def largest_remainder(total: int | np.ndarray, shares: np.ndarray) -> np.ndarray:
@@ -37,10 +36,10 @@ def largest_remainder(total: int | np.ndarray, shares: np.ndarray) -> np.ndarray
 
 
 class Mixture:
-    """Deals rows to sources in fixed proportions.
+    """Assignment of rows 0, 1, 2, ... to sources in fixed proportions.
 
-    weights: non-negative, not all zero; normalised by their sum. Raises ValueError otherwise, or for a share between 0
-    and 1e-5.
+    weights: finite, non-negative, not all zero; normalised by their sum. Raises ValueError otherwise, or for a share
+    between 0 and 1e-5.
     """
 
     def __init__(self, weights: Sequence[float]) -> None:
@@ -54,7 +53,7 @@ class Mixture:
         self.block = max(MIN_BLOCK, 1 << math.ceil(math.log2(1.01 / smallest)))
 
     def counts(self, num_rows: int) -> np.ndarray:
-        """Number of rows of each source among rows [0, num_rows): (sources,) int64, in constant time."""
+        """Number of rows of each source among rows [0, num_rows), (sources,) int64; computes at most one block."""
         block, inside = divmod(num_rows, self.block)
         before = largest_remainder(block * self.block, self.shares)
         if inside:
@@ -79,7 +78,7 @@ class Mixture:
         return source, occurrence
 
     def _deal(self, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Source and occurrence number of every slot of some blocks, each (blocks, block) int64.
+        """(source of every row of the blocks, number of earlier rows of that source), each (blocks, block) int64.
 
         Each slot goes to the source whose next row is due first, among those that would not exceed their share by a row
         and have rows left in this block (earliest deadline first; by itself it keeps every prefix within one row of its

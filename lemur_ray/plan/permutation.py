@@ -1,4 +1,4 @@
-"""A keyed permutation of [0, n) computed point by point: global shuffle without memory.
+"""A keyed pseudo-random permutation of [0, n) computed point by point, for a global shuffle without memory.
 
 A Feistel network on the grid ceil(sqrt n) x ceil(n / ceil(sqrt n)), iterated until the value lies inside [0, n) (Black
 and Rogaway, "Ciphers with arbitrary finite domains", 2002, generalised Feistel with cycle walking).
@@ -18,7 +18,7 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 def mix(x: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64 (Steele, Lea, Flood 2014) on uint64 arrays, modulo 2^64."""
+    """Hash of each element of a uint64 array: the finaliser of splitmix64 (Steele, Lea, Flood 2014)."""
     x = x + _GOLDEN
     x = (x ^ (x >> np.uint64(30))) * _MIX_1
     x = (x ^ (x >> np.uint64(27))) * _MIX_2
@@ -26,7 +26,7 @@ def mix(x: np.ndarray) -> np.ndarray:
 
 
 def derive_key(*parts: int | np.ndarray) -> np.ndarray:
-    """One uint64 key (or an array of them) from integers, for example seed, source and epoch; order matters."""
+    """Array of uint64 keys hashed from integers or arrays of them, such as seed, source and epoch; order matters."""
     key = np.zeros(1, np.uint64)
     for part in parts:
         key = mix(key ^ mix(np.atleast_1d(np.asarray(part)).astype(np.int64).astype(np.uint64)))
@@ -34,9 +34,9 @@ def derive_key(*parts: int | np.ndarray) -> np.ndarray:
 
 
 def permute(indices: np.ndarray, size: int, key: np.ndarray) -> np.ndarray:
-    """Image of each index under the permutation of [0, size) chosen by ``key`` (uint64, one or one per index).
+    """Image (int64) of each index under the permutation of [0, size) that ``key`` selects.
 
-    Returns int64. Raises ValueError outside [0, size).
+    key: uint64, one for all indices or one per index. Raises ValueError for an index outside [0, size).
     """
     indices = np.asarray(indices, np.int64)
     if indices.size and (indices.min() < 0 or indices.max() >= size):

@@ -1,6 +1,6 @@
-"""The order of a run's rows: row i is a pure function of (sources, seed, i), so the data state is one integer.
+"""The order of the training rows of a run: row i is a pure function of (sources, seed, i).
 
-Knows the mixture and the sizes of the sources; nothing of tokens, files or Ray.
+So the state of the data stream is one integer. Only the mixture and sizes of the sources are needed, no files.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _SUBSET = -1
 
 
 class PlanError(ValueError):
-    """A mixture cannot be built from the available rows."""
+    """A plan is impossible: invalid mixture, unknown source, too few rows, or a corpus that does not match it."""
 
 
 class PlanRow(NamedTuple):
-    """Origin of one row of a plan."""
+    """Where one row of a plan comes from: source, epoch and row number in the source."""
 
     source: int
     """Index into ``Plan.sources``."""
@@ -37,7 +37,7 @@ class PlanRow(NamedTuple):
 
 
 class PlanRows(NamedTuple):
-    """Origins of rows of a plan: three int64 arrays (rows,), as the fields of PlanRow."""
+    """Where several rows of a plan come from: the fields of PlanRow as int64 arrays (rows,)."""
 
     source: np.ndarray
     epoch: np.ndarray
@@ -46,16 +46,16 @@ class PlanRows(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanSource:
-    """One source of a plan."""
+    """A source of training rows: its size in the corpus and its share of the run."""
 
     name: str
     kind: str
     rows: int
     """Number of packed rows in the corpus."""
     weight: float
-    """Share of the run's rows; weights are normalised by their own sum."""
+    """Share of the run's rows, relative to the sum of all weights."""
     epochs: float | None = None
-    """Passes over the used rows: a subset, fixed by the seed, of (rows of the run from this source) / epochs rows.
+    """Passes over the used rows, which are a subset, fixed by the seed, of (rows of the run from it) / epochs rows.
     None: all rows of the source may be used, at most once."""
 
 
@@ -85,7 +85,7 @@ class Plan:
 
     @cached_property
     def mixture(self) -> Mixture:
-        """Proportions of the sources. Raises PlanError for invalid weights."""
+        """Assignment of rows to sources by their weights. Raises PlanError for invalid weights."""
         try:
             return Mixture([source.weight for source in self.sources])
         except ValueError as error:
@@ -93,12 +93,12 @@ class Plan:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """Number of the run's rows from each source, skipped ones included."""
+        """Number of rows from each source up to the last row of the run, skipped ones included."""
         return tuple(self.mixture.counts(self._skips.before(self.num_rows - 1) + 1).tolist())
 
     @cached_property
     def used_rows(self) -> tuple[int, ...]:
-        """Number of distinct rows of each source that the run may visit: rows of the run / epochs.
+        """Number of distinct rows of each source that the run may use: rows of the run / epochs, rounded up.
 
         Computed without skips, so that skipping a range later does not change earlier rows.
         """
@@ -110,12 +110,12 @@ class Plan:
         return _Skips(self.skip)
 
     def row(self, i: int) -> PlanRow:
-        """Source, epoch and example of row ``i``, in constant time. Raises IndexError."""
+        """Origin of row ``i`` of the plan. Raises IndexError outside [0, num_rows)."""
         source, epoch, example = self.rows(np.array([i]))
         return PlanRow(int(source[0]), int(epoch[0]), int(example[0]))
 
     def rows(self, rows: np.ndarray) -> PlanRows:
-        """``row`` for an int64 array of row numbers (any order, repeats allowed)."""
+        """Origins of the rows with these numbers (int64, any order, repeats allowed). Raises IndexError."""
         rows = np.asarray(rows, np.int64).reshape(-1)
         if rows.size and (rows.min() < 0 or rows.max() >= self.num_rows):
             raise IndexError(f"plan rows {rows.min()} to {rows.max()}: the plan has rows 0 to {self.num_rows - 1}")
@@ -138,7 +138,7 @@ class Plan:
         return [[int(part[0]), int(part[-1]) + 1] for part in np.split(rows, cuts) if part.size]
 
     def summary(self) -> list[dict[str, Any]]:
-        """Requested and actual mixture, one JSON object per source."""
+        """Requested and resulting share, epochs and rows of each source, as JSON objects."""
         total = math.fsum(source.weight for source in self.sources)
         rows = sum(self.counts)
         return [
@@ -158,7 +158,7 @@ class Plan:
 
 
 class _Skips:
-    """Conversion of row numbers between the orders with and without skipped ranges, which may overlap."""
+    """Conversion of plan row numbers to the order without skips. ranges: half-open, in that order; may overlap."""
 
     def __init__(self, ranges: Sequence[Sequence[int]]) -> None:
         merged: list[list[int]] = []
@@ -178,12 +178,12 @@ class _Skips:
         """.. and the total shift there; 0 before the first range."""
 
     def before(self, rows: Any) -> Any:
-        """Map row numbers of a plan to the order without skips."""
+        """Row numbers in the order without skips for row numbers of the plan (int or array)."""
         return rows + self._shifts[np.searchsorted(self._firsts, rows, side="right")]
 
 
 def first_row_moved(old: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> int | None:
-    """The first plan row whose position differs between two sets of skipped ranges; None if there is none."""
+    """First plan row that is another row of the order without skips under ``new`` than under ``old``, or None."""
     a, b = _Skips(old), _Skips(new)
     edges = sorted({0, *(int(row) for skips in (a, b) for row in skips._firsts)})
     return next((row for row in edges if a.before(row) != b.before(row)), None)
@@ -207,7 +207,7 @@ def _used(source: PlanSource, count: int) -> int:
 
 
 def plan_for(recipe: Recipe, manifest: Mapping[str, Any]) -> Plan:
-    """The plan of a recipe over a corpus.
+    """The plan of a training recipe over the corpus of ``manifest``.
 
     Sources are those of ``recipe.data.sources``; if empty, all sources of the corpus, each kind split by tokens and
     code : text as ``recipe.data.code_to_text`` (a corpus of one kind gets all). Sources without ``epochs`` make one

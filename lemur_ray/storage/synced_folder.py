@@ -114,7 +114,7 @@ class _FolderSync:
             self._restored = True
 
     def beat(self) -> None:
-        """Renew the lease and upload changes. Raises SyncError if that fails for half of ``request_timeout_s``."""
+        """Renew the lease and upload changes. Raises SyncError if the lease is lost or the bucket fails for long."""
         with self._lock:
             if self._broken:
                 return

@@ -57,7 +57,7 @@ class ChatTemplate(Protocol):
 
     @property
     def quick(self) -> bool:
-        """Whether rendering takes microseconds in this process, rather than a call to another one."""
+        """Whether rendering takes microseconds in this process; False if it is a call to another process."""
         ...
 
     def render(self, chats: Sequence[Chat], placeholders: Sequence[str] = ()) -> list[str]:

@@ -23,7 +23,7 @@ class DecoderRefused(ValueError):
 
 @dataclass(frozen=True)
 class TokenPieces:
-    """The bytes of text of every token of a vocabulary."""
+    """For every token of a vocabulary, the bytes of text that it stands for."""
 
     spelled: list[bytes]
     """Bytes of every token id, as an index, in the middle of a text."""

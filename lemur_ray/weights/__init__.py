@@ -1,1 +1,1 @@
-"""Reading and writing model weights slice by slice: Hugging Face, safetensors, orbax. Knows no training."""
+"""Reading and writing model weights slice by slice: Hugging Face folders, safetensors, orbax checkpoints."""

@@ -1,7 +1,6 @@
-"""Flushes written data to disk in the background, so that the final flush has little left to do.
+"""Flush written data to disk in a background thread, so that the final flush has little left to do.
 
-The kernel otherwise keeps written data in memory until a flush or until a tenth of the memory is dirty. Knows nothing
-of files: the caller supplies the flush.
+The kernel otherwise keeps written data in memory until a flush or until a tenth of the memory is dirty.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ EVERY_BYTES = 2**26
 
 
 class Flusher:
-    """Calls ``flush`` in a thread of its own every ``EVERY_BYTES``, one call at a time."""
+    """Calls ``flush`` in a thread after every ``EVERY_BYTES`` bytes that the caller counts, one call at a time."""
 
     def __init__(self, flush: Callable[[], None]) -> None:
         self._flush, self._lock, self._waiting_bytes = flush, threading.Lock(), 0
@@ -23,7 +22,7 @@ class Flusher:
         self._running: Future[None] | None = None
 
     def wrote(self, size_bytes: int) -> None:
-        """Count written bytes. Raises the OSError of an earlier flush."""
+        """Count ``size_bytes`` as written and start a flush if it is due. Raises the OSError of an earlier flush."""
         with self._lock:
             self._waiting_bytes += size_bytes
             if self._waiting_bytes < EVERY_BYTES or (self._running is not None and not self._running.done()):
@@ -34,7 +33,7 @@ class Flusher:
             self._running = self._pool.submit(self._flush)
 
     def close(self) -> None:
-        """Final flush. Raises OSError if this or an earlier flush failed, as the kernel reports an error only once."""
+        """Wait for a running flush and flush once more. Raises OSError if this or an earlier flush failed."""
         self._pool.shutdown()
         if self._running is not None:
             self._running.result()

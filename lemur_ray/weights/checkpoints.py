@@ -1,7 +1,6 @@
-"""The committed checkpoints of a run, and identities of model weights.
+"""List the committed (complete) checkpoints of a training run, and identify model weights by fingerprints.
 
-Training, loading and evaluation share this one definition of a committed checkpoint. Reads small files by path or URI;
-knows nothing of jax, of Ray or of what the arrays mean.
+Training, loading and evaluation share this definition of a committed checkpoint. Only small files are read.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from lemur_ray.storage.file_system import file_system, is_bucket
 from lemur_ray.storage.published_folder import version_of
 
 CHECKPOINTS = "checkpoints"
-"""Name of the folder in a run's folder."""
+"""Name of the folder of checkpoints in the folder of a run."""
 MODEL_FOLDER = "model folder "
 """Prefix of the identity that ``weights_of`` gives a Hugging Face folder."""
 _PIECES = ("plan/metadata", "state/_METADATA", "state/manifest.ocdbt")
@@ -30,17 +29,17 @@ _SAMPLES, _SAMPLE_BYTES = 256, 4096
 
 @dataclass(frozen=True)
 class Commit:
-    """One committed checkpoint."""
+    """A committed checkpoint of a training run."""
 
     step: int
     plan: dict[str, Any]
-    """The JSON item: rows (plan rows consumed), recipe, hash, corpus, init_from, progress."""
+    """JSON data of the checkpoint: rows (plan rows consumed), recipe, hash, corpus, init_from, progress."""
     folder: str
-    """Path or URI of the checkpoint itself."""
+    """Path or URL of the checkpoint, ``<run>/checkpoints/<step>``."""
 
     @property
     def fingerprint(self) -> str:
-        """8 hex digits over the plan and the index of the arrays; they change whenever the checkpoint is rewritten.
+        """8 hex digits hashed from the plan and the index of the arrays, which change if the checkpoint is rewritten.
 
         The index (OCDBT manifest) lists the data files, which have random names, so no array needs to be read.
         """
@@ -52,7 +51,7 @@ class Commit:
 
 
 class Uncommitted(NamedTuple):
-    """An entry of a ``checkpoints`` folder that is no committed checkpoint."""
+    """An entry of a ``checkpoints`` folder that is no committed checkpoint, and the reason why."""
 
     folder: str
     reason: str
@@ -66,13 +65,13 @@ class Uncommitted(NamedTuple):
 
 
 def commit_at(folder: str) -> Commit | None:
-    """The checkpoint in ``folder`` (``<run>/checkpoints/<step>``), None if it is not committed."""
+    """The committed checkpoint in ``folder`` (``<run>/checkpoints/<step>``), None if there is none."""
     entry = _inspect(folder)
     return entry if isinstance(entry, Commit) else None
 
 
 def commits(folder: str) -> tuple[list[Commit], list[Uncommitted]]:
-    """(committed checkpoints of a ``checkpoints`` folder, newest first; all other entries)."""
+    """(committed checkpoints in a ``checkpoints`` folder, newest first; its other entries); both may be empty."""
     fs, inner = file_system(folder)
     fs.invalidate_cache()  # an earlier listing may predate the folder
     if not fs.isdir(inner):
@@ -107,7 +106,7 @@ def put_aside(folder: str) -> str:
 
 
 def committed_once(folder: str) -> list[str]:
-    """Checkpoints put aside as ``.torn`` that have every file: committed once, damaged later."""
+    """Paths of checkpoints named ``.torn`` that have every file: they were committed and renamed later as damaged."""
     fs, inner = file_system(folder)
     if not fs.isdir(inner):
         return []
@@ -116,7 +115,7 @@ def committed_once(folder: str) -> list[str]:
 
 
 def newest_commit(folder: str) -> Commit | None:
-    """The newest committed checkpoint of a run's ``checkpoints`` folder."""
+    """Committed checkpoint with the highest step in a ``checkpoints`` folder, None if there is none."""
     committed, _ = commits(folder)
     return committed[0] if committed else None
 
@@ -139,7 +138,7 @@ def _inspect(folder: str) -> Commit | Uncommitted:
 
 
 def _missing(folder: str) -> list[str]:
-    """The files of a committed checkpoint that this folder lacks."""
+    """Names of the files of a committed checkpoint that the folder lacks."""
     fs, inner = file_system(folder)
     where, last = _IN_PLACE
     pieces = (*_PIECES, last) if folder.startswith(where) else _PIECES
@@ -147,7 +146,7 @@ def _missing(folder: str) -> list[str]:
 
 
 def model_fingerprint(folder: str | Path) -> str:
-    """16 hex digits over a Hugging Face folder: its configuration, and sizes and samples of its safetensors.
+    """16 hex digits hashed from a Hugging Face folder: its configuration, and sizes and samples of its safetensors.
 
     Reads 256 evenly spaced pieces of 4 KiB per file (a second for 140 GB), which any further training changes. In a
     bucket object versions replace the samples. Raises FileNotFoundError without a config.json, OSError.
@@ -169,10 +168,10 @@ def model_fingerprint(folder: str | Path) -> str:
 
 
 def weights_of(spec: str) -> str:
-    """Identity of a model's weights, independent of the folder's location; checkpoints store it as ``init_from``.
+    """Text that identifies the weights of the model ``spec``; checkpoints trained from them store it as ``init_from``.
 
-    For a run of this project: recipe hash, corpus, step and the identity of its own starting weights. For a Hugging
-    Face folder on a disk: its fingerprint. For anything else (a bucket folder that is no run, ``random:nano``):
+    For a run or checkpoint: recipe hash, corpus, step and identity of the weights that the run started from. For a
+    Hugging Face folder on a disk: its fingerprint. For anything else (a bucket folder that is no run, ``random:nano``):
     ``spec`` itself.
     """
     commit = (newest_commit(f"{spec}/{CHECKPOINTS}") or commit_at(spec)) if spec else None
@@ -185,6 +184,6 @@ def weights_of(spec: str) -> str:
 
 
 def step_of(identity: str) -> int | None:
-    """The checkpoint step in an identity that `weights_of` gave a run; None in any other."""
+    """Checkpoint step in a text from ``weights_of`` for a run; None for any other model."""
     match = re.search(r", step (\d+)", identity)
     return int(match[1]) if match else None

@@ -1,7 +1,7 @@
-"""Converts any model to Hugging Face format or to a run folder.
+"""Convert a model to the Hugging Face format or to a run folder of this project.
 
 Weights are copied in blocks, so the model may be larger than memory. A folder is called ``.partial`` until it is
-complete; in a bucket, which has no rename, the file that identifies a model is written last. Knows nothing of Ray.
+complete; in a bucket, which has no rename, the file that identifies a model is written last.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lemur_ray.weights.param_slices import leaves, stream
 from lemur_ray.weights.safetensors_writer import check_space, size_text
 
 _LAST = {"hf": "config.json", "run": "recipe.json"}
-"""The file that identifies a folder as a model, written last."""
+"""By target format, the file that identifies a folder as a model; it is written last."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Convert:
 
 
 def convert(job: Convert, out: str) -> str:
-    """Convert the model into ``out`` (path or URI) and return ``out``.
+    """Convert the model ``job.model`` into the folder ``out`` (path or URI); returns ``out``.
 
     Raises FileExistsError if ``out`` is not empty, OSError if there is no space, and the errors of ``open_model``.
     """
@@ -98,7 +98,7 @@ def _write_run(model: OpenModel, folder: Path, dtypes: dict[str, np.dtype[Any]],
 
 @contextlib.contextmanager
 def _renamed_when_complete(out: str) -> Iterator[str]:
-    """Yield the folder to write: ``<out>.partial``, locked and renamed at the end, or ``out`` itself in a bucket.
+    """Folder to write to in the block: ``<out>.partial``, locked and finally renamed to ``out``; ``out`` in a bucket.
 
     Raises FileExistsError if another conversion holds the lock.
     """
@@ -133,7 +133,7 @@ def _upload(folder: Path, out: str) -> None:
 
 @contextlib.contextmanager
 def _full_disk_named(out: str, needed: int) -> Iterator[None]:
-    """Turn an error for want of disk space into an OSError with the needed space."""
+    """Context manager that turns an error about a full disk into an OSError with the ``needed`` bytes."""
     try:
         yield
     except (OSError, ValueError) as error:

@@ -1,6 +1,6 @@
-"""The small files of a Hugging Face model folder: config.json, generation_config.json and the tokenizer's two.
+"""Read and write the small files of a Hugging Face model folder: config, generation config and tokenizer files.
 
-Settings that the project's Llama does not support are refused by name. Knows nothing of weights.
+A config with settings that this project's Llama does not support is rejected.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from lemur_ray.text.tokenizer import Tokenizer
 
 
 class HuggingFaceError(ValueError):
-    """The folder is not a Llama model that this project supports; the message gives the reason."""
+    """A Hugging Face folder is inconsistent or no Llama model that this project supports; the message says why."""
 
 
 def read_config(folder: str | Path) -> ModelConfig:
-    """The model's shape from ``config.json`` of a folder or URI.
+    """Model configuration from the ``config.json`` of a folder or URI.
 
     Both spellings of the rotary embedding are read: ``rope_theta`` with ``rope_scaling``, and ``rope_parameters``.
-    Raises HuggingFaceError for any other model.
+    Raises HuggingFaceError if it is missing, damaged or not of a supported Llama.
     """
     path = f"{folder}/config.json"
     fs, inner = file_system(path)
@@ -63,7 +63,7 @@ def read_config(folder: str | Path) -> ModelConfig:
 
 
 def _refuse_others(raw: dict[str, Any], rope: dict[str, Any], path: str) -> None:
-    """Raises HuggingFaceError naming every unsupported setting."""
+    """Raise HuggingFaceError naming every setting of a ``config.json`` that is not supported. rope: its rotary part."""
     kind = _kind(rope)
     checks: dict[str, tuple[Any, tuple[Any, ...]]] = {
         "model_type": (raw.get("model_type"), ("llama",)),
@@ -90,7 +90,7 @@ def _kind(rope: dict[str, Any]) -> Any:
 
 
 def _scaling(rope: dict[str, Any], max_seq_len: int) -> RopeScaling:
-    """The rotary scaling. Raises KeyError for a missing number."""
+    """Scaling of the rotary embedding from its part of ``config.json``. Raises KeyError for a missing number."""
     if _kind(rope) == "linear":
         return RopeScaling("linear", float(rope["factor"]))
     if _kind(rope) == "llama3":
@@ -102,7 +102,7 @@ def _scaling(rope: dict[str, Any], max_seq_len: int) -> RopeScaling:
 
 
 def _rope_fields(config: ModelConfig) -> dict[str, Any]:
-    """Rotary settings in both spellings: transformers 4, vLLM and others read the first, transformers 5 the second."""
+    """Rotary fields of ``config.json`` in two spellings: for transformers 4, vLLM and others; for transformers 5."""
     scaling = config.rope_scaling
     fields: dict[str, Any] = {"rope_type": "default"}
     if scaling.kind != "none":
@@ -118,7 +118,7 @@ def _rope_fields(config: ModelConfig) -> dict[str, Any]:
 
 
 def config_files(config: ModelConfig, tokenizer: Tokenizer | None, dtype: str) -> dict[str, str]:
-    """``generation_config.json`` and ``config.json`` as text; generation stops at every end-of-turn token.
+    """Texts of ``generation_config.json`` and ``config.json`` by name; generation stops at all ``stop_ids``.
 
     dtype: torch's name of the weights' dtype, "float32" or "bfloat16".
     """
@@ -143,7 +143,7 @@ def config_files(config: ModelConfig, tokenizer: Tokenizer | None, dtype: str) -
 
 
 def tokenizer_config() -> dict[str, Any]:
-    """Content of ``tokenizer_config.json``: names of the special tokens, and the ChatML template."""
+    """Content of ``tokenizer_config.json`` for this project's vocabularies: special tokens and the ChatML template."""
     return {
         "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": BOS, "eos_token": EOS, "pad_token": PAD,
         "clean_up_tokenization_spaces": False, "chat_template": WITH_BOS,
@@ -151,7 +151,7 @@ def tokenizer_config() -> dict[str, Any]:
 
 
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
-    """``tokenizer.json`` and ``tokenizer_config.json`` as text; all original files of a foreign tokenizer."""
+    """Texts of the tokenizer's files by name, with a ``tokenizer_config.json`` if the vocabulary is this project's."""
     own = tokenizer_config()
     if tokenizer.files:
         own.pop("chat_template")  # a foreign tokenizer has its own template

@@ -1,7 +1,4 @@
-"""Exports any weight source to a Hugging Face folder, block by block.
-
-Knows nothing of where the weights are stored, nor of the clean-up of a half-written folder.
-"""
+"""Export of a model to a Hugging Face folder: weights block by block, configs and tokenizer."""
 
 from __future__ import annotations
 
@@ -25,9 +22,9 @@ def export(
     dtypes: dict[str, np.dtype[Any]],
     max_file_bytes: int,
 ) -> None:
-    """Write a folder or URI that ``transformers`` loads: weights, configs, tokenizer with chat template.
+    """Write weights, configs and tokenizer with chat template to a folder or URI, as ``transformers`` loads them.
 
-    dtypes: dtype of every written leaf; with the stored dtypes an import and export is bit-exact. Raises
+    dtypes: dtype of every written leaf by path; with the stored dtypes, import and export are bit-exact. Raises
     HuggingFaceError if the tokenizer is larger than the model, before anything is written; OSError if there is no
     space; the errors of reading the source.
     """
@@ -43,7 +40,7 @@ def export(
 
 
 def write_small_files(folder: str, config: ModelConfig, tokenizer: Tokenizer | None, dtype: str) -> None:
-    """Write tokenizer and configs into a folder or URI; config.json last, as it identifies a model."""
+    """Write tokenizer and configs to a folder or URI; ``config.json`` last, as it identifies a complete model."""
     texts = tokenizer_files(tokenizer) if tokenizer is not None else {}
     fs, inner = file_system(folder)
     for name, text in (texts | config_files(config, tokenizer, dtype)).items():

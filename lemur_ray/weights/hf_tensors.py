@@ -1,7 +1,7 @@
-"""Reads and writes Llama weights in the Hugging Face layout, by one table from tree paths to tensor names.
+"""Read and write Llama weights in the Hugging Face layout, by one table from tree paths to tensor names.
 
-torch stores a linear layer as (out, in), this project as (in, out); all other differences are names. Both directions
-move slices of at most ``BLOCK_ROWS`` stored rows. Knows nothing of run folders or of training.
+torch stores a linear layer as (out, in), this project as (in, out); all other differences are names. A leaf is an array
+of the parameter tree, a label its dotted path.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lemur_ray.weights.safetensors_writer import FolderWriter, Tensor
 
 
 class Entry(NamedTuple):
-    """Stored form of one leaf of the parameter tree."""
+    """How one leaf of the parameter tree is stored in safetensors: tensor name and whether transposed."""
 
     name: str
     """Tensor name; {} is the layer number of a stacked leaf."""
@@ -49,11 +49,11 @@ TABLE: dict[str, Entry] = {
     "head": Entry("lm_head.weight", True),
 }
 _DERIVED = ".self_attn.rotary_emb.inv_freq"
-"""Suffix of tensors stored by older versions of transformers and ignored here."""
+"""Suffix of the names of tensors that older versions of transformers stored and that are ignored."""
 MOST_LISTED = 3
 """Maximum number of wrong tensors listed in an error; the rest are counted."""
 BLOCK_ROWS = 1024
-"""Maximum stored rows moved at once."""
+"""Maximum number of stored rows that are copied at once."""
 BLOCK_BYTES = 2**22
 """Bytes that are read and checked together, while they are in the CPU cache."""
 REQUESTS = 8
@@ -62,14 +62,14 @@ DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat
 
 
 class HuggingFaceWeights:
-    """The weights of a model folder or URI as slices of the parameter tree (a ``weights.Source``).
+    """Weight source (``param_slices.Source``) that reads slices from a Hugging Face folder or URI.
 
     Raises TensorFileError (missing or truncated file, missing tensor) or HuggingFaceError (wrong shape, NaN, unknown
     tensors): names and shapes on opening, NaN when a slice is read.
     """
 
     def __init__(self, folder: str | Path, config: ModelConfig | None = None) -> None:
-        """config: shape of the model; default: read from config.json."""
+        """config: model configuration; default: read from ``config.json``."""
         self.config = read_config(folder) if config is None else config
         self.files = TensorFolder(folder)
         self._requests = ThreadPoolExecutor(REQUESTS) if is_bucket(str(folder)) else None
@@ -106,7 +106,7 @@ class HuggingFaceWeights:
         return stored.dtype
 
     def chunk(self, label: str) -> tuple[int, ...]:
-        """A stored row: read in one request from a bucket, and contiguous on a disk."""
+        """Shape of the smallest block to read: one stored row, which is contiguous in the file."""
         shape = leaves(self.config)[label]
         row = len(shape) - (2 if TABLE[label].transpose else 1)
         return tuple(size if dim == row else 1 for dim, size in enumerate(shape))
@@ -115,7 +115,7 @@ class HuggingFaceWeights:
         return self._dtypes[label]
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
-        """One slice of a leaf, reading only its layers and bytes; the memory order is that of the file."""
+        """One slice of the leaf ``label`` in ``dtype`` (default: stored); reads only its bytes, keeps file order."""
         entry, dtype = TABLE[label], dtype or self.dtype(label)
         parts = normalised(index, leaves(self.config)[label])
         layers, inner = (parts[0], parts[1:]) if entry.stacked else (range(1), parts)
@@ -143,7 +143,7 @@ class HuggingFaceWeights:
             out[:] = part
 
     def _check(self, name: str, block: np.ndarray) -> None:
-        """Raises HuggingFaceError for NaN or infinity.
+        """Raise HuggingFaceError if a block of tensor ``name`` has NaN or infinity.
 
         Their exponent bits are all ones: as integers they are the largest signed values if positive, the largest
         unsigned ones if negative. Two maxima without a copy run at memory speed.
@@ -156,7 +156,7 @@ class HuggingFaceWeights:
 
 
 def _names(label: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """(name, stored shape) of the tensors of a leaf."""
+    """Yield (name, stored shape) of each tensor of the leaf ``label``: one per layer if it is stacked."""
     entry = TABLE[label]
     one = shape[1:] if entry.stacked else shape
     stored = one[::-1] if entry.transpose else one
@@ -165,12 +165,12 @@ def _names(label: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int,
 
 
 class HuggingFaceSink:
-    """Slices of the parameter tree into the safetensors of a folder or URI (a ``weights.Sink``)."""
+    """Weight sink (``param_slices.Sink``) that writes slices to safetensors files of a folder or URI."""
 
     def __init__(
         self, folder: str | Path, config: ModelConfig, dtypes: dict[str, np.dtype[Any]], max_file_bytes: int
     ) -> None:
-        """dtypes: dtype of every written leaf. Files hold layer after layer."""
+        """dtypes: dtype of every written leaf by path. Files contain one layer after the other."""
         shapes = leaves(config)
         stacked = [label for label in shapes if TABLE[label].stacked]
         order = [("embed", 0), *((label, layer) for layer in range(config.num_layers) for label in stacked)]
@@ -185,7 +185,7 @@ class HuggingFaceSink:
         self.order = order
 
     def write(self, label: str, index: tuple[range, ...], array: np.ndarray) -> None:
-        """Write a slice of whole stored rows."""
+        """Write a slice of the leaf ``label`` that consists of whole stored rows, cast to its dtype."""
         entry = TABLE[label]
         layers = index[0] if entry.stacked else range(1)
         for place, layer in enumerate(layers):

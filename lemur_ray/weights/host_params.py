@@ -1,4 +1,4 @@
-"""Parameters in host memory as a source of weights. Knows nothing of files."""
+"""A weight source of parameters in host memory, for example random ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lemur_ray.weights.param_slices import Index, label
 
 
 class HostWeights:
-    """A tree of numpy arrays as a source (``param_slices.Source``)."""
+    """Weight source (``param_slices.Source``) of a parameter tree of numpy arrays."""
 
     def __init__(self, params: Params, config: ModelConfig) -> None:
         self.config = config
@@ -30,5 +30,5 @@ class HostWeights:
 
 
 def random_weights(config: ModelConfig, seed: int) -> HostWeights:
-    """Random float32 weights in host memory, the same for the same seed."""
+    """Weight source of random float32 parameters of a model, the same for the same seed."""
     return HostWeights(jax.tree.map(np.asarray, init_params(config, seed)), config)

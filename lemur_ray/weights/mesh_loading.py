@@ -1,8 +1,7 @@
-"""Loads a model onto a mesh: each process reads as many bytes as its devices hold, each byte once.
+"""Load parameters onto a device mesh: each process reads as many bytes as its devices store, each byte once.
 
 If several devices share a stored row, each would read narrow columns of many rows, with a request per row or reading
-whole rows repeatedly. Instead each reads some rows whole, and an all-to-all exchanges the columns. Knows nothing of
-formats.
+whole rows repeatedly. Instead each reads some rows whole, and an all-to-all exchanges the columns.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ Parts = tuple[range, ...]
 
 
 def place(source: Source, config: ModelConfig, shardings: Params) -> Params:
-    """Load the parameters as float32 arrays on a mesh; host memory holds one slice of one leaf at a time.
+    """Parameters of ``source`` as float32 arrays with ``shardings``; host memory holds one slice of a leaf at a time.
 
-    Every process makes the same call and reads the share of its own devices. config: the source's own, or one with a
+    Every process makes the same call and reads the share of its devices. config: that of the source, or one with a
     larger vocabulary, whose new rows are the mean of the stored ones.
     """
     return jax.tree_util.tree_map_with_path(
@@ -55,9 +54,9 @@ def _read(
     sharding: jax.sharding.Sharding,
     of_leaf: Callable[[Parts], Parts] = lambda parts: parts,
 ) -> jax.Array:
-    """A sharded array of parts of a leaf, zero outside of it; replicas within this process are read once.
+    """Sharded array of ``shape`` filled from a leaf, zero outside of it; replicas in this process are read once.
 
-    of_leaf: maps a part of the array to the part of the leaf at its beginning.
+    of_leaf: function from the index ranges of a shard of the array to those of the leaf to read for its beginning.
     """
     stored = leaves(source.config)[name]
     indices = sharding.addressable_devices_indices_map(shape)
@@ -76,7 +75,7 @@ def _read(
 
 
 class ByRows(NamedTuple):
-    """Read plan of a leaf whose stored rows several devices share: read whole rows, then exchange columns."""
+    """How to load a leaf if several devices need parts of the same stored row: read whole rows, exchange columns."""
 
     wanted: NamedSharding
     read: NamedSharding
@@ -91,7 +90,7 @@ class ByRows(NamedTuple):
     """Number of rows of a group."""
 
     def of_leaf(self, parts: Parts) -> Parts:
-        """The part of the leaf in a part of the array being read."""
+        """Index ranges of the leaf for the index ranges ``parts`` of the array of shape ``shape`` that is read."""
         with_zeros = self.wanted.shard_shape(self.shape)[self.rows]
         group, first = divmod(parts[self.rows].start, with_zeros)
         inside = range(first, first + len(parts[self.rows]))[: max(0, self.group_rows - first)]
@@ -99,7 +98,7 @@ class ByRows(NamedTuple):
         return tuple(mine if dim == self.rows else part for dim, part in enumerate(parts))
 
     def dealt(self, array: jax.Array) -> jax.Array:
-        """Exchange columns between the devices that share rows: the leaf in its wanted sharding. Deletes ``array``."""
+        """The leaf with its wanted sharding, after devices exchange columns of the array read. Deletes ``array``."""
 
         def deal(x: jax.Array) -> jax.Array:
             x = lax.all_to_all(x, _axes(self.wanted.spec[self.columns]), self.columns, self.rows, tiled=True)
@@ -113,9 +112,9 @@ class ByRows(NamedTuple):
 
 
 def read_by_rows(shape: tuple[int, ...], sharding: jax.sharding.Sharding, chunk: tuple[int, ...]) -> ByRows | None:
-    """The read plan of a leaf whose columns are sharded more finely than they can be read; None: read directly.
+    """How to load a leaf whose columns are sharded more finely than they can be read; None: read shards directly.
 
-    chunk: as ``Source.chunk``. The last two dimensions are a matrix.
+    chunk: shape of the smallest block that can be read. The last two dimensions are a matrix.
     """
     if not isinstance(sharding, NamedSharding) or len(shape) < 2:
         return None
@@ -134,5 +133,5 @@ def read_by_rows(shape: tuple[int, ...], sharding: jax.sharding.Sharding, chunk:
 
 
 def _axes(names: Any) -> tuple[str, ...]:
-    """Mesh axes of one entry of a PartitionSpec."""
+    """Mesh axes of one entry of a PartitionSpec (None, a name or a tuple), as a tuple."""
     return () if names is None else (names,) if isinstance(names, str) else tuple(names)

@@ -1,4 +1,4 @@
-"""Collects all faults of a model; opening a model reports only the first. Reads no weights."""
+"""Collect all faults of a model's files, where opening the model reports only the first. No weights are read."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ModelParts:
-    """The readable parts of a model, and the errors of the rest."""
+    """The parts of a model that can be read, and the error messages for the others."""
 
     config: ModelConfig | None = None
     tokenizer: Tokenizer | None = None
     faults: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
-    """Errors about a missing tokenizer, which not every reader of a model needs."""
+    """Error messages about missing files, such as the tokenizer's, which not every use of a model needs."""
 
 
 def inspect_model(spec: str) -> ModelParts:
-    """Check every part of a model, independent of faults in the others. spec: as for ``open_model``."""
+    """Check every part of the model ``spec`` (see ``open_model``), also if others are faulty; raises no such error."""
     faults, absent = list[str](), list[str]()
 
     def attempt(read: Callable[[], T]) -> T | None:

@@ -1,7 +1,6 @@
 """Open a model by name: a run folder, one of its checkpoints, a Hugging Face folder or ``random:<recipe>[@<folder>]``.
 
-Opening reads no weights; the source of an opened model does, parameters only, never optimizer state. Needs no Ray.
-Knows nothing of training and of serving.
+Opening reads no weights; the source of an opened model reads slices of them on demand.
 """
 
 from __future__ import annotations
@@ -39,31 +38,31 @@ RANDOM = "random:"
 
 
 class ModelNotFound(Exception):
-    """The spec names no model that can be loaded; the message gives the content of the folder and what was expected."""
+    """A model spec names no model that can be opened; the message gives the reason and what is expected."""
 
 
 MODEL_ERRORS = (ModelNotFound, HuggingFaceError, TensorFileError, CheckpointError, ValueError)
-"""Every exception about the model itself that opening or reading it may raise."""
+"""Exceptions about faults of the model, not of storage, that opening or reading it may raise."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OpenModel:
-    """A model, open for reading: configuration and tokenizer are loaded, weights are not."""
+    """An opened model: tokenizer and configuration are loaded, weights are read on demand from ``source``."""
 
     source: Source
     tokenizer: Tokenizer | None
     """None if a Hugging Face folder has no tokenizer.json."""
     name: str
-    """Short name for people and protocols, for example nano-chat."""
+    """Short name of the model for users and in protocols, for example nano-chat."""
     version: str
     """Step and fingerprint of a checkpoint, fingerprint of a model folder; changes with the weights."""
     recipe: dict[str, Any]
-    """The recipe as JSON; empty for a model that this project did not train."""
+    """Training recipe as JSON values; {} for a Hugging Face folder."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OpenChatModel(OpenModel):
-    """An open model that has a tokenizer."""
+    """An opened model that has a tokenizer."""
 
     tokenizer: Tokenizer
 
@@ -100,7 +99,7 @@ def open_model(spec: str) -> OpenModel:
 
 
 def open_chat_model(spec: str) -> OpenChatModel:
-    """Open a model that has a tokenizer; as ``open_model``, and raises ModelNotFound without a tokenizer."""
+    """Open a model as ``open_model`` does; raises ModelNotFound also if it has no tokenizer."""
     model = open_model(spec)
     if model.tokenizer is None:
         raise ModelNotFound(f"no tokenizer.json in {spec}: copy the one that belongs to the model there")
@@ -108,7 +107,7 @@ def open_chat_model(spec: str) -> OpenChatModel:
 
 
 def load_tokenizer(spec: str) -> Tokenizer:
-    """The tokenizer of a model by the spec of ``open_model``, without its weights. Raises ModelNotFound, ValueError."""
+    """Tokenizer of a model, without opening it. spec: see ``open_model``. Raises ModelNotFound, ValueError."""
     folder = spec
     if spec.startswith(RANDOM):
         _, at, folder = spec.partition("@")
@@ -147,9 +146,9 @@ def _checkpoint(run: str, commit: Commit) -> OpenModel:
 
 
 def _merged(record: dict[str, Any], run: str, commit: Commit, config: ModelConfig, lora: LoraConfig) -> Source:
-    """The weights of an adapter run: the base model it started from, with the adapters merged in.
+    """Weight source of a run that trained LoRA adapters: the base model that it started from plus the adapters.
 
-    record: content of the run's ``recipe.json``.
+    record: content of the run's ``recipe.json``. Raises ModelNotFound if the base model is absent or has changed.
     """
     spec = record.get("init_from_path", "")
     recorded = str(record.get("init_from", ""))
@@ -184,7 +183,7 @@ def _hugging_face(folder: str) -> OpenModel:
 
 
 def vocabulary_faults(folder: str, tokenizer: Tokenizer, config: ModelConfig) -> list[str]:
-    """The error message for a tokenizer with more ids than the model has rows; empty if there is none."""
+    """List with an error message if the tokenizer has more ids than the model has embedding rows, else empty."""
     tokens, rows = tokenizer.vocab_size, config.vocab_size
     if tokens <= rows:
         return []

@@ -1,7 +1,7 @@
-"""Reads and writes slices of the parameters in orbax checkpoints.
+"""Read and write slices of the parameters in orbax checkpoints.
 
 Arrays are zarr inside OCDBT, orbax's layout; they are opened one by one with tensorstore, because orbax itself restores
-and saves whole trees. Knows nothing of optimizer state or of runs.
+and saves whole trees.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from lemur_ray.weights.background_flush import Flusher
 from lemur_ray.weights.param_slices import Index, Leaf, label, leaves, normalised
 
 CHUNK = 1024
-"""Rows and columns of a written chunk; small, so that a host of a large mesh reads few bytes in excess."""
+"""Maximum rows and columns of a written chunk; small, so that a host of a large mesh reads few unneeded bytes."""
 
 _OF_S3 = {"endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), "aws_region": ("AWS_REGION", "AWS_DEFAULT_REGION")}
-"""tensorstore option -> environment variables of other S3 clients."""
+"""By option of tensorstore, the environment variables of other S3 clients with the same meaning, by priority."""
 _UNFINISHED = ".__lock"
-"""Suffix of a file that tensorstore is writing."""
+"""Suffix of the name of a file that tensorstore has not finished writing."""
 
 
 class CheckpointError(Exception):
-    """The checkpoint cannot be read as parameters of that model; the message gives the difference."""
+    """A checkpoint cannot be read as parameters of the model; the message gives the reason."""
 
 
 class CheckpointWeights:
-    """``params`` of a committed checkpoint ``<run>/checkpoints/<step>``, path or URI (a ``weights.Source``)."""
+    """Weight source (``param_slices.Source``) of a committed checkpoint ``<run>/checkpoints/<step>``, path or URI."""
 
     def __init__(self, step: str | Path, config: ModelConfig, shapes: dict[str, tuple[int, ...]] | None = None) -> None:
-        """shapes: path -> shape of every leaf; default: the model's. Raises CheckpointError if stored ones differ."""
+        """shapes: of every leaf by path; default: those of the model. Raises CheckpointError if stored ones differ."""
         shapes = leaves(config) if shapes is None else shapes
         self.config, self._step = config, str(step)
         fs, inner = file_system(f"{step}/state/_METADATA")
@@ -68,7 +68,7 @@ class CheckpointWeights:
                 )
 
     def _result(self, result: Callable[[], Any], problem: str) -> Any:
-        """Wait for tensorstore. Raises CheckpointError, for stored data with the ``problem`` that an error shows."""
+        """Result of a tensorstore future. Raises CheckpointError; ``problem``: what an error of stored data means."""
         try:
             return run_while_reachable(self._step, result)
         except BucketError as error:
@@ -84,9 +84,9 @@ class CheckpointWeights:
         return tuple(self._arrays[label].chunk_layout.read_chunk.shape)
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
-        """One slice of a leaf, in the stored memory order.
+        """One slice of the leaf ``label`` in ``dtype`` (default: stored), in the stored memory order.
 
-        Another dtype is converted chunk by chunk along the first dimension, to hold little more than the slice.
+        Another dtype is converted chunk by chunk along the first dimension, to need little more memory than the slice.
         """
         array, dtype = self._arrays[label], dtype or self.dtype(label)
         parts = normalised(index, array.shape)
@@ -109,7 +109,7 @@ class CheckpointWeights:
 
 
 class CheckpointSink:
-    """A new checkpoint of parameters only (a ``weights.Sink``); complete once ``close`` returns."""
+    """Weight sink (``param_slices.Sink``) that writes a new checkpoint of parameters only, complete after ``close``."""
 
     def __init__(
         self,
@@ -119,9 +119,9 @@ class CheckpointSink:
         plan: dict[str, Any],
         transposes: Callable[[str], bool],
     ) -> None:
-        """Make ``<run>/checkpoints/<step>`` with the JSON item ``plan``.
+        """Create the checkpoint folder ``step`` (``<run>/checkpoints/<step>``) with the JSON data ``plan``.
 
-        dtypes: dtype of every leaf. transposes: whether blocks of a leaf are column-major, and stored so.
+        dtypes: dtype of every leaf by path. transposes: whether a leaf is written and stored column-major.
         """
         # orbax writes names, metadata and the plan for stub arrays; each array then gets its shape and data.
         shapes = leaves(config)
@@ -162,7 +162,7 @@ class CheckpointSink:
         self._flusher.wrote(array.nbytes)
 
     def _flush(self) -> None:
-        """Flush the files that tensorstore has finished; it never writes to them again."""
+        """Flush the files that tensorstore has finished writing to disk, each once."""
         for entry in os.scandir(f"{self._step}/state/d"):
             if entry.name not in self._flushed and not entry.name.endswith(_UNFINISHED):
                 self._flushed.add(entry.name)
@@ -185,12 +185,12 @@ def _to_disk(path: str) -> None:
 
 
 def _order(array: Any) -> Literal["C", "F"]:
-    """Memory order of a chunk: the last dimension varies fastest (C), or the first (F)."""
+    """Memory order of the chunks of an array: C if the last dimension varies fastest, F if the first does."""
     return "F" if tuple(array.chunk_layout.inner_order) == tuple(range(array.rank))[::-1] else "C"
 
 
 def _chunk(name: str, shape: tuple[int, ...]) -> list[int]:
-    """Chunk shape of a leaf; a chunk never spans layers."""
+    """Shape of the chunks in which a leaf is written; a chunk has one layer only."""
     if name.startswith("layers."):
         return [1, *(min(size, CHUNK) for size in shape[1:])]
     return [min(size, CHUNK) for size in shape]
@@ -201,7 +201,7 @@ def _zarr_name(dtype: np.dtype[Any]) -> str:
 
 
 def _kvstore(folder: str, inside: str) -> dict[str, Any]:
-    """tensorstore spec of one array in a checkpoint's OCDBT database, on a disk or in a bucket."""
+    """tensorstore spec of the array ``inside`` the OCDBT database in ``folder``, on a disk or in a bucket."""
     scheme, _, rest = folder.rpartition("://")
     bucket, _, path = rest.partition("/")
     if scheme in ("", "file"):

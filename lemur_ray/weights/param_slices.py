@@ -1,7 +1,7 @@
 """Interfaces of weight sources and sinks, and a streaming copy between them in blocks.
 
-A source reads any slice of any leaf, a sink writes slices, ``stream`` copies every block of a model from one to the
-other without holding the whole. Knows nothing of formats and of meshes.
+A leaf is an array of the parameter tree, its label the dotted path. A source reads any slice of any leaf, a sink writes
+slices, ``stream`` copies all blocks of a model from one to the other without holding the whole.
 """
 
 from __future__ import annotations
@@ -21,53 +21,53 @@ from lemur_ray.model.llama import abstract_params
 
 Index = tuple[slice, ...]
 Leaf = tuple[str, int]
-"""Path of a leaf, and one layer of it (0 where it is not stacked)."""
+"""(label of a leaf, number of one of its layers; 0 if it is not stacked)."""
 
 
 class Source(Protocol):
-    """A readable set of weights; safe to use from several threads."""
+    """Interface of a readable set of model weights; implementations are safe to use from several threads."""
 
     config: ModelConfig
 
     def chunk(self, label: str) -> tuple[int, ...]:
-        """Shape of the smallest block that can be read."""
+        """Shape of the smallest block of the leaf ``label`` that can be read."""
 
     def dtype(self, label: str) -> np.dtype[Any]:
-        """Stored dtype of a leaf."""
+        """Dtype of the stored leaf ``label``."""
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
-        """One slice of a leaf in ``dtype`` (default: the stored one), in any memory order."""
+        """One slice of the leaf ``label`` in ``dtype`` (default: the stored one), in any memory order."""
 
 
 class Sink(Protocol):
-    """A writable set of weights; ``write`` is safe to call from several threads if ``in_order`` is false."""
+    """Interface of a writable set of model weights; ``write`` is thread-safe if ``in_order`` is False."""
 
     in_order: bool
-    """Blocks must be written in the order of ``order``."""
+    """Whether blocks must be written in the order of ``order``."""
     order: list[Leaf]
 
     def write(self, label: str, index: tuple[range, ...], array: np.ndarray) -> None:
-        """Write one block."""
+        """Write one block of the leaf ``label``: index ranges and content."""
 
 
 def leaves(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Path and shape of every leaf of the parameter tree."""
+    """Shape of every leaf of a model's parameter tree by its label."""
     tree = jax.tree_util.tree_leaves_with_path(abstract_params(config))
     return {label(path): leaf.shape for path, leaf in tree}
 
 
 def label(path: Any) -> str:
-    """A key path as dotted text."""
+    """Dotted text of a jax key path, for example layers.wq."""
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
 def normalised(index: Index, shape: tuple[int, ...]) -> tuple[range, ...]:
-    """Slices of an array as ranges."""
+    """Slices of an array of ``shape`` as ranges with explicit bounds."""
     return tuple(range(*part.indices(size)) for part, size in zip(index, shape, strict=True))
 
 
 def transposed(matrix: np.ndarray) -> np.ndarray:
-    """The transposed matrix, row-major; a view if the matrix is column-major."""
+    """Transpose of a matrix in row-major memory order; a view if the matrix is column-major, else a copy."""
     if matrix.T.flags.c_contiguous:
         return matrix.T
     host = _host()
@@ -86,9 +86,9 @@ def _host() -> jax.Device | None:
 def stream(
     source: Source, sink: Sink, transposes: Callable[[str], bool], *, block_rows: int, workers: int | None = None
 ) -> None:
-    """Copy every block of every leaf from the source to the sink; holds at most ``workers`` + 1 blocks.
+    """Copy all leaves from the source to the sink, with at most ``workers`` + 1 blocks in memory.
 
-    transposes: whether rows of the file run along a leaf's last dimension; blocks have ``block_rows`` file rows.
+    transposes: whether a leaf (by label) is stored transposed in the sink. block_rows: about the stored rows per block.
     """
     workers = workers or min(4, (os.cpu_count() or 1) + 1)
     blocks = _blocks(source, sink, transposes, block_rows)
@@ -124,7 +124,8 @@ def _finish(sink: Sink, block: tuple[str, tuple[range, ...]], future: Future[np.
 def _blocks(
     source: Source, sink: Sink, transposes: Callable[[str], bool], block_rows: int
 ) -> Iterator[tuple[str, tuple[range, ...]]]:
-    """Blocks of a model in the order of the sink; layers of one chunk share a block unless the sink is ordered."""
+    """Yield (label, index ranges) of all blocks in the order of the sink; layers of one chunk share a block unless
+    ``sink.in_order``."""
     shapes = leaves(source.config)
     for name, layer in sink.order:
         shape, chunk = shapes[name], source.chunk(name)

@@ -1,7 +1,7 @@
-"""Reads rows and columns of tensors in safetensors files, and no other bytes.
+"""Read rectangles (rows and columns) of tensors in safetensors files.
 
 A file is eight bytes (little-endian header size), a JSON header, raw row-major tensors. Local files are read by offset,
-not mapped, because mapped pages count as memory of the process. URIs go through fsspec. Knows nothing of models.
+not mapped, because mapped pages count as memory of the process. URIs go through fsspec.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ DTYPES: dict[str, np.dtype[Any]] = {
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 _HEADER_LIMIT = 100_000_000
-"""Maximum header bytes, as in the safetensors library."""
+"""Maximum bytes of a header, as in the safetensors library."""
 
 
 class TensorFileError(Exception):
-    """A file is missing, truncated or lacks a tensor; the message says which and what to do."""
+    """A safetensors file or tensor is missing, truncated, damaged or unsupported; the message names it."""
 
 
 class Stored(NamedTuple):
-    """Location of a tensor in its file."""
+    """Dtype, shape and location of a tensor in its file."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -46,7 +46,7 @@ class Stored(NamedTuple):
 
 
 class TensorFile:
-    """One safetensors file, open for reading; safe to use from several threads."""
+    """One safetensors file (path or URI), open for reading. Thread-safe. Opening raises TensorFileError if damaged."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -95,7 +95,7 @@ class TensorFile:
         return Stored(dtype, shape, base + begin)
 
     def read(self, name: str, rows: range, columns: range, out: np.ndarray) -> None:
-        """Read a rectangle of a matrix, or of a vector as one row, into ``out``: row-major, of the stored dtype."""
+        """Read a rectangle of tensor ``name`` into ``out``, row-major, of the stored dtype; a vector is one row."""
         stored = self.tensors[name]
         row_bytes = stored.dtype.itemsize * (stored.shape[-1] if stored.shape else 1)
         left, width = columns.start * stored.dtype.itemsize, len(columns) * stored.dtype.itemsize
@@ -138,7 +138,7 @@ class TensorFile:
 
 
 class TensorFolder:
-    """The tensors of all safetensors files of a folder or URI, by name."""
+    """All tensors in the safetensors files of a model folder or URI, by name."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = str(folder)
@@ -157,11 +157,11 @@ class TensorFolder:
         return self._file(name).tensors[name]
 
     def read(self, name: str, rows: range, columns: range, out: np.ndarray) -> None:
-        """As ``TensorFile.read``. Raises TensorFileError if no file has the tensor."""
+        """Read a rectangle of a tensor as ``TensorFile.read`` does. Raises TensorFileError if no file has it."""
         self._file(name).read(name, rows, columns, out)
 
     def fetched_bytes(self, name: str, columns: range) -> int:
-        """Bytes read for these columns of one row; the whole row in a bucket."""
+        """Bytes that ``read`` transfers per row for these columns of a tensor; in a bucket, those of the whole row."""
         stored = self.stored(name)
         whole = is_bucket(self.folder) and stored.shape
         return int(stored.dtype.itemsize * (stored.shape[-1] if whole else len(columns)))
@@ -193,7 +193,7 @@ def _file_names(folder: str) -> list[str]:
 
 
 def file_faults(folder: str | Path) -> list[str]:
-    """Error messages about the safetensors files of a folder or URI, at most one per file."""
+    """Error messages about the safetensors files of a folder or URI, at most one per file; empty if all are intact."""
     faults = []
     try:
         names = _file_names(str(folder))

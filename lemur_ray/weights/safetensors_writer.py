@@ -1,7 +1,7 @@
-"""Writes safetensors files row by row, for tensors whose names, shapes and dtypes are known.
+"""Write safetensors files row by row, for tensors whose names, shapes and dtypes are known in advance.
 
 On a local disk rows may be written in any order and from several threads; in a bucket in file order. A file gets its
-final name once it is complete. Knows nothing of models.
+final name once it is complete.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class Tensor(NamedTuple):
-    """One tensor to be written."""
+    """Name, dtype and shape of a tensor to be written."""
 
     name: str
     dtype: np.dtype[Any]
@@ -32,7 +32,7 @@ class Tensor(NamedTuple):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row; a vector is one row."""
+        """Bytes of a row (last dimension); a vector is one row."""
         return self.shape[-1] * self.dtype.itemsize
 
     @property
@@ -46,7 +46,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def check_space(folder: str | Path, needed_bytes: int) -> None:
-    """Raises OSError if the disk of a local folder, which need not exist, has too little free space."""
+    """Raise OSError if the disk of a local folder, which need not exist, lacks ``needed_bytes`` free; a URI passes."""
     if "://" in str(folder):
         return
     place = Path(folder).absolute()
@@ -64,7 +64,7 @@ class FolderWriter:
     """Writer of ``model.safetensors``, or of several files of at most ``max_file_bytes`` with an index."""
 
     def __init__(self, folder: str, tensors: list[Tensor], max_file_bytes: int) -> None:
-        """A tensor larger than ``max_file_bytes`` gets its own file. Raises OSError for want of local disk space."""
+        """A tensor larger than ``max_file_bytes`` gets a separate file. Raises OSError if a local disk lacks space."""
         self.folder = folder
         groups: list[list[Tensor]] = [[]]
         filled = 0
@@ -79,7 +79,7 @@ class FolderWriter:
         self.size_bytes = sum(tensor.size_bytes for tensor in tensors)
         self._weight_map = {tensor.name: name for name, group in zip(names, groups, strict=True) for tensor in group}
         self.in_order = "://" in folder
-        """Rows must be written in the order of ``tensors``."""
+        """Whether rows must be written in the order of ``tensors``: in a bucket."""
         check_space(folder, self.size_bytes)
         fs, inner = file_system(folder)
         fs.makedirs(inner, exist_ok=True)
@@ -101,7 +101,7 @@ class FolderWriter:
             file.flush()
 
     def close(self) -> None:
-        """Flush everything to disk, rename the files to their final names, and write the index."""
+        """Flush all files to disk, rename them to their final names, and write the index if there are several."""
         self._flusher.close()
         for file in self._files.values():
             file.close()
@@ -114,7 +114,7 @@ class FolderWriter:
 
 
 def _header(tensors: list[Tensor]) -> tuple[bytes, dict[str, tuple[Tensor, int]]]:
-    """(header bytes, tensor name -> (tensor, file offset))."""
+    """(first bytes of a file with its header; by name, each tensor and its offset in the file)."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for tensor in tensors:
@@ -131,7 +131,7 @@ def _header(tensors: list[Tensor]) -> tuple[bytes, dict[str, tuple[Tensor, int]]
 
 
 class _Local:
-    """A local file, written at any offset."""
+    """A local safetensors file that is written at any offset."""
 
     def __init__(self, path: str, tensors: list[Tensor]) -> None:
         head, self.places = _header(tensors)
@@ -163,7 +163,7 @@ class _Local:
 
 
 class _Stream:
-    """An object in a bucket, visible once closed."""
+    """A safetensors object in a bucket, written in file order; it becomes visible when all bytes are written."""
 
     def __init__(self, path: str, tensors: list[Tensor]) -> None:
         self._head, self.places = _header(tensors)

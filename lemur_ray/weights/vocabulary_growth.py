@@ -1,6 +1,6 @@
-"""Adds vocabulary rows to weights, each the mean of the stored ones, on the host or on a mesh.
+"""Add vocabulary rows to embedding and head, each the mean of the stored ones, on the host or on a mesh.
 
-Published weights lack rows for chat tokens. Knows nothing of formats.
+Published weights lack rows for tokens that are added to the tokenizer, such as those of chats.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lemur_ray.weights.param_slices import Index, Source, leaves, normalised
 
 
 class GrownWeights:
-    """A weight source with additional vocabulary rows, each the mean of the stored ones."""
+    """Weight source that extends another to ``vocab_size`` vocabulary rows; new ones are the mean of stored ones."""
 
     def __init__(self, source: Source, vocab_size: int) -> None:
         self._source = source
@@ -56,19 +56,19 @@ class GrownWeights:
 def read_padded(
     source: Source, name: str, parts: tuple[range, ...], stored: tuple[int, ...], dtype: np.dtype[Any]
 ) -> np.ndarray:
-    """Read a slice that may exceed the stored shape; zero outside of it."""
+    """Slice ``parts`` of the leaf ``name``, zero where it exceeds the ``stored`` shape."""
     inside = tuple(slice(min(part.start, size), min(part.stop, size)) for part, size in zip(parts, stored, strict=True))
     return filled(source.read(name, inside, dtype), [len(part) for part in parts])
 
 
 def filled(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """Pad an array with zeros at the end of each axis to a shape; returns it unchanged if it has that."""
+    """The array, padded with zeros at the end of each axis to ``shape``; the same object if it has that shape."""
     missing = [(0, wanted - size) for wanted, size in zip(shape, array.shape, strict=True)]
     return np.pad(array, missing) if any(after for _, after in missing) else array
 
 
 def fill_new_rows(array: jax.Array, stored: tuple[int, ...], sharding: jax.sharding.Sharding) -> jax.Array:
-    """Set the vocabulary rows beyond the stored shape to the mean of the stored ones. Donates ``array``."""
+    """Array whose vocabulary rows beyond the ``stored`` shape are the mean of the others. Donates ``array``."""
     axis = next(i for i, (size, old) in enumerate(zip(array.shape, stored, strict=True)) if size != old)
 
     @partial(jax.jit, out_shardings=sharding, donate_argnums=0)

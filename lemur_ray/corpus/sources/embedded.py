@@ -62,9 +62,10 @@ _SCRIPT_ENDS = (".preinst", ".postinst", ".prerm", ".postrm", ".config")
 
 
 def embedded_sources(budget_bytes: int, code_to_text: float, seed: int) -> list[Source]:
-    """Sources from the software of this machine, about ``budget_bytes`` in total; code_to_text: bytes of code per text.
+    """Sources of code and text from the software of this machine, of about ``budget_bytes`` in total.
 
-    The same machine, budget and seed give the same files. Sources without any file are returned empty.
+    code_to_text: bytes of code per byte of text. The same machine, budget and seed give the same files. A source
+    without any file is returned with none.
     """
     files = _list_files()
     sources: list[Source] = []
@@ -188,7 +189,7 @@ def _shell_scripts(folder: str, label: str) -> list[FileRef]:
 
 
 def _package_licences(site_packages: Path) -> dict[str, str]:
-    """From each top-level module in ``site_packages`` to its licence, by the metadata of its distribution."""
+    """Licence by name of a top-level module in ``site_packages``, from the metadata of its distribution."""
     licences: dict[str, str] = {}
     for info in sorted(site_packages.glob("*.dist-info")):
         try:

@@ -18,7 +18,7 @@ FORMS = ".jsonl, .json, either with .gz, or .parquet"
 
 
 class BadRecord(ValueError):
-    """A record that cannot be read; ``reason`` is a name such as not_json. Readers yield it in place of the record."""
+    """A record that cannot be read or is malformed; ``reason`` is a short name, such as not_json, for counts."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -1,1 +1,1 @@
-"""Causal attention over packed documents: one function (`dispatch`), each implementation in a file of its own."""
+"""Causal attention over packed documents: one function (``dispatch.attention``) with several implementations."""

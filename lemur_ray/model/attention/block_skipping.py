@@ -20,12 +20,12 @@ from jax import lax
 from lemur_ray.model.matmul import transposed
 
 BLOCK = 128
-"""Tokens of a block."""
+"""Number of tokens in a block of queries or keys."""
 _MASKED = -1e30
 
 
 def _dot(a: jax.Array, b: jax.Array, a_dim: int, b_dim: int) -> jax.Array:
-    """Contract one dimension of each, batched over dimension 0, in float32."""
+    """Contract dimensions ``a_dim`` and ``b_dim`` of two arrays, batched over dimension 0, in float32."""
     dims = (((a_dim,), (b_dim,)), ((0,), (0,)))
     return lax.dot_general(a, b, dims, preferred_element_type=jnp.float32)
 
@@ -50,7 +50,7 @@ def _schedule(segment_ids_BL: jax.Array, block: int) -> tuple[jax.Array, jax.Arr
 
 
 def _scores(q_KQh: jax.Array, k_KWh: jax.Array, segments_C: jax.Array, segments_W: jax.Array) -> jax.Array:
-    """Scores (K, G C, W); -1e30 for keys after the query or of another document."""
+    """Attention scores (K, G C, W) of a query block; -1e30 for keys after the query or of another document."""
     block, width = segments_C.shape[0], segments_W.shape[0]
     place_C = jnp.arange(width - block, width)
     visible = (segments_C[:, None] == segments_W[None, :]) & (place_C[:, None] >= jnp.arange(width)[None, :])
@@ -59,7 +59,7 @@ def _scores(q_KQh: jax.Array, k_KWh: jax.Array, segments_C: jax.Array, segments_
 
 
 def _queries(x_BKGLh: jax.Array, row: jax.Array, begin: jax.Array, block: int) -> jax.Array:
-    """One block of one row: (K, G C, h)."""
+    """One block of ``block`` tokens from ``begin`` on in one row of x: (K, G C, h)."""
     _, heads, groups, _, width = x_BKGLh.shape
     part = lax.dynamic_slice(x_BKGLh, (row, 0, 0, begin, 0), (1, heads, groups, block, width))
     return part.reshape(heads, groups * block, width)
@@ -77,7 +77,7 @@ def _segments(segment_ids_BL: jax.Array, row: jax.Array, begin: jax.Array, size:
 def _run(
     q_BKGLh: jax.Array, k_BKLh: jax.Array, v_BKLh: jax.Array, segment_ids_BL: jax.Array, block: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Mixed values (B, K, G, L, h) and log-sum-exp of the scores (B, K, G, L, 1), float32."""
+    """(attention output (B, K, G, L, h), log-sum-exp of the scores (B, K, G, L, 1)), float32."""
     rows, heads, groups, length, width = q_BKGLh.shape
     order, begins = _schedule(segment_ids_BL, block)
 
@@ -121,7 +121,10 @@ def _gradients(
     delta: jax.Array,
     block: int,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Gradients of q (B, K, G, L, h) and, transposed, of k and v (B, K, h, L), float32."""
+    """Gradients of q (B, K, G, L, h) and, transposed, of k and v (B, K, h, L), float32.
+
+    g: gradient of the output; lse: log-sum-exp of the scores; delta: sum over features of g times output.
+    """
     _, heads, groups, length, width = q_BKGLh.shape
     order, begins = _schedule(segment_ids_BL, block)
     dtype = q_BKGLh.dtype
@@ -169,13 +172,13 @@ def _attention(
 
 
 def _split_heads(q_BLHh: jax.Array, num_kv_heads: int) -> jax.Array:
-    """(B, L, H, h) -> (B, K, G, L, h)."""
+    """Reshape queries (B, L, H, h) to (B, K, G, L, h): heads grouped by their key head."""
     rows, length, heads, width = q_BLHh.shape
     return q_BLHh.reshape(rows, length, num_kv_heads, heads // num_kv_heads, width).transpose(0, 2, 3, 1, 4)
 
 
 def _join_heads(x_BKGLh: jax.Array) -> jax.Array:
-    """The inverse of ``_split_heads``."""
+    """Reshape (B, K, G, L, h) to (B, L, H, h); inverse of ``_split_heads``."""
     rows, heads, groups, length, width = x_BKGLh.shape
     return x_BKGLh.transpose(0, 3, 1, 2, 4).reshape(rows, length, heads * groups, width)
 
@@ -206,7 +209,7 @@ _attention.defvjp(_forward, _backward)
 def skipping(
     q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, block: int = BLOCK
 ) -> jax.Array:
-    """Causal attention inside documents: q (B, L, H, h), k and v (B, L, K, h), segment_ids (B, L) to (B, L, H, h)."""
+    """Causal attention of q (B, L, H, h) to k, v (B, L, K, h) with equal segment ids (B, L): (B, L, H, h), as q."""
     length = q_BLHh.shape[1]
     pad = -length % block
     if pad:

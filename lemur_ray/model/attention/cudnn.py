@@ -1,6 +1,6 @@
 """Causal attention over packed documents on GPU: cuDNN's fused kernel, called through jax.nn.
 
-cuDNN supports causal masks but no segment ids, so these are passed as a mask. Knows nothing of other platforms.
+cuDNN supports causal masks but no segment ids, so these are passed as a mask.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 MAX_HEAD_DIM = 128
-"""Maximum features of a head in the kernel."""
+"""Maximum number of features of a head that the kernel supports."""
 
 
 def unfit(head_dim: int, dtype: Any) -> str:
@@ -31,7 +31,7 @@ def cudnn(
     *,
     implementation: Literal["cudnn", "xla"] = "cudnn",
 ) -> jax.Array:
-    """q (B, L, H, h) on k, v (B, L, K, h) inside equal segment ids (B, L): (B, L, H, h) in q's dtype.
+    """Causal attention of q (B, L, H, h) to k, v (B, L, K, h) with equal segment ids (B, L): (B, L, H, h) as q's dtype.
 
     implementation: "xla" computes the same on any platform, with all scores in memory.
     """

@@ -1,7 +1,7 @@
 """Causal attention over packed documents: the implementations, and the choice of the fastest per platform.
 
 Every implementation takes segment ids and is tested against ``oracle``. Positions enter through the rotary embedding.
-Knows nothing of caches; serving has its own attention over cached keys.
+Serving has a separate attention over cached keys.
 
 Legend: B rows, L length, H query heads, K key/value heads, h head width.
 """
@@ -29,15 +29,15 @@ IMPLEMENTATIONS: dict[str, Attention] = {
     "splash": splash.splash,
     "cudnn": cudnn.cudnn,
 }
-"""Implementations by name."""
+"""Functions that compute causal attention, by name; each takes (q, k, v, segment_ids)."""
 NAMES_ITSELF = ("splash",)
-"""Implementations that tag their output and saved values "attention" themselves."""
+"""Implementations that name their output and saved values "attention" for remat policies themselves."""
 
 
 def choose(platform: str, num_devices: int, length: int, head_dim: int, dtype: Any) -> tuple[str, str]:
     """(name of the fastest implementation for a platform and shape, reason if it is a fallback, else "").
 
-    On CPU loops with run-time bounds are fastest on one device, but cannot be partitioned.
+    On one CPU device, loops with run-time bounds are fastest, but they cannot be partitioned.
     """
     if platform == "cpu":
         return ("skipping" if num_devices == 1 else "chunked"), ""
@@ -58,11 +58,11 @@ def attention(
     name: str,
     layout: Layout | None = None,
 ) -> jax.Array:
-    """Causal attention inside documents.
+    """Causal attention inside documents, by the implementation ``name`` of IMPLEMENTATIONS.
 
-    q (B, L, H, h), k and v (B, L, K, h) with K dividing H; segment_ids (B, L) integer, tokens see equal ids only.
-    name: an implementation of the table. layout: on a mesh every device attends for its rows and heads. Returns
-    (B, L, H, h) in q's dtype, named "attention" for remat policies.
+    q (B, L, H, h), k and v (B, L, K, h) with K dividing H; segment_ids (B, L) integer, tokens attend to equal ids only.
+    layout: on a mesh every device attends for its rows and heads. Returns (B, L, H, h) in q's dtype, named "attention"
+    for remat policies. Raises ValueError for an unknown name.
     """
     if name not in IMPLEMENTATIONS:
         raise ValueError(f"attention {name!r} does not exist: choose one of {', '.join(IMPLEMENTATIONS)}")

@@ -1,6 +1,6 @@
 """Reference implementation of causal attention over packed documents: all scores of a row at once.
 
-Slow; the other implementations are tested against it. Knows nothing of blocks and of platforms.
+Slow; the other implementations are tested against it.
 
 Legend: B rows, L length, H query heads, K key/value heads, G = H / K, h head width.
 """
@@ -15,13 +15,13 @@ MASKED = -1e30
 
 
 def grouped(q_BLHh: jax.Array, num_kv_heads: int) -> jax.Array:
-    """(B, L, H, h) to (B, L, K, G, h)."""
+    """Reshape queries (B, L, H, h) to (B, L, K, G, h): heads grouped by their key head."""
     rows, length, heads, width = q_BLHh.shape
     return q_BLHh.reshape(rows, length, num_kv_heads, heads // num_kv_heads, width)
 
 
 def over_visible(q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array) -> jax.Array:
-    """q (B,Q,K,G,h) on k, v (B,T,K,h) where visible (B,Q,T): (B,Q,K,G,h)."""
+    """Attention of q (B,Q,K,G,h) to those of k, v (B,T,K,h) where ``visible`` (B,Q,T) is True: (B,Q,K,G,h)."""
     scale = q.shape[-1] ** -0.5
     scores = jnp.einsum("bqkgh,btkh->bkgqt", q * scale, k, preferred_element_type=jnp.float32)
     scores = jnp.where(visible[:, None, None], scores, MASKED)
@@ -30,7 +30,7 @@ def over_visible(q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array) -
 
 
 def plain(q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array) -> jax.Array:
-    """q (B, L, H, h) on k, v (B, L, K, h) inside equal segment ids (B, L): (B, L, H, h) in q's dtype."""
+    """Causal attention of q (B, L, H, h) to k, v (B, L, K, h) with equal segment ids (B, L): (B, L, H, h), as q."""
     length = q_BLHh.shape[1]
     visible = segment_ids_BL[:, :, None] == segment_ids_BL[:, None, :]
     visible &= jnp.tril(jnp.ones((length, length), bool))

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 
 LANES = 128
-"""Width of a vector register: blocks of tokens and heads are multiples of it."""
+"""Width of a TPU vector register: the tokens of a block and the features of a head must be multiples of it."""
 BLOCK = 512
-"""Maximum tokens of a block."""
+"""Maximum number of tokens in a block."""
 
 
 def unfit(length: int, head_dim: int) -> str:
@@ -51,7 +51,7 @@ def _kernel(heads: int, length: int, interpret: bool) -> Any:
 def splash(
     q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, *, interpret: bool = False
 ) -> jax.Array:
-    """q (B, L, H, h) on k, v (B, L, K, h) inside equal segment ids (B, L): (B, L, H, h) in q's dtype.
+    """Causal attention of q (B, L, H, h) to k, v (B, L, K, h) with equal segment ids (B, L): (B, L, H, h) as q's dtype.
 
     The kernel's output and log-sum-exp are named "attention" for remat policies. interpret: run it anywhere, slowly.
     """

@@ -1,6 +1,6 @@
 """Causal attention over packed documents in plain XLA: blocks of queries, nothing above the diagonal block computed.
 
-Runs on every platform, mesh and shape; the fallback where no kernel fits. Knows nothing of platforms.
+Runs on every platform, mesh and shape; the fallback where no kernel fits.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import jax.numpy as jnp
 from lemur_ray.model.attention.oracle import grouped, over_visible
 
 CHUNK = 128
-"""Queries per block."""
+"""Number of queries in a block."""
 
 
 def chunked(q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array) -> jax.Array:
-    """q (B, L, H, h) on k, v (B, L, K, h) inside equal segment ids (B, L): (B, L, H, h) in q's dtype.
+    """Causal attention of q (B, L, H, h) to k, v (B, L, K, h) with equal segment ids (B, L): (B, L, H, h) as q's dtype.
 
-    Each block of CHUNK queries sees the keys up to its own end.
+    Scores are computed for CHUNK queries at a time, with the keys up to the last of them.
     """
     length = q_BLHh.shape[1]
     q = grouped(q_BLHh, k_BLKh.shape[2])

@@ -56,7 +56,7 @@ def content_size(source: Path) -> int:
 
 
 def members(source: Path) -> Iterator[tuple[str, Path]]:
-    """Yield (name in the archive, path) of each file and folder, folders first. Raises BundleError if there is none."""
+    """Yield (name in the archive, path) of each member of ``source``, sorted. Raises BundleError without any file."""
     if not source.exists():
         raise BundleError(f"{source}: is not there, so it cannot be shipped to other hosts")
     if not source.is_dir():
