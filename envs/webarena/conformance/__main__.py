@@ -19,8 +19,7 @@ from envs.webarena.tasks import FILE, read_records
 
 
 def gates(folder: Path, tasks: Path, chromium: str, *, browser: bool) -> Iterator[Gate]:
-    """Yield the results of all comparisons in ``folder``, those in a browser if ``browser``. Raises ValueError,
-    OSError."""
+    """Yield the result of each gate; with ``browser`` also of those in one. Raises ValueError, OSError, NoChromium."""
     records = read_records(tasks)
     yield from answer_gates(folder, {one["task_id"]: one for one in records})
     yield from parser_gates(folder)

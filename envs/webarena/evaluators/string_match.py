@@ -51,8 +51,7 @@ def exact_match(reference: str, answer: str) -> bool:
 
 
 def must_include(reference: str, answer: str, *, as_word: bool = False, strict: bool = False) -> bool:
-    """Whether the answer contains the reference. ``as_word``: a single character must be a word by libwebarena's tokens
-    or, if ``strict``, not touch another letter or digit, nor be part of a number."""
+    """Whether the answer contains the reference; with ``as_word``, a single character only as a word of its own."""
     reference, answer = clean_answer(reference), clean_answer(answer)
     if not as_word or len(reference) != 1:
         return reference in answer
