@@ -87,7 +87,7 @@ class Turn:
 
 
 class TextEnv(gymnasium.Env[str, str]):
-    """Base class of text environments. Common options: ``max_steps`` until truncation, ``hints`` (default False)."""
+    """Base class of text environments. Common options: ``max_steps`` (turn limit) and ``hints`` (default False)."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - gymnasium declares it so
     option_names: ClassVar[frozenset[str]] = frozenset()

@@ -47,7 +47,7 @@ separately; setuptools, which Tensorflow requires anyway, replaces it."""
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Grade a reply by the item's tests. Raises ValueError without the library, SandboxDestroyed by the machine."""
+    """Grade a reply by its tests. Raises ValueError without the library, SandboxDestroyed if the machine failed."""
     asked = options["reference"]
     backend = options.get("backend", "bwrap")
     if why := environment.lacking(asked["environment"], [asked["library"]]):
