@@ -1,4 +1,4 @@
-"""Build a token corpus: the machine's own software, or ``--source NAME:KIND:PATH``. Prints one JSON line last.
+"""Build a token corpus from this machine's software or from ``--source NAME:KIND:PATH``. Prints one JSON line last.
 
 python jobs/build_corpus.py --source stack:code:/data/stack --source wiki:text:/data/wiki.jsonl.gz --out corpus/mine
 """

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _served(job: ServeJob, digest: bytes, stop: threading.Event, model: str) -> Iterator[str]:
-    """Context in which the server runs; yields its base URL."""
+    """Context manager that runs the server; yields its base URL."""
     check_job(model, job, connection.available_devices(this_machine=job.no_ray, log_to_driver=False))
     with contextlib.ExitStack() as stack:
         if job.no_ray:

@@ -2,7 +2,7 @@
 
 A key is pickled with its policy, so that it reaches hosts whose environment lacks the variable. Its value is in no
 ``repr``, and is removed from everything that an endpoint returns. If the variable is unset, ``NAME_FILE`` may name a
-file with the key, which is read again after a refusal. Of HTTP this module knows the header only.
+file with the key, which is read again after a refusal. A key is sent in the header ``Authorization``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Key:
 
     @classmethod
     def named(cls, name: str, flag: str, environment: Mapping[str, str] = os.environ) -> Key:
-        """Read the key from variable ``name``, or the file in variable ``<name>_FILE``. ValueError without a key."""
+        """Read the key from variable ``name``, or the file named by ``<name>_FILE``. ValueError if there is none."""
         if value := environment.get(name, "").strip():
             return cls(value, name=name, flag=flag)
         file = environment.get(f"{name}_FILE", "")

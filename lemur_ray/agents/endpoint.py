@@ -32,7 +32,7 @@ class RequestSlots(Protocol):
         ...
 
     def silence(self) -> Silence:
-        """Time since the last answer to any request that uses these slots."""
+        """Time without an answer, whether any request was ever answered, and number of requests in flight."""
         ...
 
     def pressure(self) -> Pressure:

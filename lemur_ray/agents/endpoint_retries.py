@@ -75,10 +75,8 @@ class RetryPolicy:
         self._is_alive = is_alive
 
     def ask(self, send: Callable[[float], ChatReply], seed: int) -> ChatReply:
-        """Call ``send(seconds left)`` until it returns a reply. ``seed``: seed of the random part of the pauses.
-
-        Raises PolicyUnreachable when the time is over, EndpointRefused if the run must end, and errors of ``send``.
-        """
+        """Call ``send(seconds left)`` until it returns a reply. ``seed``: seed of the random part of the pauses. Raises
+        PolicyUnreachable when the time is over, EndpointRefused if the run must end, and errors of ``send``."""
         began = self._clock()
         give_up_at = began + self._patience_s
         jitter = random.Random(seed)

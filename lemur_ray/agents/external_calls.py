@@ -22,7 +22,7 @@ from lemur_ray.agents.messages import ChatReply, ChatRequest, Message, Policy, P
 from lemur_ray.host.renamed_names import renamed_names
 
 Count = Callable[..., None]
-"""Called with ``name=number`` to add to the counts of a call"""
+"""Function whose keywords (``name=number``) are added to the counts of an external call"""
 
 
 class ExternalCallError(Exception):
@@ -73,7 +73,7 @@ class CallMeter:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Context of a wait that is excluded from the environment's time but is no external call."""
+        """Context manager for a wait that is excluded from the environment's time but is no external call."""
         with self._lock:
             outermost = self._since is None
             began = self._clock()
@@ -91,7 +91,7 @@ _threads = threading.local()
 
 @contextmanager
 def use_meter(meter: CallMeter) -> Iterator[None]:
-    """Context in which ``meter`` counts the external calls of this thread."""
+    """Context manager during which ``meter`` counts the external calls of this thread."""
     before = getattr(_threads, "meter", None)
     _threads.meter = meter
     try:
@@ -102,8 +102,8 @@ def use_meter(meter: CallMeter) -> Iterator[None]:
 
 @contextmanager
 def external_call(name: str) -> Iterator[Count]:
-    """Context of a call to the external service ``name``, timed and counted by the thread's meter. Yields a function
-    whose keywords are numbers to add to the service's counts (``count(tokens=12)``)."""
+    """Context manager for a call to the external service ``name``, timed and counted by the thread's meter. Yields a
+    function whose keywords are numbers to add to the service's counts (``count(tokens=12)``)."""
     meter = getattr(_threads, "meter", None) or CallMeter()
     with meter.asking(name) as count:
         yield count
@@ -111,7 +111,7 @@ def external_call(name: str) -> Iterator[Count]:
 
 @contextmanager
 def excluded_wait() -> Iterator[None]:
-    """Context of a wait that the deadline of the environment's call must not count."""
+    """Context manager for a wait that the deadline of the environment's call must not count."""
     with (getattr(_threads, "meter", None) or CallMeter()).waiting():
         yield
 

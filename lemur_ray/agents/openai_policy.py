@@ -190,7 +190,8 @@ class OpenAIPolicy:
             return False
 
     def _ask(self, request: ChatRequest, left_s: float) -> ChatReply:
-        """Send one request, for at most ``left_s`` seconds. Raises RetryableError if it may be repeated."""
+        """Send a request, for at most ``left_s`` seconds; returns the reply. Raises RetryableError if it may be
+        repeated."""
         key, token_field = self._key, self._token_field
         timeout_s = max(0.1, min(self._timeout_s, left_s))
         form = self._thoughts_form if self.options.resend_reasoning else None
@@ -233,8 +234,8 @@ class OpenAIPolicy:
     def _sent(
         self, method: str, path: str, timeout_s: float, body: Any = None, session: str = "", root: bool = False
     ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
-        """Context of one HTTP request: yields status, headers and body of the response. ``root``: ``path`` is not
-        beneath ``/v1``. Raises RetryableError for connection errors."""
+        """Context manager for one HTTP request: yields status, headers and body of the response. ``root``: ``path`` is
+        not beneath ``/v1``. Raises RetryableError for connection errors."""
         import httpx2
 
         headers = {**self._key.headers, **({SESSION_HEADER: session} if session else {})}

@@ -103,10 +103,7 @@ def request_body(
     model: str, request: ChatRequest, options: EndpointOptions, token_field: str, form: ThoughtsForm | None
 ) -> dict[str, Any]:
     """JSON body of one request. ``token_field``: name of the token limit. ``form``: how earlier reasoning is sent;
-    None: not.
-
-    Raises EndpointRefused for a request with a picture if the model takes one text only.
-    """
+    None: not. Raises EndpointRefused for a request with a picture if the model takes one text only."""
     s = request.sampling
     if request.picture and (request.raw or options.api != "chat"):
         raise EndpointRefused("pictures are sent to chat models alone: play without them, or with api=chat")
@@ -202,7 +199,7 @@ def parse_reply(answer: Any, stops: Sequence[str] = ()) -> tuple[ChatReply, Thou
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """Split a reply into (reasoning, text) by ``<think>`` blocks; without any, the text is unchanged."""
+    """Split a reply into (reasoning, text) by its ``<think>`` blocks; without any, ("", the unchanged text)."""
     thoughts: list[str] = []
     spoken: list[str] = []
     at, begin, end = 0, text.find(_BEGIN), text.find(_END)

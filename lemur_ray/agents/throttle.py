@@ -109,7 +109,7 @@ class Throttle:
                 self._waiting.remove(place)
 
     def silence(self) -> Silence:
-        """Time since the last answer to any request; thread-safe."""
+        """Time without an answer, whether any request was ever answered, and number of requests in flight."""
         with self._lock:
             ever, since = self._answered_at > -math.inf, max(self._answered_at, self._first_at)
             return Silence(self._clock() - since if since > -math.inf else 0.0, ever, self._there)

@@ -16,7 +16,7 @@ from lemur_ray.benchmarks.plugin_calls import call_about
 from lemur_ray.benchmarks.run_notes import EvaluationRun, RecordedName, RunDescription
 
 PluginMetadata = dict[str, dict[str, dict[str, Any]]]
-"""Benchmark name in the tasks -> policy -> name of --benchmark, version, licences, description"""
+"""By benchmark name in the tasks, then by policy: value of --benchmark, version, licences, description of the run"""
 
 
 def plugin_metadata(name: str, benchmark: Benchmark[Any], stated: str, run: EvaluationRun) -> PluginMetadata:

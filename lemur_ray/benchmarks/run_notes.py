@@ -91,7 +91,7 @@ class RunDescription:
 
     @property
     def known(self) -> bool:
-        """Whether the settings were stored."""
+        """Whether the run's settings were stored and its departures are therefore known."""
         return UNKNOWN not in self.departures
 
 

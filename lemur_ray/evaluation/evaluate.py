@@ -62,7 +62,7 @@ def attach_policy(spec: PolicySpec) -> PolicySpec:
 
 @contextlib.contextmanager
 def open_pool(config: EvalConfig[Any], prepared: Prepared) -> Iterator[Pool]:
-    """Context of the pool that plays the episodes, and of the model's server if the policy needs one."""
+    """Context manager for the pool that plays the episodes, and of the model's server if the policy needs one."""
     with contextlib.ExitStack() as stack:
         policy: Callable[[], Policy] = prepared.policy
         if config.num_actors or prepared.policy.served_here:

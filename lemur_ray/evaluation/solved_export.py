@@ -49,7 +49,7 @@ class _StoredRuns:
 
     episodes: list[Episode] = field(default_factory=list)
     tasks: dict[str, dict[str, Task]] = field(default_factory=lambda: defaultdict(dict))
-    """Recipe hash -> task id -> task."""
+    """Tasks by recipe hash, then by task id."""
     replay_task: dict[str, Callable[[Task, Episode], Task]] = field(default_factory=dict)
     """Recipe hash -> the benchmark's function that adapts a task for the replay of a stored episode."""
     without_server: set[str] = field(default_factory=set)

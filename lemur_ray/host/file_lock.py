@@ -46,7 +46,7 @@ def take(descriptor: int, *, wait_s: float | None = 0.0) -> bool:
 
 @contextlib.contextmanager
 def hold(path: Path, *, wait_s: float | None = 0.0, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Context in which this process holds the lock of a file, which is created if absent and not removed afterwards.
+    """Context manager that holds the lock of a file, which is created if absent and not removed afterwards.
 
     ``waiting``: called once if another process holds the lock. Raises FileHeld after ``wait_s`` seconds (None: never).
     """

@@ -40,7 +40,7 @@ def open_bytes(path: Path) -> BinaryIO:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """Context of a plain or gzip file that is read as UTF-8 text, without a byte order mark. Raises OSError, or
+    """Context manager for a plain or gzip file read as UTF-8 text, without a byte order mark. Raises OSError, or
     ValueError with the file's name if it is damaged."""
     try:
         with open_bytes(path) as data, io.TextIOWrapper(data, encoding="utf-8-sig") as text:

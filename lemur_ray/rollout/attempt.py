@@ -15,7 +15,7 @@ from lemur_ray.agents.trajectory import EpisodeKey, Outcome, Step, Task, Traject
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices per million tokens, in any one currency; without a currency, all are 0 and no cost is shown."""
+    """Prices per million tokens of the policy and of external calls, in one currency. If all are 0, none is shown."""
 
     per_million_in: float = 0.0
     per_million_out: float = 0.0

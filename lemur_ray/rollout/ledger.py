@@ -239,7 +239,7 @@ def _repair(fd: int, path: Path) -> str:
 
 
 def _tail(path: Path) -> bytes:
-    """The bytes after the last newline."""
+    """The bytes of a file after its last newline: an incomplete last line, or empty."""
     blocks: list[bytes] = []
     with path.open("rb") as file:
         at = file.seek(0, os.SEEK_END)

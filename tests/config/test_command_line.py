@@ -140,6 +140,6 @@ def test_instruct_says_in_its_help_what_its_own_defaults_are(
         importlib.import_module("instruct").main(["--help"])
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "Empty: the run nano." in text
-    assert "Empty: one is made, in instruct/<name of the recipe>, or in the run's folder in a bucket." in text
+    assert "Empty: it is built, in instruct/<name of the recipe>, or in the run's folder in a bucket." in text
     assert "the embedded corpus, built first" not in text
     assert "random parameters" not in text

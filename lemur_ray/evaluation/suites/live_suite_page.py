@@ -17,7 +17,7 @@ from lemur_ray.report.pages.live_page import EVERY_S, SHARE
 
 @contextlib.contextmanager
 def live_suite(write: Callable[[], object], ledgers: Sequence[Path], every_s: float = EVERY_S) -> Iterator[None]:
-    """Context during which a thread calls ``write`` after each ``every_s`` seconds in which a ledger has grown."""
+    """Context manager: a thread calls ``write`` after each ``every_s`` seconds in which a ledger has grown."""
     over = threading.Event()
 
     def rewrite(last_bytes: int) -> None:

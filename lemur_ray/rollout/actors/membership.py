@@ -59,7 +59,7 @@ class Membership:
         self.capacity = 0
         """Maximum number of episodes in flight: room in open actors, plus what all others still play."""
         self.num_open = 0
-        """Actors that run, do not rest and have few stuck calls."""
+        """Number of actors that run, may get episodes and have few stuck calls."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -88,11 +88,12 @@ class Membership:
         self.changed(member)
 
     def is_worn(self, member: Member) -> bool:
-        """Whether it has so many stuck calls that it accepts no more episodes."""
+        """Whether the actor has so many stuck calls that it accepts no more episodes."""
         return member.stuck >= self._max_stuck
 
     def changed(self, member: Member) -> None:
-        """Index an actor again. One that lost several episodes and completed none gets one at a time."""
+        """Update index and capacity for an actor. One that lost several episodes and completed none gets single
+        ones."""
         is_member, load_now = member in self._members, len(member.in_flight)
         is_open = is_member and member.pid > 0 and not member.rests and not self.is_worn(member)
         if member.pid or not is_member:
@@ -112,12 +113,12 @@ class Membership:
         member.load, member.idle_since = load, self._clock() if load == 0 else math.inf
 
     def least_busy(self) -> Member | None:
-        """An actor with the fewest episodes among those that accept more; of idle ones the longest idle."""
+        """An actor with the fewest episodes that accepts more, of idle ones the longest idle; None if there is none."""
         for members in self._by_load:
             if members:
                 return next(iter(members))
         return None
 
     def longest_idle_elsewhere(self) -> Member | None:
-        """The longest idle actor on another node; those on the pool's own node are few and stay."""
+        """The longest idle actor on another node than the pool's; None if there is none."""
         return next((member for member in self._by_load[0] if member.elsewhere), None)

@@ -1,6 +1,6 @@
 """Leases (``agents.task_leases``) for environments on several hosts: a Ray actor on the head holds them as file locks.
 
-All runs on the cluster use that host's locks, so its kernel excludes them from each other. Leases of a dead process are
+All runs on the cluster use that host's locks, so its kernel keeps them apart. Leases of a dead process are
 released by ``forget``, those of a dead lease actor by the kernel, so an environment must check ``is_held`` before its
 episode counts. Notes outlive both.
 """
