@@ -38,7 +38,7 @@ SERVE_START_S = 300.0
 
 
 class DemoFailed(Exception):
-    """A stage of the demo failed; the message names it and the output to read."""
+    """The demo cannot go on; the message says why. ``StageRunner`` adds the stage and the log to read."""
 
 
 class Head:
@@ -49,7 +49,7 @@ class Head:
         self._ray = RAY
 
     def submit(self, job: str, *args: str, on_line: LineCallback = print) -> None:
-        """Run a job through ``ray job submit``. Raises DemoFailed if it fails."""
+        """Run ``jobs/<job>.py`` with ``args`` by ``ray job submit`` until it ends. Raises DemoFailed if it fails."""
         self._submit(job, args, (), on_line)
 
     def _submit(self, job: str, args: Sequence[str], options: Sequence[str], on_line: LineCallback) -> str:

@@ -1,6 +1,6 @@
-"""Stages of the demo, and a runner that executes them and reports every change to a display.
+"""State of a stage of the demo, and a runner that runs one stage, logs its output and updates a display.
 
-Knows nothing of Ray or terminals.
+Draws nothing and starts no Ray.
 """
 
 from __future__ import annotations

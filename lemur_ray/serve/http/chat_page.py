@@ -18,7 +18,7 @@ from lemur_ray.serve.http.asgi import path_inside
 
 
 class ChatPage:
-    """Middleware that answers GET and HEAD at the root of the app, under any prefix."""
+    """Middleware that answers GET and HEAD at the app's root with the chat page, also behind a URL prefix."""
 
     def __init__(self, app: ASGIApp):
         self.app = app
