@@ -10,12 +10,13 @@ import os
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lemur_ray.agents.external_calls import ExternalCallError
 from lemur_ray.agents.messages import Policy
 from lemur_ray.host.file_lock import take
 from lemur_ray.host.home import lemur_home
+from lemur_ray.host.renamed_names import renamed_names
 
 COMMAND_NOT_FOUND, COMMAND_TIMED_OUT = 127, 124
 """Exit codes, as in shells, of a command that could not be started and of one that timed out"""
@@ -129,3 +130,7 @@ class WithLeases:
     def __call__(self) -> Policy:
         _elsewhere[:] = [self.leases]
         return self.make_policy()
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed_names(__name__, Held="HeldLease", HeldFile="FileLease", Leasing="WithLeases")

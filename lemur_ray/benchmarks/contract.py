@@ -277,5 +277,6 @@ def content(held: Callable[[str], str] = content_digest) -> Any:
 if not TYPE_CHECKING:
     __getattr__ = renamed_names(
         __name__, Asked="EvaluationRequest", written="storable_options", to_say_again="options_to_repeat",
-        whole="all_options",
+        whole="all_options", About="RunDescription", Run="EvaluationRun", Takes="Resources", Need="Requirement",
+        there="requirement_of",
     )  # fmt: skip

@@ -9,10 +9,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Task
+from lemur_ray.host.renamed_names import renamed_names
 
 ENV_ID = "envs:lemur/Question-v0"
 
@@ -61,9 +62,9 @@ def question(
     benchmark: str,
     task: str,
     category: str,
-    prompt: str | Sequence[Message],
-    grade: str,
-    reference: Any,
+    prompt: str | Sequence[Message] = "",
+    grade: str = "",
+    reference: Any = None,
     details: QuestionDetails | None = None,
     **old: Any,
 ) -> Task:
@@ -73,10 +74,11 @@ def question(
     """
     if old:
         warnings.warn(
-            f"question(): {', '.join(sorted(old))} are now fields of details=QuestionDetails(...)",
+            f"question(): {', '.join(sorted(old))} are now fields of details=QuestionDetails(...), asked= is prompt=",
             DeprecationWarning,
             stacklevel=2,
         )
+    prompt = old.pop("asked", prompt)
     d = replace(details or QuestionDetails(), **old)
     options: dict[str, Any] = {"prompt": prompt} if isinstance(prompt, str) else {"messages": _json(prompt)}
     options |= {"grade": grade, "reference": reference}
@@ -100,3 +102,7 @@ def cut_at(reply: str, stops: Sequence[str]) -> str:
     """``reply`` up to the first stop string in it; all of it if there is none."""
     places = [place for stop in stops if stop and (place := reply.find(stop)) >= 0]
     return reply[: min(places)] if places else reply
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed_names(__name__, goes_on="continues_prompt")

@@ -7,6 +7,9 @@ sandboxes, which episodes do not reach, are higher. Measured by ``tests/perf/rol
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lemur_ray.host.renamed_names import renamed_names
 
 MIB = 2**20
 
@@ -28,6 +31,8 @@ class Resources:
         """Per field, the smaller value of both requests."""
         return Resources(min(self.cpus, other.cpus), min(self.memory_bytes, other.memory_bytes))
 
+    at_most = minimum  # its name in the last release
+
 
 PROCESS = Resources(0.1, 256 * MIB)
 """Request of an actor process itself, with the modules of environments"""
@@ -40,3 +45,7 @@ PROGRAMS = Resources(0.1, 128 * MIB)
 s)."""
 BROWSER = Resources(0.25, 256 * MIB)
 """Request of an episode in a browser context, with its share of the browser process."""
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed_names(__name__, Takes="Resources")

@@ -19,6 +19,7 @@ RENAMED = {
     "lemur_ray.benchmarks.views": "lemur_ray.benchmarks.episode_artifacts",
     "lemur_ray.agents.without_model": "lemur_ray.agents.baselines",
     "lemur_ray.agents.keys": "lemur_ray.agents.api_keys",
+    "lemur_ray.agents.leases": "lemur_ray.agents.task_leases",
     "lemur_ray.agents.outside": "lemur_ray.agents.external_calls",
     "lemur_ray.bundles": "lemur_ray.storage.bundles",
     "lemur_ray.checkpoints": "lemur_ray.weights.checkpoints",
@@ -29,6 +30,7 @@ RENAMED = {
     "lemur_ray.preflight": "lemur_ray.evaluation.preflight",
     "lemur_ray.solved_export": "lemur_ray.evaluation.solved_export",
     "lemur_ray.suites": "lemur_ray.evaluation.suites",
+    "lemur_ray.train.opening": "lemur_ray.train.initial_state",
 }
 """Old dotted path -> new one. A package stands for all modules in it."""
 

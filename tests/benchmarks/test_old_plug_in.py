@@ -18,10 +18,11 @@ from lemur_ray.benchmarks.discovery import find
 PLUG_IN = '''
 from dataclasses import dataclass
 
+from lemur_ray.benchmarks.about import About, Run, plain
 from lemur_ray.benchmarks.contract import Asked, Benchmark, content, place
 from lemur_ray.benchmarks.needs import Need, begins, there
 from lemur_ray.benchmarks.question import Graded, question
-from lemur_ray.benchmarks.run_notes import About, Run, plain
+from lemur_ray.benchmarks.takes import Takes
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ def grade(reply, options):
 
 
 TOKENS = {"full": 8, "brief": 8}
-SUMS = Benchmark(Options, load, TOKENS, needs=begins(load), step_s=7.0, asks=asks, views=views, about=about)
+SUMS = Benchmark(Options, load, TOKENS, needs=begins(load), step_s=7.0, asks=asks, views=views, about=about,
+                 takes=Takes(0.5).at_most(Takes(0.25)))
 '''
 
 

@@ -40,7 +40,7 @@ def test_the_guides_plug_in_is_played_by_its_name(
 def test_the_guides_smallest_benchmark_is_played_and_needs_eight_names_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    section = (ROOT / "docs/guides/agents.md").read_text().partition("## Another benchmark")[2]
+    section = (ROOT / "docs/guides/agents.md").read_text().partition("## Write your own benchmark")[2]
     code = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[0]
     tree = ast.parse(code)
     imported = [one.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for one in node.names]
