@@ -88,7 +88,7 @@ class Group:
         if other := {theirs for _, theirs in answers} - {form}:
             raise ValueError(
                 f"the matrices of other hosts are {', '.join(sorted(other))}, of this one {form}: install a C++ "
-                "compiler on every host (apt-get install -y g++) or on none, or give --engine.native False"
+                "compiler on every host (apt-get install -y g++) or on none, or give --engine.no-native"
             )
 
     @contextlib.contextmanager
