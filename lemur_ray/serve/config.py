@@ -35,7 +35,7 @@ class EngineOptions:
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of weights and cache; sums are always float32."""
     quantization: Literal["none", "int8"] = "none"
-    """int8: matrices rounded to eight bits, a quarter of their memory and faster; docs/log/serving.md has the accuracy."""
+    """int8: matrices rounded to eight bits, a quarter of their memory and faster; accuracy: docs/log/serving.md."""
     batch_invariant: bool = True
     """Tokens and log-probabilities do not depend, to the last bit, on other requests; False is faster."""
     native: bool = True

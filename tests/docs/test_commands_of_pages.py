@@ -121,7 +121,7 @@ def parse_job(name: str, argv: list[str], monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("LEMUR_DATA", "DIR")
     argv = [word if word not in ("...", "…") else "" for word in argv]
     if "--list" in argv or any(word.startswith("my_") for word in argv):
-        return  # tests/benchmarks/test_preflight.py lists, tests/benchmarks/test_question_set.py plays the guides' modules
+        return  # run by tests/benchmarks: test_preflight.py, test_question_set.py
     try:
         importlib.import_module(name).main([word for word in argv if word])
         pytest.fail(f"jobs/{name}.py read no configuration from {argv}")
