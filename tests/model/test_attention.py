@@ -135,10 +135,10 @@ def test_the_choice_depends_on_platform_devices_and_shape() -> None:
 @pytest.mark.parametrize(
     ("platform", "length", "head_dim", "dtype", "reason"),
     [
-        ("tpu", 4096, 64, "bfloat16", "heads of a multiple of 128 features, found 64"),
-        ("tpu", 100, 128, "bfloat16", "rows of a multiple of 128 tokens, found 100"),
-        ("gpu", 4096, 128, "float32", "bfloat16 or float16, found float32"),
-        ("gpu", 4096, 256, "bfloat16", "up to 128 features, found 256"),
+        ("tpu", 4096, 64, "bfloat16", "heads of a multiple of 128 features, got 64"),
+        ("tpu", 100, 128, "bfloat16", "rows of a multiple of 128 tokens, got 100"),
+        ("gpu", 4096, 128, "float32", "bfloat16 or float16, got float32"),
+        ("gpu", 4096, 256, "bfloat16", "up to 128 features, got 256"),
         ("metal", 4096, 128, "bfloat16", "no kernel for platform 'metal'"),
     ],
 )
