@@ -1,8 +1,8 @@
 """Check manifests without a cluster: python cluster/check.py [FILE|FOLDER ...] [--crds FOLDER].
 
 With no file: all of this folder. Schemas of KubeRay, Kueue and Prometheus come from the CustomResourceDefinitions in
---crds (from a cluster: kubectl get crd -o json > crds/crds.json); where there is none, a line says so and the rules
-alone are held (--rules lists them). Exit code 1 where something is wrong.
+--crds (from a cluster: kubectl get crd -o json > crds/crds.json); where there is none, a line says so and only
+the rules are checked (--rules lists them). Exit code 1 where something is wrong.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from cluster.checking.schemas import SchemaMissing, Schemas  # noqa: E402
 
 
 def files(paths: Sequence[Path]) -> Iterator[Path]:
-    """Files with manifests or samples of them, searched recursively in folders."""
+    """Yield the files with manifests, or with samples of them in Markdown, searched recursively in folders."""
     for path in paths:
         inside = sorted(path.rglob("*")) if path.is_dir() else [path]
         yield from (p for p in inside if p.suffix in (".yaml", ".yml", ".md") or p.name == "grafana.json" or p == path)
 
 
 def documents_of(path: Path) -> list[Document]:
-    """The documents of a file. Raises Unreadable."""
+    """The Kubernetes objects, or the Grafana dashboard, of a file. Raises Unreadable."""
     if path.suffix != ".json":
         return read(path)
     try:
@@ -41,7 +41,7 @@ def documents_of(path: Path) -> list[Document]:
 
 
 def check(documents: Sequence[Document], schemas: Schemas) -> tuple[list[str], list[str]]:
-    """(error messages, messages about documents without a schema)."""
+    """Check documents by schemas and rules: (error messages, messages about documents without a schema)."""
     wrong, unknown = [], []
     for document in documents:
         if document.kind != "Dashboard":
@@ -56,7 +56,7 @@ def check(documents: Sequence[Document], schemas: Schemas) -> tuple[list[str], l
 
 
 def collected(what: str, messages: Iterator[str]) -> list[str]:
-    """Messages of the rules about ``what``, up to a field whose type the rules cannot read; schemas report its type."""
+    """All ``messages``; an exception for a field of the wrong type ends them and becomes one. what: its subject."""
     out: list[str] = []
     try:
         out.extend(messages)

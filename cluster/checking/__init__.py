@@ -1,1 +1,1 @@
-"""What a manifest can get wrong: its schema, and rules that no schema knows. Nothing is sent anywhere."""
+"""Checks of Kubernetes manifests of Ray clusters without a cluster: schemas, and rules that no schema has."""

@@ -1,4 +1,4 @@
-"""Rules of a whole Ray cluster, and of the three kinds of document that hold one."""
+"""Rules for RayCluster, RayJob and RayService manifests, and for the Ray cluster that each describes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HEAD = {"cpu": 4.0, "memory": 8 * 2.0**30}
 
 
 def breaches(document: Document) -> Iterator[Breach]:
-    """Breaches in a RayCluster, RayJob or RayService; none for any other kind."""
+    """Rules that a RayCluster, RayJob or RayService breaks; none for any other kind."""
     if document.kind not in CLUSTER_OF or not document.api.startswith("ray.io/"):
         return
     spec, cluster = document.value.get("spec") or {}, cluster_of(document)

@@ -1,4 +1,4 @@
-"""Reads documents from YAML and JSON files and from samples in Markdown pages. Knows nothing of their meaning."""
+"""Reads Kubernetes objects from YAML and JSON files and from samples in Markdown pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class Unreadable(ValueError):
-    """A file without readable documents; the message says why."""
+    """Raised for a file or text that does not hold readable objects; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Document:
     """One Kubernetes object of a manifest."""
 
     where: str
-    """File, with the line for a sample."""
+    """Name of the file, with the line number for a sample."""
     value: Mapping[str, Any]
 
     @property
@@ -44,7 +44,7 @@ class Document:
 
 
 def read(path: Path) -> list[Document]:
-    """The documents of a file. Raises Unreadable."""
+    """The objects in a YAML, JSON or Markdown file. Raises Unreadable."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         return [doc for line, sample in samples(text, "yaml") for doc in parsed(sample, f"{path.name}:{line}")]
@@ -52,7 +52,7 @@ def read(path: Path) -> list[Document]:
 
 
 def parsed(text: str, where: str) -> list[Document]:
-    """The documents of a YAML (or JSON) text. Raises Unreadable."""
+    """The objects in a YAML (or JSON) text. where: its place for messages. Raises Unreadable."""
     try:
         values = [value for value in yaml.load_all(text, LOADER) if value is not None]
     except yaml.YAMLError as error:

@@ -31,7 +31,7 @@ LASTING = "://"
 
 
 def breaches(entrypoint: str, cluster: Mapping[str, Any] | None) -> Iterator[Breach]:
-    """Breaches in a command line. cluster: spec of its cluster; None if unknown."""
+    """Rules that a job's command line breaks. cluster: spec of the Ray cluster it runs on; None if unknown."""
     try:
         job = parsed(entrypoint)
     except ValueError as error:
@@ -52,7 +52,7 @@ def breaches(entrypoint: str, cluster: Mapping[str, Any] | None) -> Iterator[Bre
 
 
 def breaches_of_application(application: Mapping[str, Any], cluster: Mapping[str, Any]) -> Iterator[Breach]:
-    """Breaches in one application of Serve's configuration, which runs on ``cluster``."""
+    """Rules that one application of Serve's configuration breaks; cluster: spec of the Ray cluster it runs on."""
     target = str(application.get("import_path", ""))
     module, _, attribute = target.partition(":")
     file = ROOT / f"{module.replace('.', '/')}.py"
@@ -85,7 +85,7 @@ def breaches_of_application(application: Mapping[str, Any], cluster: Mapping[str
 
 
 def _of_packages(wanted: Mapping[str, str], hosts: Sequence[groups.Group]) -> Iterator[Breach]:
-    """Breaches by packages missing from the project's images; other images are not checked."""
+    """Breaches for packages that an image of the project lacks. wanted: package -> reason; other images are skipped."""
     for group in hosts:
         kind = re.search(r"lemur-ray-(\w+)[:@]", str(group.container.get("image", "")))
         lists = ROOT / "cluster/images" / (kind[1] if kind else "") / "python.txt"
@@ -111,7 +111,7 @@ def _is_of(group: groups.Group, mesh: Any) -> bool:
 
 
 def _of_run(recipe: Recipe, workers: Sequence[groups.Group]) -> Iterator[Breach]:
-    """Breaches of a run on groups of workers."""
+    """Rules that a training run on these groups of workers breaks: number of hosts, chips and free CPUs."""
     mesh = recipe.mesh
     try:
         where = run_shape(mesh)

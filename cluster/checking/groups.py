@@ -33,7 +33,7 @@ _UNITS = {"m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15
 
 @dataclass(frozen=True)
 class Group:
-    """A group of pods, the head's or one of workers."""
+    """A group of equal pods in the spec of a Ray cluster: the head, or one group of workers."""
 
     name: str
     spec: Mapping[str, Any]
@@ -78,7 +78,7 @@ class Group:
 
 
 def quantity(text: str) -> float | None:
-    """Parse a Kubernetes quantity; None if it is invalid."""
+    """Parse a Kubernetes quantity such as 500m or 40Gi as a number; None if it is invalid."""
     match = _QUANTITY.fullmatch(text)
     return float(match[1]) * _UNITS[match[2] or ""] if match else None
 
@@ -90,7 +90,7 @@ def groups(cluster: Mapping[str, Any]) -> list[Group]:
 
 
 def breaches(group: Group, *, autoscaler_v2: bool, scales: bool) -> Iterator[Breach]:
-    """Breaches in a group. scales: an autoscaler changes the number of replicas."""
+    """Rules that a group breaks. scales: an autoscaler changes its replicas; autoscaler_v2: Ray's second version."""
     yield from _of_numbers(group, scales)
     yield from _of_resources(group)
     yield from _of_end(group)

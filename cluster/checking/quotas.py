@@ -16,7 +16,7 @@ from cluster.checking.rules import Breach
 
 
 def breaches(cluster: Mapping[str, Any], queue: Document, flavors: Mapping[str, Document]) -> Iterator[Breach]:
-    """Breaches of a cluster in a ClusterQueue. flavors: ResourceFlavors by name; labels of others are unknown."""
+    """Breaches for groups that the queue's quotas cannot admit. flavors: known ResourceFlavors by name."""
     taken: Counter[tuple[str, str]] = Counter()
     parts = queue.value["spec"].get("resourceGroups") or ()
     labels_of = {name: (one.value.get("spec") or {}).get("nodeLabels") or {} for name, one in flavors.items()}

@@ -55,7 +55,7 @@ class Breach:
 
     rule: str
     sentence: str
-    """Actual and expected value."""
+    """What is wrong, with the actual and the expected value."""
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:

@@ -25,7 +25,7 @@ _KINDS = re.compile(r'^    kind: (\w+)$|"kind": *"(\w+)"', re.MULTILINE)
 
 
 class SchemaMissing(Exception):
-    """No schema for a document; the message says how to get one."""
+    """Raised when there is no schema for a document; the message says how to get one."""
 
 
 class Schemas:
@@ -41,7 +41,7 @@ class Schemas:
                     self._files.setdefault(kinds[0] or kinds[1], []).append(path)
 
     def problems(self, document: Document) -> list[str]:
-        """Error messages of a document's schema. Raises SchemaMissing."""
+        """Validate a document; returns the error messages, empty if it is valid. Raises SchemaMissing."""
         group = document.api.rpartition("/")[0]
         if "." in group and not group.endswith(".k8s.io"):
             return self._against(document)
@@ -72,7 +72,7 @@ def definitions(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def schemas_of(definition: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """JSON schemas of a definition by API version and kind."""
+    """JSON schemas of a definition's served versions, by API version and kind."""
     spec = definition["spec"]
     schemas: dict[tuple[str, str], Mapping[str, Any]] = {}
     for version in spec["versions"]:

@@ -90,7 +90,7 @@ def _expressions(value: Any) -> Iterator[str]:
 
 
 class _NoEngine:
-    """A stand-in for an engine, to list metric names."""
+    """An engine whose counters are all 0, to list the names of the metrics."""
 
     num_slots = context = num_devices = warmup_s = padded = 0
 

@@ -1,4 +1,4 @@
-"""Frozen configurations from their stored JSON, and suggestions for unknown names."""
+"""Rebuilds configuration dataclasses from stored JSON, and suggests known names for unknown ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def from_dict(config: type[T], value: dict[str, Any]) -> T:
-    """A frozen dataclass from its ``asdict`` form. Raises ValueError for an unknown field, with the nearest known."""
+    """Rebuild a dataclass from its ``asdict`` form. Raises ValueError for an unknown field, naming the nearest."""
     hints, out = get_type_hints(config), {}
     for name, item in value.items():
         if name not in hints:

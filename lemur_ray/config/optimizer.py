@@ -27,7 +27,7 @@ class AdamW:
     trains_adapters: ClassVar[bool] = True
 
     def state_bytes(self, *, block_matrix: bool) -> int:
-        """Bytes of optimizer state per parameter: two moments everywhere."""
+        """Bytes of optimizer state per parameter: two moments, in matrices of blocks (``block_matrix``) or not."""
         return 2 * _MOMENT_BYTES
 
 
@@ -41,7 +41,7 @@ class Muon:
     trains_adapters: ClassVar[bool] = False
 
     def state_bytes(self, *, block_matrix: bool) -> int:
-        """Bytes of optimizer state per parameter: one moment for the matrices inside the blocks."""
+        """Bytes of optimizer state per parameter: one moment in matrices of blocks (``block_matrix``), else two."""
         return _MOMENT_BYTES if block_matrix else self.elsewhere.state_bytes(block_matrix=False)
 
 
@@ -82,6 +82,6 @@ class OptimizerConfig:
 
     @property
     def rule(self) -> UpdateRule:
-        """The chosen update rule with its own options."""
+        """The update rule named ``name``, with the options that it uses."""
         adamw = AdamW(self.b1, self.b2, self.eps, self.weight_decay)
         return adamw if self.name == "adamw" else Muon(self.muon_lr_scale, self.muon_momentum, adamw)

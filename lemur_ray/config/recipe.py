@@ -1,4 +1,4 @@
-"""A whole run as one frozen value: the recipe, what of it decides its numbers, and the hash over that.
+"""The recipe, a whole run as one frozen value; its identity (the fields that decide its numbers) and their hash.
 
 Knows nothing of jax, Ray or files; recipes live in ``lemur_ray/recipes``.
 """
@@ -27,7 +27,7 @@ class Recipe:
     name: str = "nano"
     """Name of the recipe (what the run is called in checkpoints and reports)."""
     source: str = ""
-    """Where its numbers come from (section of the paper)."""
+    """Where the recipe's numbers come from (section of the paper)."""
     model: ModelConfig = ModelConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     data: DataConfig = DataConfig()

@@ -46,8 +46,8 @@ class TrainConfig:
     rows_per_step: int = 1
     """Packed rows of one global batch (all workers together)."""
     microbatches: int = 1
-    """Number of pieces that gradients of a batch are accumulated over; divides rows_per_step. At most the
-    number of rows of each device, so several slices use fewer."""
+    """Number of pieces that gradients of a batch are accumulated over; divides rows_per_step. At most the rows
+    of each device, so several slices use fewer."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     """Type of activations and of weights in matmuls; master weights are always float32."""
     remat: str = "none"

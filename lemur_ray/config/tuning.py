@@ -9,7 +9,7 @@ from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
 
 @dataclass(frozen=True)
 class TuningConfig:
-    """Training by passes over a table instead of by steps; every example is visited equally often."""
+    """Training by passes over an instruction table instead of by steps; every example is visited equally often."""
 
     epochs: int = 0
     """Passes over the instruction table. 0: train.steps steps of train.rows_per_step rows."""

@@ -50,5 +50,5 @@ TABLE_8 = (
 
 
 def table8_sources() -> tuple[SourceConfig, ...]:
-    """Table 8 as the mixture of a recipe."""
+    """The sources of table 8 with their weights and epochs, as the mixture of a recipe."""
     return tuple(SourceConfig(row.name, row.kind, row.weight_percent, row.epochs) for row in TABLE_8)

@@ -31,7 +31,7 @@ LLAMA2_70B = ModelConfig(
 
 
 def llama2_optimizer(peak_lr: float) -> OptimizerConfig:
-    """AdamW as in section 2.2: 2,000 warm-up steps, cosine to 10 % of the peak."""
+    """Optimizer options, AdamW as in section 2.2: 2,000 warm-up steps, cosine to 10 % of the peak."""
     return OptimizerConfig(
         name="adamw", peak_lr=peak_lr, warmup_steps=2000, final_lr_fraction=0.1, b1=0.9, b2=0.95, eps=1e-5,
         weight_decay=0.1, clip_norm=1.0,
@@ -39,12 +39,12 @@ def llama2_optimizer(peak_lr: float) -> OptimizerConfig:
 
 
 def packed_4096(sources: tuple[SourceConfig, ...] = ()) -> DataConfig:
-    """Rows of 4,096 tokens from the given mixture (none given: all of the corpus)."""
+    """Data options: rows of 4,096 tokens from this mixture of sources; none: every source of the corpus."""
     return DataConfig(sources=sources, seq_len=4096)
 
 
 def llama2_training(microbatches: int) -> TrainConfig:
-    """Batch size and length of table 1; the number of microbatches depends on the pod and is not from the paper."""
+    """Training options: batch size and length of table 1; microbatches depend on the pod, not on the paper."""
     return TrainConfig(
         steps=LLAMA2_STEPS, rows_per_step=1024, microbatches=microbatches, compute_dtype="bfloat16", remat="save_dots",
         checkpoint_every_steps=500, keep_checkpoints=3,

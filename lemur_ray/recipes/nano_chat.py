@@ -1,7 +1,7 @@
 """nano-chat: nano tuned on conversations; the policy of the demo's agents.
 
-Starts from runs/nano. Expert games, in which the expert says what it looks for (docs/decisions/004), and a few hundred
-questions about code: many small steps and muon, as in nano. Loss on the assistant alone, as in the paper.
+Starts from runs/nano. Trained on games of an expert who states what it looks for (docs/decisions/004) and on a few
+hundred questions about code: many small steps and muon, as in nano. Loss on the assistant's tokens, as in the paper.
 
     python jobs/instruct.py            # about 11 minutes on 2 otherwise idle CPU cores
 """

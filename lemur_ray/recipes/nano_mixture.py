@@ -1,7 +1,7 @@
 """nano-mixture: one trial of the mixture study, after the paper's appendix A.1.2 at a size for a laptop.
 
-nano for half as many steps, so that no ratio of code to text repeats a row of the embedded corpus, and measured on
-every held-out row. The study sets ratio and seed.
+The recipe nano with half as many steps, so that no ratio of code to text repeats a row of the embedded corpus, and
+evaluated on 64 held-out rows per kind. The study sets ratio and seed.
 
     python jobs/mixture_study.py            # six ratios, a few minutes on 2 CPU cores once the corpus is there
 """

@@ -33,15 +33,15 @@ CHUNK_BYTES = 2**25
 
 
 class UnreadableCheckpoint(Exception):
-    """A committed checkpoint cannot be read; the message says where it was moved."""
+    """Raised when a committed checkpoint is damaged (it is put aside, if possible) or missing on this host."""
 
 
 class SaveInterrupted(Exception):
-    """A checkpoint was not written for a transient reason, such as a lost worker: restart the workers."""
+    """Raised when a checkpoint was not written for a transient reason, such as a lost worker: restart the workers."""
 
 
 class SaveFailed(TrainingStopped):
-    """A checkpoint could not be written; the message says which one is still intact and what to do."""
+    """Raised when a checkpoint could not be written; the message says what is still intact and what to do."""
 
 
 class Checkpoints:
@@ -72,7 +72,7 @@ class Checkpoints:
         """Clock (``time.monotonic``) of the last save call."""
 
     def _tidy(self) -> list[Uncommitted]:
-        """Put torn checkpoints aside and remove temporary folders, which would block a later save."""
+        """Put torn checkpoints aside, remove temporary folders, which would block a later save; returns all these."""
         _, ignored = commits(self.folder)
         for entry in ignored:
             if entry.name.isdigit():
@@ -82,7 +82,7 @@ class Checkpoints:
         return [entry for entry in ignored if ".torn" not in entry.name]
 
     def newest(self) -> Commit | None:
-        """The newest committed checkpoint, without those that this object failed to read."""
+        """The newest committed checkpoint, without those that this object failed to read; None if there is none."""
         readable = (commit for commit in commits(self.folder)[0] if commit.step not in self._unreadable)
         return next(readable, None)
 
@@ -132,7 +132,7 @@ class Checkpoints:
         return committed_once(self.folder)
 
     def save(self, step: int, state: Any, plan: dict[str, Any]) -> None:
-        """Begin a save; returns once the arrays are copied. Raises the failure of the previous save."""
+        """Begin to save ``state`` and the JSON ``plan``; returns once arrays are copied. Raises as ``wait`` does."""
         self.wait()
         self._saving, self.saved_at = step, time.monotonic()
         with self._save_errors(step):

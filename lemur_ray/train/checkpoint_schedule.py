@@ -37,7 +37,7 @@ class CheckpointSchedule:
         preempted: Callable[[], Notice | None] | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
-        """preempted: called every ``preemption_every_steps`` steps; gives all ranks the same notice."""
+        """preempted: called every ``preemption_every_steps`` steps; gives all ranks the same notice, or None."""
         self.saved: int | None = None
         """Step of the last checkpoint begun."""
         self._checkpoints, self._config, self._attempt = checkpoints, config, attempt

@@ -89,7 +89,7 @@ class Evaluator:
 
 
 def measured(held_out: HeldOut, losses: np.ndarray) -> dict[str, float | None]:
-    """Metrics of every group. losses: (rows,) float64, sum of losses of each row."""
+    """Loss and bits per byte of every group. losses: (rows,) float64, weighted sum of the losses of each row."""
     out: dict[str, float | None] = {}
     for name, of_group in held_out.groups.items():
         total, weight = float(losses[of_group].sum()), float(held_out.weights[of_group].sum())

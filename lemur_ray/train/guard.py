@@ -16,7 +16,7 @@ WINDOW = 128
 
 
 class GuardState(NamedTuple):
-    """Ring buffers of the last accepted values."""
+    """Ring buffers of the losses and gradient norms of the last WINDOW accepted steps."""
 
     losses: jax.Array
     """(WINDOW,) float32."""
@@ -32,7 +32,7 @@ def init_guard() -> GuardState:
 
 
 def check(state: GuardState, loss: jax.Array, norm: jax.Array, sigmas: float) -> tuple[jax.Array, GuardState]:
-    """(skip () bool, next state); a skipped step keeps the state. ``sigmas`` 0: skip only non-finite values."""
+    """(skip the update? () bool, next state, the same after a skip). ``sigmas`` 0: skip only non-finite values."""
 
     def spike(value: jax.Array, recent: jax.Array) -> jax.Array:
         return value > jnp.mean(recent) + sigmas * jnp.std(recent)

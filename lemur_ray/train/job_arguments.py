@@ -22,8 +22,8 @@ class TrainingJob:
     """Train a model on a corpus folder; the same command again resumes. First argument: a recipe, by default nano."""
 
     corpus: str = ""
-    """Corpus folder or URI (jobs/build_corpus.py makes them). Empty: the embedded corpus, built if it is not there; of
-    a run in a bucket in the run's folder."""
+    """Corpus folder or URI (jobs/build_corpus.py makes them). Empty: the embedded corpus, built if it is missing (for a
+    run in a bucket: in the run's folder)."""
     out: str = ""
     """Run folder, absolute, a URI, or relative to $LEMUR_HOME. Empty: runs/<name of the recipe>."""
     init_from: str = ""

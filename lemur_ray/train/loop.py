@@ -52,7 +52,7 @@ and tokens, targets, loss_weights, segment_ids, positions (rows, seq_len)."""
 
 @dataclasses.dataclass(frozen=True)
 class Worker:
-    """This process among the workers of a run, and its channels to Ray and to a person."""
+    """This process among the workers of a run, with its callbacks for checkpoints, preemption and log lines."""
 
     rank: int = 0
     world_size: int = 1
@@ -84,9 +84,9 @@ def train(
     """Train a run to its end, from its newest committed checkpoint, and return the content of ``result.json``.
 
     rank, world_size: this process among those of jax.distributed. report: called with (metrics, checkpoint folder) for
-    every checkpoint begun, on every rank. preempted: called every ``preemption_every_steps`` steps on all ranks; gives
-    all of them the same preemption notice, or None. log: gets lines for a person, on rank 0. Raises TrainingStopped for
-    too many skipped steps in a row or an unwritable checkpoint, RunFolderError for checkpoints of another run.
+    every committed checkpoint, on every rank. preempted: called every ``preemption_every_steps`` steps on all ranks;
+    gives all of them the same preemption notice, or None. log: gets lines for a person, on rank 0. Raises
+    TrainingStopped for too many skipped steps in a row or a failed save, RunFolderError for another run's checkpoints.
     """
     steps, worker = run.recipe.train.steps, Worker(rank, world_size, report, preempted, log)
     cache = use_compile_cache(cache_folder(run.out, world_size))
@@ -145,7 +145,7 @@ class _Start:
         self.step_fn = make_train_step(recipe, self.mesh, num_sources=len(self.sources))
 
     def restore(self, feed: Feed, cleanup: contextlib.ExitStack) -> tuple[int, TrainState]:
-        """Steps already taken and the state after them; opens data, evaluation, records and schedule at that step."""
+        """Restore the run: (steps already taken, state after them); opens data, evaluation and records at that step."""
         run, worker, recipe, say = self.run, self.worker, self.run.recipe, self.worker.say
         step, state, base, content = open_state(
             recipe, self.mesh, self.checkpoints, recognise=partial(_recognised, run), init_from=run.init_from,

@@ -20,7 +20,7 @@ from lemur_ray.train.run.folder import RunFolderError
 
 @dataclass
 class Window:
-    """Sums since the last line, and totals of the run; every field is plain JSON."""
+    """Sums of step metrics since the last line, and totals of the run; every field is plain JSON."""
 
     steps: int = 0
     loss: float = 0.0

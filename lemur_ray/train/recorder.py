@@ -28,7 +28,7 @@ Ranges = list[list[int]]
 
 
 class Recorder:
-    """The record of one start of a run on one worker. Call ``took`` after every step, and ``settle`` later."""
+    """Records one start of a run on one worker. Call ``took`` when a step is dispatched, and ``settle`` later."""
 
     def __init__(
         self,

@@ -183,7 +183,7 @@ def _gradients_of_slices(
 def train_step(
     state: TrainState, batch: Batch, base: Params | None = None, *, recipe: Recipe, how: Execution, num_sources: int
 ) -> tuple[TrainState, Metrics]:
-    """One optimizer step; ``make_train_step`` compiles it. base: frozen parameters of an adapter run."""
+    """One optimizer step: (next state, metrics); ``make_train_step`` compiles it. base: frozen base of adapters."""
     rule = direction(recipe.optimizer, recipe.model, how.forward.operand_dtype, adapters=base is not None)
     total, grads, row_losses = gradients(state.params, batch, recipe, how, base)
     weight_sum = jnp.sum(batch["loss_weights"])

@@ -27,7 +27,7 @@ FILE = "study.json"
 
 @dataclass(frozen=True)
 class Trial:
-    """One ratio with one seed."""
+    """One run of a study, with one code : text ratio and one seed."""
 
     ratio: str
     code_share: float

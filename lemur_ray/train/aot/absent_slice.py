@@ -15,11 +15,11 @@ _LIBTPU_NAMES = {"v5p": "v5"}
 
 
 class NoLibtpu(Exception):
-    """libtpu is not installed; the message names the extra."""
+    """Raised when libtpu, the compiler for TPU, is not installed; the message names the extra that brings it."""
 
 
 def environment(where: Slice, with_libtpu: bool, num_devices: int) -> dict[str, str]:
-    """Environment variables to set before jax is imported: no search for chips, CPU as default platform."""
+    """Variables to set before jax is imported: CPU as platform, no search for chips; without libtpu fake devices."""
     out = {"JAX_PLATFORMS": "cpu"}
     if with_libtpu:
         out |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "TPU_ACCELERATOR_TYPE": where.pod_type}
@@ -35,7 +35,7 @@ def has_libtpu() -> bool:
 
 
 def devices(where: Slice, num_slices: int) -> list[Any]:
-    """Descriptions of the devices of ``num_slices`` slices, one per chip. Raises NoLibtpu, ValueError."""
+    """Descriptions of the devices of ``num_slices`` slices, one per chip. Raises NoLibtpu, ValueError (topology)."""
     if not has_libtpu():
         raise NoLibtpu("libtpu is not installed: pip install 'lemur-ray[tpu]' brings the compiler for TPU")
     from jax.experimental import topologies

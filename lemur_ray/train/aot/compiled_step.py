@@ -24,7 +24,7 @@ _NUM_SOURCES = 16
 
 
 def placed(recipe: Recipe, where: Slice, mesh: MeshConfig) -> Recipe:
-    """The recipe with a mesh on a slice; ``fsdp`` -1 becomes the devices left by dcn and tp. Raises ValueError."""
+    """The recipe with ``mesh`` on slices ``where``; ``fsdp`` -1 becomes what dcn and tp leave. Raises ValueError."""
     chips = where.num_chips * mesh.dcn
     _, fsdp, _ = axis_sizes(mesh, chips, f"the {chips} chips of {mesh.dcn} x {where}")
     mesh = dataclasses.replace(
@@ -71,7 +71,7 @@ def state_bytes(recipe: Recipe, mesh: Any) -> tuple[int, int]:
 
 
 def plan(recipe: Recipe, where: Slice) -> PodPlan:
-    """Compile the step of a recipe from ``placed``. Raises NoLibtpu, StepDoesNotFit, ValueError."""
+    """Compile the step of a recipe from ``placed``; returns its costs. Raises NoLibtpu, StepDoesNotFit, ValueError."""
     import jax
 
     from lemur_ray.model.flops import flops_per_token
@@ -109,7 +109,7 @@ def plan(recipe: Recipe, where: Slice) -> PodPlan:
 
 
 def _attention_flops(recipe: Recipe, kernel: str) -> float:
-    """FLOPs of one call of a splash kernel: two products forward, five backward, over blocks up to the diagonal."""
+    """FLOPs of one call of a splash attention kernel on one device, over blocks up to the diagonal; else 0."""
     from lemur_ray.model.attention.splash import block_size
 
     model, length, mesh = recipe.model, recipe.data.seq_len, recipe.mesh

@@ -43,7 +43,7 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """A loop of the program."""
+    """A ``while`` loop of the program."""
 
     trips: int
     origin: str
@@ -54,7 +54,7 @@ class Loop:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """Totals of one execution on one device."""
+    """Costs of one execution of a compiled program on one device."""
 
     product_flops: float
     """Floating point operations of matrix products; of a conditional, every branch counts."""
@@ -103,7 +103,7 @@ def _window_pairs(rest: str, place: int, left: int, kernel: int, out: int) -> in
 
 
 def _sent_bytes(kind: str, instruction: Instruction, group: int) -> float:
-    """Bytes one device sends in a ring: one round for all-gather and reduce-scatter, two for all-reduce."""
+    """Bytes a device sends in one execution as a ring: one round, two for all-reduce. group: number of devices."""
     shapes = instruction.shapes
     if instruction.opcode.endswith("-start") and kind != "all-reduce":  # ((operands), (results), state)
         arrays = tuple(shape for shape in shapes if shape != ("u32", ()))
@@ -115,7 +115,7 @@ def _sent_bytes(kind: str, instruction: Instruction, group: int) -> float:
 
 
 def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lambda name, shapes: 0.0) -> Program:
-    """Totals of a program from ``compiled.as_text()``.
+    """Costs of a program, from its HLO text (``compiled.as_text()``).
 
     kernel_flops: (name of a kernel without its number, shapes of its results) -> operations of one call.
     Raises ValueError for text that is not HLO, or a loop without a constant trip count.

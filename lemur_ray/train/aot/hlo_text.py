@@ -18,15 +18,15 @@ _HEAD = re.compile(r"^\s*(ROOT )?%?([\w.\-]+) = ")
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One line of a computation."""
+    """One HLO instruction, a line of a computation."""
 
     name: str
     shapes: tuple[Shape, ...]
     opcode: str
     inside: str
-    """Text between the parentheses."""
+    """Text between the parentheses of the operands."""
     rest: str
-    """Text after the parentheses."""
+    """Text after the operands: attributes and metadata."""
 
     @property
     def operands(self) -> list[str]:

@@ -23,7 +23,7 @@ _HOPS = 8
 
 @dataclasses.dataclass(frozen=True)
 class Origins:
-    """The stack frame table of one program. With an empty one origins are operation names only."""
+    """The stack frame table of one program. If it is empty, origins have no source lines."""
 
     lines: Mapping[int, str]
     """Frame -> "model/llama.py:98 Block.__call__", or "" outside of the project and in generic files."""
@@ -86,14 +86,14 @@ def _traced(instruction: Instruction, by_name: Mapping[str, Instruction]) -> Ins
 
 
 def _table(hlo: str, name: str) -> dict[int, str]:
-    """Rows ``3 text`` under a heading, by their number."""
+    """Rows ``3 text`` under the heading ``name``, by their number."""
     section = re.search(rf"^{name}\n((?:\d+ .*\n)+)", hlo, re.MULTILINE)
     rows = (line.split(" ", 1) for line in section[1].splitlines()) if section else ()
     return {int(number): text for number, text in rows}
 
 
 def _fields(hlo: str, name: str) -> dict[int, dict[str, int]]:
-    """Rows ``3 {field=number ..}`` under a heading, by their number."""
+    """Rows ``3 {field=number ..}`` under the heading ``name``, by their number."""
     return {
         number: {field: int(value) for field, value in re.findall(r"(\w+)=(\d+)", text)}
         for number, text in _table(hlo, name).items()

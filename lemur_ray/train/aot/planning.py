@@ -27,7 +27,7 @@ def slice_of(recipe: Recipe) -> Slice:
 
 
 def run(recipe: Recipe, where: Slice, *, search: int, describe: bool, say: Callable[[str], None]) -> dict[str, Any]:
-    """Plan the step, log the result, and return the JSON that the job prints.
+    """Plan the step, log it, and return the JSON that the job prints. describe: only show how parameters are sharded.
 
     On a slice other than the recipe's own, only dcn and tp of an unmodified mesh are used. search: maximum number of
     candidates to compile; 0: compile the recipe's own mesh. Raises ValueError if recipe and slice do not fit together.
@@ -87,7 +87,7 @@ def run(recipe: Recipe, where: Slice, *, search: int, describe: bool, say: Calla
 
 
 def _mesh(recipe: Recipe, where: Slice) -> MeshConfig:
-    """The mesh to plan: the recipe's, or one with its dcn and tp for a slice other than its own."""
+    """The mesh to plan: the recipe's; if that is unmodified and ``where`` is another slice, only its dcn and tp."""
     mesh, own = recipe.mesh, get_recipe(recipe.name).mesh
     untouched = (mesh.dcn, mesh.fsdp, mesh.tp) == (own.dcn, own.fsdp, own.tp)
     elsewhere = not own.topology or slice_of(get_recipe(recipe.name)) != where

@@ -20,7 +20,7 @@ LIMIT = 28 / 32
 
 
 class StepDoesNotFit(Exception):
-    """The program exceeds a chip's memory; the message says by how much."""
+    """Raised when the compiler cannot fit a step into a chip's memory; the message is XLA's first line."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ class PodPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether the total stays within LIMIT of the memory."""
+        """Whether the total is at most the share LIMIT of a chip's memory."""
         return self.memory.total <= LIMIT * self.hbm_bytes
 
     @property
@@ -108,7 +108,7 @@ class PodPlan:
 
 
 def axis_of(group: tuple[int, ...], mesh: MeshConfig) -> str:
-    """Mesh axes along which the devices of a group differ, joined by "+"; "all" for an empty group (every device)."""
+    """Mesh axes along which a group's devices differ, joined by "+"; "all" for an empty group, "none" for one."""
     if not group:
         return "all"
     places = np.unravel_index(np.array(group), (mesh.dcn, mesh.fsdp, mesh.tp))

@@ -31,7 +31,7 @@ TENSORS = (1, 2, 4, 8)
 
 
 class Guess(NamedTuple):
-    """A candidate with its rough costs."""
+    """A candidate recipe with its estimated memory and step time."""
 
     recipe: Recipe
     bytes: float
@@ -40,7 +40,7 @@ class Guess(NamedTuple):
 
 
 def candidates(recipe: Recipe, where: Slice) -> list[Guess]:
-    """All valid combinations: those expected to fit, fastest first, then the others, smallest first."""
+    """All valid meshes, microbatches and remat policies: those that should fit, fastest first; then by size."""
     guesses: list[Guess] = []
     mesh, model, rows, length = recipe.mesh, recipe.model, recipe.train.rows_per_step, recipe.data.seq_len
     for tp in TENSORS:

@@ -39,6 +39,6 @@ class Restarts(UserCallback):
 
 
 def cause(error: TrainingFailedError) -> str:
-    """The last error message of every worker of a run that Ray Train gave up."""
+    """Text of the last error of every worker of a run that Ray Train gave up, else of ``error`` itself."""
     failures = getattr(error, "worker_failures", {})
     return "; ".join(f"worker {rank}: {short(e)}" for rank, e in sorted(failures.items())) or short(error)

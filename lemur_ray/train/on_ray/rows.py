@@ -69,7 +69,7 @@ class _StallReporter:
 
 
 def why_no_rows(waits_s: float, cluster: dict[str, Any], free: dict[str, Any]) -> str:
-    """One sentence: the state of the cluster and what to do. cluster, free: ``ray.cluster_resources`` and free ones."""
+    """Log line for rows that do not arrive: why, and what to do. cluster, free: Ray's total and available resources."""
     cpus, left = cluster.get("CPU", 0.0), free.get("CPU", 0.0)
     state = f"no rows for {waits_s:.0f} s: {left:g} of {cpus:g} CPUs in the cluster are free"
     if left < FEED_CPUS:

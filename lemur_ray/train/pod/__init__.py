@@ -1,1 +1,1 @@
-"""Slices, hosts, chips and meshes of a run, as numbers and checks. Knows no Ray."""
+"""Accelerator resources of a run: TPU slices, hosts, chips and meshes, as numbers and checks, without Ray."""

@@ -17,7 +17,7 @@ PARAMETER, GRADIENT = 4, 4
 
 
 def state_bytes(recipe: Recipe) -> int:
-    """Bytes of one whole copy of the training state, at least. Of an adapter run only the frozen base is counted."""
+    """Lower bound of the bytes of one copy of the training state; of an adapter run, of the frozen base alone."""
     parameters = recipe.model.num_params
     if recipe.lora.rank:
         return parameters * (2 if recipe.train.compute_dtype == "bfloat16" else 4)
@@ -25,12 +25,12 @@ def state_bytes(recipe: Recipe) -> int:
 
 
 def bytes_per_device(recipe: Recipe, where: RunShape) -> int:
-    """The share of one device in bytes: fsdp and tp split a copy, every index of dcn has its own."""
+    """Bytes of ``state_bytes`` on one device: fsdp and tp split a copy, every index of dcn has its own."""
     return state_bytes(recipe) // (where.fsdp * where.tp)
 
 
 def min_chips(recipe: Recipe, where: Slice) -> int:
-    """Number of chips of the slice's generation that hold one copy."""
+    """Minimum number of chips of the slice's generation whose memory holds one copy of the training state."""
     return math.ceil(state_bytes(recipe) / CHIPS[where.generation.name].hbm_bytes)
 
 

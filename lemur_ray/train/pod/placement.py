@@ -43,7 +43,7 @@ def _cpu_devices() -> int:
 
 
 def check_recipe(recipe: Recipe) -> list[RunShape]:
-    """The shape of the run for every permitted number of workers, in decreasing order.
+    """Check hosts, mesh and batch; returns the run's shape for every permitted number of workers, largest first.
 
     Raises ValueError if hosts, chips and mesh do not agree, a batch does not split, or a parameter does not divide.
     """

@@ -1,1 +1,1 @@
-"""The folder of a run: locks, seconds by item, console, sinks, failures. Knows nothing of steps and meshes."""
+"""Everything around the steps of a run: its folder and lock, time accounting, console, metrics sinks, failures."""

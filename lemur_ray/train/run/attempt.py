@@ -13,7 +13,7 @@ from lemur_ray.train.run.goodput import SignsOfLife, Stopwatch, account
 
 
 class RunAttempt:
-    """The time of one start of a run on one worker, from now on."""
+    """Time accounting of one start of a run on one worker; the attempt begins when this is made."""
 
     def __init__(self, path: str, **about: Any) -> None:
         """path: ``goodput.jsonl`` of the run; empty on workers that only measure. about: fields of the first record."""
@@ -27,7 +27,7 @@ class RunAttempt:
             self._signs.write(attempt=self._id, **about)
 
     def sign(self, step: int, *, now: bool = False) -> None:
-        """Write a record after a step, if one is due or ``now`` is set."""
+        """Append a record of the seconds so far, after ``step``, if one is due; now: even if none is."""
         if self._signs is not None and (now or self._signs.due()):
             self._signs.write(
                 attempt=self._id, step=step, spent=self.spent.so_far(), replayed_steps=self.replayed_steps

@@ -42,7 +42,7 @@ class Console:
 
 def opening_lines(recipe: Recipe, mesh: Mapping[str, int], sources: Sequence[str], workers: int, kind: str,
                   peak_known: bool) -> list[str]:  # fmt: skip
-    """Lines about model, sources and devices. mesh: axis -> size; kind: jax's name of the devices."""
+    """Log lines about model, sources and devices. mesh: axis -> size; kind: jax's name of the device type."""
     shape = " x ".join(f"{name} {size}" for name, size in mesh.items())
     conventions = f"MFU in the conventions {' and '.join(CONVENTIONS)}"
     return [

@@ -63,7 +63,7 @@ def classify(text: str) -> FailureKind:
 
 
 class Failures:
-    """The failures of one run over all its restarts."""
+    """Counts the failures of one run over all its restarts, to decide whether another restart can help."""
 
     def __init__(self, alike: int = ALIKE) -> None:
         self._limits = {FailureKind.NEEDS_PERSON: REFUSED, FailureKind.CRASH: CRASHED, FailureKind.LASTING: alike}

@@ -18,7 +18,7 @@ ATTEMPT = ".run.attempt"
 
 
 class Superseded(TrainingStopped):
-    """A newer attempt has taken over this run; this one commits nothing more."""
+    """Raised when a newer attempt has taken over this run: this one must commit nothing more."""
 
 
 class Fence:

@@ -38,11 +38,11 @@ _BUCKET = "gs://"
 
 
 class RunFolderError(Exception):
-    """The folder cannot be used for this run; the message says why and what to do."""
+    """Raised when a folder cannot be used for this run; the message says why."""
 
 
 class TrainingStopped(Exception):
-    """The run cannot continue, and a restart would end the same way. The message says what a person can do."""
+    """Raised when the run cannot continue and a restart would end the same way; the message is for a person."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +113,7 @@ def fingerprint(corpus: str) -> str:
 
 
 def check_same_run(plan: dict[str, Any], run: Run, where: str) -> None:
-    """Refuse a checkpoint of another recipe, corpus or starting point.
+    """Refuse a checkpoint (``where`` for messages, its JSON item ``plan``) of another recipe, corpus or start.
 
     ``train.skip_rows`` may differ if every row before ``plan["rows"]`` keeps its position: rows that no checkpoint has
     consumed may still be skipped. Raises RunFolderError naming every differing field with both values.
@@ -172,7 +172,7 @@ def check_writable(out: str) -> None:
 
 
 def prepare(run: Run) -> dict[str, Any] | None:
-    """Prepare the run folder once, before any worker: ``recipe.json`` and the tokenizer's files.
+    """Prepare the run folder once, before any worker: write ``recipe.json`` and the tokenizer's files.
 
     Returns the content of ``result.json`` if the run is finished, else None. Raises RunFolderError if the folder is not
     writable, or holds another run.

@@ -48,7 +48,7 @@ MOST_NEW_ROWS = 256
 
 
 class PreflightError(ValueError):
-    """The run cannot work here; the message lists everything that is missing."""
+    """Raised when a run cannot work here; the message lists everything that is missing."""
 
 
 def check_run(recipe: Recipe, devices: Devices, out: str, checks: Sequence[Check]) -> None:
@@ -102,7 +102,7 @@ def check_tuning_run(
 
 
 def start_tokenizer(init_from: str) -> Tokenizer:
-    """The tokenizer of the model that a run starts from. Raises ValueError."""
+    """The tokenizer of the model that a run starts from. Raises ValueError if there is no such model or tokenizer."""
     try:
         return load_tokenizer(find_model(init_from, buckets=True))
     except ModelNotFound as error:

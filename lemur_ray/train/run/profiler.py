@@ -22,7 +22,7 @@ FOLDER = "profiles"
 
 
 def _options() -> jax.profiler.ProfileOptions:
-    """Trace devices and XLA, but not Python calls.
+    """Profiler options: trace devices and XLA, but not Python calls.
 
     For Python calls XLA sets a hook in the state of every thread, including half-initialised ones: if a thread of Ray
     or tensorstore first calls Python at that moment, the process crashes with a segmentation fault (Python 3.11).
@@ -33,7 +33,7 @@ def _options() -> jax.profiler.ProfileOptions:
 
 
 class Profiler:
-    """The traces of one worker. Call ``before`` and ``after`` around every step."""
+    """Records the profiler traces of one worker. Call ``before`` and ``after`` around every step."""
 
     def __init__(self, recipe: Recipe, out: str, rank: int, say: Callable[[str], None]) -> None:
         self._watch, self._out, self._rank, self._say = recipe.watch, out, rank, say

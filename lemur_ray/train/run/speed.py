@@ -32,7 +32,7 @@ def speeds(recipe: Recipe, num_steps: int, elapsed_s: float) -> dict[str, float]
 
 
 def utilisation(recipe: Recipe, tokens_per_s: float) -> dict[str, float]:
-    """Model FLOP/s in both conventions, and MFU where the peak of the devices is known."""
+    """Model FLOP/s of the whole run in both conventions, and MFU where the peak of the devices is known."""
     out = {}
     peak = PEAK_FLOPS.get(jax.devices()[0].device_kind, 0.0) * len(jax.devices())
     for convention in CONVENTIONS:
