@@ -83,7 +83,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 """Functions beyond the limits -> why."""
 UNCLEAR_FILES = ["takes", "told", "seen", "looked_at", "outside", "waiting", "guarded", "loaded", "beats", "answering"]
 """Names that say nothing about the content of a file."""
-MOST_DIALECT_WORDS = 250
+MOST_DIALECT_WORDS = 60
 """How often ``said``, ``told`` and ``found`` may stand in the packages together. Only ever lowered."""
 MOST_FILES_WITH_MIN_P = 4
 """Files that name one sampling option: a new option must not touch more. Only ever lowered."""
