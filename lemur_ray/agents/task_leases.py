@@ -122,7 +122,7 @@ def shared_leases() -> Leases:
 
 
 class WithLeases:
-    """A policy factory for other processes: it first sets the keeper of leases there, then builds the policy."""
+    """Policy factory for worker processes: makes ``shared_leases`` return ``leases`` there, then builds the policy."""
 
     def __init__(self, make_policy: Callable[[], Policy], leases: Leases) -> None:
         self.make_policy, self.leases = make_policy, leases

@@ -242,7 +242,7 @@ class Session:
             self._later(page.close())
 
     def _give_up(self, page: Page) -> None:
-        """Close a tab that crashed or does not respond. It counts as closed at once, however long closing takes."""
+        """Close a tab that crashed or that dialogs hold up. It counts as closed at once, however long closing takes."""
         self._gone.add(page)
         self._later(page.close())
 

@@ -1,4 +1,4 @@
-"""Gates (comparisons with recorded rows) in a browser: observations of pages, and results of scripts in pages."""
+"""Gates that need a browser: pages of recorded rows are opened, and their observations and scores compared."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class PolicyFault(Exception):
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """How an environment wants requests to the policy to be made, if not as a plain conversation."""
+    """What an environment's reset asks of requests to the policy: form, stops, worked examples, past messages to keep."""
 
     raw: bool = False
     prefill: str = ""
