@@ -1,8 +1,8 @@
 """The project's reference functions for RoboCodeGen, which give the expected results of new inputs.
 
 Where the data has results, a function is used only if it reproduces them (``upstream_draws.py``). They keep
-peculiarities of the published references: only one of a line's two normals is right, a closed ring counts its first corner
-twice, axes of an ellipse are half axes, distances are measured from the first object, and an object's distance is that
+peculiarities of the published references: only one of a line's two normals is right, a closed ring counts its first
+corner twice, axes of an ellipse are half axes, distances are measured from the first object, and an object's distance is that
 of its nearest corner.
 """
 

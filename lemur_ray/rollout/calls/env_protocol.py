@@ -33,7 +33,7 @@ class PolicyFault(Exception):
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """What an environment's reset asks of requests to the policy: form, stops, worked examples, past messages to keep."""
+    """What an environment's reset asks of requests to the policy: form, stops, examples, past messages to keep."""
 
     raw: bool = False
     prefill: str = ""
