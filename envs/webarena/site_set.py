@@ -88,7 +88,7 @@ class Chain:
 
 
 class SiteSet(Protocol):
-    """Leases copies of the sites to the episodes of one process. Thread-safe."""
+    """Interface of what leases copies of the sites to the episodes of one process; implementations are thread-safe."""
 
     @property
     def urls(self) -> Mapping[str, str]:

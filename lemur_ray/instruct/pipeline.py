@@ -81,7 +81,8 @@ def build_sets(
 
 
 def _inputs(config: SetsConfig, tokenizer: Tokenizer, seq_len: int, num_rows: NumRows | None) -> str:
-    """16 hex digits of a hash over all inputs of a table. Raises CorpusError if a file does not exist."""
+    """Key of a table, 16 hex digits: a hash of its options, tokenizer and files (path, size and time or version, not
+    content). Raises CorpusError if a file does not exist."""
     stamps = []
     for name, file in (*config.files, *(("decontaminate", file) for file in config.decontaminate)):
         if is_bucket(file):

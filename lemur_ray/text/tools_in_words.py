@@ -1,4 +1,4 @@
-"""Tool use with chat templates that do not support it: tools are described in the system turn, calls are text.
+"""For chat templates without tool support: describes tools in the system turn and writes earlier calls as text.
 
 A call is a JSON object between two tags, as is common for ChatML models; a result is a turn with role ``tool``.
 """

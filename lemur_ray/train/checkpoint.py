@@ -209,7 +209,7 @@ def _chunked_by_layer(state: Any) -> Any:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """An error and the chain of its causes, the root cause last."""
+    """An error and the errors that caused it or in whose handling it was raised; the first one last."""
     chain = [error]
     while (before := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(before)

@@ -51,7 +51,8 @@ def exact_match(reference: str, answer: str) -> bool:
 
 
 def must_include(reference: str, answer: str, *, as_word: bool = False, strict: bool = False) -> bool:
-    """Whether the answer contains the reference; with ``as_word``, a single character only as a word of its own."""
+    """Whether the answer contains the reference; with ``as_word``, a single character only as a word of its own, and
+    with ``strict`` too, not within a number either (``5`` in ``5.99`` or ``1,5``)."""
     reference, answer = clean_answer(reference), clean_answer(answer)
     if not as_word or len(reference) != 1:
         return reference in answer

@@ -59,7 +59,8 @@ def _content(seed: int) -> str:
 
 
 def _digest(software: Software, seed: int) -> str:
-    """Hash everything that a build depends on: content, login, site programs and installed packages."""
+    """Hash what a build depends on: content, login page and form, site programs, and versions of installed Python
+    packages (not DokuWiki's system packages)."""
     parts = [_content(seed), repr(software.form), software.login]
     folder = programs()
     assert folder is not None  # ``missing`` has been called before

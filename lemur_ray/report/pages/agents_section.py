@@ -254,7 +254,8 @@ def _in_column(results: Results, column: str) -> bool:
 
 
 def _published(results: Results) -> Mapping[str, object] | None:
-    """The paper's column for this benchmark with our models; None where the paper has none."""
+    """Page values of a table with our models' rows and then the paper's, for the paper's column that the runs belong
+    to; None if they belong to none."""
     of_column = [r for r in results if r.about.column]
     if not of_column:
         return None

@@ -141,7 +141,8 @@ class PrefixTree:
         return (joined(parts), sum(len(part.logprob) for part in parts)) if parts else (None, 0)
 
     def can_be_extended(self, node: Node | None, length: int) -> bool:
-        """Whether a sequence may append to this block itself: it has no holder, and all of it matches."""
+        """Whether a sequence may append to this block itself: all its tokens match (``length`` of them do), it is not
+        full, and it has neither holders nor children."""
         return node is not None and 0 < length == node.length < self.block and not node.holders and node.is_leaf
 
 
