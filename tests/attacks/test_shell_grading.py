@@ -137,7 +137,7 @@ def test_row_36_what_episodes_share_is_not_changed_and_one_that_would_be_is_put_
     played("true")
     poisoned = box_of(env)
     other = tree.pack([("/testbed/more", testbed)])
-    poisoned._housing.keeper._keeper.ask({"op": "trees"}, other, timeout_s=30.0)  # type: ignore[attr-defined]
+    poisoned._housing.keeper.ask({"op": "trees"}, other, timeout_s=30.0)  # type: ignore[attr-defined]
     pool = env.unwrapped._pool
     counted = pool.quarantined
     assert played(GOLD) == [1.0], "the episode after it has another one"
