@@ -86,7 +86,7 @@ def test_several_processes_answer_like_one_before_and_after_new_weights(hosts: C
     assert pair.wait_for("answers") == fake_hosts.answers(lone)
     lone.update(fake_hosts.load("1").source, "seed 1").result(60)
     assert pair.wait_for("others") == fake_hosts.answers(lone)
-    assert "other hosts found the weights seed 2, this one seed 3" in pair.wait_for("refused")
+    assert "other hosts read the weights seed 2, this one seed 3" in pair.wait_for("refused")
     assert "follower 1: ValueError" in pair.wait_for("failed")
     assert pair.wait_for("still") == generate(lone, fake_hosts.requests()[:2])
     assert pair.wait_for("devices") == [4, 1, 0]
@@ -123,7 +123,7 @@ def test_a_leader_that_is_killed_takes_its_follower_along(hosts: Callable[..., H
 def test_other_weights_on_another_host_stop_the_start(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
     pair = hosts(spec="1")
     assert pair.leader.wait(200) != 0
-    assert "other hosts found the weights seed 1, this one seed 0" in (tmp_path / "log.txt").read_text()
+    assert "other hosts read the weights seed 1, this one seed 0" in (tmp_path / "log.txt").read_text()
     assert pair.follower.wait(90) != 0
 
 

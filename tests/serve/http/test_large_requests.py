@@ -109,6 +109,13 @@ def read(raw: bytes, context: int) -> tuple[Any, float]:
     return asyncio.run(reading())
 
 
+def parse_s(raw: bytes) -> float:
+    """CPU seconds that this machine takes to parse ``raw``."""
+    start = time.process_time()
+    json.loads(raw)
+    return time.process_time() - start
+
+
 @pytest.mark.parametrize("form", ["{}", "[{}]", "[[1, 2], {}]"])
 def test_a_list_of_ids_that_is_far_too_long_is_refused_before_it_is_parsed(form: str) -> None:
     ids = b"[" + b"12345, " * (4 * 2**20) + b"7]"
@@ -117,8 +124,7 @@ def test_a_list_of_ids_that_is_far_too_long_is_refused_before_it_is_parsed(form:
     answer, gap_s = read(raw, 4096)
     assert isinstance(answer, ContextExceeded)
     assert "maximum context length is 4096 tokens" in str(answer)
-    # To parse these ids takes half a second.
-    assert gap_s < 0.2
+    assert gap_s < 0.75 * parse_s(raw)
 
 
 @pytest.mark.parametrize("item", [b"[1]", b"1.0", b"{}", b'""', b'["\\\\\\""]', b"[[[]]]", b'{"a":1}'])
@@ -131,7 +137,7 @@ def test_a_body_of_millions_of_values_is_refused_before_it_is_parsed(item: bytes
         assert (answer.status, answer.code) == (400, "invalid_value")
         assert "send less in one request" in str(answer)
         # To parse them takes up to four seconds.
-        assert gap_s < 0.2
+        assert gap_s < 0.5
 
 
 @pytest.mark.parametrize(
@@ -147,8 +153,8 @@ def test_what_is_slow_to_parse_is_refused_before_it_is_parsed(name: str, body: b
     assert isinstance(answer, ApiError)
     assert answer.status == 400
     assert f"more than {name}" in str(answer)
-    # To parse them takes 0.54, 0.36 and 0.23 s.
-    assert gap_s < 0.1
+    # CPU time of this process beside that of parsing: 0.54, 0.36 and 0.23 s where this was written.
+    assert gap_s < 0.75 * parse_s(body)
 
 
 def test_numbers_names_and_digits_as_requests_have_them_are_read_as_ever() -> None:
