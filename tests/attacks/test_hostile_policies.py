@@ -152,11 +152,9 @@ def test_hostile_policies_are_scored_and_the_harness_stays_small(
     several = [n for n, act in enumerate(ACTS) if act not in ANSWERED]  # those have a test of their own
     chosen = [n for n in several if not sandboxed or ACTS[n].kinds[0] not in ("sql", "mysql", "alfworld")]
     chosen = chosen[::every]
-    at_once = (
-        32 if backend == "bwrap" else 6
-    )  # on a slow machine an engine under 12 containers takes a minute for a step
-    what = Play(tuple(chosen), backend=backend, in_flight=at_once, games=games, server=server, neighbours=2)
-    said = played_alone(what, 580 if every > 1 else 3600)
+    in_flight, neighbours = (32, 2) if backend == "bwrap" else (6, 1)  # with more, a slow engine needs a minute a step
+    what = Play(tuple(chosen), backend, in_flight, neighbours, games, server)
+    said = played_alone(what, 850 if every > 1 else 3600)
     assert faults([(one["task"], one["outcome"], one["detail"]) for one in said["ended"]]) == []
     assert said["peak_mib"] < PEAK_MIB, f"{said['before_mib']} MiB before the first episode"
 
