@@ -1,4 +1,4 @@
-"""Compares a replayed MINT episode with its recording, turn by turn.
+"""Compares a replayed MINT episode with its recording, turn by turn. A cell is the code of one turn.
 
 | number | counts |
 |---|---|
@@ -27,7 +27,7 @@ _MAX_PROPOSE = 2
 
 
 def compare(episode: Episode, recorded: MintEpisode) -> EpisodeComparison:
-    """Compare a replayed episode with its recording: the counts in the module's table, and the cells that differ."""
+    """Compare a replayed episode with its recording: counts in the module's table, and the differing cells by turn."""
     steps = episode.trajectory.steps
     counts = Counter(
         same_counters=int(counters_of(steps) == {name: n for name, n in recorded.counts.items() if n}),

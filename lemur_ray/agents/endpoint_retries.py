@@ -120,7 +120,8 @@ class RetryPolicy:
 
     def _outwait(self, pause_s: float, failure: str) -> float:
         """Wait out a demanded pause that is longer than the patience. Returns the seconds it took. Raises
-        EndpointRefused if no request that shares the slots was answered for ``patience_s``."""
+        EndpointRefused (``failure``: its beginning) if no request was answered for ``patience_s``, or none ever was and
+        none is in flight."""
         began = self._clock()
         with excluded_wait():
             while (left_s := pause_s - (self._clock() - began)) > 0:

@@ -24,7 +24,7 @@ class TurnCounter:
         """Episode id -> present turn, and number of user messages in the episode's first request."""
 
     def of(self, request: ChatRequest) -> int:
-        """The turn, from 0, that the request asks a reply for."""
+        """The turn, from 0, that the request asks a reply for. Without ``request.turn``, each call counts a turn."""
         if request.turn is not None:
             return request.turn
         users = sum(message.role == "user" for message in request.messages)

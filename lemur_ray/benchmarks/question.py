@@ -20,7 +20,7 @@ ENV_ID = "envs:lemur/Question-v0"
 
 @dataclass(frozen=True)
 class Graded:
-    """A grader's verdict on a reply. ``score``: 0 to 1, which is solved; any other value is an ``env_error``."""
+    """A grader's verdict on a reply. ``score``: 0 to 1, where 1 is solved; other values are an ``env_error``."""
 
     score: float
     answer: str | None = None

@@ -82,8 +82,7 @@ def _unusable(backend: SandboxName, image: str, environment: tuple[str, ...]) ->
 
 
 def rebuild_hint(options: Sandboxed, image: str = PLAIN) -> str:
-    """Text of the step that must follow the installation of a package: under Docker ", then <build command>", else
-    empty."""
+    """Text after the command that installs a package: ", then <build command>" under Docker, else empty."""
     return f", then {build_command(image)}" if options.sandbox == "docker" else ""
 
 
@@ -103,8 +102,7 @@ def missing_programs(
     options: Sandboxed, programs: Mapping[str, str], rootfs: str = "", image: str = PLAIN
 ) -> dict[str, str]:
     """Those of ``programs`` (name or absolute path -> Debian package) that the sandbox lacks; none if its Docker image
-    is not built. ``rootfs``: root folder that bubblewrap uses; ``image``: name of the Docker image.
-    """
+    is not built. ``rootfs``: root folder that bubblewrap uses; ``image``: name of the Docker image."""
     if options.sandbox == "docker":
         built = _image(image)
         if built is None:

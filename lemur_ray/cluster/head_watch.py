@@ -20,7 +20,7 @@ INTERVAL_S = 1.0
 
 
 class HeadWatch:
-    """Queries the head from a thread until ``stop``, and reports its loss once."""
+    """Queries the head from a thread until ``stop``; calls ``on_loss`` once if the head is lost."""
 
     def __init__(
         self,

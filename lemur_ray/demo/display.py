@@ -44,14 +44,14 @@ def open_display(stages: Sequence[Stage], heading: str, stream: TextIO) -> Itera
 
 
 class LiveScreen:
-    """A screen that rich redraws twice a second."""
+    """Display on a terminal. rich redraws all stages twice a second, so ``update`` does nothing."""
 
     def update(self, stage: Stage) -> None:
         pass
 
 
 class PlainLines:
-    """A line when a stage begins, at each mark and when it ends."""
+    """Display without a terminal: a line when a stage begins, at each of ``MARKS`` and when it ends."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -29,12 +29,11 @@ def keep_first(
     compare: AnySimilar | None = None,
     put: Put = lambda rows: rows,
 ) -> np.ndarray:
-    """Mask (n,) bool of the rows to keep, in input order: those with no earlier kept row above ``threshold``.
+    """Mask (n,) bool of the rows to keep, in input order: their cosine to every earlier kept row is <= ``threshold``.
 
     vectors: (n, dim) float32 of any norm; a zero vector is similar to nothing. compare: function that compares a block
     with earlier blocks, maybe on other hosts; put: sends it a block; default: in this process. Raises ValueError if a
-    vector is not finite.
-    """
+    vector is not finite."""
     if not np.isfinite(vectors).all():
         bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
         raise ValueError(f"the vector of row {bad} is not finite: the encoder is broken on that text")
@@ -64,7 +63,7 @@ def any_similar(rows: np.ndarray, kept: np.ndarray, threshold: float) -> np.ndar
 
 
 def _first_within(rows: np.ndarray, threshold: float) -> np.ndarray:
-    """Mask (n,) bool of the rows of one block that have no earlier kept row of the block above the threshold."""
+    """Mask (n,) bool of the rows of one block whose cosine to every earlier kept row of it is <= ``threshold``."""
     sure, unsure = _compared(rows, rows, threshold)
     keep = np.zeros(len(rows), bool)
     for row in range(len(rows)):

@@ -21,7 +21,7 @@ def place(path: Path) -> Path:
 
 
 def write(path: Path, record: Mapping[str, Any]) -> None:
-    """Store the record of ``path``, with the present time, atomically."""
+    """Store the record of ``path`` atomically, with the present time (ISO 8601, UTC) as ``fetched``."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     write_whole(place(path), json.dumps({**record, "fetched": now}, indent=2) + "\n")
 

@@ -140,7 +140,7 @@ class FetchError(Exception):
 
 
 def readable(size: int) -> str:
-    """A size in bytes as text for people."""
+    """A size in bytes as text in decimal units (``1.5 GB``); ``size unknown`` for 0."""
     if not size:
         return "size unknown"
     value = float(size)

@@ -1,6 +1,6 @@
 """Runs as rows of the paper's tables, by model and protocol, with and without a teacher.
 
-A row names the protocol of its runs (protocol.py); two runs never share a cell. Draws nothing.
+A row names the protocol of its runs (protocol.py); two runs share a cell only as parts of a column. Draws nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lemur_ray.benchmarks.run_notes import RunDescription
 from lemur_ray.report.protocol import differences, incomplete_tasks
 
 Runs = dict[str, Sequence[Episode]]
-"""Column of the paper -> the episodes of one run."""
+"""Column of the paper -> the episodes of one run, or of the runs of its parts."""
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def single_turn_sample_rates(episodes: Iterable[Episode]) -> dict[str, Any]:
 
 
 def sample_rates(episodes: Iterable[Episode]) -> dict[str, Any]:
-    """``{"samples": ...}`` with pass@k and pass^k by k and the parts of the variance; empty for one sample per task."""
+    """``{"samples": ...}``: pass@k and pass^k by k, ``variance_parts``. Empty for one epoch or no scored episode."""
     counts: dict[str, list[int]] = {}
     epochs = 1
     for episode in episodes:

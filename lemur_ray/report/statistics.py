@@ -39,7 +39,7 @@ def _normal_quantile(confidence: float) -> float:
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
-    """Score interval of a proportion (E. B. Wilson, 1927); [0, 1] for ``n`` 0."""
+    """Score interval of a proportion (Wilson, 1927); [0, 1] for ``n`` 0. Raises ValueError for impossible counts."""
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes of {n}: expected 0 <= successes <= n")
     if n == 0:
@@ -62,8 +62,8 @@ def clustered_wilson(hits: Sequence[bool], clusters: Sequence[object], confidenc
     """Score interval of a proportion whose observations come in clusters, such as the epochs of one task.
 
     Wilson's interval at the effective sample size n / design effect, with the design effect from the variance between
-    clusters (Dean and Pagano, Journal of Survey Statistics and Methodology 3, 2015). At most n; the number of
-    clusters where all observations are equal, since the variance between clusters is then unknown.
+    clusters (Dean and Pagano, Journal of Survey Statistics and Methodology 3, 2015), at most n. If all observations are
+    equal, that variance is unknown: then the number of clusters. Raises ValueError for unequal lengths.
     """
     if len(clusters) != len(hits):
         raise ValueError(f"{len(clusters)} cluster labels for {len(hits)} values: expected one label per value")
@@ -189,7 +189,7 @@ def mcnemar(only_a: int, only_b: int) -> float:
     """Exact two-sided p-value that two policies are equally good on the same tasks (Q. McNemar, 1947).
 
     ``only_a`` counts the tasks that only the first solved, ``only_b`` those that only the second solved; tasks on
-    which both agree carry no information. 1.0 where there is no disagreement.
+    which both agree carry no information. 1.0 where there is no disagreement. Raises ValueError for a negative count.
     """
     if only_a < 0 or only_b < 0:
         raise ValueError(f"counts {only_a} and {only_b}: expected none below 0")
@@ -227,9 +227,9 @@ class PairedDifference:
 
 
 def paired_difference(a: Sequence[bool], b: Sequence[bool]) -> PairedDifference:
-    """Compare two policies task by task.
+    """Compare two policies by whether each solved a task. Raises ValueError without tasks or for unequal lengths.
 
-    The interval is the adjusted Wald interval for paired proportions (Agresti and Min, Statistics in Medicine 24,
+    The 95 % interval is the adjusted Wald interval for paired proportions (Agresti and Min, Statistics in Medicine 24,
     2005: half an observation is added to each of the four cells); the p-value is McNemar's exact one.
     """
     if len(a) != len(b):
@@ -251,9 +251,9 @@ def paired_difference(a: Sequence[bool], b: Sequence[bool]) -> PairedDifference:
 def paired_by_task(differences: Sequence[float], clusters: Sequence[object] | None = None) -> PairedDifference:
     """Compare two policies by one value per task, for tasks that were played several times or come in clusters.
 
-    ``differences``: of each task, the first policy's share of solved episodes minus the second's. The interval is a
-    bootstrap over tasks; the p-value flips the sign of each task's difference at random, as chance would if the two
-    were equally good. Both are seeded. ``clusters``: of each task; then whole clusters are drawn and flipped.
+    ``differences``: for each task, the first policy's share of solved episodes minus the second's. The 95 % interval is
+    a bootstrap over tasks; the two-sided p-value is by random sign flips of tasks. Both are seeded. ``clusters``: label
+    of each task; then whole clusters are drawn and flipped. Raises ValueError without tasks.
     """
     if not differences:
         raise ValueError("no common task: nothing to compare")

@@ -207,7 +207,8 @@ class Sandbox(Protocol):
         env: Mapping[str, str] | None = None,
         keep_background: bool = False,
     ) -> ExecResult:
-        """Run a command to its end. Its background processes are killed unless ``keep_background``."""
+        """Run a command to its end, with ``env`` added to the sandbox's, and within ``limits`` (default: the spec's).
+        Background processes are killed unless ``keep_background``. Raises SandboxDestroyed, ValueError without argv."""
 
     def session(self, argv: Sequence[str], *, cwd: str = "/work", env: Mapping[str, str] | None = None) -> Session:
         """Start a process that lives until closed, reset or killed; it reads messages from descriptor 9."""

@@ -1,4 +1,4 @@
-"""Initial parameters of a run from another run, checkpoint or model folder.
+"""Initial parameters of a run from another run, checkpoint or model folder, and frozen bases for adapters.
 
 Every process reads the slices of its own devices. Optimizer state is never loaded. Knows nothing of Ray.
 """

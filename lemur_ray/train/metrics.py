@@ -63,7 +63,7 @@ class Window:
         return out
 
     def cleared(self) -> Window:
-        """The next window: same totals of the run, empty sums."""
+        """The next window: empty sums, same totals of the run and ``skips_in_a_row``."""
         return Window(skips_in_a_row=self.skips_in_a_row, skipped_steps=self.skipped_steps, train_s=self.train_s)
 
     def to_json(self) -> dict[str, Any]:

@@ -91,7 +91,8 @@ class MySqlDatabase:
     """One database on a server, over one connection. Statements of several threads run one after another."""
 
     def __init__(self, url: str, name: str, time_s: float = 10.0) -> None:
-        """``time_s``: the longest time limit of a statement. Raises ConnectionError, or ValueError for a bad URL."""
+        """Connect to the database ``name``. ``time_s``: the largest ``QueryLimits.time_s`` to be used, in seconds.
+        Raises ConnectionError, ValueError for a bad URL, ModuleNotFoundError without pymysql."""
         self.name = name
         self._lock = threading.Lock()
         self._closed = False

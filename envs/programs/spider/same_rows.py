@@ -50,7 +50,8 @@ def same_rows(got: Sequence[Row], gold: Sequence[Row], ordered: bool) -> bool:
 
 
 def _fit(chosen: list[int], fits: list[list[int]], columns: list[Row], wanted: list[Row], ordered: bool) -> bool:
-    """Whether the ``chosen`` columns extend to a full permutation. Partial choices that cannot match are pruned."""
+    """Whether ``chosen``, the columns for the first of ``wanted``, extends to a permutation with equal rows. ``fits``:
+    candidate columns of each wanted one. A choice that already differs is pruned."""
     if chosen:
         mine = zip(*(columns[n] for n in chosen), strict=True)
         gold = zip(*wanted[: len(chosen)], strict=True)

@@ -72,7 +72,7 @@ async def _nodes(cdp: CDPSession) -> int:
 
 
 def _boxes(snapshot: Mapping[str, Any]) -> dict[int, Box]:
-    """Return the boxes of the main document by backend node id, relative to the scrolled viewport."""
+    """Return the boxes of the main document by backend node id, in CSS pixels of the scrolled viewport."""
     document = snapshot["documents"][0]
     left, top = document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0)
     ids, layout = document["nodes"]["backendNodeId"], document["layout"]

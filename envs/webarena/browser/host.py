@@ -63,7 +63,7 @@ class BrowserHost:
 
     def run(self, work: Coroutine[Any, Any, T], limit_s: float, what: str) -> T:
         """Run a coroutine in the event loop and return its result. Raises TooSlow after ``limit_s`` seconds (naming the
-        operation ``what``), BrowserLost if the browser hangs or has ended, and errors of the coroutine."""
+        operation ``what``) if the browser still answers, else BrowserLost, and errors of the coroutine."""
         future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, limit_s), self._loop)
         try:
             return future.result(limit_s + LAUNCH_S)

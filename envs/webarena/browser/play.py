@@ -47,7 +47,7 @@ ERROR_PAGE = "chrome-error://"
 
 @dataclass(frozen=True)
 class Rules:
-    """Settings of an episode: form of trees (``compat``), corrected visibility and key names (``strict``), waits."""
+    """Settings of an episode: tree format; ``strict``: upstream's visibility corrected, key aliases accepted; waits."""
 
     compat: AxCompat = "2023"
     strict: bool = False

@@ -45,7 +45,8 @@ Row = Mapping[str, Any]
 def compared(
     rows: Iterable[Row], equal: Callable[[Row], bool], name_of: Callable[[Row], object]
 ) -> Iterator[tuple[str, bool]]:
-    """Compare rows by ``equal`` and yield the id of each (number and name) and the result. A malformed row differs."""
+    """Yield each row's id (``NUMBER:NAME``, from 0) and whether ``equal`` holds. A malformed row is not equal; its id
+    has the error instead of the name."""
     for number, row in enumerate(rows):
         try:
             yield f"{number}:{name_of(row)}".rstrip(":"), equal(row)

@@ -1,6 +1,6 @@
 """Checks that all hosts have the same Python, project and packages, and that their clocks agree.
 
-The value of most hosts counts as right (of the first host, which is the head, in a tie); deviating hosts are named.
+Expected are the lock's packages, if any, else the values of most hosts (in a tie, the head's). Others are named.
 """
 
 from __future__ import annotations

@@ -68,11 +68,11 @@ def read_oasst(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
 
 
 def conversations(root: Node, config: SetsConfig) -> Iterator[ReadResult]:
-    """Yield a conversation for every path that ends in an answer, depth first; a Dropped for each discarded message.
+    """Yield a conversation for every path that ends in an answer, depth first; a Dropped for every other path.
 
-    A deleted message (or, with ``config.lang``, one of another language) is dropped with its subtree. A path that ends
-    in a question is dropped, or cut after its last answer with ``config.truncate_prompter_leaf``.
-    """
+    A message that is deleted, not in ``config.lang`` or beyond ``config.top_k_reply`` by rank is dropped with its
+    subtree, as one Dropped. A path that ends in a question is dropped, or, with ``config.truncate_prompter_leaf``, cut
+    after its last answer (once)."""
     given: set[str] = set()
     path: list[Node] = []
     stack: list[tuple[Node, int]] = [(root, 0)]

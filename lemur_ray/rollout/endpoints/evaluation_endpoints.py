@@ -23,7 +23,7 @@ _PREFIX = "openai:"
 
 def prepare_endpoints(config: EvalConfig[Any]) -> EndpointOptions:
     """Options of the policy's endpoint; also registers and checks the endpoints that environments call. Raises
-    ValueError, EvaluationError, EndpointRefused, PolicyUnreachable."""
+    the errors of ``policy_options``, ``environment_endpoints`` and ``check_endpoints``."""
     options, endpoints = policy_options(config), environment_endpoints(config)
     register_endpoints(*endpoints)
     check_endpoints(*endpoints)
@@ -50,7 +50,8 @@ def policy_options(config: EvalConfig[Any]) -> EndpointOptions:
 
 
 def environment_endpoints(config: EvalConfig[Any]) -> tuple[Endpoint, ...]:
-    """Endpoints that environments call, for example for a simulated user; none in a replay. Raises ValueError."""
+    """Endpoints that environments call, for example for a simulated user; none in a replay. Raises ValueError for a
+    wrong address, an unset or invalid key, ``teacher_key_env`` without endpoints, and an unknown benchmark."""
     addresses = (
         find(config.benchmark).details.endpoints(config.options) if not config.policy.startswith("replay:") else ()
     )

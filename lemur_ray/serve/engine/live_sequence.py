@@ -85,7 +85,7 @@ class Tile:
         return self.start + len(self.tokens) == len(self.sequence.prefill)
 
     def following(self, length: int) -> np.ndarray:
-        """(length,) int32 ids that follow each token of the tile; 0 behind the end of the prompt."""
+        """(length,) int32: the prompt's id after each token of the tile; 0 after the end of the prompt or the tile."""
         ids = np.zeros(length, np.int32)
         following = self.sequence.prompt[self.start + 1 : self.start + 1 + len(self.tokens)]
         ids[: len(following)] = following

@@ -22,7 +22,7 @@ KEEP_ALIVE_S = 75
 
 
 class _Server(uvicorn.Server):
-    """uvicorn server that refuses new requests as soon as it is stopped."""
+    """uvicorn server whose shutdown, with ``close_engine``, refuses requests and closes the engine (``DRAIN_S``)."""
 
     def __init__(self, served: TextEngine, host: str, port: int, close_engine: bool, key_digest: bytes):
         app: FastAPI = build_app(served, key_digest)

@@ -50,7 +50,7 @@ WITHOUT_EFFECT = frozenset({"user", "metadata", "store", "service_tier", "safety
 
 
 def _bias_keys(value: Any) -> Any:
-    """Check the keys of ``logit_bias``, which are token ids as strings, and drop nulls."""
+    """Drop null biases from ``logit_bias``. Raises a validation error unless all keys are token ids."""
     if not isinstance(value, dict) or not all(key.isdecimal() and len(key) < 10 for key in value):
         raise wrong("must be an object whose keys are token ids")
     return {token: bias for token, bias in value.items() if bias is not None}

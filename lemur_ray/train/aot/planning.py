@@ -19,7 +19,7 @@ from lemur_ray.train.pod.slices import Slice, on_devices, run_shape
 
 
 def slice_of(recipe: Recipe) -> Slice:
-    """The slice of a recipe's mesh. Raises ValueError if it names none."""
+    """The TPU slice of a recipe's mesh. Raises ValueError if the mesh names none, or one that does not exist."""
     mesh = recipe.mesh
     if not mesh.topology:
         raise ValueError(f"recipe {recipe.name} names no slice: give --topology, for example v4:4x8x8")
