@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.sandbox.backends import docker_engine, slots
+from lemur_ray.sandbox.backends import docker_engine, docker_image, slots
 from lemur_ray.sandbox.backends.bwrap import BwrapHousing
 from lemur_ray.sandbox.sandbox import ExecResult, Limits, Sandbox, SandboxUnavailable
 
@@ -24,12 +24,16 @@ LIMITS = Limits(time_s=STEP_S, memory_bytes=512 * 2**20, processes=64, disk_byte
 
 
 def ready(backend: str) -> None:
-    """Fail with what to install where the backend should be there, skip with the reason where it need not be."""
+    """Fail with what to install where the backend should be there, skip with the reason where it need not be.
+
+    Builds the image of the Docker sandbox where the engine does not have it, which takes longer than a step may."""
     if backend == "bwrap":
         assert shutil.which("bwrap"), "bubblewrap is missing: apt-get install -y bubblewrap"
     elif reason := why_no_engine():
         assert not os.environ.get("LEMUR_DOCKER"), f"LEMUR_DOCKER promises a Docker engine, but: {reason}"
         pytest.skip(reason)
+    else:
+        docker_image.ensure()
 
 
 def why_no_engine() -> str:
