@@ -1,4 +1,4 @@
-"""Build a token corpus from this machine's software or from ``--source NAME:KIND:PATH``. Prints one JSON line last.
+"""Build a token corpus from this machine's software or from ``--source``, ``--sources``. Prints one JSON line last.
 
 python jobs/build_corpus.py --source stack:code:/data/stack --source wiki:text:/data/wiki.jsonl.gz --out corpus/mine
 """
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
-
 from _instruction_data import demo_corpus
 from lemur_ray.cluster import connection
 from lemur_ray.config import parse
@@ -28,6 +27,8 @@ class Arguments:
     """Folder of the corpus. Default: $LEMUR_HOME/corpus/embedded."""
     overwrite: bool = False
     """Replace a complete corpus of another configuration in that folder."""
+    allow_failed: int = 0
+    """Number of parts that may be left out because a file cannot be read to its end."""
     workers: int | None = None
     """Maximum concurrent tasks. None: one per core of the cluster; 0: all in this process, without Ray."""
 
@@ -42,15 +43,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lemur_ray.corpus.rows import RowSetError
 
     try:
-        asked = {"config": arguments.config} if arguments.config.source else demo_corpus(arguments.config)
-        manifest = build(**asked, folder=out, overwrite=arguments.overwrite, workers=arguments.workers)
+        asked = {"config": arguments.config} if arguments.config.specs() else demo_corpus(arguments.config)
+        options = {name: getattr(arguments, name) for name in ("overwrite", "workers", "allow_failed")}
+        manifest = build(**asked, folder=out, **options)
     except (CorpusError, RowSetError) as error:
         return _path.fail(f"build_corpus: {error}")
     for entry in (*manifest["sources"], *manifest["heldout"]):
         print(f"{entry['name']:>14} {entry['kind']:>5} {entry['rows']:>8,} rows {entry['tokens']:>12,} tokens")
     result = {key: manifest[key] for key in ("vocab_size", "seq_len", "fill", "asked", "built", "counts", "missing")}
-    tokens = {entry["name"]: entry["tokens"] for entry in manifest["sources"]}
-    print(json.dumps({"corpus": out, "tokens": tokens, **result}))
+    result["tokens"] = {entry["name"]: entry["tokens"] for entry in manifest["sources"]}
+    print(json.dumps({"corpus": out, **result}))
     return 0
 
 

@@ -25,7 +25,7 @@ from lemur_ray.corpus.manifest import CorpusError
 from lemur_ray.corpus.on_ray import Workers
 from lemur_ray.corpus.selection import select_documents
 from lemur_ray.corpus.sources.embedded import embedded_sources
-from lemur_ray.corpus.sources.folders import Source, folder_source
+from lemur_ray.corpus.sources.folders import Source, folder_source, list_source
 from lemur_ray.corpus.sources.listing import Listing, read_listing, write_listing
 from lemur_ray.corpus.sources.texts import read_texts
 from lemur_ray.corpus.step_files import SharedFolder
@@ -40,6 +40,8 @@ Say = Callable[[str], None]
 
 _WORK = ".build"
 _SAY_EVERY_S = 5.0
+_SHOWN = 5
+"""Number of failed parts that an error message names."""
 _DISK_PER_BYTE = 3.0
 """Disk used while building per byte of listed files: cleaned text, tokens and rows."""
 
@@ -55,15 +57,18 @@ def build(
     *,
     extra_texts: Sequence[str] = (),
     workers: int | None = None,
+    allow_failed: int = 0,
     say: Say = _print,
 ) -> dict[str, Any]:
     """Build the corpus in ``folder``, a path or URL, unless it is complete there already; returns its manifest.
 
     ``extra_texts`` join those of ``config.tokenizer_extra`` in the tokenizer's sample. ``workers``: tasks at once on
     the cluster that ``ray.init`` has joined (default: as many as it has cores), or 0 to do everything in this process
-    without Ray; the rows do not depend on it. ``overwrite``: replace a complete corpus of another configuration.
-    Raises CorpusError if there is such a corpus and ``overwrite`` is False, a source has no documents, the folder
-    cannot be written, or the disk is full.
+    without Ray; the rows do not depend on it. ``allow_failed``: number of parts that may be left out because their
+    files cannot be read to the end; the manifest lists them. ``overwrite``: replace a complete corpus of another
+    configuration.
+    Raises CorpusError if there is such a corpus and ``overwrite`` is False, a source has no documents, more than
+    ``allow_failed`` parts cannot be read, the folder cannot be written, or the disk is full; finished parts stay.
     """
     location = corpus_location(folder, config, workers, overwrite, say)
     work_folder, description = location.folder, None
@@ -78,11 +83,7 @@ def build(
             cluster = Workers(workers, location.shared_folder)
             if reason := cluster.fallback_reason:
                 say(f"only this host works: {reason}; with --out and every --source in a bucket all hosts do")
-            try:
-                return _Build(config, location, work_folder, description, cluster, say).run(extra, given)
-            except CorpusError:  # the input is wrong: parts made from it must not survive its correction
-                shutil.rmtree(work_folder / _WORK, ignore_errors=True)
-                raise
+            return _Build(config, location, work_folder, description, cluster, allow_failed, say).run(extra, given)
     except (ImportError, OSError) as error:  # a worker's host may lack the bucket's client
         if description and (manifest := location.made_meanwhile(description)):
             say(f"{location.name} was made by another process meanwhile: used as it is")
@@ -159,6 +160,7 @@ class _Build:
     folder: Path
     description: dict[str, Any]
     workers: Workers
+    allow_failed: int
     say: Say
 
     @property
@@ -185,6 +187,7 @@ class _Build:
         cleaning = [{"number": n} for n in handover.parts_to_do("clean", parts)]
         self._parallel("read and filter", handover.runs(stages.clean_part), cleaning)
         handover.fetch(*(f"clean/{n:05d}{suffix}" for n in parts for suffix in (".json", ".ids", ".sizes")))
+        failed = self._check_failed(stages.failed_parts(work, parts), listing, handover)
         clean, missing = select_documents(work, listing, config)
         for line in missing:
             self.say(line)
@@ -205,11 +208,31 @@ class _Build:
         self._pack(sets, tokenizer, handover)
         manifest = assembly.manifest(self.folder, work, listing, clean, sets, config)
         manifest |= {"missing": missing, "build": build_hash(self.description), "config": self.description}
+        manifest |= {"failed": failed} if failed else {}
         handover.check()
         manifest = self.location.commit(manifest)
         shutil.rmtree(self.folder / _WORK, ignore_errors=True)
         self.say(f"committed {self.location.name} after {time.monotonic() - began:.0f} s")
         return manifest
+
+    def _check_failed(
+        self, failed: list[dict[str, Any]], listing: Listing, handover: SharedFolder
+    ) -> list[dict[str, Any]]:
+        """The failed parts with their sources. Raises CorpusError if they are more than allowed; they are done again
+        by the next build, the others are not."""
+        for one in failed:
+            one["source"] = next(entry["name"] for entry in listing.sources if one["part"] in entry["parts"])
+            self.say("failed: {source}, part {part}: {file}, {position}: {reason}".format(**one))
+        if len(failed) > self.allow_failed:
+            handover.remove(*(f"clean/{one['part']:05d}.json" for one in failed))
+            table = "; ".join("{source}: {file}, {position}: {reason}".format(**one) for one in failed[:_SHOWN])
+            more = f"; and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
+            raise CorpusError(
+                f"{len(failed)} of {listing.num_parts} parts cannot be read: {table}{more}. Finished parts are kept: "
+                "run the same command again when the files are whole, or leave the parts out by --allow-failed "
+                f"{len(failed)}"
+            )
+        return failed
 
     def _pack(self, sets: Sequence[assembly.RowSet], tokenizer: Tokenizer, handover: SharedFolder) -> None:
         shards = [(row_set.name, window) for row_set in sets for window in range(row_set.num_shards)]
@@ -248,13 +271,12 @@ class _Build:
 
     def _sources(self) -> list[Source]:
         config = self.config
-        if not config.source:
+        if not (config.source or config.sources):
             return embedded_sources(int(config.embedded_mb * 1e6), config.code_to_text, config.seed)
-        sources = [folder_source(spec) for spec in config.source]
-        names = [source.name for source in sources]
+        names = [spec.name for spec in config.specs()]
         if len(set(names)) < len(names):
             raise CorpusError(f"sources {', '.join(names)}: every source needs a name of its own")
-        return sources
+        return [list_source(spec) for spec in config.specs()]
 
     def _parallel(self, label: str, step: Callable[..., None], tasks: Sequence[dict[str, Any]]) -> None:
         """Run ``step(**task)`` for every task on the workers and report progress every few seconds."""

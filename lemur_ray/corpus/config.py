@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from lemur_ray.corpus.sources.specs import SourceSpec, parse_source, read_sources
 from lemur_ray.text.bpe_training import NUMBERED, SMALLEST
 
 SMALLEST_VOCABULARY = SMALLEST
@@ -25,6 +26,10 @@ class CorpusConfig:
     source: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """NAME:KIND:PATH with KIND code or text; PATH a .jsonl(.gz), .parquet or text file or a folder of them. May be
     given several times. Without any: the embedded corpus, which is this machine's own software."""
+    sources: str = ""
+    """YAML file, a path or URL, with a list of sources: name, kind, and uri (a path, hf://datasets/OWNER/NAME/PATTERN,
+    gs://, s3://, https://, catalogue:NAME) or urls (a list of addresses); optional fields, filters, licences, tokens,
+    required. See docs/guides/corpus.md."""
     embedded_mb: float = 24.0
     """Megabytes of text read for the embedded corpus."""
     code_to_text: float = 10.0
@@ -68,10 +73,19 @@ class CorpusConfig:
             if not low <= getattr(self, name) <= high:
                 raise ValueError(f"{name} {getattr(self, name)}: expected {low:g} to {high:g}")
 
+    def specs(self) -> list[SourceSpec]:
+        """Specifications of all sources, those of the file first; none: the embedded corpus. Raises CorpusError."""
+        return [*(read_sources(self.sources) if self.sources else ()), *map(parse_source, self.source)]
+
 
 def describe(config: CorpusConfig) -> dict[str, Any]:
-    """The configuration as JSON values; an empty or numbered word pattern is left out, as old corpora record none."""
+    """The configuration as JSON values, with the content of the file of sources; options that old corpora do not record
+    are left out where they have their old value. Raises CorpusError if that file cannot be read."""
     value: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
+    if config.sources:
+        value["sources"] = [spec.to_json() for spec in read_sources(config.sources)]
+    else:
+        del value["sources"]
     if value["word_pattern"] in ("", DEFAULT_OLD_PATTERN):
         del value["word_pattern"]
     return value

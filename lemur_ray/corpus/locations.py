@@ -23,6 +23,7 @@ from lemur_ray.corpus.manifest import (
     write_manifest,
 )
 from lemur_ray.corpus.rows import RowReader, RowSetError
+from lemur_ray.corpus.sources.catalogue_sets import catalogue_source
 from lemur_ray.corpus.sources.folders import Source
 from lemur_ray.corpus.step_files import SharedFolder, remove_build_files
 from lemur_ray.storage.file_system import is_bucket
@@ -144,5 +145,6 @@ def corpus_location(
     if not is_bucket(str(folder)):
         return CorpusFolder(local_folder(folder).absolute())
     url = str(folder).rstrip("/")
-    in_buckets = bool(config.source) and all(is_bucket(spec.split(":", 2)[-1]) for spec in config.source)
+    places = [catalogue_source(spec).place for spec in config.specs()]
+    in_buckets = bool(places) and all(is_bucket(place) for place in places)
     return BucketCorpus(url) if in_buckets and workers != 0 else UploadedCorpus(url, overwrite, say)

@@ -14,15 +14,12 @@ from typing import Any
 from lemur_ray.config import differing_fields
 from lemur_ray.corpus.config import build_hash
 from lemur_ray.corpus.rows import RowReader, write_atomically
+from lemur_ray.corpus.sources.specs import CorpusError as CorpusError
 from lemur_ray.storage.file_system import file_system, is_bucket
 
 MANIFEST = "manifest.json"
 VERSION = 1
 _REQUIRED = ("version", "tokenizer", "vocab_size", "seq_len", "sources")
-
-
-class CorpusError(Exception):
-    """A corpus cannot be built or read; the message describes the problem and mostly what to do."""
 
 
 def local_folder(folder: str | Path) -> Path:

@@ -17,7 +17,8 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lemur_ray.corpus.documents import content_id
+from lemur_ray.corpus.documents import Kind, content_id
 from lemur_ray.corpus.filters import drop_rule, mask_personal_data
 from lemur_ray.corpus.packing import pack
 from lemur_ray.corpus.rows import token_dtype, write_atomically, write_shard
 from lemur_ray.corpus.sources.texts import FileRef, read_texts
 from lemur_ray.corpus.tokenise import tokenise
+from lemur_ray.outside_data.byte_stream import ReadFailure
 from lemur_ray.text.tokenizer_folder import tokenizer_in
 
 _BATCH = 512
@@ -40,7 +42,7 @@ TOKENIZER = "tokenizer"
 FOLDERS = ("parts", "clean", "keep", "tokens", "sets", TOKENIZER)
 """Subfolders of a build folder."""
 _CLEAN, _TOKENS = (".parquet", ".ids", ".sizes"), (".bin", ".lengths")
-_SCHEMA = pa.schema([("text", pa.string()), ("language", pa.string()), ("licence", pa.string()), ("path", pa.string())])
+_SCHEMA = pa.schema([(name, pa.string()) for name in ("text", "language", "licence", "path", "origin")])
 
 
 def part_done(build: Path, number: int, stage: str) -> bool:
@@ -68,37 +70,66 @@ def _commit(base: Path, suffixes: tuple[str, ...], **more: Any) -> None:
 
 
 def clean_part(build: Path, number: int) -> None:
-    """Read and filter the documents of part ``number`` and mask addresses; writes texts, ids, sizes and counts."""
+    """Read and filter the documents of part ``number`` and mask addresses; writes texts, ids, sizes and counts.
+
+    A part with a file that cannot be read to its end is written without documents; its counts have ``failed``.
+    """
     if part_done(build, number, "clean"):
         return
     part = json.loads((build / "parts" / f"{number:05d}.json").read_bytes())
     base = build / "clean" / f"{number:05d}"
-    dropped: Counter[str] = Counter()
-    masked: Counter[str] = Counter()
-    ids, sizes, rows = bytearray(), [], []
     temporary = base.with_suffix(f".{uuid.uuid4().hex[:12]}.part")  # a task of a killed driver may still run
-    with pq.ParquetWriter(temporary, _SCHEMA, compression="zstd") as writer:
-        for ref in (FileRef(*fields) for fields in part["files"]):
+    failed: dict[str, Any] = {}
+    try:
+        documents = _clean_into(temporary, part["files"], part["kind"])
+    except ReadFailure as error:
+        failed = {"failed": {"file": error.file, "position": error.position, "reason": error.reason}}
+        documents = _clean_into(temporary, [], part["kind"])
+    temporary.replace(base.with_suffix(".parquet"))
+    write_atomically(base.with_suffix(".ids"), bytes(documents.ids), durable=False)
+    write_atomically(base.with_suffix(".sizes"), np.array(documents.sizes, "<i8").tobytes(), durable=False)
+    read = len(documents.sizes) + sum(documents.dropped.values())
+    _commit(base, _CLEAN, read=read, dropped=dict(documents.dropped), masked=dict(documents.masked), **failed)
+
+
+@dataclass
+class _Cleaned:
+    """Concatenated ids and sizes in bytes of the documents of a part that passed, counts of dropped ones and masks."""
+
+    ids: bytearray = field(default_factory=bytearray)
+    sizes: list[int] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    masked: Counter[str] = field(default_factory=Counter)
+
+
+def _clean_into(path: Path, files: Sequence[Sequence[Any]], kind: Kind) -> _Cleaned:
+    """Write the texts that pass to the parquet file ``path``. Raises ReadFailure."""
+    out, rows = _Cleaned(), []
+    with pq.ParquetWriter(path, _SCHEMA, compression="zstd") as writer:
+        for ref in (FileRef(*fields) for fields in files):
             for item in read_texts(ref):
-                rule = item.rule or drop_rule(item.text, part["kind"])
+                rule = item.rule or drop_rule(item.text, kind)
                 if rule:
-                    dropped[rule] += 1
+                    out.dropped[rule] += 1
                     continue
                 text, replaced = mask_personal_data(item.text)
-                masked.update(replaced)
-                ids += content_id(text)
-                sizes.append(len(text.encode()))
-                path = item.path.encode("utf-8", "replace").decode()
-                rows.append({"text": text, "language": ref.language, "licence": item.licence, "path": path})
+                out.masked.update(replaced)
+                out.ids += content_id(text)
+                out.sizes.append(len(text.encode()))
+                name = item.path.encode("utf-8", "replace").decode()
+                about = {"language": item.language, "licence": item.licence, "path": name, "origin": item.origin}
+                rows.append({"text": text, **about})
                 if len(rows) == _BATCH:
                     writer.write_table(pa.Table.from_pylist(rows, _SCHEMA))
                     rows = []
         writer.write_table(pa.Table.from_pylist(rows, _SCHEMA))
-    temporary.replace(base.with_suffix(".parquet"))
-    write_atomically(base.with_suffix(".ids"), bytes(ids), durable=False)
-    write_atomically(base.with_suffix(".sizes"), np.array(sizes, "<i8").tobytes(), durable=False)
-    read = len(sizes) + sum(dropped.values())
-    _commit(base, _CLEAN, read=read, dropped=dict(dropped), masked=dict(masked))
+    return out
+
+
+def failed_parts(build: Path, numbers: Iterable[int]) -> list[dict[str, Any]]:
+    """Part, file, position and reason of each of these cleaned parts that could not be read."""
+    commits = ((number, _read_json(build / "clean" / f"{number:05d}.json")) for number in numbers)
+    return [{"part": number, **value["failed"]} for number, value in commits if "failed" in value]
 
 
 def read_clean(build: Path, number: int) -> tuple[dict[str, Any], bytes, np.ndarray]:

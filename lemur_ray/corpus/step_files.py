@@ -66,6 +66,11 @@ class SharedFolder:
     def fetch(self, *names: str) -> None:
         """Make files of workers available to the driver; missing ones are skipped."""
 
+    def remove(self, *names: str) -> None:
+        """Remove commit files, so that the next build does their steps again."""
+        for name in names:
+            (self.work / name).unlink(missing_ok=True)
+
 
 class ThroughBucket(SharedFolder):
     """Exchange of files between the driver and the workers through the bucket of the corpus ``url``.
@@ -121,6 +126,13 @@ class ThroughBucket(SharedFolder):
 
     def fetch(self, *names: str) -> None:
         _in_parallel(lambda name: _fetch(f"{self.url}/{BUILDS}/{self.name}/{name}", self.work / name), names)
+
+    def remove(self, *names: str) -> None:
+        super().remove(*names)
+        fs, there = self._there()
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                fs.rm_file(f"{there}/{name}")
 
     def _names(self, stage: str) -> set[str]:
         fs, there = self._there()

@@ -21,8 +21,10 @@ def instruction(messages: Messages) -> str:
     return next(message.content for message in messages if message.role == "user")
 
 
-def detected_language(text: str) -> str | None:
+def detected_language(text: str, probability: float = 0.0) -> str | None:
     """Language code of a text by langdetect with a fixed seed, None if it detects none. Fenced code is removed first.
+
+    probability: that below which a language counts as not detected.
 
     Raises ModuleNotFoundError if langdetect is not installed.
     """
@@ -35,7 +37,8 @@ def detected_language(text: str) -> str | None:
         ) from error
     langdetect.DetectorFactory.seed = 0  # without a seed results vary between calls
     try:
-        return str(langdetect.detect(_FENCED.sub(" ", text)))
+        best = langdetect.detect_langs(_FENCED.sub(" ", text))[0]
+        return str(best.lang) if best.prob >= probability else None
     except langdetect.LangDetectException:
         return None
 

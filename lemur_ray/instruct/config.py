@@ -27,7 +27,7 @@ class SetsConfig:
     sharegpt: tuple[str, ...] = ()
     """ShareGPT and chat logs: lists of {id, conversations}."""
     evol: tuple[str, ...] = ()
-    """Evol-CodeAlpaca: rows {instruction, output}."""
+    """Evol-CodeAlpaca, Evol-Instruct-Code: rows {instruction, output}."""
     verified: tuple[str, ...] = ()
     """Your own set of verified programs, rows {instruction, output}; the paper's is unreleased."""
 
@@ -47,14 +47,20 @@ class SetsConfig:
 
     language: str = "en"
     """ShareGPT: language code of the first user turn (needs the extra [instruct]). Empty: no filter."""
+    language_probability: float = 0.0
+    """ShareGPT: probability below which a language counts as not detected, and the row is kept: the detector errs on
+    short turns."""
     character_run: int = 3
     """ShareGPT: minimum run of non-Latin letters for which an instruction is dropped. 0: no filter."""
     character_run_unit: Literal["row", "sentence"] = "row"
     """Unit that the filter drops: the conversation, or the sentence of the instruction."""
     near_duplicate: float = 0.95
     """ShareGPT, Evol and verified: drop an instruction whose cosine to an earlier one is above this. 0: no filter."""
-    encoder: str = "sentence-transformers:all-mpnet-base-v2"
-    """Encoder of instructions: sentence-transformers:MODEL (needs the extra [instruct]) or hashing:DIM."""
+    encoder: str = "sentence-transformers:hkunlp/instructor-large"
+    """Encoder of instructions: sentence-transformers:MODEL (needs the extra [instruct]), by default that of the paper,
+    or hashing:DIM."""
+    encoder_prompt: str = "Represent the instruction for finding duplicates: "
+    """What a model of sentence-transformers is given before every instruction. Empty: nothing."""
     drop_patterns: tuple[str, ...] = ()
     """Regular expressions (case ignored); a conversation with a match in any turn is dropped, in every set."""
     decontaminate: tuple[str, ...] = ()
@@ -69,7 +75,12 @@ class SetsConfig:
 
     def __post_init__(self) -> None:
         check_ranges(
-            self, top_k_reply=FROM_ZERO, openorca_rows=FROM_ZERO, character_run=FROM_ZERO, near_duplicate=(0, 1)
+            self,
+            top_k_reply=FROM_ZERO,
+            openorca_rows=FROM_ZERO,
+            character_run=FROM_ZERO,
+            near_duplicate=(0, 1),
+            language_probability=(0, 1),
         )
         check_ranges(self, sets_seed=FROM_ZERO)
         kind, _, what = self.encoder.partition(":")

@@ -16,10 +16,11 @@ _BATCH = 64
 
 
 @functools.lru_cache(maxsize=2)
-def encoder(spec: str) -> Encoder:
+def encoder(spec: str, prompt: str = "") -> Encoder:
     """Embedding function of ``sentence-transformers:MODEL``, as in the paper, or ``hashing:DIM``, without a model.
 
-    Cached per process. Raises ModuleNotFoundError if sentence-transformers is needed and not installed.
+    prompt: what a model is given before every text. Cached per process. Raises ModuleNotFoundError if
+    sentence-transformers is needed and not installed.
     """
     kind, _, what = spec.partition(":")
     if kind == "hashing":
@@ -34,7 +35,9 @@ def encoder(spec: str) -> Encoder:
     model = SentenceTransformer(what)
 
     def encode(texts: Sequence[str]) -> np.ndarray:
-        vectors = model.encode(list(texts), batch_size=_BATCH, convert_to_numpy=True, show_progress_bar=False)
+        vectors = model.encode(
+            list(texts), prompt=prompt or None, batch_size=_BATCH, convert_to_numpy=True, show_progress_bar=False
+        )
         return np.asarray(vectors, np.float32)
 
     return encode

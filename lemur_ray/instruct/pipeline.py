@@ -121,7 +121,7 @@ class _Build:
             with local_copy(file) as path:
                 benchmarks = {**benchmark_index([path]), **benchmarks}
         if config.near_duplicate and any(getattr(config, name) for name in WITHOUT_NEAR_DUPLICATES):
-            encoder(config.encoder)  # a missing package fails here, before hours of reading
+            encoder(config.encoder, config.encoder_prompt)  # a missing package fails here, before hours of reading
         files = [
             pa.Table.from_pylist([{"set": name, "path": _absolute(file), "number": number}], stages.FILES)
             for number, (name, file) in enumerate(config.files)
@@ -182,7 +182,8 @@ class _Build:
             mine = talks.filter(pc.equal(talks.column("dataset"), name))
             if not len(mine):
                 continue
-            embedded = list(self.workers.map(_cut(mine), partial(stages.embed, spec=self.config.encoder)))
+            embed = partial(stages.embed, spec=self.config.encoder, prompt=self.config.encoder_prompt)
+            embedded = list(self.workers.map(_cut(mine), embed))
             orders = np.concatenate([table.column("order").to_numpy() for table in embedded])
             vectors = np.concatenate([_matrix(table.column("vector")) for table in embedded])
             keep = keep_first(

@@ -119,7 +119,7 @@ def _cleaned(row: dict[str, Any], config: SetsConfig, patterns: list[re.Pattern[
     text = clean.instruction(messages)
     if row["dataset"] in FILTERED_BY_TEXT:
         if config.language:
-            language = clean.detected_language(text)
+            language = clean.detected_language(text, config.language_probability)
             if language is None:
                 out["note"] = "language_not_detected"
             elif language != config.language:
@@ -141,10 +141,10 @@ def _dropped_row(stage: str, reason: str) -> dict[str, Any]:
     return {"stage": stage, "reason": reason, "messages": ""}
 
 
-def embed(table: pa.Table, spec: str) -> pa.Table:
+def embed(table: pa.Table, spec: str, prompt: str = "") -> pa.Table:
     """Table with columns ``order`` and ``vector`` (float32): the embedding of each row's first user turn."""
     texts = [clean.instruction(messages_of(cell)) for cell in table.column("messages").to_pylist()]
-    vectors = np.asarray(encoder(spec)(texts), np.float32)
+    vectors = np.asarray(encoder(spec, prompt)(texts), np.float32)
     flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
     return pa.table({"order": table.column("order").combine_chunks(), "vector": flat})
 

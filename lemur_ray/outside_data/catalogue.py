@@ -7,6 +7,7 @@ empty checksum means that none is published. Fetches nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from lemur_ray.outside_data.source import DataSet, Source, Stream
@@ -22,6 +23,9 @@ _SHAREGPT_TERMS = (
     "conversations that users shared, collected by others: the card's Apache-2.0 does not settle the rights of these "
     "users and of the provider of the model"
 )
+_STACK_FIELDS = {
+    "text": "content", "licence": "max_stars_repo_licenses", "language": "lang", "origin": "max_stars_repo_name",
+}  # fmt: skip
 STACK_LANGUAGES = {
     "python": "python", "sql": "sql", "java": "java", "shell": "shell", "notebook": "jupyter-notebook",
     "javascript": "javascript", "c": "c", "php": "php", "cpp": "c++",
@@ -40,9 +44,11 @@ def _file(
     return DataSet(name, about, (Source(path, url, sha256, size, licence, **more),))
 
 
-def _streamed(name: str, about: str, path: str, url: str, size: int, licence: str, terms: str = "") -> DataSet:
+def _streamed(
+    name: str, about: str, path: str, url: str, size: int, licence: str, fields: Mapping[str, str], terms: str = ""
+) -> DataSet:
     """A set of one ``Stream``."""
-    return DataSet(name, about, streams=(Stream(path, url, size, licence, terms),))
+    return DataSet(name, about, streams=(Stream(path, url, size, licence, terms),), fields=fields)
 
 
 TRAINING: tuple[DataSet, ...] = (
@@ -80,6 +86,24 @@ TRAINING: tuple[DataSet, ...] = (
         ),
     ),
     _file(
+        "sharegpt-cleaned",
+        "Table 1: ShareGPT, in place of sharegpt: the same conversations as cleaned text, split where they are long",
+        "instruct/ShareGPT_V3_unfiltered_cleaned_split.json",
+        f"hub:{_SHAREGPT}/ShareGPT_V3_unfiltered_cleaned_split.json",
+        673_000_000,
+        "card Apache-2.0",
+        terms=_SHAREGPT_TERMS,
+    ),
+    _file(
+        "evol-instruct-code",
+        "Table 1: Evol-Instruct-Code-80k v1, which A.2.1 names beside Evol-CodeAlpaca",
+        "instruct/EvolInstruct-Code-80k.json",
+        "hub:nickrosh/Evol-Instruct-Code-80k-v1@main/EvolInstruct-Code-80k.json",
+        122_000_000,
+        "CC-BY-NC-SA-4.0",
+        terms="CC-BY-NC-SA-4.0: no commercial use, and what is made of it is shared alike",
+    ),
+    _file(
         "evol-codealpaca",
         "Table 1: Evol-CodeAlpaca v1",
         "instruct/evol-codealpaca-v1.jsonl",
@@ -95,6 +119,7 @@ TRAINING: tuple[DataSet, ...] = (
             f"hub:{_STACK}/data/{folder}/*.parquet",
             2_900_000_000_000,
             "per file",
+            _STACK_FIELDS,
             _STACK_TERMS,
         )
         for row, folder in STACK_LANGUAGES.items()
@@ -106,6 +131,7 @@ TRAINING: tuple[DataSet, ...] = (
         "hub:tiiuae/falcon-refinedweb@2fc26b55236ff7efe9f22e21fe18a40ad9d0a295/data/train-*.parquet",
         467_000_000_000,
         "ODC-By-1.0",
+        {"text": "content", "origin": "url"},
     ),
     _streamed(
         "wikipedia",
@@ -114,6 +140,7 @@ TRAINING: tuple[DataSet, ...] = (
         "hub:wikimedia/wikipedia@b04c8d1ceb2f5cd4588862100d08de323dccfbaa/20231101.en/*.parquet",
         0,
         "CC-BY-SA-3.0, GFDL",
+        {"text": "text", "origin": "url"},
     ),
     DataSet(
         "books",
@@ -131,13 +158,20 @@ TRAINING: tuple[DataSet, ...] = (
         by_hand="gcloud storage cp -r gs://deepmind-gutenberg/train DATA/corpus/pg19 (one text file a book)",
     ),
     *(
-        _file(
+        DataSet(
             f"redpajama/{name}",
             f"Table 8: {row}, as RedPajama has it: {_LIST_ONLY}",
-            f"corpus/redpajama/urls/{name}.txt",
-            f"hub:{_REDPAJAMA}/urls/{name}.txt",
-            0,
-            "mixed",
+            (
+                Source(
+                    f"corpus/redpajama/urls/{name}.txt",
+                    f"hub:{_REDPAJAMA}/urls/{name}.txt",
+                    "",
+                    0,
+                    "mixed",
+                    lists_files=True,
+                ),
+            ),
+            fields={"text": "text", "origin": "meta.url", "language": "meta.language"},
         )
         for name, row in (("arxiv", "ArXiv"), ("stackexchange", "StackExchange"))
     ),

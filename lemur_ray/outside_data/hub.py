@@ -7,13 +7,15 @@ used. It takes the token from HF_TOKEN or ``hf auth login``.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
+from urllib.parse import unquote, urlsplit
 
 import httpx2
-from huggingface_hub import get_token
+from huggingface_hub import HfApi, get_token
 from huggingface_hub.errors import (
     FileMetadataError,
     GatedRepoError,
@@ -23,10 +25,12 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.file_download import get_hf_file_metadata, hf_hub_url, http_get
+from huggingface_hub.file_download import HfFileMetadata, get_hf_file_metadata, hf_hub_url, http_get
+from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers, disable_progress_bars
 
-from lemur_ray.outside_data.source import Address, FetchError
+from lemur_ray.outside_data.http_ranges import HttpRanges, asked_wait_s
+from lemur_ray.outside_data.source import Address, FetchError, fixed_part, matches
 from lemur_ray.outside_data.transfer import Interrupted, RemoteInfo
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
@@ -63,56 +67,125 @@ class HubFile:
 
     def look(self) -> RemoteInfo:
         """See ``Remote``."""
-        with self._translated_errors():
-            metadata = get_hf_file_metadata(self._url, headers=build_hf_headers())  # ``transfer`` asks again
+        metadata = self.metadata()
+        return RemoteInfo(metadata.size, metadata.etag or "", metadata.commit_hash or "")
+
+    def metadata(self) -> HfFileMetadata:
+        """Size, version and location of the file. Raises Interrupted; FetchError, also if the commit differs."""
+        with _translated_errors(self._address):
+            metadata = get_hf_file_metadata(self._url, headers=build_hf_headers())  # the caller asks again
         revision = metadata.commit_hash or ""
         if self._address.is_pinned and revision != self._address.commit:
             raise FetchError(
                 f"{endpoint()} serves commit {revision or 'unknown'} of {self._address.repo}, expected "
                 f"{self._address.commit}: it is no Hub or a mirror of another version (HF_ENDPOINT)"
             )
-        return RemoteInfo(metadata.size, metadata.etag or "", revision)
+        return metadata
 
     def append(self, file: BinaryIO, have: int, info: RemoteInfo) -> None:
         """See ``Remote``."""
-        with self._translated_errors():
+        with _translated_errors(self._address):
             http_get(
                 self._url, file, resume_size=have, headers=build_hf_headers(), expected_size=info.size,
                 displayed_filename=self._address.file,
             )  # fmt: skip
 
-    @contextmanager
-    def _translated_errors(self) -> Iterator[None]:
-        """Translate the client's errors into FetchError and Interrupted."""
-        repo, commit, file = self._address.repo, self._address.commit, self._address.file
+
+class HubRanges:
+    """Ranges of a file of a data set at one commit; asks the Hub once for its location, and again when that expires.
+
+    size: bytes as listed, -1: unknown.
+    """
+
+    def __init__(self, address: Address, size: int = -1, version: str = "") -> None:
+        self._address, self.size, self.version = address, size, version
+        self._file = self._located()
+
+    def fetch(self, begin: int, end: int) -> bytes:
+        """See ``ByteRanges``."""
         try:
-            yield
-        except (RevisionNotFoundError, RemoteEntryNotFoundError) as error:
-            raise FetchError(
-                f"{endpoint()} has no {file} in {repo} at {commit}: its owners removed or renamed it; a copy that you "
-                "bring is checked in the same way"
-            ) from error
-        except (GatedRepoError, RepositoryNotFoundError) as error:
-            status = error.response.status_code
-            none = f"{endpoint()} has no data set {repo}, or does not show it to you"
-            raise FetchError(none if status == 404 else gated(repo)) from error
-        except HfHubHTTPError as error:
-            status = error.response.status_code
-            if status in (401, 403):
-                raise FetchError(gated(repo)) from error
-            if status in (408, 429) or status >= 500:
-                asked = error.response.headers.get("Retry-After", "")
-                raise Interrupted(
-                    f"{endpoint()} answered {status}", float(asked) if asked.isdigit() else 0.0
-                ) from error
-            raise FetchError(f"{endpoint()} answered {status} for {file} of {repo}") from error
-        except OfflineModeIsEnabled as error:
-            raise FetchError("HF_HUB_OFFLINE is set: unset it, or bring the file") from error
-        except FileMetadataError as error:
-            raise FetchError(f"{endpoint()} does not answer as a Hub does (HF_ENDPOINT): {error}") from error
-        except httpx2.HTTPError as error:
-            raise Interrupted(f"{endpoint()}: {type(error).__name__}: {error}") from error
-        except OSError as error:
-            if error.errno is None and "Consistency check" in str(error):
-                raise Interrupted(f"{file} of {repo} was cut short") from error
-            raise
+            return self._file.fetch(begin, end)
+        except FetchError:
+            self._file.close()
+            self._file = self._located()
+            return self._file.fetch(begin, end)
+
+    def close(self) -> None:
+        """See ``ByteRanges``."""
+        self._file.close()
+
+    def _located(self) -> HttpRanges:
+        seen = HubFile(self._address).metadata()
+        same_host = urlsplit(seen.location).netloc == urlsplit(endpoint()).netloc
+        if self.size < 0:
+            self.size = -1 if seen.size is None else seen.size
+        file = HttpRanges(seen.location, self.size, headers=build_hf_headers() if same_host else None)
+        self.size = file.size
+        return file
+
+
+def hub_address(uri: str) -> Address:
+    """Address of ``hf://datasets/OWNER/NAME[@REVISION]/PATTERN``. Raises ValueError."""
+    match = re.fullmatch(r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@([^/]+))?/(.+)", uri)
+    if not match:
+        raise ValueError(f"{uri}: expected hf://datasets/OWNER/NAME[@REVISION]/PATTERN")
+    repo, revision, file = match.groups()
+    return Address("hub", uri, repo, unquote(revision or "main"), file)
+
+
+def hub_ranges(uri: str, size: int = -1, version: str = "") -> HubRanges:
+    """Ranges of the file ``hf://datasets/OWNER/NAME@COMMIT/FILE``. Raises FetchError, Interrupted."""
+    return HubRanges(hub_address(uri), size, version)
+
+
+def list_hub_files(uri: str) -> list[tuple[str, int, str]]:
+    """(URI with its commit, bytes, hash of the content) of every file that matches, sorted by name.
+
+    The revision is resolved once, then every URI names its commit. Raises FetchError, Interrupted.
+    """
+    address = hub_address(uri)
+    with _translated_errors(address):
+        hub = HfApi(endpoint=endpoint())
+        commit = str(hub.repo_info(address.repo, revision=address.commit, repo_type="dataset", timeout=60).sha)
+        folder = fixed_part(address.file).rpartition("/")[0]
+        tree = hub.list_repo_tree(address.repo, folder or None, recursive=True, revision=commit, repo_type="dataset")
+        files = [entry for entry in tree if isinstance(entry, RepoFile) and matches(entry.path, address.file)]
+    root = f"hf://datasets/{address.repo}@{commit}"
+    return [
+        (f"{root}/{file.path}", file.size, file.lfs.sha256 if file.lfs else file.blob_id)
+        for file in sorted(files, key=lambda file: file.path.split("/"))
+    ]
+
+
+@contextmanager
+def _translated_errors(address: Address) -> Iterator[None]:
+    """Translate the client's errors into FetchError and Interrupted."""
+    repo, commit, file = address.repo, address.commit, address.file
+    try:
+        yield
+    except (RevisionNotFoundError, RemoteEntryNotFoundError) as error:
+        raise FetchError(
+            f"{endpoint()} has no {file} in {repo} at {commit}: its owners removed or renamed it; a copy that you "
+            "bring is checked in the same way"
+        ) from error
+    except (GatedRepoError, RepositoryNotFoundError) as error:
+        status = error.response.status_code
+        none = f"{endpoint()} has no data set {repo}, or does not show it to you"
+        raise FetchError(none if status == 404 else gated(repo)) from error
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        if status in (401, 403):
+            raise FetchError(gated(repo)) from error
+        if status in (408, 429) or status >= 500:
+            raise Interrupted(f"{endpoint()} answered {status}", asked_wait_s(error.response.headers)) from error
+        raise FetchError(f"{endpoint()} answered {status} for {file} of {repo}") from error
+    except OfflineModeIsEnabled as error:
+        raise FetchError("HF_HUB_OFFLINE is set: unset it, or bring the file") from error
+    except FileMetadataError as error:
+        raise FetchError(f"{endpoint()} does not answer as a Hub does (HF_ENDPOINT): {error}") from error
+    except httpx2.HTTPError as error:
+        raise Interrupted(f"{endpoint()}: {type(error).__name__}: {error}") from error
+    except OSError as error:
+        if error.errno is None and "Consistency check" in str(error):
+            raise Interrupted(f"{file} of {repo} was cut short") from error
+        raise

@@ -1,4 +1,4 @@
-"""Streams the first rows of a large data set into parquet files, through ``datasets``.
+"""Streams the first rows of a large data set into parquet files.
 
 After a failure or an interruption the same call continues after the last complete file. Knows no benchmark.
 """
@@ -11,46 +11,32 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
+
 from lemur_ray.host.json_files import NotJson, read_json
 from lemur_ray.outside_data import provenance
+from lemur_ray.outside_data.byte_stream import ReadFailure, open_stream
+from lemur_ray.outside_data.file_lists import list_files
+from lemur_ray.outside_data.record_formats import decompressed, is_parquet, json_lines, open_parquet, parquet_rows
 from lemur_ray.outside_data.source import FetchError, Stream
 
 ROWS_OF_A_FILE = 10_000
-TRIES, WAIT_S = 5, 5.0
-"""Attempts for a failed read, and the seconds between them."""
 
 
-def open_stream(stream: Stream) -> Any:
-    """Open a stream as a ``datasets.IterableDataset`` without reading rows. Raises FetchError."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise FetchError(
-            f"{stream.path}: streamed sets need the extra [data]: pip install datasets ({error})"
-        ) from error
-    from lemur_ray.outside_data.hub import endpoint, gated
-
-    datasets.config.STREAMING_READ_MAX_RETRIES = TRIES
-    datasets.config.STREAMING_READ_RETRY_INTERVAL = WAIT_S
-    datasets.disable_progress_bars()
-    address = stream.address
-    try:
-        # The revision is always given: without one, other servers than the Hub are asked which is the newest.
-        return datasets.load_dataset(
-            address.repo, data_files=address.file, revision=address.commit, split="train", streaming=True
-        )
-    except datasets.exceptions.DatasetNotFoundError as error:
-        if "gated" in str(error) or "private" in str(error):  # datasets has one class for both
-            raise FetchError(gated(address.repo)) from error
-        raise FetchError(
-            f"{endpoint()} has no data set {address.repo} at {address.commit}, or does not show it"
-        ) from error
-    except FileNotFoundError as error:
-        raise FetchError(
-            f"{address.repo} at {address.commit} has no {address.file} on {endpoint()}: {error}"
-        ) from error
-    except (OSError, ConnectionError) as error:
-        raise FetchError(f"{endpoint()}: {type(error).__name__}: {error}; the same command goes on") from error
+def stream_rows(stream: Stream, skip: int) -> Iterator[dict[str, Any]]:
+    """Rows of a stream's files, in the order of the files' names, after the first ``skip``. Raises ReadFailure."""
+    for file in list_files(stream.address.uri):
+        with open_stream(file.uri, file.name, size=file.size, version=file.version) as data:
+            if is_parquet(data):
+                table = open_parquet(data)
+                yield from parquet_rows(table, skip=skip)
+                skip = max(0, skip - table.metadata.num_rows)
+                continue
+            for _, record in json_lines(decompressed(data), Path(file.name)):
+                if not skip and isinstance(record, dict):
+                    yield record
+                skip = max(0, skip - isinstance(record, dict))
 
 
 def take_rows(stream: Stream, data: Path, rows: int, say: Callable[[str], None] = print) -> int:
@@ -61,16 +47,12 @@ def take_rows(stream: Stream, data: Path, rows: int, say: Callable[[str], None] 
         say(f"{stream.path}: {note['rows']} rows there already")
         return int(note["rows"])
     say(f"{stream.path}: {rows} rows of {stream.url} ({stream.licence})")
-    stream_rows = open_stream(stream)
-    if note["state"]:
-        stream_rows.load_state_dict(note["state"])
     folder.mkdir(parents=True, exist_ok=True)
-    for part in _parts(stream, stream_rows, rows - note["rows"]):
+    for part in _parts(stream, stream_rows(stream, note["rows"]), rows - note["rows"]):
         name = f"part-{len(note['files']):05d}.parquet"
         _write(folder / name, part)
         note["files"].append(name)
         note["rows"] += len(part)
-        note["state"] = stream_rows.state_dict()
         provenance.write(folder, note)
         say(f"{stream.path}: {note['rows']} rows")
     return int(note["rows"])
@@ -81,15 +63,16 @@ def rows_there(stream: Stream, data: Path) -> int:
     return int(_note(stream, data / stream.path)["rows"])
 
 
-def _parts(stream: Stream, rows: Any, count: int) -> Iterator[list[dict[str, Any]]]:
-    left = iter(rows)
-    try:
-        while count > 0 and (part := list(islice(left, min(count, ROWS_OF_A_FILE)))):
-            count -= len(part)
-            yield part
-    except OSError as error:  # the network errors of all clients are OSErrors
-        reason = f"{stream.url}: {type(error).__name__}: {error}"
-        raise FetchError(f"{reason}; the rows that came are kept, the same command goes on") from error
+def _parts(stream: Stream, rows: Iterator[dict[str, Any]], count: int) -> Iterator[list[dict[str, Any]]]:
+    while count > 0:
+        try:
+            part = list(islice(rows, min(count, ROWS_OF_A_FILE)))
+        except (ReadFailure, ValueError, pyarrow.ArrowException) as error:
+            raise FetchError(f"{stream.url}: {error}; the rows that came are kept, the same command goes on") from error
+        if not part:
+            return
+        count -= len(part)
+        yield part
 
 
 def _note(stream: Stream, folder: Path) -> dict[str, Any]:
@@ -109,9 +92,6 @@ def _note(stream: Stream, folder: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, rows: list[dict[str, Any]]) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
     part = path.with_name(f".{path.name}.{os.getpid()}")
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), part)
     os.replace(part, path)

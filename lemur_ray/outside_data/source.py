@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -33,6 +34,11 @@ class Address:
         """Whether the address names one commit."""
         return self.commit not in ("", "main")
 
+    @property
+    def uri(self) -> str:
+        """The address as a URI that ``open_ranges`` takes. A file of GitHub has none but its web address."""
+        return f"hf://datasets/{self.repo}@{self.commit}/{self.file}" if self.kind == "hub" else self.text
+
 
 def address(text: str) -> Address:
     """Parse an address. Raises ValueError."""
@@ -45,6 +51,23 @@ def address(text: str) -> Address:
         f"address {text!r}: expected hub:OWNER/NAME@COMMIT/FILE, git:OWNER/NAME@COMMIT/FILE (40 hex digits, or main) "
         "or a URL"
     )
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Whether a path matches a glob pattern: ``*`` stays within one folder, ``**`` does not, ``{a,b}`` is a choice.
+
+    A pattern that ends in a slash matches everything below that folder.
+    """
+    pattern = f"{pattern}**" if pattern.endswith("/") else pattern
+    known = {"**": ".*", "**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]", "{": "(?:", ",": "|", "}": ")"}
+    pieces = re.split(r"(\*\*/?|\*|\?|\[[^]]+\]|[{},])", pattern)
+    expression = "".join(known.get(p, p) if i % 2 else re.escape(p) for i, p in enumerate(pieces))
+    return re.fullmatch(expression, path) is not None
+
+
+def fixed_part(pattern: str) -> str:
+    """What a glob pattern begins with before its first wildcard."""
+    return re.split(r"[*?\[{]", pattern)[0]
 
 
 @dataclass(frozen=True)
@@ -71,6 +94,8 @@ class Source:
     """For a tar: shell patterns of names to leave out."""
     by_hand: str = ""
     """Instructions for people, where no program can fetch the file."""
+    lists_files: bool = False
+    """Whether the file is a list of addresses of the set's files, one a line."""
     seen_in: int = 0
     """Number of independent places that publish this checksum; 0: computed from the project's own copy."""
 
@@ -123,6 +148,8 @@ class DataSet:
     """Patterns of files below the data folder, with or without .gz, that the reader accepts instead of the sources."""
     withdrawn: str = ""
     """Why the set is no longer available, and what replaces it; empty: it is available."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Columns that hold the text, licence, language and origin of a document, for a corpus of the set."""
 
     @property
     def parts(self) -> tuple[Source | Stream, ...]:

@@ -21,10 +21,10 @@ EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
 BUCKET_VARIABLES = (
     "STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL", "GOOGLE_AUTH_TOKEN_FOR_TESTING", "NO_GCE_CHECK",
     "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION",
-    "LEMUR_BUCKET_PATIENCE_S",
+    "LEMUR_BUCKET_PATIENCE_S", "HF_ENDPOINT",
 )  # fmt: skip
-"""Environment variables that locate a bucket, passed from the driver to its workers. Credentials are not among them:
-every host has its own (workload identity, a role of the machine)."""
+"""Environment variables that locate a bucket or the Hub, passed from the driver to its workers. Credentials are not
+among them: every host has its own (workload identity, a role of the machine)."""
 _OURS = {
     "gs": "lemur_ray.storage.google_files.GoogleFiles",
     "gcs": "lemur_ray.storage.google_files.GoogleFiles",

@@ -177,10 +177,13 @@ def test_bad_files_are_counted_under_their_rules_and_lose_nothing_else(
     (bad / "broken.gz").write_bytes(b"no")
     (bad / "lines.jsonl").write_text('{"text": 1}\n{oops\n')
     sources = (*small_sources, f"bad:text:{bad}")
+    with pytest.raises(CorpusError, match=r"1 of 10 parts cannot be read: bad: broken\.parquet"):
+        build(small_config(sources), tmp_path / "corpus", workers=0, say=quiet)
+    (bad / "broken.parquet").unlink()
     manifest = build(small_config(sources), tmp_path / "corpus", workers=0, say=quiet)
     assert manifest["counts"]["bad"] == {
-        "files": 9,
-        "read": 10,
+        "files": 8,
+        "read": 9,
         "kept": 1,
         "dropped": {
             "duplicate": 1,
@@ -189,8 +192,7 @@ def test_bad_files_are_counted_under_their_rules_and_lose_nothing_else(
             "no_text_field": 1,
             "nul_byte": 1,
             "too_large": 1,
-            "too_short": 1,
-            "unreadable": 2,
+            "too_short": 2,
         },
         "masked": {},
     }

@@ -1,4 +1,4 @@
-"""Whatever lies in a folder is read as text or counted under a named rule; nothing there is fatal."""
+"""Content that is no text is counted under a named rule; a file that cannot be read to its end is a failure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lemur_ray.corpus.sources.folders import folder_source
 from lemur_ray.corpus.sources.texts import FileRef, TextResult, read_texts
+from lemur_ray.outside_data.byte_stream import ReadFailure
 
 
 def found(path: Path, data: bytes, reader: str = "file") -> list[TextResult]:
@@ -33,13 +35,15 @@ def test_invalid_utf_8_is_counted(tmp_path: Path) -> None:
     assert rules(found(tmp_path / "a.txt", b"caf\xe9")) == ["invalid_utf8"]
 
 
-def test_a_missing_file_and_a_broken_archive_are_counted_as_unreadable(tmp_path: Path) -> None:
-    assert rules(list(read_texts(FileRef(str(tmp_path / "gone"), 3, "file", "gone")))) == ["unreadable"]
-    (tmp_path / "b.gz").write_bytes(b"not gzip at all")
-    assert rules(list(read_texts(FileRef(str(tmp_path / "b.gz"), 15, "file", "b.gz")))) == ["unreadable"]
+def test_a_missing_and_a_cut_file_are_failures_and_a_wrong_ending_does_not_matter(tmp_path: Path) -> None:
+    with pytest.raises(ReadFailure, match="gone, opening: cannot be opened"):
+        list(read_texts(FileRef(str(tmp_path / "gone"), 3, "file", "gone")))
     cut = gzip.compress(os.urandom(5000))[:-100]
     (tmp_path / "c.gz").write_bytes(cut)
-    assert rules(list(read_texts(FileRef(str(tmp_path / "c.gz"), len(cut), "file", "c.gz")))) == ["unreadable"]
+    with pytest.raises(ReadFailure, match=r"c.gz, after 0 documents, near byte 4\d\d\d of 49\d\d: damaged or cut"):
+        list(read_texts(FileRef(str(tmp_path / "c.gz"), len(cut), "file", "c.gz")))
+    (tmp_path / "b.gz").write_bytes(b"not gzip at all")
+    assert [item.text for item in read_texts(FileRef(str(tmp_path / "b.gz"), 15))] == ["not gzip at all"]
 
 
 def test_a_hundred_megabytes_on_one_line_are_passed_over_in_little_memory(tmp_path: Path) -> None:
@@ -95,7 +99,73 @@ def test_parquet_gives_its_text_column_and_damage_is_counted(tmp_path: Path) -> 
     items = list(read_texts(FileRef(str(path), 1, "parquet", "a.parquet")))
     assert [(item.text, item.rule) for item in items] == [("one", None), ("two", None), ("", "no_text_field")]
     data = path.read_bytes()
-    assert rules(found(tmp_path / "b.parquet", data[: len(data) // 2], "parquet")) == ["unreadable"]
+    with pytest.raises(ReadFailure, match=r"b\.parquet"):
+        found(tmp_path / "b.parquet", data[: len(data) // 2], "parquet")
+
+
+RECORDS = [{"text": f"text {i}", "url": f"https://site/{i}", "meta": {"lang": "en"}, "n": i} for i in range(20)]
+
+
+@pytest.mark.parametrize("name", ["c4-00000.json.gz", "part-0.jsonl.zst", "data.json", "noname", "wrong.parquet.gz"])
+def test_records_are_recognised_by_content_not_by_name(name: str, tmp_path: Path) -> None:
+    lines = "".join(json.dumps(record) + "\n" for record in RECORDS).encode()
+    packed = {".gz": gzip.compress, ".zst": lambda data: pa.Codec("zstd").compress(data, asbytes=True)}
+    (path := tmp_path / name).write_bytes(packed.get(path_suffix(name), bytes)(lines))
+    items = list(read_texts(folder_source(f"mine:text:{path}").files[0]))
+    assert [(item.text, item.origin) for item in items] == [(r["text"], r["url"]) for r in RECORDS]
+
+
+def path_suffix(name: str) -> str:
+    return Path(name).suffix
+
+
+def test_a_json_list_of_records_and_a_json_file_that_is_code(tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text(json.dumps(RECORDS, indent=1))
+    (tmp_path / "package.json").write_text('{"name": "x",\n "version": "1"}\n')
+    listed = {ref.name: list(read_texts(ref)) for ref in folder_source(f"mine:code:{tmp_path}").files}
+    assert [item.text for item in listed["list.json"]] == [record["text"] for record in RECORDS]
+    assert [item.text for item in listed["package.json"]] == ['{"name": "x",\n "version": "1"}\n']
+
+
+def test_named_fields_are_read_and_a_missing_one_is_a_failure_that_names_the_columns(tmp_path: Path) -> None:
+    table = pa.table({"body_text": [b"one", b"two"], "licences": [["MIT", "BSD"], []], "size": [1, 2]})
+    pq.write_table(table, path := tmp_path / "a.parquet")
+    asked = {"text": "body_text", "licence": "licences"}
+    items = list(read_texts(FileRef(str(path), 1, "parquet", "a.parquet", "unknown", fields=asked)))
+    assert [(item.text, item.licence) for item in items] == [("one", "MIT, BSD"), ("two", "unknown")]
+    with pytest.raises(ReadFailure, match=r"no column text or content .*there: body_text \(binary\), licences"):
+        list(read_texts(FileRef(str(path), 1, "parquet", "a.parquet")))
+    (lines := tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+    nested = FileRef(str(lines), 1, "jsonl", "a.jsonl", fields={"text": "text", "language": "meta.lang"})
+    assert {item.language for item in read_texts(nested)} == {"en"}
+    with pytest.raises(ReadFailure, match=r"20 of 20 records have no text in prose; columns there: text \(str\), url"):
+        list(read_texts(FileRef(str(lines), 1, "jsonl", "a.jsonl", fields={"text": "prose"})))
+
+
+def test_only_documents_of_allowed_licences_are_read(tmp_path: Path) -> None:
+    given = ["MIT", "MIT, GPL-3.0", None]
+    (path := tmp_path / "a.jsonl").write_text(
+        "".join(json.dumps({"text": "x", "license": one}) + "\n" for one in given)
+    )
+    assert rules(list(read_texts(FileRef(str(path), 1, "jsonl", "a", allow=["MIT"])))) == [None, "licence", "licence"]
+
+
+def test_warc_text_gives_its_extracted_pages(tmp_path: Path) -> None:
+    def record(kind: str, body: bytes) -> bytes:
+        head = f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: https://site/1\r\nContent-Length: {len(body)}\r\n"
+        return gzip.compress(head.encode() + b"\r\n" + body + b"\r\n\r\n")
+
+    data = record("warcinfo", b"software: x") + record("conversion", "Caf\u00e9\r\nopen".encode())
+    (path := tmp_path / "CC-MAIN.warc.wet.gz").write_bytes(data)
+    items = list(read_texts(folder_source(f"mine:text:{path}").files[0]))
+    assert [(item.text, item.origin) for item in items] == [("Café\nopen", "https://site/1")]
+
+
+def test_other_encodings_and_nested_json_are_counted(tmp_path: Path) -> None:
+    assert rules(found(tmp_path / "a.txt", "caf\u00e9".encode("utf-16"))) == ["invalid_utf8"]
+    lines = [b'{"text": "caf\xe9"}', b'{"text": "good"}', b'{"text": {"inner": "x"}}', b"\x00\x01"]
+    items = found(tmp_path / "a.jsonl", b"\n".join(lines), "jsonl")
+    assert rules(items) == ["invalid_json", None, "no_text_field", "invalid_json"]
 
 
 def test_package_descriptions_lose_their_markup(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         path = self._noted()
         if found := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)(/revision/([^/]+))?", path):
-            self._info(found[1], found[3] or COMMIT)
+            self._info(found[1], COMMIT if found[3] in (None, "main") else found[3])
         elif found := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/tree/([^/]+)/?(.*)", path):
             self._json(self._tree(found[1], found[2], [f"{found[3]}/*" if found[3] else "*"]))
         elif found := re.fullmatch(r"/datasets/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
@@ -121,7 +121,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         siblings = [{"rfilename": name} for r, c, name in self.hub.files if (r, c) == (repo, commit)]
         if not siblings:
-            self._error(404, {"X-Error-Code": "RepoNotFound"})
+            known = any(r == repo for r, _, _ in self.hub.files)
+            self._error(404, {"X-Error-Code": "RevisionNotFound" if known else "RepoNotFound"})
             return
         self._json({"id": repo, "sha": commit, "siblings": siblings, "private": False, "tags": [], "downloads": 0})
 

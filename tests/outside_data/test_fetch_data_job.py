@@ -145,7 +145,6 @@ def rows(first: int, count: int) -> bytes:
 def test_streamed_sets_come_in_rows_more_go_on_behind_the_last_and_gated_ones_are_explained(
     hub: LocalHub, run: Run, tmp_path: Path
 ) -> None:
-    pytest.importorskip("datasets")
     web, stack = address("refinedweb"), address("the-stack-dedup/python")
     for part in range(2):
         hub.put(f"data/train-0000{part}-of-00002.parquet", rows(part * 300, 300), web.repo, web.commit)

@@ -114,7 +114,7 @@ def _list_files() -> dict[str, list[FileRef]]:
                 continue
             package = name.split("/")[1].removesuffix(".py")
             licence = "PSF-2.0" if label == "stdlib" else licences.get(package, "")
-            belongs = _sources_of(name)
+            belongs = _sources_of(name) if os.access(entry.path, os.R_OK) else []
             size = entry.stat().st_size if belongs else 0
             for source, reader in belongs:
                 files[source].append(FileRef(entry.path, size, reader, name, licence))

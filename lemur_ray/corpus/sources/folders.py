@@ -1,4 +1,4 @@
-"""Sources of a corpus: list the files in a folder or bucket of the user, and draw a sample of files by size.
+"""Sources of a corpus: list the files of a folder, bucket or remote data set, and draw a sample of files by size.
 
 Only names and sizes of files are read, not their content.
 """
@@ -10,16 +10,18 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
 
 from lemur_ray.corpus.documents import Kind
 from lemur_ray.corpus.filters import MAX_BYTES
-from lemur_ray.corpus.manifest import CorpusError
-from lemur_ray.corpus.sources.texts import FileRef
-from lemur_ray.storage.file_system import file_system, is_bucket
+from lemur_ray.corpus.sources.catalogue_sets import catalogue_source
+from lemur_ray.corpus.sources.file_refs import FileRef
+from lemur_ray.corpus.sources.specs import CorpusError, SourceSpec, parse_source
+from lemur_ray.outside_data.file_lists import list_addresses, list_files
+from lemur_ray.outside_data.source import fixed_part, matches
+from lemur_ray.storage.file_system import is_bucket
 
-_VERSIONS = ("generation", "ETag", "etag", "md5Hash", "created")
-"""Keys under which bucket clients report the version of an object, in order of preference."""
+MAX_BOOK_BYTES = 64 << 20
+"""Maximum length of a text of a source with the filters for books."""
 
 LANGUAGES = {
     ".py": "python", ".pyi": "python", ".c": "c", ".h": "c", ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp", ".hh": "cpp",
@@ -40,82 +42,91 @@ class Source:
     """Description of the expected files and their location, for error messages."""
     required: bool = True
     """Whether a build without any document of this source is an error."""
+    spec: SourceSpec | None = None
+    """Specification of the user, if any: filters, tokens wanted, licences."""
 
 
-def walk(root: str) -> Iterator[os.DirEntry[str]]:
-    """Regular files below a folder in sorted order; skips links, hidden folders, __pycache__ and unreadable folders."""
+def walk(root: str, strict: bool = False) -> Iterator[os.DirEntry[str]]:
+    """Regular files below a folder in sorted order; skips links, hidden folders and __pycache__.
+
+    strict: raise OSError for a folder that cannot be read, which is skipped otherwise.
+    """
     try:
         with os.scandir(root) as entries:
             ordered = sorted(entries, key=lambda entry: entry.name)
     except OSError:
+        if strict:
+            raise
         return
     for entry in ordered:
         try:
             if entry.is_dir(follow_symlinks=False):
                 if not entry.name.startswith(".") and entry.name != "__pycache__":
-                    yield from walk(entry.path)
+                    yield from walk(entry.path, strict)
             elif entry.is_file(follow_symlinks=False):
                 yield entry
         except OSError:
+            if strict:
+                raise
             continue
 
 
-def folder_source(spec: str) -> Source:
-    """Parse ``NAME:KIND:PATH`` and list its files: PATH is a .jsonl(.gz), .parquet or text file, a folder, or a URL.
+def folder_source(text: str) -> Source:
+    """The source ``NAME:KIND:PATH`` with its files. Raises CorpusError as ``list_source``."""
+    return list_source(parse_source(text))
 
-    Raises CorpusError on a malformed spec, a missing or unreadable path, and a folder without files.
+
+def list_source(spec: SourceSpec) -> Source:
+    """The files of a source.
+
+    Raises CorpusError on a missing, unreadable or empty path, a gated set without a token, a revision that is gone,
+    terms that are not accepted.
     """
-    name, _, rest = spec.partition(":")
-    kind, _, path = rest.partition(":")
-    kinds = get_args(Kind)[:2]
-    if not name.replace("_", "").replace("-", "").isalnum() or kind not in kinds or not path:
-        raise CorpusError(f"source {spec!r}: expected NAME:KIND:PATH with KIND one of {', '.join(kinds)}")
-    if name.startswith("heldout"):
-        raise CorpusError(f"source name {name!r}: names that begin with heldout are the held-out rows'; choose another")
-    if is_bucket(path):
-        return _bucket_source(name, "code" if kind == "code" else "text", path)
-    root = Path(path).expanduser().absolute()
-    looked_for = f"text files, .jsonl, .jsonl.gz and .parquet in {root}"
-    if not root.exists():
-        raise CorpusError(f"source {name}: {root} does not exist; looked for {looked_for}")
-    if not os.access(root, os.R_OK | (os.X_OK if root.is_dir() else 0)):
-        raise CorpusError(f"source {name}: {root} cannot be read by this user; looked for {looked_for}")
-    files = [root] if root.is_file() else [Path(entry.path) for entry in walk(str(root))]
-    if not files:
-        raise CorpusError(f"source {name}: {root} is empty; looked for {looked_for}")
-    refs = tuple(_user_file(file, root) for file in files)
-    return Source(name, "code" if kind == "code" else "text", refs, looked_for)
-
-
-def _bucket_source(name: str, kind: Kind, url: str) -> Source:
-    """Source with all objects below a URL, in the order of ``walk``. Raises CorpusError if none or not listable."""
-    looked_for = f"text files, .jsonl, .jsonl.gz and .parquet in {url}"
+    spec = catalogue_source(spec)
+    place = spec.place
+    looked_for = f"text files, .jsonl and .parquet, also compressed, in {place}"
     try:
-        fs, root = file_system(url.rstrip("/"))
-        objects = fs.find(root, detail=True)
+        if spec.urls or is_bucket(place):
+            files = list_addresses(place) if spec.urls else list_files(place)
+            refs = [_file(spec, file.uri, file.size, file.name, file.version) for file in files]
+        else:
+            refs = _local_files(spec, Path(place).expanduser().absolute(), looked_for)
     except (ImportError, OSError, ValueError) as error:
-        raise CorpusError(f"source {name}: {url} cannot be listed: {error}; looked for {looked_for}") from error
-    refs = []
-    scheme = url.partition("://")[0]
-    for path, about in sorted(objects.items(), key=lambda item: item[0].split("/")):
-        inner = path.removeprefix(root).lstrip("/") or path.rsplit("/", 1)[-1]
-        if about.get("type") != "file" or any(p.startswith(".") or p == "__pycache__" for p in inner.split("/")[:-1]):
-            continue
-        version = next((str(about[key]) for key in _VERSIONS if about.get(key)), "")
-        refs.append(_file(f"{scheme}://{path}", int(about["size"]), inner, version))
+        raise CorpusError(f"source {spec.name}: {place} cannot be listed: {error}; looked for {looked_for}") from error
     if not refs:
-        raise CorpusError(f"source {name}: {url} is empty or not there; looked for {looked_for}")
-    return Source(name, kind, tuple(refs), looked_for)
+        raise CorpusError(f"source {spec.name}: {place} is empty or not there; looked for {looked_for}")
+    kind: Kind = "code" if spec.kind == "code" else "text"
+    return Source(spec.name, kind, tuple(refs), looked_for, spec.required, spec)
 
 
-def _user_file(file: Path, root: Path) -> FileRef:
-    return _file(str(file), file.stat().st_size, file.name if file == root else str(file.relative_to(root)))
+def _local_files(spec: SourceSpec, root: Path, looked_for: str) -> list[FileRef]:
+    if (fixed := fixed_part(str(root))) != str(root) and not root.exists():
+        top = Path(fixed.rpartition("/")[0])
+        files = [entry.path for entry in walk(str(top), strict=True) if matches(entry.path, str(root))]
+        return [_local_file(spec, Path(file), top) for file in files]
+    if not root.exists():
+        raise CorpusError(f"source {spec.name}: {root} does not exist; looked for {looked_for}")
+    if not os.access(root, os.R_OK | (os.X_OK if root.is_dir() else 0)):
+        raise CorpusError(f"source {spec.name}: {root} cannot be read by this user; looked for {looked_for}")
+    paths = [root] if root.is_file() else [Path(entry.path) for entry in walk(str(root), strict=True)]
+    if not paths:
+        raise CorpusError(f"source {spec.name}: {root} is empty; looked for {looked_for}")
+    return [_local_file(spec, path, root) for path in paths]
 
 
-def _file(path: str, size: int, name: str, version: str = "") -> FileRef:
-    suffix = Path(name.removesuffix(".gz")).suffix.lower()
+def _local_file(spec: SourceSpec, file: Path, root: Path) -> FileRef:
+    return _file(spec, str(file), file.stat().st_size, file.name if file == root else str(file.relative_to(root)))
+
+
+def _file(spec: SourceSpec, path: str, size: int, name: str, version: str = "") -> FileRef:
+    suffix = Path(name.removesuffix(".gz").removesuffix(".zst")).suffix.lower()
     reader = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}.get(suffix, "file")
-    return FileRef(path, size, reader, name, language=LANGUAGES.get(suffix, ""), version=version)
+    if reader == "file" and spec.fields:
+        reader = "jsonl"  # who names columns has records, whatever the name of the file
+    return FileRef(
+        path, size, reader, name, spec.licence, spec.language or LANGUAGES.get(suffix, ""), version, spec.fields,
+        spec.licences, MAX_BOOK_BYTES if spec.filter_set == "book" else MAX_BYTES,
+    )  # fmt: skip
 
 
 def sample(refs: Sequence[FileRef], budget_bytes: float, seed: int, bytes_per_byte: float = 1.0) -> list[FileRef]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.corpus.rows import write_atomically
+from lemur_ray.corpus.sources.file_parts import split_file
 from lemur_ray.corpus.sources.folders import Source
 
 LISTING = "listing.json"
@@ -24,7 +25,8 @@ class Listing:
     """Sources of a build and the numbers of their parts, as listed when the build began."""
 
     sources: tuple[dict[str, Any], ...]
-    """Per source: name, kind, looked_for, required, files (count), bytes, state (``files_hash``), parts (numbers)."""
+    """Per source: name, kind, looked_for, required, files (count), bytes, state (``files_hash``), parts (numbers) and
+    spec (the user's specification, ``SourceSpec.to_json``)."""
 
     @property
     def num_parts(self) -> int:
@@ -32,16 +34,22 @@ class Listing:
 
 
 def write_listing(work: Path, sources: Sequence[Source], part_bytes: float) -> Listing:
-    """Group the files of each source into parts of about ``part_bytes`` bytes; stores and returns the listing."""
+    """Group the files of each source, large ones split, into parts of about ``part_bytes`` bytes.
+
+    Stores and returns the listing.
+    """
     entries: list[dict[str, Any]] = []
     number = 0
     for source in sources:
+        spec = source.spec.to_json() if source.spec else {}
+        settings = {"filters": spec["filters"]} if "filters" in spec else {}
         numbers, batch, size = [], [], 0
-        for i, ref in enumerate(source.files):
+        refs = [part for ref in source.files for part in split_file(ref, part_bytes)]
+        for i, ref in enumerate(refs):
             batch.append(ref.to_json())
             size += ref.size
-            if size >= part_bytes or i == len(source.files) - 1:
-                part = {"source": source.name, "kind": source.kind, "files": batch}
+            if size >= part_bytes or i == len(refs) - 1:
+                part = {"source": source.name, "kind": source.kind, "files": batch, **settings}
                 write_atomically(work / "parts" / f"{number:05d}.json", json.dumps(part).encode(), durable=False)
                 numbers.append(number)
                 number, batch, size = number + 1, [], 0
@@ -55,6 +63,7 @@ def write_listing(work: Path, sources: Sequence[Source], part_bytes: float) -> L
                 "bytes": sum(ref.size for ref in source.files),
                 "state": files_hash(source),
                 "parts": numbers,
+                "spec": spec,
             }
         )
     write_atomically(work / LISTING, json.dumps(entries).encode())

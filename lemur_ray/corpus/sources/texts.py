@@ -1,153 +1,91 @@
-"""Readers that yield the texts of a file: whole file, JSON lines, parquet, package descriptions, docstrings; also gzip.
+"""Readers that yield the texts of a file: whole file, records, package descriptions, docstrings; also compressed.
 
-Unreadable content is never an error but yields a result with the name of a rule by which it is dropped.
+Content that is no text yields a result with the name of a rule by which it is dropped; a file that cannot be read to
+its end raises ``ReadFailure``.
 """
 
 from __future__ import annotations
 
 import ast
-import gzip
 import inspect
 import re
-import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import IO, Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import BinaryIO
 
 import pyarrow as pa
 
-from lemur_ray.corpus.filters import MAX_BYTES
-from lemur_ray.corpus.sources.records import BadRecord, json_lines, parquet_rows
-from lemur_ray.host.json_files import open_bytes
+from lemur_ray.corpus.sources.file_refs import FileRef, TextResult, decode
+from lemur_ray.corpus.sources.record_texts import is_records, read_records
 from lemur_ray.host.python_source import parsed
-from lemur_ray.storage.published_folder import local_copy
+from lemur_ray.outside_data.byte_stream import ReadFailure, open_stream
+from lemur_ray.outside_data.record_formats import decompressed, is_parquet
 
-TEXT_FIELDS = ("text", "content", "code", "body")
-"""Fields that may hold the text of a record, in order of preference."""
-_LINE_BYTES = 4 * MAX_BYTES
-"""Maximum length of a parsed JSON line. Escapes make it longer than its text."""
-
-
-@dataclass(frozen=True)
-class FileRef:
-    """A file of a source and the reader for it. ``FileRef(*ref.to_json())`` restores it from JSON."""
-
-    path: str
-    """Local path, or URL of an object."""
-    size: int
-    """Bytes of the file as stored."""
-    reader: str = "file"
-    """Name of a reader in READERS."""
-    name: str = ""
-    """Path without the machine's prefix, for messages and for sampling."""
-    licence: str = ""
-    language: str = ""
-    version: str = ""
-    """Version of an object, which distinguishes contents of the same size; empty for a local file."""
-
-    def to_json(self) -> list[Any]:
-        return [self.path, self.size, self.reader, self.name, self.licence, self.language, self.version]
-
-
-@dataclass(frozen=True)
-class TextResult:
-    """A text, or the name of the rule by which it was rejected."""
-
-    path: str
-    text: str = ""
-    rule: str | None = None
-    licence: str = ""
+__all__ = ["READERS", "FileRef", "TextResult", "decode", "read_texts"]
 
 
 def read_texts(ref: FileRef) -> Iterator[TextResult]:
-    """Yield every text of a file, in order. Damaged content yields a result with a rule instead of an error.
+    """Yield every text of a file, in order. Content that is no text yields a result with a rule instead of an error.
 
-    Raises OSError if a listed object cannot be downloaded, so that a network failure never drops a text silently.
+    Raises ReadFailure if the file cannot be read to its end: what failed is never dropped silently.
     """
-    with local_copy(ref.path) as path:
+    number = 0
+    with open_stream(ref.path, ref.name, size=ref.size if ref.version else -1, version=ref.version) as stream:
         try:
-            yield from READERS[ref.reader](replace(ref, path=path))
-        except (OSError, EOFError, zlib.error):
-            yield TextResult(ref.name, rule="unreadable")
+            for item in READERS[ref.reader](ref, stream):
+                number += 1
+                if item.rule is None and ref.allow and not _is_allowed(item.licence, ref.allow):
+                    item = replace(item, text="", rule="licence")
+                yield item
+        except ReadFailure as error:
+            raise ReadFailure(error.file, f"{error.position}, after {number} documents", error.reason) from error
+        except (OSError, EOFError, ValueError, pa.ArrowException) as error:
+            at = f"after {number} documents, near byte {_tell(stream)} of {ref.size}"
+            raise ReadFailure(ref.name, at, f"damaged or cut short ({type(error).__name__}: {error})") from error
 
 
-def decode(data: bytes) -> str | None:
-    """Text of UTF-8 bytes, with Unix line ends and without a byte order mark; None if they are not UTF-8."""
+def _tell(stream: BinaryIO) -> int:
     try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return None
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+        return stream.tell()
+    except ValueError:  # closed by the reader above it
+        return -1
 
 
-def _open(ref: FileRef) -> IO[bytes] | gzip.GzipFile:
-    return gzip.open(ref.path, "rb") if ref.path.endswith(".gz") else open(ref.path, "rb")
+def _is_allowed(licence: str, allow: Sequence[str]) -> bool:
+    """Whether all licences of a document, separated by commas, are allowed; a document without licence is not."""
+    return bool(licence) and all(one.strip() in allow for one in licence.split(","))
 
 
-def _whole(ref: FileRef) -> TextResult:
-    if ref.size > MAX_BYTES:
-        return TextResult(ref.name, rule="too_large")
-    with _open(ref) as f:
-        data = f.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
+def _whole(ref: FileRef, stream: BinaryIO) -> TextResult:
+    data = stream.read(ref.max_bytes + 1)
+    if len(data) > ref.max_bytes:
         return TextResult(ref.name, rule="too_large")
     text = decode(data)
-    return (
-        TextResult(ref.name, rule="invalid_utf8") if text is None else TextResult(ref.name, text, licence=ref.licence)
-    )
-
-
-def _file(ref: FileRef) -> Iterator[TextResult]:
-    yield _whole(ref)
-
-
-def _json_lines(ref: FileRef) -> Iterator[TextResult]:
-    path = Path(ref.path)
-    with open_bytes(path) as data:
-        for number, value in json_lines(data, path, _LINE_BYTES):
-            name = f"{ref.name}:{number}"
-            if isinstance(value, BadRecord):
-                yield TextResult(name, rule="too_large" if value.reason == "too_large" else "invalid_json")
-            else:
-                yield _record(value, name)
-
-
-def _record(record: Any, name: str) -> TextResult:
-    if not isinstance(record, dict):
-        return TextResult(name, rule="no_text_field")
-    text = next((record[field] for field in TEXT_FIELDS if isinstance(record.get(field), str)), None)
     if text is None:
-        return TextResult(name, rule="no_text_field")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return TextResult(name, rule="invalid_utf8")
-    licence = record.get("licence") or record.get("license") or ""
-    return TextResult(name, text, licence=licence if isinstance(licence, str) else "")
+        return TextResult(ref.name, rule="invalid_utf8")
+    return TextResult(ref.name, text, licence=ref.licence, language=ref.language)
 
 
-def _parquet(ref: FileRef) -> Iterator[TextResult]:
-    columns = (*TEXT_FIELDS, "licence", "license")
-    try:
-        for number, record in enumerate(parquet_rows(Path(ref.path), columns, batch_size=256), 1):
-            yield _record(record, f"{ref.name}:{number}")
-    except (pa.ArrowException, UnicodeDecodeError):
-        yield TextResult(ref.name, rule="unreadable")
+def _file(ref: FileRef, stream: BinaryIO) -> Iterator[TextResult]:
+    """Texts of a file of records, as far as its content is one, else the whole file as one text."""
+    data = stream if is_parquet(stream) else decompressed(stream)
+    if is_records(ref, data):
+        yield from read_records(ref, data)
+    else:
+        yield _whole(ref, data)
 
 
-def _package_descriptions(ref: FileRef) -> Iterator[TextResult]:
+def _package_descriptions(ref: FileRef, stream: BinaryIO) -> Iterator[TextResult]:
     """Yield one text per package of a Debian status file: name, summary, then the description without its markup."""
-    with _open(ref) as f:
-        paragraph: list[bytes] = []
-        for line in (*f, b"\n"):
-            if line.strip():
-                paragraph.append(line)
-                continue
-            description = _description(b"".join(paragraph), ref.name)
-            paragraph = []
-            if description:
-                yield description
+    paragraph: list[bytes] = []
+    for line in (*decompressed(stream), b"\n"):
+        if line.strip():
+            paragraph.append(line)
+            continue
+        description = _description(b"".join(paragraph), ref.name)
+        paragraph = []
+        if description:
+            yield description
 
 
 def _description(data: bytes, name: str) -> TextResult | None:
@@ -163,15 +101,15 @@ def _description(data: bytes, name: str) -> TextResult | None:
     return TextResult(f"{name}/{package[1]}", f"{package[1]}: {summary}\n\n{paragraphs}\n")
 
 
-def _metadata(ref: FileRef) -> Iterator[TextResult]:
+def _metadata(ref: FileRef, stream: BinaryIO) -> Iterator[TextResult]:
     """Yield the long description of a Python distribution: the part of its METADATA file after the headers."""
-    whole = _whole(ref)
+    whole = _whole(ref, decompressed(stream))
     yield TextResult(whole.path, whole.text.partition("\n\n")[2], whole.rule, whole.licence)
 
 
-def _docstrings(ref: FileRef) -> Iterator[TextResult]:
+def _docstrings(ref: FileRef, stream: BinaryIO) -> Iterator[TextResult]:
     """Yield the docstrings (80 characters or more) of a Python file as one text, in order, without indentation."""
-    whole = _whole(ref)
+    whole = _whole(ref, decompressed(stream))
     if whole.rule:
         yield whole
         return
@@ -195,10 +133,10 @@ def _nested_docstrings(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.A
             yield from _nested_docstrings(child)
 
 
-READERS: dict[str, Callable[[FileRef], Iterator[TextResult]]] = {
+READERS: dict[str, Callable[[FileRef, BinaryIO], Iterator[TextResult]]] = {
     "file": _file,
-    "jsonl": _json_lines,
-    "parquet": _parquet,
+    "jsonl": read_records,
+    "parquet": read_records,
     "package_descriptions": _package_descriptions,
     "metadata": _metadata,
     "docstrings": _docstrings,

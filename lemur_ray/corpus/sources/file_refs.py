@@ -1,0 +1,66 @@
+"""References to the files of a source, and the documents that are read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lemur_ray.corpus.filters import MAX_BYTES
+
+
+@dataclass(frozen=True)
+class FileRef:
+    """A file of a source, or a part of one, and the reader for it. ``FileRef(*ref.to_json())`` restores it."""
+
+    path: str
+    """Local path, or URI of a remote file: gs, s3, https, or hf with its commit."""
+    size: int
+    """Bytes of the file as stored."""
+    reader: str = "file"
+    """Name of a reader in READERS."""
+    name: str = ""
+    """Path without the machine's prefix, for messages and for sampling."""
+    licence: str = ""
+    """Licence of documents that name none themselves; likewise ``language``."""
+    language: str = ""
+    version: str = ""
+    """Version of a remote file, which distinguishes contents of the same size; empty for a local file."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Columns that hold the text, licence, language and origin of a record, where the source names them."""
+    allow: Sequence[str] = ()
+    """Licences whose documents are read; empty: all."""
+    max_bytes: int = MAX_BYTES
+    """Maximum length of a text; longer ones are dropped as too_large."""
+    part: Sequence[Any] = ()
+    """(unit, begin, end) of a part of the file, with the unit groups (row groups of parquet) or bytes (of the lines
+    that begin there); empty: all of it."""
+
+    def to_json(self) -> list[Any]:
+        values = [self.path, self.size, self.reader, self.name, self.licence, self.language, self.version]
+        if self.fields or self.allow or self.part or self.max_bytes != MAX_BYTES:
+            values += [dict(self.fields), list(self.allow), self.max_bytes, list(self.part)]
+        return values
+
+
+@dataclass(frozen=True)
+class TextResult:
+    """A document as read, or the name of the rule by which it was rejected."""
+
+    path: str
+    """Name of the file, with the number of the record in a file of several."""
+    text: str = ""
+    rule: str | None = None
+    licence: str = ""
+    language: str = ""
+    origin: str = ""
+    """Repository or address that the document comes from, if the source names one."""
+
+
+def decode(data: bytes) -> str | None:
+    """Text of UTF-8 bytes, with Unix line ends and without a byte order mark; None if they are not UTF-8."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

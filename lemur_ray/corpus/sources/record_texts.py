@@ -1,0 +1,226 @@
+"""Texts of files of records: JSON lines, a JSON list, parquet, WARC text; the format is recognised by content.
+
+A record without a text is counted; a file in which most records have none is an error that names its columns.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from lemur_ray.corpus.sources.file_refs import FileRef, TextResult, decode
+from lemur_ray.outside_data.byte_stream import ReadFailure
+from lemur_ray.outside_data.record_formats import (
+    BadRecord,
+    decompressed,
+    is_parquet,
+    json_lines,
+    json_list,
+    open_parquet,
+    parquet_rows,
+    peek,
+    warc_texts,
+)
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "text": ("text", "content", "code", "body", "raw_content"),
+    "licence": ("licence", "license"),
+    "language": ("language", "lang"),
+    "origin": ("origin", "url", "repo_name"),
+}
+"""Columns that may hold the parts of a document, in order of preference, where a source names none."""
+_RECORDS_ENDINGS = (".json", ".jsonl", ".ndjson")
+_TEXT_ENDINGS = (".txt", ".md", ".rst", ".tex", ".html")
+"""Endings of files that are never records, whatever their first line."""
+_MOSTLY = 0.5
+_CHECKED, _FEWEST = 1000, 10
+"""A file of ``_FEWEST`` records or more fails if more than ``_MOSTLY`` of its first ``_CHECKED`` have no text."""
+_LINE_PER_BYTE = 4
+"""Maximum bytes of a JSON line per byte of the longest text: escapes make it longer."""
+
+
+def is_records(ref: FileRef, stream: BinaryIO) -> bool:
+    """Whether the decompressed content of a file holds records: parquet, WARC, or JSON objects with a text."""
+    if is_parquet(stream):
+        return True
+    name = ref.name.lower().removesuffix(".gz").removesuffix(".zst")
+    if name.endswith(_TEXT_ENDINGS) or (ref.language and not name.endswith(_RECORDS_ENDINGS)):
+        return False
+    begin = peek(stream, 1 << 18)
+    if begin.startswith(b"WARC/1."):
+        return True
+    begin = begin.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if begin.startswith(b"[") and name.endswith(".json"):
+        return _begins_with_text(begin[1:].lstrip(), ref)
+    return begin.startswith(b"{") and _begins_with_text(begin.partition(b"\n")[0], ref)
+
+
+def _begins_with_text(begin: bytes, ref: FileRef) -> bool:
+    """Whether bytes begin with a JSON object that has a text; an object longer than they are counts as one."""
+    text = begin.decode("utf-8", "ignore")
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return len(begin) > 1 << 17 and any(f'"{name}"' in text for name in _names(ref, "text"))
+    return isinstance(value, dict) and isinstance(_first(value, _names(ref, "text")), str)
+
+
+def read_records(ref: FileRef, stream: BinaryIO) -> Iterator[TextResult]:
+    """Yield the text of every record of a file, or the rule by which it was dropped.
+
+    Raises ReadFailure, which names the columns that are there, if the file lacks the text or most records do.
+    """
+    records = _parquet(ref, stream) if is_parquet(stream) else _json_or_warc(ref, stream)
+    without = 0
+    keys: Sequence[str] = ()
+    for count in itertools.count(1):
+        if (numbered := next(records, None)) is None:
+            count -= 1
+            break
+        number, record = numbered
+        item = _text_of(record, f"{ref.name}:{number}", ref)
+        if item.rule == "no_text_field":
+            without += 1
+            keys = keys or _columns(record)
+        yield item
+        if count == _CHECKED:
+            _refuse_mostly_without(ref, without, count, keys)
+    _refuse_mostly_without(ref, without if count < _CHECKED else 0, count, keys)
+
+
+def _refuse_mostly_without(ref: FileRef, without: int, count: int, keys: Sequence[str]) -> None:
+    if count >= _FEWEST and without > _MOSTLY * count:
+        raise ReadFailure(
+            ref.name, f"record {count}", f"{without} of {count} records have no text in {_asked(ref)}; {_there(keys)}"
+        )
+
+
+def _columns(record: Any) -> Sequence[str]:
+    return [f"{name} ({type(value).__name__})" for name, value in record.items()] if isinstance(record, dict) else ()
+
+
+def _asked(ref: FileRef) -> str:
+    return " or ".join(_names(ref, "text"))
+
+
+def _there(columns: Sequence[str]) -> str:
+    return f"columns there: {', '.join(columns) or 'none'}: name the right one by fields: {{text: COLUMN}}"
+
+
+def _parquet(ref: FileRef, stream: BinaryIO) -> Iterator[tuple[Any, Any]]:
+    table = open_parquet(stream)
+    schema, groups = table.schema_arrow, range(table.num_row_groups)
+    columns = [name.partition(".")[0] for part in COLUMNS for name in _names(ref, part)]
+    if not {name.partition(".")[0] for name in _names(ref, "text")} & set(schema.names):
+        there = [f"{column.name} ({column.type})" for column in schema]
+        raise ReadFailure(ref.name, "schema", f"no column {_asked(ref)}; {_there(there)}")
+    if ref.part:
+        groups = range(ref.part[1], ref.part[2])
+    rows = parquet_rows(table, columns, batch_size=256, groups=groups)
+    where = f"{groups.start}." if ref.part else ""
+    yield from ((f"{where}{number}", record) for number, record in enumerate(rows, 1))
+
+
+def _json_or_warc(ref: FileRef, stream: BinaryIO) -> Iterator[tuple[Any, Any]]:
+    path, longest = Path(ref.name), _LINE_PER_BYTE * ref.max_bytes
+    if ref.part:
+        yield from _lines_of_part(ref, stream, longest)
+        return
+    data = decompressed(stream)
+    begin = peek(data, 64)
+    if begin.startswith(b"WARC/1."):
+        yield from enumerate(warc_texts(data, ref.max_bytes), 1)
+    elif begin.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+        yield from enumerate(json_list(data, path), 1)
+    else:
+        yield from json_lines(data, path, longest)
+
+
+def _lines_of_part(ref: FileRef, stream: BinaryIO, longest: int) -> Iterator[tuple[Any, Any]]:
+    """Lines that begin in a range of bytes, so that parts of a file yield every line exactly once."""
+    begin, end = ref.part[1], ref.part[2]
+    stream.seek(max(0, begin - 1))
+    while begin and (line := stream.readline(longest)) and not line.endswith(b"\n"):
+        pass  # the line that holds the byte before belongs to the part before
+    for number in itertools.count(1):
+        if stream.tell() >= end:
+            return
+        for _, value in json_lines(_OneLine(stream, longest), Path(ref.name), longest):
+            yield f"{begin}.{number}", value
+
+
+class _OneLine:
+    """One line of a stream, as a stream of its own."""
+
+    def __init__(self, stream: BinaryIO, longest: int) -> None:
+        self._stream, self._ended = stream, False
+
+    def readline(self, limit: int = -1, /) -> bytes:
+        if self._ended:
+            return b""
+        line = self._stream.readline(limit)
+        self._ended = line.endswith(b"\n") or not line
+        return line
+
+
+def _names(ref: FileRef, part: str) -> tuple[str, ...]:
+    return (ref.fields[part],) if part in ref.fields else COLUMNS[part]
+
+
+def _first(record: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """First value of a record under one of the names that is not null; a name with dots leads into nested records."""
+    for name in names:
+        value: Any = record.get(name)
+        if value is None and "." in name:
+            value = record
+            for step in name.split("."):
+                value = value.get(step) if isinstance(value, dict) else None
+        if value is not None:
+            return value
+    return None
+
+
+def _text_of(record: Any, name: str, ref: FileRef) -> TextResult:
+    if isinstance(record, BadRecord):
+        return TextResult(name, rule="too_large" if record.reason == "too_large" else "invalid_json")
+    if not isinstance(record, dict):
+        return TextResult(name, rule="no_text_field")
+    if record.get("too_large") is True and "text" not in record:
+        return TextResult(name, rule="too_large")
+    text = _text(record, _names(ref, "text"))
+    if text is None:
+        return TextResult(name, rule="no_text_field")
+    text = decode(text) if isinstance(text, bytes) else text
+    if text is None or not _is_utf8(text):
+        return TextResult(name, rule="invalid_utf8")
+    parts = {part: _words(_first(record, _names(ref, part))) for part in ("licence", "language", "origin")}
+    return TextResult(
+        name, text, None, parts["licence"] or ref.licence, parts["language"] or ref.language, parts["origin"]
+    )
+
+
+def _text(record: Mapping[str, Any], names: Sequence[str]) -> str | bytes | None:
+    for name in names:
+        value = _first(record, (name,))
+        if isinstance(value, str | bytes):
+            return value
+    return None
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether a text has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _words(value: Any) -> str:
+    """A licence, language or origin as one line of text; the values of a list are separated by commas."""
+    values = value if isinstance(value, list) else [value]
+    words = ", ".join(str(one) for one in values if isinstance(one, str | int))
+    return words.encode("utf-8", "replace").decode()

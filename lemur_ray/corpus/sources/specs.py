@@ -1,0 +1,147 @@
+"""Specifications of sources: where a source lies, and how its documents are read, filtered and limited.
+
+Written as ``NAME:KIND:PATH`` on the command line or as entries of a YAML file. Lists and reads no source.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import yaml
+
+from lemur_ray.corpus.documents import Kind
+from lemur_ray.outside_data.byte_stream import ReadFailure, read_all
+
+KINDS = get_args(Kind)[:2]
+FILTER_SETS = ("code", "prose", "web", "book", "none")
+CATALOGUE = "catalogue:"
+"""Prefix of a path that names a data set of the catalogue, as ``fetch_data.py --list`` shows it."""
+_FILE_BYTES = 4 << 20
+_COLUMNS = ("text", "licence", "language", "origin")
+
+
+class CorpusError(Exception):
+    """A corpus cannot be built or read; the message describes the problem and mostly what to do."""
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """A source as the user describes it. Raises CorpusError if a value is not valid."""
+
+    name: str
+    kind: str
+    """code or text."""
+    uri: str = ""
+    """A path, a folder or a pattern: local, ``hf://datasets/OWNER/NAME[@REVISION]/PATTERN``, gs, s3, https, or
+    ``catalogue:NAME``. Relative paths start at the folder of the YAML file."""
+    urls: str = ""
+    """Path or URI of a list of addresses, in place of uri."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Columns of the text, licence, language and origin; dots lead into nested records."""
+    filters: str | Mapping[str, Any] = ""
+    """Name of a filter set, or {base: NAME, RULE: THRESHOLD, ...}; empty: by kind."""
+    licences: tuple[str, ...] = ()
+    """Licences whose documents are used; empty: all. A document with several licences needs all of them here."""
+    tokens: float = 0.0
+    """Tokens wanted after deduplication; 0: all."""
+    required: bool = True
+    """Whether a build without any document of this source is an error."""
+    licence: str = ""
+    """Licence of documents that name none themselves; likewise ``language``."""
+    language: str = ""
+    accept_terms: bool = False
+    """Whether the user accepts the terms of a set of the catalogue."""
+    folder: str = field(default="", compare=False)
+    """Path or URL at which a relative path begins; empty: the working directory."""
+
+    def __post_init__(self) -> None:
+        if not self.name.replace("_", "").replace("-", "").isalnum():
+            raise CorpusError(f"source {self.name!r}: expected a name of letters, digits, - and _")
+        if self.name.startswith("heldout"):
+            raise CorpusError(
+                f"source name {self.name!r}: names that begin with heldout are the held-out rows'; choose another"
+            )
+        if self.kind not in KINDS:
+            raise CorpusError(f"source {self.name}: kind {self.kind!r}, expected KIND one of {', '.join(KINDS)}")
+        if bool(self.uri) == bool(self.urls):
+            raise CorpusError(f"source {self.name}: expected either uri or urls")
+        if unknown := set(self.fields) - set(_COLUMNS):
+            raise CorpusError(f"source {self.name}: fields {sorted(unknown)}, expected some of {', '.join(_COLUMNS)}")
+        if self.filter_set not in ("", *FILTER_SETS):
+            raise CorpusError(
+                f"source {self.name}: filters {self.filter_set!r}, expected one of {', '.join(FILTER_SETS)}"
+            )
+        if self.tokens < 0:
+            raise CorpusError(f"source {self.name}: tokens {self.tokens:g}, expected at least 0")
+
+    @property
+    def filter_set(self) -> str:
+        """Name of the filter set; empty: by kind."""
+        return self.filters if isinstance(self.filters, str) else str(self.filters.get("base", ""))
+
+    @property
+    def place(self) -> str:
+        """Path or URI of the files, or of the list of their addresses, with a relative path resolved."""
+        path = self.uri or self.urls
+        if not self.folder or "://" in path or path.startswith(("/", "~", CATALOGUE)):
+            return path
+        return f"{self.folder}/{path}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields that differ from their defaults, as JSON values, without the folder of relative paths."""
+        value = dataclasses.asdict(dataclasses.replace(self, folder=""))
+        default = dataclasses.asdict(SourceSpec(self.name, self.kind, "-"))
+        value = {name: one for name, one in value.items() if one != default[name] or name in ("name", "kind")}
+        return {name: list(one) if isinstance(one, tuple) else one for name, one in value.items()}
+
+
+def parse_source(text: str) -> SourceSpec:
+    """``NAME:KIND:PATH`` as a specification. Raises CorpusError."""
+    name, _, rest = text.partition(":")
+    kind, _, path = rest.partition(":")
+    if not name.replace("_", "").replace("-", "").isalnum() or kind not in KINDS or not path:
+        raise CorpusError(f"source {text!r}: expected NAME:KIND:PATH with KIND one of {', '.join(KINDS)}")
+    return SourceSpec(name, kind, path)
+
+
+def read_sources(path: str) -> list[SourceSpec]:
+    """Specifications of a YAML file, a list with a mapping for each source, at a path or URI. Raises CorpusError."""
+    try:
+        entries = yaml.safe_load(read_all(path, _FILE_BYTES).decode())
+    except (ReadFailure, ValueError, yaml.YAMLError) as error:
+        raise CorpusError(f"--sources: {error}") from error
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries) or not entries:
+        raise CorpusError(f"--sources {path}: expected a list with a mapping for each source")
+    known = [one.name for one in dataclasses.fields(SourceSpec) if one.name != "folder"]
+    specs = []
+    for number, entry in enumerate(entries, 1):
+        where = f"--sources {path}, source {number} ({entry.get('name', 'without a name')})"
+        if wrong := [key for key in entry if key not in known]:
+            raise CorpusError(f"{where}: unknown {', '.join(map(str, wrong))}; expected some of {', '.join(known)}")
+        try:
+            specs.append(_spec({**entry, "folder": path.rpartition("/")[0]}))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise CorpusError(f"{where}: {error}") from error
+    return specs
+
+
+def _spec(entry: Mapping[str, Any]) -> SourceSpec:
+    """Specification of one entry. Raises CorpusError, or TypeError, ValueError for values of a wrong type."""
+    values = dict(entry)
+    licences = values.get("licences") or ()
+    if isinstance(licences, Mapping):
+        licences = licences.get("allow") or ()
+    values["licences"] = tuple(str(one) for one in licences)
+    values["tokens"] = float(values.get("tokens") or 0)  # YAML reads 22.0e9 as text
+    for name in ("name", "kind"):
+        values.setdefault(name, "")
+    for name in ("name", "kind", "uri", "urls", "licence", "language"):
+        values[name] = str(values.get(name) or "")
+    values["fields"] = dict(values.get("fields") or {})
+    values["filters"] = values.get("filters") or ""
+    if not isinstance(values["filters"], str | Mapping):
+        raise ValueError(f"filters {values['filters']!r}, expected a name or a mapping")
+    return SourceSpec(**values)

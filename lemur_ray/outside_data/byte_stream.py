@@ -1,0 +1,206 @@
+"""Sequential and random reads of a file, local or remote, that survive transient errors.
+
+Bytes are fetched by range. A failed or short fetch is retried from the first missing byte, so decompressors and parsers
+above never notice it. What stays bad raises ``ReadFailure`` with the file and the position; no read ever ends early
+without an error.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Protocol, TypeVar, cast
+
+from lemur_ray.outside_data.source import FetchError
+from lemur_ray.outside_data.transfer import Interrupted
+from lemur_ray.storage.file_system import file_system
+from lemur_ray.storage.retry_policy import BucketError
+
+_T = TypeVar("_T")
+
+TRIES = 8
+"""Consecutive fetches without a single byte, after which a read fails."""
+_TRIES_OF_CLIENT = 3
+"""The same for an error after which the client of a bucket has tried again itself, and for an object that is listed and
+not there: a bucket may list before it serves."""
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
+"""Seconds before the first and at most before the last retry, unless the server asks for more."""
+BLOCK = 4 << 20
+"""Bytes per fetch of a remote file. Local files are fetched in blocks of an eighth of it."""
+
+
+class ReadFailure(OSError):
+    """A file cannot be read completely: it is damaged, cut short, gone, changed, or its storage fails for good.
+
+    file: name of the file. position: byte, row group or record at which reading stopped. reason: why, for people.
+    """
+
+    def __init__(self, file: str, position: str, reason: str) -> None:
+        super().__init__(f"{file}, {position}: {reason}")
+        self.file, self.position, self.reason = file, position, reason
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.file, self.position, self.reason)
+
+
+class ByteRanges(Protocol):
+    """A file whose bytes can be fetched by range. ``version``: an ETag or the like; may be empty."""
+
+    size: int
+    version: str
+
+    def fetch(self, begin: int, end: int) -> bytes:
+        """Bytes ``begin`` to ``end``, or fewer, at least one. Raises OSError or Interrupted for what may pass, and
+        FetchError for what will not: the file is gone, forbidden or changed."""
+        ...
+
+    def close(self) -> None:
+        """Release connections and files."""
+        ...
+
+
+class LocalRanges:
+    """A local file. Raises FetchError if it is removed or truncated while it is read."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed with this object
+        except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+            raise FetchError(f"cannot be opened ({error.strerror})") from error
+        self.size, self.version = os.fstat(self._file.fileno()).st_size, ""
+
+    def fetch(self, begin: int, end: int) -> bytes:
+        """See ``ByteRanges``."""
+        data = os.pread(self._file.fileno(), min(end - begin, BLOCK // 8), begin)
+        if not data and os.fstat(self._file.fileno()).st_size < self.size:
+            raise FetchError("the file became shorter while it was read")
+        return data
+
+    def close(self) -> None:
+        """See ``ByteRanges``."""
+        self._file.close()
+
+
+class BucketRanges:
+    """An object of a bucket, or any other file of an fsspec file system."""
+
+    def __init__(self, url: str, size: int = -1, version: str = "") -> None:
+        self._files, self._path = file_system(url)
+        about = self._files.info(self._path) if size < 0 else {"size": size}
+        self.size, self.version = int(about["size"]), version
+
+    def fetch(self, begin: int, end: int) -> bytes:
+        """See ``ByteRanges``."""
+        return bytes(self._files.cat_file(self._path, start=begin, end=end))
+
+    def close(self) -> None:
+        """See ``ByteRanges``; the client is shared by the process."""
+
+
+def open_ranges(uri: str, size: int = -1, version: str = "") -> ByteRanges:
+    """Open a local path, an object of a bucket, an ``https://`` address or an ``hf://datasets/...`` file.
+
+    size, version: as listed (-1, empty: unknown); a remote file of another size or version raises FetchError when it is
+    read. Raises FetchError, Interrupted, OSError, ImportError.
+    """
+    if uri.startswith("hf://"):
+        from lemur_ray.outside_data.hub import hub_ranges  # a second to import, for such files only
+
+        return hub_ranges(uri, size, version)
+    if uri.startswith(("http://", "https://")):
+        from lemur_ray.outside_data.http_ranges import HttpRanges
+
+        return HttpRanges(uri, size, version)
+    return BucketRanges(uri, size, version) if "://" in uri else LocalRanges(uri.removeprefix("file://"))
+
+
+class ByteStream(io.RawIOBase):
+    """Readable, seekable stream over the bytes of a file; retries what may pass. A read returns all bytes asked for.
+
+    name: of the file, in errors. ``retries`` counts failed fetches.
+    """
+
+    def __init__(self, uri: str, name: str = "", *, size: int = -1, version: str = "") -> None:
+        self.name, self.retries, self._at, self._buffer, self._buffer_at = name or uri, 0, 0, b"", 0
+        self._ranges = patiently(lambda: open_ranges(uri, size, version), self.name, "opening", self._count)
+        self.size, self.version = self._ranges.size, self._ranges.version
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = max(0, offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence])
+        return self._at
+
+    def readinto(self, target: Any) -> int:
+        filled, wanted = 0, max(0, min(len(target), self.size - self._at))
+        while filled < wanted:
+            begin = self._at - self._buffer_at
+            if not 0 <= begin < len(self._buffer):
+                position = f"byte {self._at} of {self.size}"
+                self._buffer = patiently(self._fetched, self.name, position, self._count)
+                self._buffer_at, begin = self._at, 0
+            piece = memoryview(self._buffer)[begin : begin + wanted - filled]
+            target[filled : filled + len(piece)] = piece
+            filled += len(piece)
+            self._at += len(piece)
+        return filled
+
+    def close(self) -> None:
+        if not self.closed and hasattr(self, "_ranges"):  # it has none if opening failed
+            self._ranges.close()
+        super().close()
+
+    def _fetched(self) -> bytes:
+        if data := self._ranges.fetch(self._at, min(self.size, self._at + BLOCK)):
+            return data
+        raise EOFError("nothing was sent")
+
+    def _count(self) -> None:
+        self.retries += 1
+
+
+def patiently(call: Callable[[], _T], file: str, position: str, failed: Callable[[], None] = lambda: None) -> _T:
+    """Result of ``call``, repeated after errors that may pass, with ``failed`` called first. Raises ReadFailure."""
+    wait_s = FIRST_WAIT_S
+    for attempt in range(1, TRIES + 1):
+        try:
+            return call()
+        except (FetchError, ReadFailure, PermissionError) as error:
+            raise ReadFailure(file, position, str(error)) from error
+        except (OSError, EOFError, Interrupted) as error:
+            tries = _TRIES_OF_CLIENT if isinstance(error, BucketError | FileNotFoundError) else TRIES
+            if attempt >= tries:
+                reason = f"{type(error).__name__}: {error} ({tries} tries)"
+                raise ReadFailure(file, position, reason) from error
+            failed()
+            asked_s = getattr(error, "wait_s", 0.0)
+            time.sleep(asked_s or wait_s * random.uniform(0.5, 1.5))
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+    raise AssertionError
+
+
+@contextmanager
+def open_stream(uri: str, name: str = "", *, size: int = -1, version: str = "") -> Iterator[BinaryIO]:
+    """Context manager for a buffered ``ByteStream``. Raises ReadFailure."""
+    with ByteStream(uri, name, size=size, version=version) as raw, io.BufferedReader(raw, 1 << 20) as stream:
+        yield cast(BinaryIO, stream)
+
+
+def read_all(uri: str, limit: int) -> bytes:
+    """Content of a small file at any address. Raises ReadFailure, also if it has more than ``limit`` bytes."""
+    with open_stream(uri) as stream:
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise ReadFailure(uri, f"byte {limit}", f"expected at most {limit} bytes")
+    return data

@@ -1,0 +1,110 @@
+"""Ranges of a file at an http or https address, with the server's limits respected."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import re
+import tempfile
+from collections.abc import Mapping
+from typing import IO
+from urllib.parse import urlsplit
+
+import httpx2
+
+from lemur_ray.outside_data.source import FetchError
+from lemur_ray.outside_data.transfer import Interrupted
+
+STALLED_S = 60.0
+"""Seconds without a byte after which a connection counts as lost."""
+
+
+@functools.cache
+def _client() -> httpx2.Client:
+    """The client of this process: making one reads all certificates."""
+    client = httpx2.Client(follow_redirects=True, timeout=STALLED_S)
+    atexit.register(client.close)
+    return client
+
+
+class HttpRanges:
+    """A file at an address. A server without ranges sends it once, into a temporary file.
+
+    size, version: as listed; -1 and empty: those of the first answer.
+    """
+
+    def __init__(self, url: str, size: int = -1, version: str = "", headers: Mapping[str, str] | None = None) -> None:
+        self.url, self.size, self.version = url, size, version
+        self._headers = {"Accept-Encoding": "identity", **(headers or {})}
+        self._copy: IO[bytes] | None = None
+        if size < 0:
+            self.fetch(0, 1)
+
+    def fetch(self, begin: int, end: int) -> bytes:
+        """See ``ByteRanges``."""
+        if self._copy is not None:
+            self._copy.seek(begin)
+            return self._copy.read(end - begin)
+        try:
+            headers = {**self._headers, "Range": f"bytes={begin}-{end - 1}"}
+            with _client().stream("GET", self.url, headers=headers) as answer:
+                if answer.status_code == 416 and self.size < 0:  # an empty file has no first byte
+                    self.size = 0
+                    return b""
+                self._check(answer)
+                if answer.status_code != 206:
+                    return self._copied(answer, begin, end)
+                return self._body(answer)
+        except httpx2.HTTPError as error:
+            raise Interrupted(f"{urlsplit(self.url).netloc}: {type(error).__name__}: {error}") from error
+
+    def close(self) -> None:
+        """See ``ByteRanges``; connections are shared by the process."""
+        if self._copy is not None:
+            self._copy.close()
+
+    def _body(self, answer: httpx2.Response) -> bytes:
+        """The body of an answer, as far as it came: the rest is asked for next. Raises HTTPError without a byte."""
+        chunks: list[bytes] = []
+        try:
+            for chunk in answer.iter_raw():
+                chunks.append(chunk)  # what came before an error is used
+        except httpx2.HTTPError:
+            if not any(chunks):
+                raise
+        return b"".join(chunks)
+
+    def _copied(self, answer: httpx2.Response, begin: int, end: int) -> bytes:
+        copy = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
+        for chunk in answer.iter_raw():
+            copy.write(chunk)
+        if (length := answer.headers.get("Content-Length", "")).isdigit() and copy.tell() != int(length):
+            raise Interrupted(f"{self.url} ended after {copy.tell()} of {length} bytes")
+        self.size, self._copy = copy.tell(), copy
+        return self.fetch(begin, end)
+
+    def _check(self, answer: httpx2.Response) -> None:
+        """Raise Interrupted or FetchError for an error status, FetchError if the file is not the listed one."""
+        status = answer.status_code
+        if status in (408, 429) or status >= 500:
+            raise Interrupted(f"{urlsplit(self.url).netloc} answered {status}", asked_wait_s(answer.headers))
+        if status in (401, 403):
+            raise FetchError(f"{urlsplit(self.url).netloc} does not let you read it ({status})")
+        if status not in (200, 206):
+            raise FetchError(f"not there ({status}): its owners removed or renamed it")
+        total = re.search(r"/(\d+)$", answer.headers.get("Content-Range", ""))
+        size = int(total[1]) if total else int(answer.headers.get("Content-Length") or -1)
+        version = answer.headers.get("ETag", "").removeprefix("W/").strip('"')
+        if (self.size >= 0 and size >= 0 and size != self.size) or (self.version and version not in ("", self.version)):
+            raise FetchError(
+                f"changed since it was listed: {size} bytes, version {version or 'unknown'}; expected {self.size} "
+                f"bytes, version {self.version or 'unknown'}"
+            )
+        self.size, self.version = (size if self.size < 0 else self.size), self.version or version
+
+
+def asked_wait_s(headers: Mapping[str, str]) -> float:
+    """Seconds that a server asks to wait: Retry-After, else the reset time of the RateLimit header; 0: none."""
+    asked = headers.get("Retry-After", "")
+    reset = re.search(r"\bt=(\d+)", headers.get("RateLimit", ""))
+    return float(asked) if asked.isdigit() else float(reset[1]) if reset else 0.0

@@ -1,0 +1,192 @@
+"""Records of a byte stream: JSON lines, JSON lists, parquet, WARC text; each also compressed by gzip or zstd.
+
+Formats are recognised by content, never by the name. Knows no field of a record.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lemur_ray.host.json_files import NotJson, parse_json
+
+GZIP, ZSTD, SKIPPABLE, PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18", b"PAR1"
+_BATCH_BYTES = 32 << 20
+"""Approximate bytes of one batch of parquet rows in memory."""
+_LIST_CHARACTERS = 64 << 20
+"""Maximum length of one element of a JSON list."""
+
+
+class BadRecord(ValueError):
+    """A record that cannot be read or is malformed; ``reason`` is a short name, such as not_json, for counts."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def peek(stream: BinaryIO, count: int) -> bytes:
+    """The next ``count`` bytes, or fewer at the end, without reading on in a buffered stream."""
+    return cast(io.BufferedReader, stream).peek(count)[:count]
+
+
+def decompressed(stream: BinaryIO) -> BinaryIO:
+    """The content of a buffered stream that holds plain bytes, or members of gzip or frames of zstd.
+
+    Reading raises OSError where a member or frame ends too early, or is damaged.
+    """
+    if not (kind := compression(stream)):
+        return stream
+    unpacked = pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), kind)
+    return cast(BinaryIO, io.BufferedReader(unpacked, 1 << 20))
+
+
+def compression(stream: BinaryIO) -> str:
+    """gzip or zstd if a buffered stream begins as such a file does, else empty."""
+    magic = peek(stream, 4)
+    return "gzip" if magic[:2] == GZIP else "zstd" if magic == ZSTD or magic[1:] == SKIPPABLE else ""
+
+
+def is_parquet(stream: BinaryIO) -> bool:
+    """Whether a buffered stream begins as a parquet file does."""
+    return peek(stream, 4) == PARQUET
+
+
+def open_parquet(source: Path | BinaryIO) -> pq.ParquetFile:
+    """Open a parquet file; checksums of pages are verified where it has any. Raises ArrowException, OSError."""
+    return pq.ParquetFile(source, page_checksum_verification=True)
+
+
+def parquet_rows(
+    source: Path | BinaryIO | pq.ParquetFile,
+    columns: Sequence[str] | None = None,
+    batch_size: int = 1024,
+    groups: range | None = None,
+    skip: int = 0,
+) -> Iterator[dict[str, Any]]:
+    """Yield rows of a parquet file with those of ``columns`` it has (default: all).
+
+    groups: row groups to read (default: all). skip: rows to pass over, whole row groups without reading them. Batches
+    have at most ``batch_size`` rows and, for rows of about the same size, 32 MiB. Raises ArrowException, OSError.
+    """
+    opened = isinstance(source, pq.ParquetFile)
+    table: Any = source if opened else open_parquet(cast(BinaryIO, source))
+    with nullcontext() if opened else table:
+        there = [name for name in columns if name in table.schema_arrow.names] if columns is not None else None
+        for group in groups if groups is not None else range(table.num_row_groups):
+            about = table.metadata.row_group(group)
+            if skip >= about.num_rows:
+                skip -= about.num_rows
+                continue
+            rows = max(1, min(batch_size, about.num_rows * _BATCH_BYTES // max(about.total_byte_size, 1)))
+            for batch in table.iter_batches(batch_size=rows, row_groups=[group], columns=there, use_threads=False):
+                yield from batch.slice(skip).to_pylist()
+                skip = max(0, skip - len(batch))
+
+
+class Lines(Protocol):
+    """What ``json_lines`` reads from: any binary file."""
+
+    def readline(self, limit: int = -1, /) -> bytes:
+        """The next line, at most ``limit`` bytes of it (-1: all); empty at the end."""
+        ...
+
+
+def json_lines(data: Lines, path: Path, longest: int = -1) -> Iterator[tuple[int, Any]]:
+    """Yield (line number from 1, JSON value) for every line that is not blank.
+
+    The value is a BadRecord for an invalid line: not_json, not_utf8, nested_too_deep, or too_large for a line of
+    ``longest`` bytes or more, which is skipped without loading it whole (-1: no limit).
+    """
+    number = 0
+    while line := data.readline(longest):
+        number += 1
+        if len(line) == longest and not line.endswith(b"\n"):
+            while (rest := data.readline(longest)) and not rest.endswith(b"\n"):
+                pass
+            yield number, BadRecord("too_large")
+        elif line.strip():
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            try:
+                yield number, parse_json(line.rstrip(b"\r\n"), path, number)
+            except NotJson as error:
+                yield number, BadRecord("not_utf8" if isinstance(error.__cause__, UnicodeDecodeError) else error.reason)
+
+
+def json_list(data: BinaryIO, path: Path) -> Iterator[Any]:
+    """Yield the elements of one JSON list, however it is broken into lines; holds one element at a time.
+
+    Raises ValueError with the number of the element at which the content is no list, and UnicodeDecodeError.
+    """
+    text, decoder = io.TextIOWrapper(data, encoding="utf-8-sig"), json.JSONDecoder()
+    buffer, at, number, whole = text.read(1 << 16).lstrip()[1:], 0, 0, False
+    separator = ""
+    while True:
+        while at < len(buffer) and buffer[at] in " \t\r\n":
+            at += 1
+        if at < len(buffer) and buffer[at] == "]" and (not separator or number == 0):
+            if buffer[at + 1 :].strip() or any(chunk.strip() for chunk in iter(lambda: text.read(1 << 16), "")):
+                raise ValueError(f"{path}: text after the end of the JSON list")
+            return
+        if at < len(buffer) and number and not separator and buffer[at] == ",":
+            separator, at = ",", at + 1
+            continue
+        if at < len(buffer) and (separator or number == 0):
+            value, end = _element(decoder, buffer, at)
+            if end >= 0 and (end < len(buffer) or whole):
+                yield value
+                at, number, separator = end, number + 1, ""
+                continue
+        elif at < len(buffer):
+            raise ValueError(f"{path}, element {number}: expected a comma or the end of the JSON list")
+        if whole or len(buffer) - at > _LIST_CHARACTERS:
+            raise ValueError(f"{path}, element {number}: begins as a JSON list and is none, or is cut short")
+        more = text.read(max(1 << 16, len(buffer) - at))
+        buffer, at, whole = buffer[at:] + more, 0, not more
+
+
+def _element(decoder: json.JSONDecoder, buffer: str, at: int) -> tuple[Any, int]:
+    """(JSON value at ``at``, index behind it); index -1 if it is not complete there, or no JSON."""
+    try:
+        return decoder.raw_decode(buffer, at)
+    except RecursionError:
+        raise ValueError("an element is nested too deeply") from None
+    except json.JSONDecodeError:
+        return None, -1
+
+
+def warc_texts(data: BinaryIO, longest: int) -> Iterator[dict[str, Any]]:
+    """Yield {text, origin, language} of each extracted text (``conversion`` record) of a WARC file, as in WET files.
+
+    A text longer than ``longest`` bytes is skipped and yields a record without text. Raises ValueError for damage.
+    """
+    while line := data.readline(1 << 16):
+        if not line.strip():
+            continue
+        if not line.startswith(b"WARC/"):
+            raise ValueError(f"expected the head of a WARC record, got {line[:40]!r}")
+        head = {}
+        while (line := data.readline(1 << 16)).strip():
+            name, _, value = line.decode("utf-8", "replace").partition(":")
+            head[name.lower()] = value.strip()
+        if not (length := head.get("content-length", "")).isdigit():
+            raise ValueError("a WARC record without Content-Length")
+        left, body = int(length), b""
+        wanted = head.get("warc-type") == "conversion" and left <= longest
+        while left and (chunk := data.read(min(left, 1 << 20))):
+            left -= len(chunk)
+            body += chunk if wanted else b""
+        if left:
+            raise EOFError("a WARC record is cut short")
+        if head.get("warc-type") == "conversion":
+            language = head.get("warc-identified-content-language", "").partition(",")[0]
+            record = {"origin": head.get("warc-target-uri", ""), "language": language}
+            yield {"text": body, **record} if wanted else {"too_large": True, **record}

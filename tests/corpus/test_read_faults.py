@@ -1,0 +1,268 @@
+"""Faults of storage and of files: every document is read once, or the file is named; nothing is lost silently."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import itertools
+import json
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lemur_ray.corpus.sources.file_parts import split_file
+from lemur_ray.corpus.sources.file_refs import FileRef
+from lemur_ray.corpus.sources.folders import folder_source
+from lemur_ray.corpus.sources.texts import read_texts
+from lemur_ray.outside_data import byte_stream
+from lemur_ray.outside_data.byte_stream import LocalRanges, ReadFailure
+
+POSITIONS = 20
+TEXTS = [f"document {i} " + "".join(random.Random(i).choices("abcdefgh \n", k=i % 900)) for i in range(400)]
+LINES = b"".join(json.dumps({"text": text}).encode() + b"\n" for text in TEXTS)
+
+
+def zstd(data: bytes) -> bytes:
+    return bytes(pa.Codec("zstd").compress(data, asbytes=True))
+
+
+def parquet(data: bytes) -> bytes:
+    out = io.BytesIO()
+    texts = [json.loads(line)["text"] for line in data.splitlines()]
+    pq.write_table(pa.table({"text": texts}), out, row_group_size=80, write_page_checksum=True)
+    return out.getvalue()
+
+
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "jsonl": lambda data: data,
+    "jsonl.gz": lambda data: gzip.compress(data[: len(data) // 2]) + gzip.compress(data[len(data) // 2 :]),
+    "jsonl.zst": lambda data: zstd(data[: len(data) // 2]) + zstd(data[len(data) // 2 :]),
+    "parquet": parquet,
+}
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that a reader would have waited, in order; blocks are small, so that faults fall between them."""
+    waited: list[float] = []
+    monkeypatch.setattr(byte_stream.time, "sleep", waited.append)
+    monkeypatch.setattr(byte_stream, "BLOCK", 32 << 10)
+    return waited
+
+
+def positions(size: int) -> list[int]:
+    return sorted(random.Random(size).sample(range(size), POSITIONS))
+
+
+def outcome(path: Path, size: int) -> list[str] | ReadFailure:
+    """All texts of a file, or why it cannot be read."""
+    try:
+        return texts_of(str(path), size)
+    except ReadFailure as error:
+        return error
+
+
+def texts_of(path: str, size: int, name: str = "a", **more: object) -> list[str]:
+    return [item.text for item in read_texts(FileRef(path, size, name=name, **more))]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("form", PACKED)
+def test_a_transient_read_error_at_any_position_loses_nothing(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: list[float]
+) -> None:
+    data = PACKED[form](LINES)
+    (path := tmp_path / "data").write_bytes(data)
+    fetch = LocalRanges.fetch
+    for position in positions(len(data)):
+        failures = 3
+
+        def faulty(self: LocalRanges, begin: int, end: int, position: int = position) -> bytes:
+            nonlocal failures
+            if begin <= position < end and failures:
+                failures -= 1
+                if failures == 1 and begin < position:
+                    return fetch(self, begin, position)  # a short read
+                raise OSError(errno.EIO, "Input/output error")
+            return fetch(self, begin, end)
+
+        monkeypatch.setattr(LocalRanges, "fetch", faulty)
+        assert texts_of(str(path), len(data)) == TEXTS
+    assert waits
+
+
+@pytest.mark.parametrize("form", PACKED)
+def test_a_lasting_read_error_at_any_position_is_a_failure_with_file_and_position(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = PACKED[form](LINES)
+    (path := tmp_path / "data").write_bytes(data)
+    fetch = LocalRanges.fetch
+    for position in positions(len(data)):
+
+        def faulty(self: LocalRanges, begin: int, end: int, position: int = position) -> bytes:
+            if begin <= position < end:
+                if begin < position:
+                    return fetch(self, begin, position)
+                raise OSError(errno.EIO, "Input/output error")
+            return fetch(self, begin, end)
+
+        monkeypatch.setattr(LocalRanges, "fetch", faulty)
+        result = outcome(path, len(data))
+        if isinstance(result, ReadFailure):
+            assert (result.file, "byte" in result.position) == ("a", True)
+            assert "Input/output error" in result.reason
+        else:
+            assert form == "parquet", "only between the columns of a parquet file is there anything to pass over"
+            assert result == TEXTS
+
+
+@pytest.mark.parametrize(
+    ("form", "damage"),
+    [("jsonl.gz", "cut"), ("jsonl.zst", "cut"), ("parquet", "cut"), ("jsonl.gz", "zeros"), ("parquet", "zeros")],
+)
+def test_a_cut_or_damaged_file_is_a_failure_at_any_position(form: str, damage: str, tmp_path: Path) -> None:
+    """Damage that keeps a file decodable shows only by a checksum, which .zst files need not have."""
+    data = PACKED[form](LINES)
+    path = tmp_path / "data"
+    for position in positions(len(data) - 80):
+        begin = position + 16
+        path.write_bytes(data[:begin] if damage == "cut" else data[:begin] + bytes(64) + data[begin + 64 :])
+        result = outcome(path, len(data))
+        if isinstance(result, ReadFailure):
+            assert (result.file, "document" in result.position) == ("a", True)
+        else:
+            assert damage == "zeros"
+            assert result == TEXTS, "of the footer of a parquet file nothing was needed there"
+
+
+class FaultyServer:
+    """Serves one file with ranges; ``faults`` are used up in order, one a request."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.faults, self.requests = data, list[str](), 0
+        self.ranges = True
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+            def do_GET(self) -> None:
+                server.requests += 1
+                fault = server.faults.pop(0) if server.faults else ""
+                if fault.isdigit():
+                    self.send_response(int(fault))
+                    self.send_header("Retry-After", "7")
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
+                first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
+                data = server.data + b"!" if fault == "changed" else server.data
+                body = data[int(first) : int(last) + 1] if server.ranges else data
+                self.send_response(206 if server.ranges else 200)
+                self.send_header("Content-Range", f"bytes {first}-{int(first) + len(body) - 1}/{len(data)}")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body[: len(body) // 2] if fault == "cut" else body)
+                self.close_connection = fault == "cut"
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._http.server_address[1]}/data"
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes], FaultyServer]]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    servers: list[FaultyServer] = []
+
+    def serve(data: bytes) -> FaultyServer:
+        servers.append(FaultyServer(data))
+        return servers[-1]
+
+    yield serve
+    for one in servers:
+        one.close()
+
+
+@pytest.mark.parametrize("fault", ["503", "429", "cut"])
+@pytest.mark.parametrize("form", PACKED)
+def test_a_server_that_fails_at_any_request_loses_nothing(
+    form: str, fault: str, server: Callable[[bytes], FaultyServer], waits: list[float]
+) -> None:
+    web = server(PACKED[form](LINES))
+    assert texts_of(web.url, len(web.data)) == TEXTS
+    requests = web.requests
+    for place in sorted({position * requests // len(web.data) for position in positions(len(web.data))}):
+        web.faults[:] = [""] * place + [fault]
+        assert texts_of(web.url, len(web.data)) == TEXTS
+        assert not web.faults, "the fault was met"
+    assert fault == "cut" or set(waits) == {7.0}, "the server says how long to wait"
+
+
+def test_a_server_that_never_recovers_a_changed_and_a_removed_file_are_failures(
+    server: Callable[[bytes], FaultyServer], waits: list[float]
+) -> None:
+    web = server(LINES)
+    for faults, reason in (
+        (["", "", *["503"] * 20], "answered 503 \\(8 tries\\)"),
+        (["", "", "changed"], "changed since it was listed"),
+        (["", "", "404"], "removed or renamed"),
+        (["403"], "does not let you read it"),
+    ):
+        web.faults[:] = faults
+        with pytest.raises(ReadFailure, match=reason):
+            texts_of(web.url, len(LINES))
+
+
+def test_a_server_without_ranges_is_read_once(server: Callable[[bytes], FaultyServer]) -> None:
+    web = server(gzip.compress(LINES))
+    web.ranges = False
+    assert texts_of(web.url, len(web.data)) == TEXTS
+    assert web.requests == 1
+
+
+def test_a_file_that_is_truncated_while_it_is_read_is_a_failure(tmp_path: Path) -> None:
+    (path := tmp_path / "data").write_bytes(LINES * 30)
+    items = read_texts(FileRef(str(path), len(LINES) * 30, name="a"))
+    next(items)
+    os.truncate(path, len(LINES) * 29)
+    with pytest.raises(ReadFailure, match="became shorter"):
+        list(items)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_parts_of_a_file_hold_every_document_once(form: str, tmp_path: Path) -> None:
+    data = PACKED[form](LINES)
+    (path := tmp_path / "data").write_bytes(data)
+    end, unit = (5, "groups") if form == "parquet" else (len(data), "bytes")
+    inner = [2, 4] if form == "parquet" else [1, *positions(len(data)), LINES.index(b"\n"), LINES.index(b"\n") + 1]
+    cuts = sorted({0, *inner, end})
+    parts = [texts_of(str(path), len(data), part=(unit, a, b)) for a, b in itertools.pairwise(cuts)]
+    assert [text for part in parts for text in part] == TEXTS
+
+
+@pytest.mark.parametrize(("form", "parts"), [("jsonl", 6), ("parquet", 2), ("jsonl.gz", 1), ("jsonl.zst", 1)])
+def test_a_large_file_is_split_into_parts_that_hold_every_document_once(form: str, parts: int, tmp_path: Path) -> None:
+    data = PACKED[form](LINES)
+    (path := tmp_path / f"data.{form}").write_bytes(data)
+    (ref,) = folder_source(f"mine:text:{path}").files
+    refs = split_file(ref, len(data) / (6 if form == "jsonl" else 3))
+    assert len(refs) == parts
+    assert [item.text for part in refs for item in read_texts(FileRef(*part.to_json()))] == TEXTS
