@@ -28,6 +28,10 @@ class _Refused(BucketError, HttpError):
         return BucketError, (str(self),)
 
 
+_MARKER = "/commit_success.txt"
+"""End of the names of the objects that mark a checkpoint of orbax, and each of its items, as complete."""
+
+
 class GoogleFiles(GCSFileSystem):
     """The implementation of ``gs://`` that ``storage.file_system`` registers with fsspec."""
 
@@ -88,6 +92,14 @@ class GoogleFiles(GCSFileSystem):
             return bool((await self._info(path))["type"] == "directory")
         except FileNotFoundError:
             return False
+
+    async def _delete_files(self, files: list[str], batchsize: int) -> list[Any]:
+        """Delete objects in any order, but markers of checkpoints first: no half-deleted checkpoint looks complete."""
+        markers = sorted((file for file in files if file.endswith(_MARKER)), key=len)
+        first = [m for m in markers if not any(m.startswith(f"{n.removesuffix(_MARKER)}/") for n in markers if n != m)]
+        rest = [file for file in files if file not in set(first)]
+        deleted = await super()._delete_files(first, batchsize) if first else []
+        return [*deleted, *await super()._delete_files(rest, batchsize)]
 
     def _where(self, path: str, args: tuple[Any, ...]) -> str:
         """Name of the bucket of a request, for error messages; ``args`` are the parts of its path."""

@@ -1,6 +1,7 @@
 """A service like Google's storage for tests, in a thread: what gcsfs and tensorstore ask of it, and troubles to order.
 
-``with google_service() as service`` gives one; ``service.environment`` is what clients need to go there.
+``with google_service() as service`` gives one; ``service.environment`` is what clients need to go there. Its history of
+writes is checked at the end (``tests.faults.history_rules``).
 """
 
 from __future__ import annotations
@@ -8,39 +9,20 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import select
 import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from tests.faults.history import Client, History, process_at
+from tests.faults.history_rules import check
+from tests.faults.service_faults import Entrance, Trouble
 from tests.storage.stored_objects import Objects, Refusal, Stored
-
-
-@dataclass
-class Trouble:
-    """What happens to the next requests whose ``METHOD path?query`` matches; the first trouble that fits counts."""
-
-    match: str = "."
-    times: int = 1
-    skip: int = 0
-    """Requests that match and pass before it begins."""
-    status: int = 0
-    """Answer with this status instead."""
-    slow_s: float = 0.0
-    """Wait before anything is done."""
-    drop: bool = False
-    """Close the connection before anything is done."""
-    lost: bool = False
-    """Do what is asked, then close the connection without an answer."""
-    truncate: int = -1
-    """Close the connection after so many bytes of the answer's body."""
-    stop: bool = False
-    """Keep the connection open and never answer."""
 
 
 class Service:
@@ -56,11 +38,40 @@ class Service:
         self.uploads: dict[str, dict[str, Any]] = {}
         self.lock = threading.Lock()
         self.ended = threading.Event()
-        self.url = ""
+        self.entrances: list[Entrance] = []
+        self._servers = contextlib.ExitStack()
+
+    @property
+    def history(self) -> History:
+        return self.objects.history
+
+    @property
+    def url(self) -> str:
+        return self.entrances[0].url
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"STORAGE_EMULATOR_HOST": self.url}
+        return self.entrances[0].environment
+
+    def entrance(self, name: str, host: str = "127.0.0.1") -> Entrance:
+        """Open one more address, on a free port."""
+        entrance = Entrance(name)
+        handler = type("Handler", (_Handler,), {"service": self, "entrance": entrance})
+        server = self._servers.enter_context(_Server((host, 0), handler))
+        entrance.url = f"http://{host}:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        self._servers.callback(thread.join)
+        self._servers.callback(server.shutdown)
+        entrance.mend()
+        self.entrances.append(entrance)
+        return entrance
+
+    def close(self) -> None:
+        self.ended.set()
+        for entrance in self.entrances:
+            entrance.mend()
+        self._servers.close()
 
     def trouble(self, **what: Any) -> Trouble:
         """Order one more trouble."""
@@ -90,6 +101,9 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # or each answer waits for what the client acknowledges late
     service: Service
+    entrance: Entrance
+    client: Client | None = None
+    """Of this connection, once it has asked for a write."""
 
     def log_message(self, *_: object) -> None:
         """Quiet."""
@@ -99,6 +113,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.query = dict(parse_qsl(parts.query, keep_blank_values=True))
         self.body = self._read_body()
         self.is_content = False
+        self.entrance.is_open.wait()
+        if self._client_left():
+            self.close_connection = True
+            return
+        if self.command not in ("GET", "HEAD") and self.client is None:
+            pid = process_at(*self.client_address)
+            agent = self.headers.get("User-Agent") or ""
+            self.client = Client(self.entrance.name, self.client_address[0], pid, agent)
         self.trouble = self.service.trouble_of(f"{self.command} {self.path}")
         time.sleep(self.trouble.slow_s)
         if self.trouble.stop:
@@ -106,14 +128,27 @@ class _Handler(BaseHTTPRequestHandler):
         if self.trouble.drop or self.trouble.stop:
             self._hang_up()
             return
+        with self.service.history.sent_by(self.client or Client()):
+            self._respond(parts.path)
+
+    def _client_left(self) -> bool:
+        readable, _, _ = select.select([self.connection], [], [], 0)
+        try:
+            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
+
+    def _respond(self, path: str) -> None:
         if self.trouble.status:
+            if name := self._written(path):
+                self.service.history.add(name, self.body, None, status=self.trouble.status)
             self._refuse(self.trouble.status, "in trouble")
             return
         for pattern, method in (
             (_UPLOAD, self._upload), (_COPY, self._copy), (_OBJECT, self._object), (_LISTING, self._listing),
             (_BUCKET, self._bucket),
         ):  # fmt: skip
-            if found := pattern.match(parts.path):
+            if found := pattern.match(path):
                 with self.service.lock:
                     self.service.asked[f"{self.command} {method.__name__.strip('_')}"] += 1
                 try:
@@ -122,6 +157,20 @@ class _Handler(BaseHTTPRequestHandler):
                     self._refuse(refusal.status, refusal.reason)
                 return
         self._refuse(404, f"nothing here answers {self.command} {self.path}")
+
+    def _written(self, path: str) -> str:
+        """``bucket/name`` of the object that this request would write or delete, empty if none."""
+        if upload := _UPLOAD.match(path):
+            name = self.query.get("name", "")
+            if "upload_id" in self.query:
+                name = self.service.uploads[self.query["upload_id"]]["name"]
+            elif self.query.get("uploadType") == "multipart":
+                name = _two_parts(self.body, self.headers["Content-Type"])[0].get("name") or name
+            return f"{upload[1]}/{unquote(name)}"
+        if copy := _COPY.match(path):
+            return f"{copy[4]}/{unquote(copy[5])}"
+        deleted = _OBJECT.match(path) if self.command == "DELETE" else None
+        return f"{deleted[1]}/{unquote(deleted[2])}" if deleted else ""
 
     do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _handle
 
@@ -231,8 +280,9 @@ class _Handler(BaseHTTPRequestHandler):
                 key = f"upload-{len(self.service.uploads)}"
                 self.service.uploads[key] = {
                     "name": told.get("name") or self.query["name"], "data": b"", "query": self.query,
+                    "metadata": told.get("metadata") or {},
                 }  # fmt: skip
-            to = f"{self.service.url}/upload/storage/v1/b/{bucket}/o?uploadType=resumable&upload_id={key}"
+            to = f"{self.entrance.url}/upload/storage/v1/b/{bucket}/o?uploadType=resumable&upload_id={key}"
             self._answer(200, {}, {"Location": to})
         else:
             self._continue(bucket, self.service.uploads[self.query["upload_id"]])
@@ -248,7 +298,8 @@ class _Handler(BaseHTTPRequestHandler):
             upload["data"] = upload["data"][:start] + self.body
         if told is None or told[2] == str(len(upload["data"])):
             if "made" not in upload:
-                made = self.service.objects.put(bucket, upload["name"], upload["data"], upload["query"])
+                asked, metadata = upload["query"], upload["metadata"]
+                made = self.service.objects.put(bucket, upload["name"], upload["data"], asked, metadata=metadata)
                 upload["made"] = made.described()
             self._answer(200, upload["made"])
             return
@@ -277,14 +328,9 @@ class _Server(ThreadingHTTPServer):
 def google_service(*buckets: str, host: str = "127.0.0.1") -> Iterator[Service]:
     """A service on a free port of this machine with these buckets ("bucket" where none is named)."""
     service = Service(buckets or ("bucket",))
-    handler = type("Handler", (_Handler,), {"service": service})
-    with _Server((host, 0), handler) as server:
-        service.url = f"http://{host}:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            yield service
-        finally:
-            service.ended.set()
-            server.shutdown()
-            thread.join()
+    service.entrance("", host)
+    try:
+        yield service
+    finally:
+        service.close()
+    check(service.history)

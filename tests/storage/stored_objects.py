@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.faults.history import History
+
 
 class Refusal(Exception):
     """The service says no: an HTTP status and a word."""
@@ -52,6 +54,13 @@ class Objects:
     """All buckets of one service; safe from any thread."""
 
     def __init__(self, buckets: tuple[str, ...]) -> None:
+        self.history = History()
+        self.listing_delay_s = 0.0
+        """Seconds until a listing shows that an object was written or deleted."""
+        self.write_interval_s = 0.0
+        """Minimum seconds between two writes of one object; an earlier one is answered 429."""
+        self._recent: dict[tuple[str, str], list[tuple[float, Stored | None]]] = {}
+        """(bucket, name) -> (when, state from then on) of what listings do not show yet, after the state they show."""
         self._lock = threading.RLock()
         self._of: dict[str, dict[str, Stored]] = {bucket: {} for bucket in buckets}
         self._generations = itertools.count(int(time.time() * 1e6))
@@ -80,10 +89,19 @@ class Objects:
     def put(self, bucket: str, name: str, data: bytes, condition: Mapping[str, str], **more: Any) -> Stored:
         """Write an object where the condition (``ifGenerationMatch`` and the like) holds, else 412."""
         with self._lock:
-            objects = self._for_writing(bucket)
-            _check(objects.get(name), condition)
-            objects[name] = Stored(bucket, name, bytes(data), next(self._generations), **more)
-            return objects[name]
+            before, metadata = self._of.get(bucket, {}).get(name), more.get("metadata") or {}
+            try:
+                objects = self._for_writing(bucket)
+                _check(before, condition)
+                if before and time.time() - before.written < self.write_interval_s:
+                    raise Refusal(429, "rateLimitExceeded")
+            except Refusal as refusal:
+                self._record(bucket, name, bytes(data), before, condition, metadata=metadata, status=refusal.status)
+                raise
+            objects[name] = made = Stored(bucket, name, bytes(data), next(self._generations), **more)
+            self._record(bucket, name, made.data, before, condition, metadata=metadata, after=made.generation)
+            self._appear(bucket, name, before, made)
+            return made
 
     def get(self, bucket: str, name: str, condition: Mapping[str, str]) -> Stored:
         with self._lock:
@@ -95,8 +113,46 @@ class Objects:
 
     def delete(self, bucket: str, name: str, condition: Mapping[str, str]) -> None:
         with self._lock:
-            self.get(bucket, name, condition)
-            del self._for_writing(bucket)[name]
+            before = self._of.get(bucket, {}).get(name)
+            try:
+                self.get(bucket, name, condition)
+                del self._for_writing(bucket)[name]
+            except Refusal as refusal:
+                self._record(bucket, name, None, before, condition, status=refusal.status)
+                raise
+            self._record(bucket, name, None, before, condition)
+            self._appear(bucket, name, before, None)
+
+    def _record(
+        self,
+        bucket: str,
+        name: str,
+        data: bytes | None,
+        before: Stored | None,
+        condition: Mapping[str, str],
+        **more: Any,
+    ) -> None:
+        was = before.generation if before else 0
+        old = before.data if before else None
+        self.history.add(f"{bucket}/{name}", data, old, before=was, condition=dict(condition), **more)
+
+    def _appear(self, bucket: str, name: str, before: Stored | None, now: Stored | None) -> None:
+        if self.listing_delay_s:
+            self._recent.setdefault((bucket, name), [(0.0, before)]).append((time.monotonic(), now))
+
+    def _listed(self, bucket: str) -> dict[str, Stored]:
+        """Objects of a bucket as listings show them, by name in order."""
+        out = dict(self._in(bucket))
+        until = time.monotonic() - self.listing_delay_s
+        for (there, name), states in list(self._recent.items()):
+            while len(states) > 1 and states[1][0] <= until:
+                states.pop(0)
+            if len(states) == 1:
+                del self._recent[there, name]
+            elif there == bucket:
+                out.pop(name, None)
+                out |= {name: states[0][1]} if states[0][1] else {}
+        return dict(sorted(out.items(), key=lambda item: item[0].encode()))
 
     def listing(self, bucket: str, asked: Mapping[str, str]) -> dict[str, Any]:
         """One page: objects under a prefix, with a delimiter also what would be folders."""
@@ -107,7 +163,7 @@ class Objects:
         folders: list[str] = []
         page = {"kind": "storage#objects", "items": items, "prefixes": folders}
         with self._lock:
-            for name in self.names(bucket):
+            for name, stored in self._listed(bucket).items():
                 if not name.startswith(prefix) or name < first or (end and name >= end):
                     continue
                 inner, found, _ = name[len(prefix) :].partition(cut) if cut else (name, "", "")
@@ -120,7 +176,7 @@ class Objects:
                 if found:
                     folders.append(key)
                 else:
-                    items.append(self._of[bucket][name].described())
+                    items.append(stored.described())
                 before = key  # noqa: F841
         return page
 

