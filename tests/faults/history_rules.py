@@ -23,7 +23,7 @@ _CHECKPOINT = re.compile(r"(.+/checkpoints/\d+(?:\.attempt-(\d+))?/)(.+)")
 _MARKER = "commit_success.txt"
 _NEEDED = ("plan/metadata", "state/_METADATA", "state/manifest.ocdbt")
 """Objects that every committed checkpoint has."""
-_WITH_ATTEMPT = ("/result.json", "/stopped.json", "/plan/metadata")
+_WITH_ATTEMPT = ("/result.json", "/stopped.json")
 """JSON objects that hold the attempt that writes them."""
 _INDEX = re.compile(r"(.+\.pieces/)index\.json$")
 
@@ -139,7 +139,9 @@ class _Objects:
     """Folder of a checkpoint -> names of its objects."""
 
     def attempt(self, write: Write) -> int | None:
-        """The attempt that a write states: in its metadata, its content or the name of its checkpoint."""
+        """The attempt that a write states: in its metadata, its content or its checkpoint's. A deletion states none."""
+        if write.deletes:
+            return None
         if "attempt" in write.metadata:
             return int(write.metadata["attempt"])
         if write.name.endswith(_WITH_ATTEMPT) and "attempt" in write.value():

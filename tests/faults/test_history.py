@@ -37,8 +37,9 @@ class Writer:
     def attempt(self, number: int, driver: int) -> None:
         self.put(".run.attempt", {"attempt": number, "id": f"group {number}", "driver": driver})
 
-    def commit(self, folder: str = COMMIT) -> None:
-        for name in ("plan/metadata", "state/_METADATA", "state/d/0a", "state/manifest.ocdbt", "commit_success.txt"):
+    def commit(self, folder: str = COMMIT, attempt: int = 1) -> None:
+        self.put(f"{folder}/plan/metadata", {"attempt": attempt})
+        for name in ("state/_METADATA", "state/d/0a", "state/manifest.ocdbt", "commit_success.txt"):
             self.put(f"{folder}/{name}", name)
 
     def index(self, *pieces: str, file: str = "metrics.jsonl", named: tuple[str, ...] = ()) -> None:
@@ -73,7 +74,7 @@ def test_a_take_over_commits_growth_and_merged_pieces_are_no_breach(
     older.put("stopped.json", {"error": "", "attempt": 2})
     older.put("metrics.jsonl", "a\n")
     older.put("metrics.jsonl", "a\nb\n")
-    older.commit()
+    older.commit(attempt=2)
     older.index("c\n", file="goodput.jsonl")
     newer.lease(2)
     newer.attempt(3, 3)
@@ -85,7 +86,8 @@ def test_a_take_over_commits_growth_and_merged_pieces_are_no_breach(
     newer.delete("goodput.jsonl.pieces/c\n")
     newer.delete(f"{COMMIT}/commit_success.txt")
     newer.delete(f"{COMMIT}/plan/metadata")
-    newer.commit("checkpoints/16")
+    newer.put("checkpoints/12.torn/plan/metadata", {"attempt": 1})
+    newer.commit("checkpoints/16", attempt=3)
     Writer(objects, "elsewhere", 33).put("../other/metrics.jsonl", "x\n")
     check(objects.history)
     refused = [write for write in objects.history.writes if not write.accepted]
@@ -117,7 +119,7 @@ def of_an_older_object(older: Writer, newer: Writer) -> None:
 
 def commit_of_an_older_group(older: Writer, newer: Writer) -> None:
     older.attempt(3, 1)
-    newer.commit("checkpoints/8.attempt-2")
+    newer.commit("checkpoints/8.attempt-2", attempt=2)
 
 
 def lease_taken_back(older: Writer, newer: Writer) -> None:
@@ -179,7 +181,7 @@ def checkpoint_of_two(older: Writer, newer: Writer) -> None:
     older.attempt(1, 1)
     older.put(f"{COMMIT}/state/d/0b", "d")
     newer.attempt(2, 2)
-    newer.commit()
+    newer.commit(attempt=2)
 
 
 @pytest.mark.parametrize(
