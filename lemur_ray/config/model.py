@@ -1,4 +1,4 @@
-"""The shape of a Llama-family model as a frozen value. Knows nothing of jax, files or training."""
+"""The shape of a decoder-only model as a frozen value. Knows nothing of jax, files or training."""
 
 from __future__ import annotations
 
@@ -35,9 +35,12 @@ class RopeScaling:
             )
 
 
+Family = Literal["llama", "mistral", "qwen2", "qwen3"]
+
+
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shape of a Llama-family model (pre-norm RMSNorm, RoPE, grouped-query attention, SwiGLU, no biases)."""
+    """Shape of a model: pre-norm RMSNorm, RoPE, grouped-query attention, gated feed-forward; switches for families."""
 
     vocab_size: int = 2048
     """Rows of the embedding and of the output head, in tokens; at least the tokenizer's vocabulary."""
@@ -62,6 +65,12 @@ class ModelConfig:
     """Epsilon of RMSNorm, computed in float32."""
     tie_embeddings: bool = False
     """Share the embedding with the output head."""
+    family: Family = "llama"
+    """model_type under which Hugging Face weights are written; changes nothing that is computed."""
+    qkv_bias: bool = False
+    """Queries, keys and values have biases (Qwen2)."""
+    qk_norm: bool = False
+    """Queries and keys go through RMSNorm over each head before the rotary embedding (Qwen3)."""
 
     def __post_init__(self) -> None:
         counts = ("vocab_size", "num_layers", "dim", "ffn_dim", "num_heads", "num_kv_heads", "head_dim", "max_seq_len")
@@ -71,6 +80,7 @@ class ModelConfig:
     def num_params(self) -> int:
         """Parameters of the whole model, norms included."""
         attention = self.dim * self.head_dim * 2 * (self.num_heads + self.num_kv_heads)
-        block = attention + 3 * self.dim * self.ffn_dim + 2 * self.dim
+        biases = (self.num_heads + 2 * self.num_kv_heads) * self.head_dim * self.qkv_bias
+        block = attention + 3 * self.dim * self.ffn_dim + 2 * self.dim + biases + 2 * self.head_dim * self.qk_norm
         embeddings = self.vocab_size * self.dim * (1 if self.tie_embeddings else 2)
         return self.num_layers * block + embeddings + self.dim

@@ -13,7 +13,7 @@ from typing import Any
 
 from lemur_ray.config.data import DataConfig
 from lemur_ray.config.mesh import MeshConfig
-from lemur_ray.config.model import ModelConfig, RopeScaling
+from lemur_ray.config.model import ModelConfig
 from lemur_ray.config.optimizer import OptimizerConfig
 from lemur_ray.config.training import TrainConfig
 from lemur_ray.config.tuning import LoraConfig, TuningConfig
@@ -54,13 +54,18 @@ _NOT_IDENTITY = (
     "log_every_steps", "max_failures", "max_skips_in_a_row", "eval_every_steps", "eval_rows",
 )  # fmt: skip
 
+_NEWER = ("rope_scaling", "family", "qkv_bias", "qk_norm")
+"""Fields of the model that are newer than the first recorded hashes; part of the identity unless at the default."""
+
 
 def identity(recipe: Recipe) -> dict[str, Any]:
     """The fields of a recipe that decide its numbers, as nested JSON values."""
     value = json.loads(json.dumps(dataclasses.asdict(recipe)))
     del value["mesh"], value["source"], value["watch"]
-    if recipe.model.rope_scaling == RopeScaling():
-        del value["model"]["rope_scaling"]  # keeps the hashes from before the field existed
+    default = ModelConfig()
+    for name in _NEWER:
+        if getattr(recipe.model, name) == getattr(default, name):
+            del value["model"][name]  # keeps the hashes from before the field existed
     for name in _NOT_IDENTITY:
         del value["train"][name]
     if not recipe.tuning.epochs:  # then the other fields have no effect

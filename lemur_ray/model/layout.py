@@ -131,6 +131,11 @@ class Layout:
         axes = ("rows", "whole", "heads", "whole")
         return self._at(x_BLHh, axes, axes, "attention heads")
 
+    def per_head(self, function: Callable[[jax.Array, jax.Array], jax.Array]) -> Callable[..., jax.Array]:
+        """``function`` of heads (B, L, H, h) and a vector (h,), which on a mesh each device applies to its heads."""
+        heads = P(self.rows, None, "tp", None)
+        return function if self.mesh is None else self.local(function, (heads, P(None)), heads)
+
     def features(self, x_BLF: jax.Array) -> jax.Array:
         """Split the features of feed-forward activations over tp."""
         axes = ("rows", "whole", "ffn")

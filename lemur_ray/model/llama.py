@@ -1,4 +1,4 @@
-"""The Llama family as flax.nnx modules with stacked layers, and pure functions over its parameter tree.
+"""Llama and its relatives as flax.nnx modules with stacked layers, and pure functions over their parameter tree.
 
 Each parameter is declared once, in ``__init__`` of its module: shape, logical axes, initial scale. The abstract tree,
 shardings, checkpoints and the Hugging Face table derive from that declaration. Modules hold no state between calls: the
@@ -57,11 +57,14 @@ class Context(NamedTuple):
     """Options of the forward pass, in which ``operand_dtype`` is not None."""
 
 
-def _weight(rngs: nnx.Rngs, shape: tuple[int, ...], axes: tuple[str, ...], scale: float | None) -> nnx.Param:
-    """New float32 parameter with logical axes as metadata: normal with deviation ``scale``, or ones if that is None."""
-    if scale is None:
-        return nnx.Param(jnp.ones(shape, jnp.float32), axes=axes)
+def _weight(rngs: nnx.Rngs, shape: tuple[int, ...], axes: tuple[str, ...], scale: float) -> nnx.Param:
+    """New float32 matrix with logical axes as metadata, normal with deviation ``scale``."""
     return nnx.Param(scale * jax.random.normal(rngs.params(), shape, jnp.float32), axes=axes)
+
+
+def _constant(value: float, size: int, axis: str) -> nnx.Param:
+    """New float32 vector of ``size`` equal values with its logical axis as metadata."""
+    return nnx.Param(jnp.full(size, value, jnp.float32), axes=(axis,))
 
 
 class Block(nnx.Module):
@@ -72,15 +75,20 @@ class Block(nnx.Module):
         dim, width, kv_width = c.dim, c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
         # Outputs to the residual stream start smaller, so that its variance does not grow with depth.
         residual = (2 * c.num_layers) ** -0.5
-        self.attn_norm = _weight(rngs, (dim,), ("norm",), None)
+        self.attn_norm = _constant(1.0, dim, "norm")
         self.wq = _weight(rngs, (dim, width), ("dim", "heads"), dim**-0.5)
         self.wk = _weight(rngs, (dim, kv_width), ("dim", "kv_heads"), dim**-0.5)
         self.wv = _weight(rngs, (dim, kv_width), ("dim", "kv_heads"), dim**-0.5)
         self.wo = _weight(rngs, (width, dim), ("heads", "dim"), residual * width**-0.5)
-        self.mlp_norm = _weight(rngs, (dim,), ("norm",), None)
+        self.mlp_norm = _constant(1.0, dim, "norm")
         self.gate = _weight(rngs, (dim, c.ffn_dim), ("dim", "ffn"), dim**-0.5)
         self.up = _weight(rngs, (dim, c.ffn_dim), ("dim", "ffn"), dim**-0.5)
         self.down = _weight(rngs, (c.ffn_dim, dim), ("ffn", "dim"), residual * c.ffn_dim**-0.5)
+        if c.qkv_bias:
+            self.bq = _constant(0.0, width, "heads")
+            self.bk, self.bv = _constant(0.0, kv_width, "kv_heads"), _constant(0.0, kv_width, "kv_heads")
+        if c.qk_norm:
+            self.q_norm, self.k_norm = _constant(1.0, c.head_dim, "norm"), _constant(1.0, c.head_dim, "norm")
 
     def __call__(self, x_BLD: jax.Array, context: Context) -> jax.Array:
         c, layout, dtype = self.config, context.how.layout, context.how.operand_dtype
@@ -94,9 +102,13 @@ class Block(nnx.Module):
 
         y = layout.whole(rms_norm(x_BLD, self.attn_norm[...], c.norm_eps))
         q, k, v = products(y, (self.wq[...], self.wk[...], self.wv[...]))
-        q = apply_rope(heads(q, c.num_heads), context.rope).astype(dtype)
-        k = apply_rope(heads(k, c.num_kv_heads), context.rope).astype(dtype)
-        v = heads(v, c.num_kv_heads).astype(dtype)
+        if c.qkv_bias:
+            q, k, v = (x + bias[...].astype(x.dtype) for x, bias in ((q, self.bq), (k, self.bk), (v, self.bv)))
+        q, k, v = heads(q, c.num_heads), heads(k, c.num_kv_heads), heads(v, c.num_kv_heads).astype(dtype)
+        if c.qk_norm:
+            norm = layout.per_head(lambda x, weight: rms_norm(x, weight, c.norm_eps))
+            q, k = norm(q, self.q_norm[...]), norm(k, self.k_norm[...])
+        q, k = apply_rope(q, context.rope).astype(dtype), apply_rope(k, context.rope).astype(dtype)
         q, k, v = named(q, "query"), named(k, "key"), named(v, "value")
         mixed = attend(q, k, v, context.segment_ids, context.how.attention, layout).reshape(rows, length, -1)
         mixed = layout.split(product(mixed.astype(x_BLD.dtype), self.wo[...]))
@@ -118,7 +130,7 @@ class Llama(nnx.Module):
             rngs, (c.vocab_size, c.dim), ("vocab", "dim"), 0.5 * (c.dim**-0.5 if c.tie_embeddings else 1)
         )
         self.layers = nnx.vmap(lambda r: Block(c, r), in_axes=0, out_axes=0)(rngs.split(c.num_layers))
-        self.final_norm = _weight(rngs, (c.dim,), ("norm",), None)
+        self.final_norm = _constant(1.0, c.dim, "norm")
         if not c.tie_embeddings:
             self.head = _weight(rngs, (c.dim, c.vocab_size), ("dim", "vocab"), 0.5 * c.dim**-0.5)
 
@@ -142,6 +154,11 @@ def _abstract(config: ModelConfig) -> Any:
 @functools.lru_cache(maxsize=16)
 def _block_graph(config: ModelConfig) -> Any:
     return nnx.split(nnx.eval_shape(lambda: Block(config, nnx.Rngs(0))))[0]
+
+
+def is_matrix(axes: tuple[str, ...]) -> bool:
+    """Whether a parameter with these logical axes is a (stacked) matrix, no norm and no bias."""
+    return sum(axis != "layers" for axis in axes) == 2
 
 
 def abstract_params(config: ModelConfig) -> Params:

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from lemur_ray.config import LoraConfig, ModelConfig
 from lemur_ray.model.layout import spec
-from lemur_ray.model.llama import Params, abstract_params, logical_axes
+from lemur_ray.model.llama import Params, abstract_params, is_matrix, logical_axes
 from lemur_ray.model.matmul import LowRank
 from lemur_ray.model.sharding import param_shardings
 
@@ -51,7 +51,7 @@ def adapted(base: Params, adapters: Params, lora: LoraConfig) -> Params:
 
 
 def frozen(base: Params, config: ModelConfig, dtype: Any) -> Params:
-    """Base parameters cast to ``dtype``, except norms; frees the memory of the arrays that it casts."""
+    """Base parameters cast to ``dtype``, except norms and biases; frees the memory of the arrays that it casts."""
     axes = logical_axes(config)
 
     @partial(jax.jit, donate_argnums=0, static_argnums=1)
@@ -59,7 +59,7 @@ def frozen(base: Params, config: ModelConfig, dtype: Any) -> Params:
         return array.astype(to)
 
     return jax.tree.map(
-        lambda array, names: array if "norm" in names or array.dtype == dtype else cast(array, jnp.dtype(dtype)),
+        lambda array, names: cast(array, jnp.dtype(dtype)) if is_matrix(names) and array.dtype != dtype else array,
         base,
         jax.tree.unflatten(jax.tree.structure(base), jax.tree.leaves(axes, is_leaf=lambda x: isinstance(x, tuple))),
         is_leaf=lambda x: not isinstance(x, dict),

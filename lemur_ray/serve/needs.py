@@ -16,7 +16,8 @@ from lemur_ray.recipes import get_recipe
 from lemur_ray.serve.config import EngineOptions, ServeJob
 from lemur_ray.text.backends import TOKENIZER
 from lemur_ray.text.tokenizer import Tokenizer
-from lemur_ray.weights.model_faults import inspect_model
+from lemur_ray.weights.families import UnsupportedModel
+from lemur_ray.weights.model_faults import ModelParts, inspect_model
 from lemur_ray.weights.open_model import MODEL_ERRORS, RANDOM, load_tokenizer, open_model
 
 GIB = 2**30
@@ -31,8 +32,11 @@ class NotServed(ValueError):
         self.faults = tuple(faults)
 
 
-def check_job(spec: str, job: ServeJob, devices: Devices) -> OpenShape:
-    """Check a serving job; returns the model's config and tokenizer. Raises NotServed with every fault."""
+def check_job(spec: str, job: ServeJob, devices: Devices) -> OpenShape | None:
+    """Check a serving job; returns the model's config and tokenizer, None for a model that only vLLM computes.
+
+    Raises NotServed with every fault.
+    """
     faults = engine_faults(job) + device_faults(job, devices)
     opened = None
     try:
@@ -41,12 +45,13 @@ def check_job(spec: str, job: ServeJob, devices: Devices) -> OpenShape:
         if opened.tokenizer is None and job.backend != "vllm":
             faults.append(f"no {TOKENIZER} in {spec}: copy the one that belongs to the model there")
     except MODEL_ERRORS as error:
-        parts = inspect_model(spec)
-        faults += parts.faults or [str(error)]
+        only_vllm = job.backend == "vllm" and isinstance(error, UnsupportedModel)
+        parts = ModelParts() if only_vllm else inspect_model(spec)
+        faults += parts.faults or [str(error)] * (not only_vllm)
         faults += parts.absent if job.backend != "vllm" else ()
         faults += memory_faults(parts.config, job, devices) if parts.config else []
     faults += port_faults(job, devices)
-    if faults or opened is None:
+    if faults:
         raise NotServed(spec, faults)
     return opened
 

@@ -45,6 +45,7 @@ def check_policy_model(model: str, chat_template: str, chats: bool) -> PolicyMod
     context, tokenizer = 0, None
     try:
         shape = check_job(model, ServeJob(model=model, chat_template=chat_template), _devices())
+        assert shape is not None, "only vLLM's models have no config"
         context, tokenizer = shape.config.max_seq_len, shape.tokenizer
     except NotServed as error:
         faults += [f"{fault}{_ELSEWHERE if '--' in fault else ''}" for fault in error.faults]

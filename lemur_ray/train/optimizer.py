@@ -14,7 +14,8 @@ import optax
 
 from lemur_ray.config import ModelConfig, OptimizerConfig
 from lemur_ray.config.optimizer import AdamW, Muon
-from lemur_ray.model.llama import Params, logical_axes
+from lemur_ray.model import llama
+from lemur_ray.model.llama import Params
 from lemur_ray.train.muon import scale_by_muon
 
 
@@ -32,8 +33,8 @@ def learning_rate(config: OptimizerConfig, steps: int, update: Any, xp: Any = jn
 
 
 def is_matrix(config: ModelConfig) -> Params:
-    """A bool for every parameter: True for (stacked) matrices, which weight decay applies to, False for norms."""
-    return jax.tree.map(lambda axes: "norm" not in axes, logical_axes(config), is_leaf=lambda x: isinstance(x, tuple))
+    """A bool for every parameter: True for (stacked) matrices, which weight decay applies to, else False."""
+    return jax.tree.map(llama.is_matrix, llama.logical_axes(config), is_leaf=lambda x: isinstance(x, tuple))
 
 
 def _scale_by_shape(factor: float) -> optax.GradientTransformation:
@@ -76,7 +77,7 @@ def _adamw(rule: AdamW, mask: Params | None) -> optax.GradientTransformation:
 
 
 def _muon(rule: Muon, model: ModelConfig, operand_dtype: Any) -> optax.GradientTransformation:
-    """Muon (``muon.py``) for the stacked matrices of the blocks, AdamW for other matrices, Adam for norms.
+    """Muon (``muon.py``) for the stacked matrices of the blocks, AdamW for other matrices, Adam for norms and biases.
 
     Directions of muon are scaled by ``lr_scale`` and the shape factor; decay is not, so it is lr x weight_decay for
     every matrix.

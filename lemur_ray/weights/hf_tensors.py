@@ -1,4 +1,4 @@
-"""Read and write Llama weights in the Hugging Face layout, by one table from tree paths to tensor names.
+"""Read and write weights in the Hugging Face layout, by one table from tree paths to tensor names.
 
 torch stores a linear layer as (out, in), this project as (in, out); all other differences are names. A leaf is an array
 of the parameter tree, a label its dotted path.
@@ -41,6 +41,11 @@ TABLE: dict[str, Entry] = {
     "layers.wk": Entry("model.layers.{}.self_attn.k_proj.weight", True),
     "layers.wv": Entry("model.layers.{}.self_attn.v_proj.weight", True),
     "layers.wo": Entry("model.layers.{}.self_attn.o_proj.weight", True),
+    "layers.bq": Entry("model.layers.{}.self_attn.q_proj.bias", False),
+    "layers.bk": Entry("model.layers.{}.self_attn.k_proj.bias", False),
+    "layers.bv": Entry("model.layers.{}.self_attn.v_proj.bias", False),
+    "layers.q_norm": Entry("model.layers.{}.self_attn.q_norm.weight", False),
+    "layers.k_norm": Entry("model.layers.{}.self_attn.k_norm.weight", False),
     "layers.mlp_norm": Entry("model.layers.{}.post_attention_layernorm.weight", False),
     "layers.gate": Entry("model.layers.{}.mlp.gate_proj.weight", True),
     "layers.up": Entry("model.layers.{}.mlp.up_proj.weight", True),
@@ -82,7 +87,7 @@ class HuggingFaceWeights:
             message = (
                 f"{folder} holds tensors that a model of its config.json has not: {names}: config.json and weights "
             )
-            wrong.append(HuggingFaceError(f"{message}do not belong together, or this is not a Llama"))
+            wrong.append(HuggingFaceError(f"{message}do not belong together, or its family has other weights"))
         self._dtypes: dict[str, np.dtype[Any]] = {}
         for label, shape in leaves(self.config).items():
             dtypes = set()
@@ -201,6 +206,11 @@ class HuggingFaceSink:
 
     def close(self) -> None:
         self.writer.close()
+
+
+def stored_name(label: str, config: ModelConfig, layer: int = 0) -> str:
+    """Name of the tensor that stores the leaf ``label``, of one ``layer`` if it is stacked."""
+    return TABLE[label].name.format(layer)
 
 
 def transposes(label: str) -> bool:

@@ -26,7 +26,7 @@ from lemur_ray.weights.checkpoints import (
     step_of,
     weights_of,
 )
-from lemur_ray.weights.hf_config import HuggingFaceError
+from lemur_ray.weights.hf_config import HuggingFaceError, raw_config
 from lemur_ray.weights.hf_tensors import HuggingFaceWeights
 from lemur_ray.weights.host_params import random_weights
 from lemur_ray.weights.orbax_params import CheckpointError, CheckpointWeights
@@ -183,10 +183,23 @@ def _hugging_face(folder: str) -> OpenModel:
 
 
 def vocabulary_faults(folder: str, tokenizer: Tokenizer, config: ModelConfig) -> list[str]:
-    """List with an error message if the tokenizer has more ids than the model has embedding rows, else empty."""
+    """List with an error message if the tokenizer has more ids than the model has embedding rows, else empty.
+
+    So also if none of the special ids that ``config.json`` names is a special token: the tokenizer of another family.
+    """
     tokens, rows = tokenizer.vocab_size, config.vocab_size
     if tokens <= rows:
-        return []
+        raw = raw_config(folder)
+        ends = raw.get("eos_token_id")
+        ids = [raw.get("bos_token_id"), *(ends if isinstance(ends, list) else [ends])]
+        named = sorted({i for i in ids if isinstance(i, int)})
+        if not named or tokenizer.special_ids.intersection(named):
+            return []
+        return [
+            f"{folder}: config.json names {', '.join(map(str, named))} as begin and end of a text, of which the "
+            f"tokenizer ({tokens} tokens) has none as a special token: it is of another family than the weights, copy "
+            "theirs"
+        ]
     return [
         f"{folder}: the tokenizer has ids for {tokens} tokens, the model {rows} rows: its files and the weights do not "
         "belong together, or tokens were added to the tokenizer that the model was never given rows for"

@@ -64,7 +64,9 @@ def abstract_weights(config: ModelConfig, dtype: Any, *, int8: bool = False) -> 
     """Shapes and dtypes of the weights that ``weights.prepare`` returns for this model."""
     c = config
     heads = (c.num_heads + 2 * c.num_kv_heads) * c.head_dim
-    norm: Any = jax.ShapeDtypeStruct((c.dim,), jnp.float32)
+
+    def vector(size: int, there: bool = True) -> Any:
+        return jax.ShapeDtypeStruct((size,), jnp.float32) if there else None
 
     def matrix(inputs: int, outputs: int) -> Any:
         if int8:
@@ -74,16 +76,19 @@ def abstract_weights(config: ModelConfig, dtype: Any, *, int8: bool = False) -> 
         return jax.ShapeDtypeStruct((inputs, outputs), dtype)
 
     layer = LayerWeights(
-        attn_norm=norm,
+        attn_norm=vector(c.dim),
         wqkv=matrix(c.dim, heads),
         wo=matrix(c.num_heads * c.head_dim, c.dim),
-        mlp_norm=norm,
+        mlp_norm=vector(c.dim),
         gate_up=matrix(c.dim, 2 * c.ffn_dim),
         down=matrix(c.ffn_dim, c.dim),
+        qkv_bias=vector(heads, c.qkv_bias),
+        q_norm=vector(c.head_dim, c.qk_norm),
+        k_norm=vector(c.head_dim, c.qk_norm),
     )
     layers = (layer,) * c.num_layers
     embed: Any = jax.ShapeDtypeStruct((c.vocab_size, c.dim), dtype)
-    return Weights(embed, layers, norm, matrix(c.dim, c.vocab_size))
+    return Weights(embed, layers, vector(c.dim), matrix(c.dim, c.vocab_size))
 
 
 def compile_step(config: ModelConfig, options: EngineOptions, device: Any, rows: int, length: int) -> Step:

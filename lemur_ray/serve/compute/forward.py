@@ -1,4 +1,4 @@
-"""The Llama forward pass over cached keys and values: one function for decoding and for prefilling.
+"""The forward pass over cached keys and values: one function for decoding and for prefilling.
 
 A call takes R rows of M new tokens each, every row with its own table of cache blocks. Decoding is M = 1, prefilling is
 M = ``TILE``; both can give the same bits (see ``invariant.py``). If several devices share a model, each runs this on
@@ -40,9 +40,12 @@ def _layer(
     c, rows, tokens, dtype = config, place.starts.shape[0], x_TD.shape[0], x_TD.dtype
     length, groups = tokens // rows, c.num_heads // c.num_kv_heads
     times = partial(product, tile=how.tile, real=place.num_rows * length)
-    qkv = times(rms_norm(x_TD, w.attn_norm, c.norm_eps), w.wqkv).reshape(tokens, -1, c.head_dim)
+    qkv = times(rms_norm(x_TD, w.attn_norm, c.norm_eps), w.wqkv)
+    qkv = (qkv if w.qkv_bias is None else qkv + w.qkv_bias).reshape(tokens, -1, c.head_dim)
     kv_heads = qkv.shape[1] // (groups + 2)
     q, k, v = jnp.split(qkv, (kv_heads * groups, kv_heads * (groups + 1)), axis=1)
+    if w.q_norm is not None and w.k_norm is not None:
+        q, k = rms_norm(q, w.q_norm, c.norm_eps), rms_norm(k, w.k_norm, c.norm_eps)
     cache = layout.write(cache, apply_rope(k, rope), v, place)
     q_RMKGh = apply_rope(q, rope).reshape(rows, length, kv_heads, groups, c.head_dim)
     mixed = layout.attend(cache, q_RMKGh.transpose(0, 2, 3, 1, 4), place, how)

@@ -168,7 +168,7 @@ class Programs:
 
     def _lower(self, key: tuple[str, int, int]) -> Any:
         name, rows, length = key
-        where = weight_specs(self.config.num_layers, self.form)
+        where = weight_specs(self.config, self.form)
         model: dict[str, Any] = {"config": self.config, "how": self._how}
         program = self._devices.program
         logits = jax.ShapeDtypeStruct((rows, self.config.vocab_size), jnp.float32)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
+from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.cpu.panels import pack
 from lemur_ray.serve.compute.devices import AXIS, ONE, WHOLE, Devices, check_split
 from lemur_ray.serve.compute.invariant import Matrix, Transposed
@@ -38,6 +39,11 @@ class LayerWeights(NamedTuple):
     gate_up: Matrix
     """(D, 2F), device by device as well"""
     down: Matrix
+    qkv_bias: jax.Array | None = None
+    """((H + 2K) h,) float32, in the order of the columns of wqkv"""
+    q_norm: jax.Array | None = None
+    """(h,) float32"""
+    k_norm: jax.Array | None = None
 
 
 class Weights(NamedTuple):
@@ -62,11 +68,13 @@ _SPECS: dict[Form, Any] = {
 }
 
 
-def weight_specs(num_layers: int, form: Form = "columns") -> Weights:
+def weight_specs(config: ModelConfig, form: Form = "columns") -> Weights:
     """Partition of every array over devices: matrices along their outputs, the embedding along D."""
     matrix, columns, whole = _SPECS[form], _COLUMNS, WHOLE
-    layer = LayerWeights(whole, matrix, matrix, whole, matrix, matrix)  # type: ignore[arg-type]
-    return Weights(columns, (layer,) * num_layers, whole, matrix)  # type: ignore[arg-type]
+    more: Any = {"qkv_bias": P(AXIS)} if config.qkv_bias else {}
+    more |= {"q_norm": whole, "k_norm": whole} if config.qk_norm else {}
+    layer = LayerWeights(whole, matrix, matrix, whole, matrix, matrix, **more)  # type: ignore[arg-type]
+    return Weights(columns, (layer,) * config.num_layers, whole, matrix)  # type: ignore[arg-type]
 
 
 def prepare(source: Source, dtype: Any = jnp.float32, devices: Devices = ONE, form: Form = "columns") -> Weights:
@@ -87,6 +95,9 @@ def prepare(source: Source, dtype: Any = jnp.float32, devices: Devices = ONE, fo
             mlp_norm=read.vector("layers.mlp_norm", i),
             gate_up=read.matrix(i, "gate", "up"),
             down=read.matrix(i, "down"),
+            qkv_bias=read.cut_vector(i, "bq", "bk", "bv") if config.qkv_bias else None,
+            q_norm=read.vector("layers.q_norm", i) if config.qk_norm else None,
+            k_norm=read.vector("layers.k_norm", i) if config.qk_norm else None,
         )
 
     return Weights(
@@ -118,14 +129,23 @@ class _Reader:
 
     def matrix(self, layer: int, *names: str) -> Matrix:
         def columns(part: int) -> Any:
-            pieces = []
-            for name in names:
-                width = self._shapes[f"layers.{name}"][-1] // self._devices.parts
-                index = (slice(layer, layer + 1), slice(None), slice(part * width, (part + 1) * width))
-                pieces.append(self._read(f"layers.{name}", index)[0])
-            return self._in_form(pieces)
+            return self._in_form([self._columns(name, layer, part) for name in names])
 
         return self._devices.assemble(columns, _SPECS[self._form])
+
+    def cut_vector(self, layer: int, *names: str) -> jax.Array:
+        """Vectors of a layer, concatenated device by device as ``matrix`` does with columns."""
+        return self._devices.assemble(
+            lambda part: np.concatenate([self._columns(name, layer, part) for name in names]), P(AXIS)
+        )
+
+    def _columns(self, name: str, layer: int, part: int) -> np.ndarray:
+        """Columns of one layer's matrix or vector that device ``part`` computes, float32."""
+        shape = self._shapes[f"layers.{name}"]
+        width = shape[-1] // self._devices.parts
+        across = (slice(None),) * (len(shape) - 2)
+        index = (slice(layer, layer + 1), *across, slice(part * width, (part + 1) * width))
+        return self._read(f"layers.{name}", index)[0]
 
     def embed(self) -> jax.Array:
         width, own = self._shapes["embed"][1] // self._devices.parts, self._devices.own_parts

@@ -11,7 +11,7 @@ from typing import Any
 
 from lemur_ray.serve.config import ServeJob
 from lemur_ray.serve.needs import engine_faults
-from lemur_ray.weights.hf_config import read_config
+from lemur_ray.weights.hf_config import raw_config
 
 
 class CannotUseVllm(ValueError):
@@ -34,9 +34,10 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
         raise CannotUseVllm("--follow-s and --engine.quantization are our own engine's: leave them out")
     if not job.engine.tensor_parallel:
         raise CannotUseVllm("--engine.tensor-parallel 0: say on how many GPUs vLLM is to share the model")
-    longest = read_config(folder).max_seq_len
+    raw = raw_config(folder)
+    longest = raw.get("text_config", raw).get("max_position_embeddings")  # also of models that only vLLM computes
     engine: dict[str, Any] = {
-        "max_model_len": min(job.engine.context or longest, longest),
+        "max_model_len": min(job.engine.context or longest, longest) if longest else job.engine.context or None,
         "max_num_seqs": job.engine.max_slots,
         # float32 is only the default of this project's engine; vLLM then uses the dtype of the folder.
         "dtype": "auto" if job.engine.dtype == "float32" else job.engine.dtype,

@@ -14,7 +14,7 @@ from jax.sharding import AbstractMesh, AxisType
 
 from lemur_ray.config import Recipe
 from lemur_ray.model.layout import MESH_AXES, spec
-from lemur_ray.model.llama import abstract_params, logical_axes
+from lemur_ray.model.llama import abstract_params, is_matrix, logical_axes
 from lemur_ray.train.aot.pod_plan import LIMIT, PodPlan, axis_of
 from lemur_ray.train.pod.chips import BEST_MFU, CHIPS, GIB, MEASURED_MFU, PRODUCTS_AT_PEAK
 
@@ -126,9 +126,7 @@ def describe(recipe: Recipe) -> Iterator[str]:
             for axis in (rule,) if isinstance(rule, str) else rule or ():
                 parts *= mesh.shape[axis]
         size = leaf.size * 4 // parts
-        with_state = (
-            size * (4 + update_rule.state_bytes(block_matrix=names[0] == "layers" and "norm" not in names)) // 4
-        )
+        with_state = size * (4 + update_rule.state_bytes(block_matrix=names[0] == "layers" and is_matrix(names))) // 4
         total += with_state
         shown = ", ".join("-" if rule is None else str(rule) for rule in partition)
         yield (

@@ -67,13 +67,14 @@ def _check_shapes(recipe: Recipe, where: RunShape) -> None:
     shape = (where.dcn, where.fsdp, where.tp)
     mesh: Any = AbstractMesh(shape, MESH_AXES, axis_types=(AxisType.Auto,) * 3)
     param_shardings(recipe.model, mesh)
-    heads = (recipe.model.num_heads, recipe.model.num_kv_heads)
-    for name, axis, size in (
-        ("model.num_heads", "heads", heads[0]),
-        ("model.num_kv_heads", "heads", heads[1]),
-        ("data.seq_len", "sequence", recipe.data.seq_len),
-    ):
-        spec((axis,), (size,), mesh, name)
+    heads = math.gcd(recipe.model.num_heads, recipe.model.num_kv_heads)
+    if heads % where.tp:
+        divisors = [str(n) for n in range(1, heads + 1) if heads % n == 0]
+        raise ValueError(
+            f"mesh.tp {where.tp} does not divide model.num_heads {recipe.model.num_heads} and model.num_kv_heads "
+            f"{recipe.model.num_kv_heads}: choose one of {', '.join(divisors)}"
+        )
+    spec(("sequence",), (recipe.data.seq_len,), mesh, "data.seq_len")
 
 
 def mesh_here(recipe: Recipe, *, rank: int = 0, world_size: int = 1) -> tuple[RunShape, Mesh]:

@@ -41,7 +41,7 @@ RUN_ERRORS = (
     ImportError,
 )  # fmt: skip
 """Every exception about its inputs that starting a run may raise."""
-_SHAPE_FREE = ("max_seq_len",)
+_SHAPE_FREE = ("max_seq_len", "family")
 """Model fields that may differ between a run and the weights it starts from."""
 MOST_NEW_ROWS = 256
 """Vocabulary rows that a run may add to a model: the ChatML tokens, rounded up to a multiple that meshes divide."""
@@ -146,7 +146,14 @@ def check_same_model(spec: str, stored: ModelConfig, recipe: Recipe) -> None:
         raise RunFolderError(
             f"--init-from {spec} is another model than recipe {recipe.name!r} (model != recipe):\n  "
             + "\n  ".join(differing)
+            + f"\nto train that model give {_flags(differing)}"
         )
+
+
+def _flags(differing: Sequence[str]) -> str:
+    """Command line flags that give a recipe's model the stored model's values. differing: of `differing_fields`."""
+    fields = [text.split(" != ")[0].split(": ", 1) for text in differing]
+    return " ".join(f"--model.{name.replace('_', '-')} {value}" for name, value in fields)
 
 
 def check_corpus(recipe: Recipe, corpus: str, is_given: bool) -> None:

@@ -1,0 +1,57 @@
+"""Tiny random models of every supported family, made by transformers and saved as model folders."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+VOCAB = 96
+_SHAPE: dict[str, Any] = {
+    "vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 256, "initializer_range": 0.2, "bos_token_id": None,
+    "eos_token_id": None, "pad_token_id": None, "attn_implementation": "eager",
+}  # fmt: skip
+_LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 5e2,
+    "original_max_position_embeddings": 32,
+}  # fmt: skip
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama 3": ("Llama", {"rope_parameters": _LLAMA3, "head_dim": 16}),
+    "llama 3, tied": ("Llama", {"rope_parameters": _LLAMA3, "tie_word_embeddings": True}),
+    "mistral": ("Mistral", {"sliding_window": None, "head_dim": 16}),
+    "qwen2": ("Qwen2", {}),
+    "qwen2, tied": ("Qwen2", {"tie_word_embeddings": True}),
+    "qwen3": ("Qwen3", {"head_dim": 16}),
+    "qwen3, tied": ("Qwen3", {"head_dim": 16, "tie_word_embeddings": True}),
+}
+"""Class name without its ending -> fields of the config besides ``_SHAPE``."""
+
+
+@functools.cache
+def torch_model(name: str) -> Any:
+    """The model of ``FAMILIES[name]`` in float32, with random norms and biases too."""
+    kind, fields = FAMILIES[name]
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**_SHAPE | fields)
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).float().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.randn(parameter.shape) * 0.3)
+    return model
+
+
+def saved(name: str, folder: Path) -> Path:
+    """The model as a Hugging Face folder."""
+    torch_model(name).save_pretrained(str(folder))
+    return folder
+
+
+def tokens(rows: int, length: int, seed: int = 0) -> np.ndarray:
+    """Random token ids (rows, length) int32."""
+    return np.random.default_rng(seed).integers(0, VOCAB, (rows, length)).astype(np.int32)
