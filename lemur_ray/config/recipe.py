@@ -54,18 +54,23 @@ _NOT_IDENTITY = (
     "log_every_steps", "max_failures", "max_skips_in_a_row", "eval_every_steps", "eval_rows",
 )  # fmt: skip
 
-_NEWER = ("rope_scaling", "family", "qkv_bias", "qk_norm")
-"""Fields of the model that are newer than the first recorded hashes; part of the identity unless at the default."""
+_NEWER = (
+    "beta_fast", "beta_slow", "attention_factor", "rope_scaling", "family", "qkv_bias", "qk_norm", "window",
+    "global_every", "local_rope_theta", "activation", "norm_offset", "post_norms", "embed_scale", "query_scalar",
+    "attention_cap", "logit_cap",
+)  # fmt: skip
+"""Fields of model and rope_scaling newer than the first recorded hashes; in the identity unless at the default."""
 
 
 def identity(recipe: Recipe) -> dict[str, Any]:
     """The fields of a recipe that decide its numbers, as nested JSON values."""
     value = json.loads(json.dumps(dataclasses.asdict(recipe)))
     del value["mesh"], value["source"], value["watch"]
-    default = ModelConfig()
-    for name in _NEWER:
-        if getattr(recipe.model, name) == getattr(default, name):
-            del value["model"][name]  # keeps the hashes from before the field existed
+    model, default = value["model"], dataclasses.asdict(ModelConfig())
+    for part, plain in ((model, default), (model["rope_scaling"], default["rope_scaling"])):
+        for name in _NEWER:
+            if name in part and part[name] == plain[name]:
+                del part[name]  # keeps the hashes from before the field existed
     for name in _NOT_IDENTITY:
         del value["train"][name]
     if not recipe.tuning.epochs:  # then the other fields have no effect

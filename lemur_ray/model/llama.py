@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -24,8 +25,9 @@ from lemur_ray.model.layout import Layout
 from lemur_ray.model.matmul import matmul, matmuls
 from lemur_ray.model.norm import rms_norm
 from lemur_ray.model.remat import GATHERED, named, rematerialised
-from lemur_ray.model.rope import apply_rope, rope_table
+from lemur_ray.model.rope import Table, apply_rope, rope_tables
 
+ACTIVATIONS = {"silu": jax.nn.silu, "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True)}
 Params = dict[str, Any]
 """Parameter tree: nested dict of arrays whose paths are the parameter names."""
 
@@ -51,8 +53,8 @@ class Context(NamedTuple):
 
     segment_ids: jax.Array
     """(B, L) integer; tokens attend inside equal ids."""
-    rope: tuple[jax.Array, jax.Array]
-    """Cosines and sines of the rotary embedding: two (B, L, h / 2) float32 arrays."""
+    ropes: tuple[Table, Table]
+    """Cosines and sines, each (B, L, h / 2) float32, of the rotary embedding in layers without and with a window."""
     how: Forward
     """Options of the forward pass, in which ``operand_dtype`` is not None."""
 
@@ -67,6 +69,16 @@ def _constant(value: float, size: int, axis: str) -> nnx.Param:
     return nnx.Param(jnp.full(size, value, jnp.float32), axes=(axis,))
 
 
+def _norm_start(config: ModelConfig) -> float:
+    """Initial weight of a norm, with which it multiplies by 1."""
+    return 0.0 if config.norm_offset else 1.0
+
+
+def normed(x: jax.Array, weight: jax.Array, config: ModelConfig) -> jax.Array:
+    """RMSNorm over the last axis with the weight of one of the model's norms."""
+    return rms_norm(x, weight + 1.0 if config.norm_offset else weight, config.norm_eps)
+
+
 class Block(nnx.Module):
     """One transformer layer: pre-norm attention and gated feed-forward, each added to the residual stream."""
 
@@ -74,13 +86,13 @@ class Block(nnx.Module):
         c = self.config = config
         dim, width, kv_width = c.dim, c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
         # Outputs to the residual stream start smaller, so that its variance does not grow with depth.
-        residual = (2 * c.num_layers) ** -0.5
-        self.attn_norm = _constant(1.0, dim, "norm")
+        residual, one = (2 * c.num_layers) ** -0.5, _norm_start(c)
+        self.attn_norm = _constant(one, dim, "norm")
         self.wq = _weight(rngs, (dim, width), ("dim", "heads"), dim**-0.5)
         self.wk = _weight(rngs, (dim, kv_width), ("dim", "kv_heads"), dim**-0.5)
         self.wv = _weight(rngs, (dim, kv_width), ("dim", "kv_heads"), dim**-0.5)
         self.wo = _weight(rngs, (width, dim), ("heads", "dim"), residual * width**-0.5)
-        self.mlp_norm = _constant(1.0, dim, "norm")
+        self.mlp_norm = _constant(one, dim, "norm")
         self.gate = _weight(rngs, (dim, c.ffn_dim), ("dim", "ffn"), dim**-0.5)
         self.up = _weight(rngs, (dim, c.ffn_dim), ("dim", "ffn"), dim**-0.5)
         self.down = _weight(rngs, (c.ffn_dim, dim), ("ffn", "dim"), residual * c.ffn_dim**-0.5)
@@ -88,9 +100,12 @@ class Block(nnx.Module):
             self.bq = _constant(0.0, width, "heads")
             self.bk, self.bv = _constant(0.0, kv_width, "kv_heads"), _constant(0.0, kv_width, "kv_heads")
         if c.qk_norm:
-            self.q_norm, self.k_norm = _constant(1.0, c.head_dim, "norm"), _constant(1.0, c.head_dim, "norm")
+            self.q_norm, self.k_norm = _constant(one, c.head_dim, "norm"), _constant(one, c.head_dim, "norm")
+        if c.post_norms:
+            self.post_attn_norm, self.post_mlp_norm = _constant(one, dim, "norm"), _constant(one, dim, "norm")
 
-    def __call__(self, x_BLD: jax.Array, context: Context) -> jax.Array:
+    def __call__(self, x_BLD: jax.Array, context: Context, window: int) -> jax.Array:
+        """The residual stream after the layer. window: tokens that it attends to; 0: all."""
         c, layout, dtype = self.config, context.how.layout, context.how.operand_dtype
         rows, length, _ = x_BLD.shape
         product = functools.partial(matmul, operand_dtype=dtype, flat=layout.mesh is None)
@@ -100,24 +115,30 @@ class Block(nnx.Module):
         def heads(y: jax.Array, num_heads: int) -> jax.Array:
             return layout.heads(y.reshape(rows, length, num_heads, c.head_dim))
 
-        y = layout.whole(rms_norm(x_BLD, self.attn_norm[...], c.norm_eps))
+        y = layout.whole(normed(x_BLD, self.attn_norm[...], c))
         q, k, v = products(y, (self.wq[...], self.wk[...], self.wv[...]))
         if c.qkv_bias:
             q, k, v = (x + bias[...].astype(x.dtype) for x, bias in ((q, self.bq), (k, self.bk), (v, self.bv)))
         q, k, v = heads(q, c.num_heads), heads(k, c.num_kv_heads), heads(v, c.num_kv_heads).astype(dtype)
         if c.qk_norm:
-            norm = layout.per_head(lambda x, weight: rms_norm(x, weight, c.norm_eps))
+            norm = layout.per_head(functools.partial(normed, config=c))
             q, k = norm(q, self.q_norm[...]), norm(k, self.k_norm[...])
-        q, k = apply_rope(q, context.rope).astype(dtype), apply_rope(k, context.rope).astype(dtype)
+        rope = context.ropes[window > 0]
+        q, k = apply_rope(q, rope), apply_rope(k, rope).astype(dtype)
+        q = (q if c.query_gain == 1.0 else q * c.query_gain).astype(dtype)
         q, k, v = named(q, "query"), named(k, "key"), named(v, "value")
-        mixed = attend(q, k, v, context.segment_ids, context.how.attention, layout).reshape(rows, length, -1)
+        mixed = attend(q, k, v, context.segment_ids, context.how.attention, layout, window, c.attention_cap)
+        mixed = mixed.reshape(rows, length, -1)
         mixed = layout.split(product(mixed.astype(x_BLD.dtype), self.wo[...]))
+        if c.post_norms:
+            mixed = normed(mixed, self.post_attn_norm[...], c)
         x_BLD = named(x_BLD + mixed, "mid")
 
-        y = layout.whole(rms_norm(x_BLD, self.mlp_norm[...], c.norm_eps))
+        y = layout.whole(normed(x_BLD, self.mlp_norm[...], c))
         gate, up = products(y, (self.gate[...], self.up[...]))
         gate, up = named(layout.features(gate), "gate"), named(layout.features(up), "up")
-        return x_BLD + layout.split(product(jax.nn.silu(gate) * up, self.down[...]))
+        out = layout.split(product(ACTIVATIONS[c.activation](gate) * up, self.down[...]))
+        return x_BLD + (normed(out, self.post_mlp_norm[...], c) if c.post_norms else out)
 
 
 class Llama(nnx.Module):
@@ -130,7 +151,7 @@ class Llama(nnx.Module):
             rngs, (c.vocab_size, c.dim), ("vocab", "dim"), 0.5 * (c.dim**-0.5 if c.tie_embeddings else 1)
         )
         self.layers = nnx.vmap(lambda r: Block(c, r), in_axes=0, out_axes=0)(rngs.split(c.num_layers))
-        self.final_norm = _constant(1.0, c.dim, "norm")
+        self.final_norm = _constant(_norm_start(c), c.dim, "norm")
         if not c.tie_embeddings:
             self.head = _weight(rngs, (c.dim, c.vocab_size), ("dim", "vocab"), 0.5 * c.dim**-0.5)
 
@@ -220,19 +241,41 @@ def hidden_states(
     graph, layout = _block_graph(config), how.layout
     dtype = how.operand_dtype or how.compute_dtype
     resolved = dataclasses.replace(how, operand_dtype=dtype)
-    context = Context(segment_ids_BL, rope_table(positions_BL, config), resolved)
+    context = Context(segment_ids_BL, rope_tables(positions_BL, config), resolved)
     axes = {name: names[1:] for name, names in logical_axes(config)["layers"].items()}
 
-    def block(x_BLD: jax.Array, weights: Params) -> tuple[jax.Array, None]:
+    def block(x_BLD: jax.Array, weights: Params, window: int) -> tuple[jax.Array, None]:
         if layout.mesh is not None:
             weights = {name: named(layout.gathered(w, axes[name], dtype), GATHERED) for name, w in weights.items()}
-        return nnx.merge(graph, weights)(x_BLD, context), None
+        return nnx.merge(graph, weights)(x_BLD, context, window), None
 
-    body = rematerialised(block, how.remat) if how.remat != "none" or layout.mesh is not None else block
+    bodies = [functools.partial(block, window=config.window_of(layer)) for layer in range(config.period)]
+    if how.remat != "none" or layout.mesh is not None:
+        bodies = [rematerialised(body, how.remat) for body in bodies]
     x = lookup(params["embed"], tokens_BL, layout, how.compute_dtype)
-    if isinstance(params["layers"], list):
-        for weights in params["layers"]:
-            x, _ = body(x, weights)
-    else:
-        x, _ = jax.lax.scan(body, x, params["layers"])
-    return rms_norm(x, params["final_norm"], config.norm_eps)
+    x = x * jnp.asarray(config.dim**0.5, x.dtype) if config.embed_scale else x
+    return normed(_through(params["layers"], x, bodies), params["final_norm"], config)
+
+
+def _through(layers: Any, x: jax.Array, bodies: list[Callable[..., tuple[jax.Array, None]]]) -> jax.Array:
+    """``x`` after all layers; layer i is computed by ``bodies[i % len(bodies)]``. layers: list, or stacked arrays."""
+    if isinstance(layers, list):
+        for i, weights in enumerate(layers):
+            x, _ = bodies[i % len(bodies)](x, weights)
+        return x
+    if len(bodies) == 1:
+        return jax.lax.scan(bodies[0], x, layers)[0]
+    period, depth = len(bodies), len(layers["attn_norm"])
+    whole = depth - depth % period
+
+    def group(x: jax.Array, weights: Params) -> tuple[jax.Array, None]:
+        return _through([_layer(weights, i) for i in range(period)], x, bodies), None
+
+    groups = jax.tree.map(lambda w: w[:whole].reshape(-1, period, *w.shape[1:]), layers)
+    x, _ = jax.lax.scan(group, x, groups)
+    return _through([_layer(layers, i) for i in range(whole, depth)], x, bodies)
+
+
+def _layer(layers: Params, index: int) -> Params:
+    """Weights of one of several stacked layers."""
+    return jax.tree.map(lambda w: w[index], layers)

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
+from lemur_ray.model.attention.oracle import capped
 from lemur_ray.model.layout import Layout, scattered
 from lemur_ray.model.matmul import dot, transposed
 
@@ -58,17 +59,17 @@ class _Vocabulary:
 
 
 def _chunk(
-    x_TD: jax.Array, head_DV: jax.Array, targets_T: jax.Array, vocabulary: _Vocabulary
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(loss of each token, exponentials of the logits minus their maximum, inverse of their sums), float32."""
-    logits = dot(x_TD, head_DV, 1, 0)
+    x_TD: jax.Array, head_DV: jax.Array, targets_T: jax.Array, vocabulary: _Vocabulary, cap: float
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """(loss of each token, exponentials of the logits minus their maximum, inverse of their sums, logits), float32."""
+    logits = capped(dot(x_TD, head_DV, 1, 0), cap)
     top = vocabulary.top(jnp.max(logits, axis=-1, keepdims=True))
     exponentials = jnp.exp(logits - top)
     total = vocabulary.sum(jnp.sum(exponentials, axis=-1, keepdims=True))
     ids = targets_T - vocabulary.first
     picked = jnp.take_along_axis(logits, jnp.clip(ids, 0, logits.shape[1] - 1)[:, None], axis=-1)[:, 0]
     picked = vocabulary.sum(jnp.where((ids >= 0) & (ids < logits.shape[1]), picked, 0.0))
-    return jnp.log(total[:, 0]) + top[:, 0] - picked, exponentials, 1.0 / total
+    return jnp.log(total[:, 0]) + top[:, 0] - picked, exponentials, 1.0 / total, logits
 
 
 def _split(array: jax.Array, size: int) -> jax.Array:
@@ -92,31 +93,38 @@ def cross_entropy(
     weights_BL: jax.Array,
     operand_dtype: Any = None,
     layout: Layout | None = None,
+    cap: float = 0.0,
 ) -> Losses:
     """Sum over tokens of weight x (log-sum-exp of the logits - logit of the target).
 
     x: hidden states; head: (D, V); targets: integer below V; weights: float32. Operands of the products are rounded to
     ``operand_dtype``, the dtype of x by default; logits are accumulated and reduced in float32. Gradients flow from
-    ``total`` to x and head. layout: where x (split along the sequence), head and batch lie.
+    ``total`` to x and head. layout: where x (split along the sequence), head and batch lie. cap: logits become
+    cap x tanh(logit / cap); 0: they stay.
     """
     dtype = jnp.dtype(operand_dtype or x_BLD.dtype)
-    return _cross_entropy(x_BLD, head_DV, targets_BL, weights_BL, dtype, layout or Layout())
+    return _cross_entropy(x_BLD, head_DV, targets_BL, weights_BL, _How(dtype, layout or Layout(), cap))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+class _How(NamedTuple):
+    """What is not differentiated; see ``cross_entropy``."""
+
+    operand_dtype: Any
+    layout: Layout
+    cap: float
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
 def _cross_entropy(
-    x_BLD: jax.Array,
-    head_DV: jax.Array,
-    targets_BL: jax.Array,
-    weights_BL: jax.Array,
-    operand_dtype: Any,
-    layout: Layout,
+    x_BLD: jax.Array, head_DV: jax.Array, targets_BL: jax.Array, weights_BL: jax.Array, how: _How
 ) -> Losses:
+    operand_dtype, layout, cap = how
+
     def on_device(x: jax.Array, head: jax.Array, targets: jax.Array) -> jax.Array:
         x, head, vocabulary, size = _gather(x, head, operand_dtype, layout)
 
         def one(_: None, chunk: tuple[jax.Array, jax.Array]) -> tuple[None, jax.Array]:
-            return None, _chunk(chunk[0].astype(operand_dtype), head, chunk[1], vocabulary)[0]
+            return None, _chunk(chunk[0].astype(operand_dtype), head, chunk[1], vocabulary, cap)[0]
 
         _, losses = jax.lax.scan(one, None, (_split(x, size), _split(targets, size)))
         return _join(losses, x.shape[0])
@@ -150,13 +158,9 @@ def _gather(
 
 
 def _forward(
-    x_BLD: jax.Array,
-    head_DV: jax.Array,
-    targets_BL: jax.Array,
-    weights_BL: jax.Array,
-    operand_dtype: Any,
-    layout: Layout,
+    x_BLD: jax.Array, head_DV: jax.Array, targets_BL: jax.Array, weights_BL: jax.Array, how: _How
 ) -> tuple[Losses, tuple[jax.Array, ...]]:
+    operand_dtype, layout, cap = how
     rounds = operand_dtype != x_BLD.dtype
 
     def on_device(
@@ -170,11 +174,12 @@ def _forward(
         ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
             x_TD, targets_T, weights_T = chunk
             x_TD = x_TD.astype(operand_dtype)
-            losses, exponentials, inverse = _chunk(x_TD, head, targets_T, vocabulary)
+            losses, exponentials, inverse, logits = _chunk(x_TD, head, targets_T, vocabulary, cap)
             ids = jnp.arange(head.shape[1], dtype=targets_T.dtype) + vocabulary.first
             hit = ids[None, :] == targets_T[:, None]
             scale = weights_T[:, None]
-            slope = (exponentials * (inverse * scale) - jnp.where(hit, scale, 0.0)).astype(operand_dtype)
+            slope = exponentials * (inverse * scale) - jnp.where(hit, scale, 0.0)
+            slope = (slope * (1 - (logits / cap) ** 2) if cap else slope).astype(operand_dtype)
             slope_DV = slope_DV + dot(transposed(x_TD, rounds), slope, 1, 0)
             return slope_DV, (losses, dot(slope, head, 1, 1, x.dtype))
 
@@ -195,9 +200,7 @@ def _forward(
     return Losses(jnp.sum(per_token * weights_BL), per_token), saved
 
 
-def _backward(
-    operand_dtype: Any, layout: Layout, saved: tuple[jax.Array, ...], slope: Losses
-) -> tuple[jax.Array, jax.Array, None, jax.Array]:
+def _backward(how: _How, saved: tuple[jax.Array, ...], slope: Losses) -> tuple[jax.Array, jax.Array, None, jax.Array]:
     slope_x, slope_DV, per_token = saved
     factor = slope.total
     return (slope_x * factor.astype(slope_x.dtype), slope_DV * factor, None, per_token * factor)

@@ -79,8 +79,9 @@ class Evaluator:
         how = replace(execution(self.recipe, self.mesh).forward, remat="none")
         x = hidden_states(params, self.recipe.model, batch["tokens"], batch["segment_ids"], batch["positions"], how)
         losses = cross_entropy(
-            x, output_head(params), batch["targets"], batch["loss_weights"], how.operand_dtype, how.layout
-        )
+            x, output_head(params), batch["targets"], batch["loss_weights"], how.operand_dtype, how.layout,
+            self.recipe.model.logit_cap,
+        )  # fmt: skip
         return jnp.sum(losses.per_token * batch["loss_weights"], axis=1)
 
     def _place(self, rows: dict[str, np.ndarray]) -> dict[str, jax.Array]:

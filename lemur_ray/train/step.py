@@ -102,7 +102,9 @@ def execution(recipe: Recipe, mesh: Mesh | None = None) -> Execution:
     platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
     cpu, devices = platform == "cpu", 1 if mesh is None else mesh.size
     dtype = jnp.dtype(recipe.train.compute_dtype)
-    attention, fallback = choose(platform, devices, recipe.data.seq_len, recipe.model.head_dim, dtype)
+    attention, fallback = choose(
+        platform, devices, recipe.data.seq_len, recipe.model.head_dim, dtype, recipe.model.attention_cap
+    )
     compute_dtype, layout = jnp.dtype(jnp.float32) if cpu else dtype, Layout(mesh if devices > 1 else None)
     forward = Forward(compute_dtype, dtype, recipe.train.remat, attention, layout)
     return Execution(forward, cpu and recipe.model.num_layers <= UNROLL_LAYERS, fallback)
@@ -123,7 +125,9 @@ def _sums(
         positions = jnp.broadcast_to(jnp.arange(segments.shape[1], dtype=positions.dtype), segments.shape)
     x = hidden_states(params, recipe.model, batch["tokens"], segments, positions, how.forward)
     dtype, layout = how.forward.operand_dtype, how.forward.layout
-    losses = cross_entropy(x, output_head(params), batch["targets"], batch["loss_weights"], dtype, layout)
+    losses = cross_entropy(
+        x, output_head(params), batch["targets"], batch["loss_weights"], dtype, layout, recipe.model.logit_cap
+    )
     return losses.total, jnp.sum(losses.per_token * batch["loss_weights"], axis=1)
 
 

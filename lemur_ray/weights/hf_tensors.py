@@ -47,12 +47,16 @@ TABLE: dict[str, Entry] = {
     "layers.q_norm": Entry("model.layers.{}.self_attn.q_norm.weight", False),
     "layers.k_norm": Entry("model.layers.{}.self_attn.k_norm.weight", False),
     "layers.mlp_norm": Entry("model.layers.{}.post_attention_layernorm.weight", False),
+    "layers.post_attn_norm": Entry("model.layers.{}.post_attention_layernorm.weight", False),
+    "layers.post_mlp_norm": Entry("model.layers.{}.post_feedforward_layernorm.weight", False),
     "layers.gate": Entry("model.layers.{}.mlp.gate_proj.weight", True),
     "layers.up": Entry("model.layers.{}.mlp.up_proj.weight", True),
     "layers.down": Entry("model.layers.{}.mlp.down_proj.weight", True),
     "final_norm": Entry("model.norm.weight", False),
     "head": Entry("lm_head.weight", True),
 }
+_MLP_NORM_OF_FOUR = Entry("model.layers.{}.pre_feedforward_layernorm.weight", False)
+"""The entry of layers.mlp_norm in families with ``post_norms``, where its name in ``TABLE`` is post_attn_norm's."""
 _DERIVED = ".self_attn.rotary_emb.inv_freq"
 """Suffix of the names of tensors that older versions of transformers stored and that are ignored."""
 MOST_LISTED = 3
@@ -78,7 +82,7 @@ class HuggingFaceWeights:
         self.config = read_config(folder) if config is None else config
         self.files = TensorFolder(folder)
         self._requests = ThreadPoolExecutor(REQUESTS) if is_bucket(str(folder)) else None
-        known = {name for label, shape in leaves(self.config).items() for name, _ in _names(label, shape)}
+        known = {name for label, shape in leaves(self.config).items() for name, _ in _names(label, shape, self.config)}
         known.add(TABLE["head"].name)  # may be stored even if it is tied
         strange = [name for name in self.files.names() if name not in known and not name.endswith(_DERIVED)]
         wrong: list[Exception] = []
@@ -91,7 +95,7 @@ class HuggingFaceWeights:
         self._dtypes: dict[str, np.dtype[Any]] = {}
         for label, shape in leaves(self.config).items():
             dtypes = set()
-            for name, want in _names(label, shape):
+            for name, want in _names(label, shape, self.config):
                 try:
                     dtypes.add(self._checked(name, want))
                 except (HuggingFaceError, TensorFileError) as error:
@@ -121,7 +125,7 @@ class HuggingFaceWeights:
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
         """One slice of the leaf ``label`` in ``dtype`` (default: stored); reads only its bytes, keeps file order."""
-        entry, dtype = TABLE[label], dtype or self.dtype(label)
+        entry, dtype = entry_of(label, self.config), dtype or self.dtype(label)
         parts = normalised(index, leaves(self.config)[label])
         layers, inner = (parts[0], parts[1:]) if entry.stacked else (range(1), parts)
         stored = inner[::-1] if entry.transpose else inner
@@ -160,9 +164,14 @@ class HuggingFaceWeights:
             raise HuggingFaceError(f"{name} in {self.files.folder} holds NaN or infinity: the file is damaged")
 
 
-def _names(label: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
+def entry_of(label: str, config: ModelConfig) -> Entry:
+    """How the leaf ``label`` of a model is stored."""
+    return _MLP_NORM_OF_FOUR if config.post_norms and label == "layers.mlp_norm" else TABLE[label]
+
+
+def _names(label: str, shape: tuple[int, ...], config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield (name, stored shape) of each tensor of the leaf ``label``: one per layer if it is stacked."""
-    entry = TABLE[label]
+    entry = entry_of(label, config)
     one = shape[1:] if entry.stacked else shape
     stored = one[::-1] if entry.transpose else one
     for layer in range(shape[0]) if entry.stacked else (None,):
@@ -182,16 +191,16 @@ class HuggingFaceSink:
         order += [(label, 0) for label in ("final_norm", "head") if label in shapes]
         tensors = []
         for label, layer in order:
-            name, shape = list(_names(label, shapes[label]))[layer]
+            name, shape = list(_names(label, shapes[label], config))[layer]
             tensors.append(Tensor(name, dtypes[label], shape))
-        self._dtypes = dtypes
+        self._dtypes, self._config = dtypes, config
         self.writer = FolderWriter(str(folder), tensors, max_file_bytes)
         self.in_order = self.writer.in_order
         self.order = order
 
     def write(self, label: str, index: tuple[range, ...], array: np.ndarray) -> None:
         """Write a slice of the leaf ``label`` that consists of whole stored rows, cast to its dtype."""
-        entry = TABLE[label]
+        entry = entry_of(label, self._config)
         layers = index[0] if entry.stacked else range(1)
         for place, layer in enumerate(layers):
             part, parts = (array[place], index[1:]) if entry.stacked else (array, index)
@@ -206,11 +215,6 @@ class HuggingFaceSink:
 
     def close(self) -> None:
         self.writer.close()
-
-
-def stored_name(label: str, config: ModelConfig, layer: int = 0) -> str:
-    """Name of the tensor that stores the leaf ``label``, of one ``layer`` if it is stacked."""
-    return TABLE[label].name.format(layer)
 
 
 def transposes(label: str) -> bool:

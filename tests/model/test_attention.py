@@ -45,6 +45,29 @@ def test_values_and_gradients_equal_the_plain_ones(name: str, kv_heads: int, len
     assert_equal_to_plain(partial(attention, name=name), length, kv_heads)
 
 
+LIMITS = [(0, 2.0), (40, 0.0), (130, 2.0)]
+"""Windows, also over more than one block, and soft caps."""
+
+
+@pytest.mark.parametrize(("window", "cap"), LIMITS)
+@pytest.mark.parametrize("name", HERE)
+def test_windows_and_caps_equal_the_plain_ones(name: str, window: int, cap: float) -> None:
+    limits = {"window": window, "cap": cap}
+    values = values_and_gradients(partial(attention, name=name, **limits), 300, 2, WIDTH)
+    for found, expected in zip(values, values_and_gradients(partial(plain, **limits), 300, 2, WIDTH), strict=True):
+        assert jnp.abs(found - expected).max() < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("window", "cap", "width"), [(40, 0.0, 128), (130, 2.0, 64), (0, 2.0, 80)])
+def test_windows_caps_and_narrow_heads_of_the_kernel_for_tpu(window: int, cap: float, width: int) -> None:
+    limits = {"window": window, "cap": cap}
+    values = values_and_gradients(partial(splash, interpret=True, **limits), 256, 2, width)
+    for found, expected in zip(values, values_and_gradients(partial(plain, **limits), 256, 2, width), strict=True):
+        assert found.shape == expected.shape
+        assert jnp.abs(found - expected).max() < 2e-5
+
+
 @pytest.mark.parametrize("kv_heads", [4, 2])
 def test_the_kernel_for_tpu_equals_the_plain_one(kv_heads: int) -> None:
     assert_equal_to_plain(partial(splash, interpret=True), 256, kv_heads, 128, 2e-5)
@@ -53,6 +76,12 @@ def test_the_kernel_for_tpu_equals_the_plain_one(kv_heads: int) -> None:
 @pytest.mark.parametrize("kv_heads", [4, 2])
 def test_the_call_of_cudnn_means_what_the_plain_one_does(kv_heads: int) -> None:
     assert_equal_to_plain(partial(cudnn, implementation="xla"), 200, kv_heads)
+
+
+def test_the_call_of_cudnn_knows_windows() -> None:
+    values = values_and_gradients(partial(cudnn, implementation="xla", window=40), 200, 2, WIDTH)
+    for found, expected in zip(values, values_and_gradients(partial(plain, window=40), 200, 2, WIDTH), strict=True):
+        assert jnp.abs(found - expected).max() < 1e-5
 
 
 def test_small_blocks_skip_whole_documents_and_change_nothing() -> None:
@@ -92,6 +121,8 @@ def test_one_document_reaches_all_blocks_before_and_short_ones_their_own() -> No
     assert reaches(whole, 128).tolist() == [[1, 2, 3, 4]]
     short = jnp.asarray(np.repeat([1, 2, 3], [128, 256, 128])[None], jnp.int32)
     assert reaches(short, 128).tolist() == [[1, 1, 2, 1]]
+    assert reaches(whole, 128, 129).tolist() == [[1, 2, 2, 2]]
+    assert reaches(whole, 128, 130).tolist() == [[1, 2, 3, 3]]
 
 
 def test_segment_ids_need_not_be_in_order_nor_small() -> None:
@@ -128,6 +159,8 @@ def test_the_choice_depends_on_platform_devices_and_shape() -> None:
     assert choose("cpu", 1, 64, 32, "float32") == ("skipping", "")
     assert choose("cpu", 8, 64, 32, "float32") == ("chunked", "")
     assert choose("tpu", 1, 4096, 128, "bfloat16") == ("splash", "")
+    assert choose("tpu", 1, 4096, 64, "bfloat16") == ("splash", "")
+    assert choose("gpu", 1, 4096, 128, "bfloat16", 50.0) == ("chunked", "cuDNN attention has no soft cap of scores")
     assert choose("gpu", 1, 4096, 128, "bfloat16") == ("cudnn", "")
     assert set(IMPLEMENTATIONS) == {"plain", "chunked", "skipping", "splash", "cudnn"}
 
@@ -135,7 +168,7 @@ def test_the_choice_depends_on_platform_devices_and_shape() -> None:
 @pytest.mark.parametrize(
     ("platform", "length", "head_dim", "dtype", "reason"),
     [
-        ("tpu", 4096, 64, "bfloat16", "heads of a multiple of 128 features, got 64"),
+        ("tpu", 4096, 32, "bfloat16", "heads of at least 64 features, got 32"),
         ("tpu", 100, 128, "bfloat16", "rows of a multiple of 128 tokens, got 100"),
         ("gpu", 4096, 128, "float32", "bfloat16 or float16, got float32"),
         ("gpu", 4096, 256, "bfloat16", "up to 128 features, got 256"),

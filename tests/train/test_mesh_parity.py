@@ -17,37 +17,63 @@ from lemur_ray.train.step import execution, gradients, init_state
 from tests.model.tiny_batches import packed_batch
 
 MODEL = ModelConfig(vocab_size=64, num_layers=3, dim=32, ffn_dim=64, num_heads=8, num_kv_heads=4, head_dim=8)
+SHARED = {"qkv_bias": True, "qk_norm": True, "tie_embeddings": True}
+GEMMA = {
+    "window": 5, "global_every": 2, "local_rope_theta": 1e3, "activation": "gelu_tanh", "norm_offset": True,
+    "post_norms": True, "embed_scale": True, "query_scalar": 24, "attention_cap": 2.0, "logit_cap": 3.0,
+}
 PACKED = [[9, 7], [16], [3, 5, 8], [12]] * 64
 ALONE = [[size] for row in PACKED for size in row]
 ALONE += [[1]] * (512 - len(ALONE))  # a document of one token trains nothing
-START = init_state(Recipe(model=MODEL)).params
 
-def run(fsdp, tp, microbatches, remat, documents):
+def start(model):
+    rng, params = np.random.default_rng(0), init_state(Recipe(model=model)).params
+    vectors = {
+        name: w + rng.normal(0, 0.3, w.shape).astype(np.float32)
+        for name, w in params["layers"].items() if w.ndim == 2
+    }
+    return {**params, "layers": {**params["layers"], **vectors}}
+
+def run(fsdp, tp, microbatches, remat, documents, dcn=1, model=MODEL):
     train = TrainConfig(rows_per_step=len(documents), microbatches=microbatches, remat=remat)
-    recipe = Recipe(model=MODEL, data=DataConfig(seq_len=16), train=train)
-    mesh = make_mesh(MeshConfig(fsdp=fsdp, tp=tp), jax.devices()[: fsdp * tp])
+    recipe = Recipe(model=model, data=DataConfig(seq_len=16), train=train)
+    mesh = make_mesh(MeshConfig(dcn=dcn, fsdp=fsdp, tp=tp), jax.devices()[: dcn * fsdp * tp])
     how = execution(recipe, mesh)._replace(unroll=False)
-    params = jax.tree.map(jax.device_put, START, param_shardings(MODEL, mesh))
+    params = jax.tree.map(jax.device_put, start(model), param_shardings(model, mesh))
     batch = jax.device_put(packed_batch(documents, 64, length=16), batch_sharding(mesh))
     total, grads, _ = jax.jit(lambda p, b: gradients(p, b, recipe, how))(params, batch)
     return float(total), jax.tree.map(np.asarray, grads)
 
-expected = run(1, 1, 1, "none", PACKED)
 worst = 0.0
+
+def compare(found, expected, *case):
+    global worst
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        off = np.abs(np.asarray(a) - b).max() / np.abs(b).max()
+        worst = max(worst, off)
+        assert off < 1e-5, (*case, off)
+
+if sys.argv[3] == "families":
+    for switches in (SHARED, GEMMA, SHARED | GEMMA):
+        model = dataclasses.replace(MODEL, **switches)
+        compare(
+            run(2, 2, 2, "save_dots", PACKED[:16], dcn=2, model=model),
+            run(1, 1, 1, "none", PACKED[:16], model=model), switches,
+        )
+    print(f"worst {worst:.1e}")
+    sys.exit()
+expected = run(1, 1, 1, "none", PACKED)
 for fsdp, tp in ((1, 1), (8, 1), (4, 2), (2, 4)) if sys.argv[3] == "every" else ((4, 2),):
     for microbatches, remat in ((1, "save_dots"), (32, "full")):
         for documents in (PACKED, ALONE):
             found = run(fsdp, tp, microbatches, remat, documents)
-            for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-                off = np.abs(np.asarray(a) - b).max() / np.abs(b).max()
-                worst = max(worst, off)
-                assert off < 1e-5, (fsdp, tp, microbatches, len(documents), off)
+            compare(found, expected, fsdp, tp, microbatches, len(documents))
 print(f"worst {worst:.1e}")
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("meshes", ["one", pytest.param("every", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("meshes", ["one", "families", pytest.param("every", marks=pytest.mark.sweep)])
 def test_meshes_microbatches_and_packing_agree_to_five_digits(meshes: str) -> None:
     here = Path(__file__).resolve().parent
     paths = [str(here.parents[1]), str(here.parent / "model")]

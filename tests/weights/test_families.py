@@ -20,7 +20,7 @@ from lemur_ray.train.optimizer import direction
 from lemur_ray.train.step import execution, gradients
 from lemur_ray.weights.convert import Convert, convert
 from lemur_ray.weights.hf_config import read_config
-from lemur_ray.weights.hf_tensors import HuggingFaceWeights, stored_name, transposes
+from lemur_ray.weights.hf_tensors import HuggingFaceWeights, entry_of
 from lemur_ray.weights.param_slices import label
 from tests.model.logits import logits
 from tests.weights.torch_models import FAMILIES, VOCAB, saved, tokens, torch_model
@@ -53,10 +53,10 @@ def by_name(tree: Any, config: ModelConfig) -> dict[str, np.ndarray]:
     out = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         name = label(path)
-        array = np.asarray(leaf).swapaxes(-1, -2) if transposes(name) else np.asarray(leaf)
-        stacked = name.startswith("layers.")
-        for layer, part in enumerate(array) if stacked else [(0, array)]:
-            out[stored_name(name, config, layer)] = part
+        entry = entry_of(name, config)
+        array = np.asarray(leaf).swapaxes(-1, -2) if entry.transpose else np.asarray(leaf)
+        for layer, part in enumerate(array) if entry.stacked else [(0, array)]:
+            out[entry.name.format(layer)] = part
     return out
 
 

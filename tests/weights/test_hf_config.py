@@ -13,7 +13,8 @@ CONFIG = ModelConfig(
     vocab_size=264, num_layers=2, dim=32, ffn_dim=48, num_heads=4, num_kv_heads=2, head_dim=8, max_seq_len=64
 )
 LLAMA3 = RopeScaling("llama3", 8.0, 1.0, 4.0, 8192)
-SCALINGS = {"none": RopeScaling(), "linear": RopeScaling("linear", 4.0), "llama3": LLAMA3}
+YARN = RopeScaling("yarn", 4.0, original_max_seq_len=32_768, attention_factor=1.25)
+SCALINGS = {"none": RopeScaling(), "linear": RopeScaling("linear", 4.0), "llama3": LLAMA3, "yarn": YARN}
 
 
 def write(folder: Path, raw: dict[str, object]) -> Path:
@@ -67,20 +68,69 @@ def test_published_configs_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "named"),
     [
-        ("model_type", "mistral", "model_type is 'mistral'"),
+        ("model_type", "phi3", r"model_type is 'phi3', expected 'llama' or .*--engine vllm .*--policy openai:URL"),
+        ("sliding_window", 4096, "sliding_window is 4096, a field that a llama model is not known to have"),
+        ("residual_multiplier", 0.22, "residual_multiplier is 0.22, a field"),
+        ("num_local_experts", 8, "num_local_experts is 8: a llama model is a mixture of experts"),
+        (
+            "text_config",
+            {"model_type": "gemma3_text"},
+            r"a model of images and text: expected its text part .*gemma3_t",
+        ),
         ("attention_bias", True, "attention_bias is True"),
         ("mlp_bias", True, "mlp_bias is True"),
         ("hidden_act", "gelu", "hidden_act is 'gelu'"),
-        ("rope_parameters", {"rope_type": "yarn", "factor": 4.0}, "rope type is 'yarn'"),
+        ("rope_parameters", {"rope_type": "longrope", "factor": 4.0}, "rope type is 'longrope'"),
+        ("rope_parameters", {"rope_type": "default", "mrope_section": [16]}, r"mrope_section of the rotary embedding"),
         ("rope_parameters", {"rope_type": "dynamic", "factor": 4.0}, "rope type is 'dynamic'"),
         ("partial_rotary_factor", 0.5, "partial_rotary_factor is 0.5"),
-        ("quantization_config", {"bits": 4}, "quantization_config is"),
+        ("quantization_config", {"quant_method": "gptq", "bits": 4}, "the weights are quantised by gptq"),
     ],
 )
 def test_a_model_of_another_family_is_refused_by_name(field: str, value: object, named: str, tmp_path: Path) -> None:
     raw = json.loads(config_files(CONFIG, None, "float32")["config.json"])
     with pytest.raises(HuggingFaceError, match=named):
         read_config(write(tmp_path, {**raw, field: value}))
+
+
+def test_published_configs_of_other_families_are_read(tmp_path: Path) -> None:
+    """The fields that decide the shape in the config.json of Qwen 2.5 7B, Mistral 7B v0.1 and Gemma 3 1B."""
+    qwen = {
+        "model_type": "qwen2", "attention_dropout": 0.0, "hidden_act": "silu", "hidden_size": 3584,
+        "intermediate_size": 18944, "max_position_embeddings": 131072, "max_window_layers": 28, "rms_norm_eps": 1e-06,
+        "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4, "rope_theta": 1000000.0,
+        "sliding_window": 131072, "tie_word_embeddings": False, "use_mrope": False, "use_sliding_window": False,
+        "vocab_size": 152064,
+    }  # fmt: skip
+    config = read_config(write(tmp_path, qwen))
+    assert (config.qkv_bias, config.window, config.head_dim, config.num_params) == (True, 0, 128, 7_615_616_512)
+    with pytest.raises(HuggingFaceError, match="use_sliding_window is True, expected False"):
+        read_config(write(tmp_path, {**qwen, "use_sliding_window": True}))
+    with pytest.raises(HuggingFaceError, match=r"layer_types is \['sliding_attention'.* expected \['full_attention'"):
+        read_config(write(tmp_path, {**qwen, "layer_types": ["sliding_attention"] * 28}))
+    mistral = {**qwen, "model_type": "mistral", "sliding_window": 4096, "num_attention_heads": 32}
+    mistral = {name: value for name, value in mistral.items() if not name.startswith("use_")}
+    assert [read_config(write(tmp_path, mistral)).window_of(layer) for layer in (0, 27)] == [4096, 4096]
+    gemma = {
+        "model_type": "gemma3_text", "attention_bias": False, "attn_logit_softcapping": None, "head_dim": 256,
+        "cache_implementation": "hybrid", "final_logit_softcapping": None, "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_size": 1152, "intermediate_size": 6912, "max_position_embeddings": 32768, "num_attention_heads": 4,
+        "num_hidden_layers": 26, "num_key_value_heads": 1, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06,
+        "rope_local_base_freq": 10000, "rope_scaling": None, "rope_theta": 1000000, "sliding_window": 512,
+        "sliding_window_pattern": 6, "vocab_size": 262144,
+    }  # fmt: skip
+    config = read_config(write(tmp_path, gemma))
+    assert (config.rope_theta, config.local_rope_theta, config.num_params) == (1e6, 1e4, 999_885_952)
+    assert [layer for layer in range(26) if not config.window_of(layer)] == [5, 11, 17, 23]
+
+
+def test_switches_that_no_family_has_together_cannot_be_written() -> None:
+    config = dataclasses.replace(CONFIG, qkv_bias=True, qk_norm=True)
+    with pytest.raises(HuggingFaceError, match="no family of Hugging Face has qkv_bias True, qk_norm True"):
+        config_files(config, None, "float32")
+    assert json.loads(config_files(dataclasses.replace(CONFIG, window=9), None, "float32")["config.json"])[
+        "model_type"
+    ] == "mistral"  # fmt: skip
 
 
 def test_a_config_that_is_damaged_or_incomplete_says_so(tmp_path: Path) -> None:

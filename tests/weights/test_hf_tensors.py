@@ -185,3 +185,13 @@ def test_a_tokenizer_larger_than_the_model_is_refused_with_both_numbers(
     both = f"ids for {tokenizer.vocab_size} tokens, the model {small.vocab_size} rows"
     with pytest.raises(HuggingFaceError, match=both):
         open_model(str(tmp_path / "y"))
+
+
+def test_a_tokenizer_of_another_family_is_named(params: Params, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    write_model(params, CONFIG, tokenizer, tmp_path)
+    raw = json.loads((tmp_path / "config.json").read_text())
+    ordinary = next(i for i in range(tokenizer.vocab_size) if i not in tokenizer.special_ids)
+    changed = {"bos_token_id": None, "eos_token_id": [ordinary, 5000]}
+    (tmp_path / "config.json").write_text(json.dumps(raw | changed))
+    with pytest.raises(HuggingFaceError, match=rf"names {ordinary}, 5000 .* of another family than the weights"):
+        open_model(str(tmp_path))

@@ -12,16 +12,26 @@ Legend: B rows, K key/value heads, G queries per key head, L length, C block, W 
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from lemur_ray.model.attention.oracle import capped, in_window
 from lemur_ray.model.matmul import transposed
 
 BLOCK = 128
 """Number of tokens in a block of queries or keys."""
 _MASKED = -1e30
+
+
+class Limits(NamedTuple):
+    """What limits attention besides documents and order; see ``dispatch.attention``."""
+
+    block: int = BLOCK
+    window: int = 0
+    cap: float = 0.0
 
 
 def _dot(a: jax.Array, b: jax.Array, a_dim: int, b_dim: int) -> jax.Array:
@@ -30,7 +40,7 @@ def _dot(a: jax.Array, b: jax.Array, a_dim: int, b_dim: int) -> jax.Array:
     return lax.dot_general(a, b, dims, preferred_element_type=jnp.float32)
 
 
-def reaches(segment_ids_BL: jax.Array, block: int) -> jax.Array:
+def reaches(segment_ids_BL: jax.Array, block: int, window: int = 0) -> jax.Array:
     """Number of key blocks that each query block needs, its own included: (B, L / block) int32."""
     rows, length = segment_ids_BL.shape
     slot = jnp.clip(segment_ids_BL, -1, length) + 1
@@ -38,23 +48,28 @@ def reaches(segment_ids_BL: jax.Array, block: int) -> jax.Array:
     at = jnp.arange(rows)[:, None]
     first = first.at[at, slot].min(jnp.arange(length, dtype=jnp.int32)[None, :])
     begin = first[at, slot].reshape(rows, length // block, block).min(axis=-1)
-    return jnp.arange(length // block, dtype=jnp.int32)[None, :] - begin // block + 1
+    number = jnp.arange(length // block, dtype=jnp.int32)[None, :]
+    if window:
+        begin = jnp.maximum(begin, number * block - window + 1)
+    return number - begin // block + 1
 
 
-def _schedule(segment_ids_BL: jax.Array, block: int) -> tuple[jax.Array, jax.Array]:
+def _schedule(segment_ids_BL: jax.Array, block: int, window: int) -> tuple[jax.Array, jax.Array]:
     """(block numbers of all rows sorted by reach, start of each reach in that order), int32."""
-    reach = reaches(segment_ids_BL, block).reshape(-1)
+    reach = reaches(segment_ids_BL, block, window).reshape(-1)
     num_blocks = segment_ids_BL.shape[1] // block
     begins = jnp.sum(reach[None, :] <= jnp.arange(num_blocks + 1, dtype=jnp.int32)[:, None], axis=1, dtype=jnp.int32)
     return jnp.argsort(reach).astype(jnp.int32), begins
 
 
-def _scores(q_KQh: jax.Array, k_KWh: jax.Array, segments_C: jax.Array, segments_W: jax.Array) -> jax.Array:
-    """Attention scores (K, G C, W) of a query block; -1e30 for keys after the query or of another document."""
+def _scores(
+    q_KQh: jax.Array, k_KWh: jax.Array, segments_C: jax.Array, segments_W: jax.Array, limits: Limits
+) -> jax.Array:
+    """Attention scores (K, G C, W) of a query block; -1e30 for keys that a query does not attend to."""
     block, width = segments_C.shape[0], segments_W.shape[0]
-    place_C = jnp.arange(width - block, width)
-    visible = (segments_C[:, None] == segments_W[None, :]) & (place_C[:, None] >= jnp.arange(width)[None, :])
-    scores = _dot(q_KQh, k_KWh, 2, 2).reshape(k_KWh.shape[0], -1, block, width)
+    visible = segments_C[:, None] == segments_W[None, :]
+    visible &= in_window(jnp.arange(width - block, width), jnp.arange(width), limits.window)
+    scores = capped(_dot(q_KQh, k_KWh, 2, 2).reshape(k_KWh.shape[0], -1, block, width), limits.cap)
     return jnp.where(visible, scores, _MASKED).reshape(k_KWh.shape[0], -1, width)
 
 
@@ -75,11 +90,12 @@ def _segments(segment_ids_BL: jax.Array, row: jax.Array, begin: jax.Array, size:
 
 
 def _run(
-    q_BKGLh: jax.Array, k_BKLh: jax.Array, v_BKLh: jax.Array, segment_ids_BL: jax.Array, block: int
+    q_BKGLh: jax.Array, k_BKLh: jax.Array, v_BKLh: jax.Array, segment_ids_BL: jax.Array, limits: Limits
 ) -> tuple[jax.Array, jax.Array]:
     """(attention output (B, K, G, L, h), log-sum-exp of the scores (B, K, G, L, 1)), float32."""
     rows, heads, groups, length, width = q_BKGLh.shape
-    order, begins = _schedule(segment_ids_BL, block)
+    block = limits.block
+    order, begins = _schedule(segment_ids_BL, block, limits.window)
 
     def turn(n: jax.Array, carry: tuple[jax.Array, jax.Array], reach: int) -> tuple[jax.Array, jax.Array]:
         out, lse = carry
@@ -90,6 +106,7 @@ def _run(
             _keys(k_BKLh, row, first, reach * block),
             _segments(segment_ids_BL, row, begin, block),
             _segments(segment_ids_BL, row, first, reach * block),
+            limits,
         )
         top = jnp.max(scores, axis=-1, keepdims=True)
         weights = jnp.exp(scores - top)
@@ -119,14 +136,15 @@ def _gradients(
     lse: jax.Array,
     g_BKGLh: jax.Array,
     delta: jax.Array,
-    block: int,
+    limits: Limits,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Gradients of q (B, K, G, L, h) and, transposed, of k and v (B, K, h, L), float32.
 
     g: gradient of the output; lse: log-sum-exp of the scores; delta: sum over features of g times output.
     """
     _, heads, groups, length, width = q_BKGLh.shape
-    order, begins = _schedule(segment_ids_BL, block)
+    block, cap = limits.block, limits.cap
+    order, begins = _schedule(segment_ids_BL, block, limits.window)
     dtype = q_BKGLh.dtype
     rounds = dtype != jnp.float32
 
@@ -138,11 +156,11 @@ def _gradients(
         begin, first = index * block, (index + 1 - reach) * block
         q, g = _queries(q_BKGLh, row, begin, block), _queries(g_BKGLh, row, begin, block)
         k, v = _keys(k_BKLh, row, first, reach * block), _keys(v_BKLh, row, first, reach * block)
-        scores = _scores(
-            q, k, _segments(segment_ids_BL, row, begin, block), _segments(segment_ids_BL, row, first, reach * block)
-        )
+        segments = (_segments(segment_ids_BL, row, at, size) for at, size in ((begin, block), (first, reach * block)))
+        scores = _scores(q, k, *segments, limits)
         weights = jnp.exp(scores - _queries(lse, row, begin, block))
-        slopes = (weights * (_dot(g, v, 2, 2) - _queries(delta, row, begin, block))).astype(dtype)
+        slopes = weights * (_dot(g, v, 2, 2) - _queries(delta, row, begin, block))
+        slopes = (slopes * (1 - jnp.clip(scores / cap, -1, 1) ** 2) if cap else slopes).astype(dtype)
         part = _dot(slopes, k, 2, 1).reshape(1, heads, groups, block, width)
         at, size = (row, 0, 0, first), (1, heads, width, reach * block)
         dk_part = _dot(transposed(q, rounds), slopes, 2, 1)[None]
@@ -166,9 +184,9 @@ def _gradients(
 
 @partial(jax.custom_vjp, nondiff_argnums=(4,))
 def _attention(
-    q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, block: int
+    q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, limits: Limits
 ) -> jax.Array:
-    return _forward(q_BLHh, k_BLKh, v_BLKh, segment_ids_BL, block)[0]
+    return _forward(q_BLHh, k_BLKh, v_BLKh, segment_ids_BL, limits)[0]
 
 
 def _split_heads(q_BLHh: jax.Array, num_kv_heads: int) -> jax.Array:
@@ -184,21 +202,21 @@ def _join_heads(x_BKGLh: jax.Array) -> jax.Array:
 
 
 def _forward(
-    q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, block: int
+    q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, limits: Limits
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     q = _split_heads(q_BLHh * q_BLHh.shape[-1] ** -0.5, k_BLKh.shape[2])
     k, v = k_BLKh.swapaxes(1, 2), v_BLKh.swapaxes(1, 2)
-    out, lse = _run(q, k, v, segment_ids_BL, block)
+    out, lse = _run(q, k, v, segment_ids_BL, limits)
     out_BLHh = _join_heads(out).astype(q_BLHh.dtype)
     return out_BLHh, (q, k, v, segment_ids_BL, out_BLHh, lse)
 
 
-def _backward(block: int, saved: tuple[jax.Array, ...], g_BLHh: jax.Array) -> tuple[jax.Array | None, ...]:
+def _backward(limits: Limits, saved: tuple[jax.Array, ...], g_BLHh: jax.Array) -> tuple[jax.Array | None, ...]:
     q, k, v, segment_ids_BL, out_BLHh, lse = saved
     # Summed before the heads are split: reading across that transposition costs more than the sum.
     delta = jnp.sum(g_BLHh.astype(jnp.float32) * out_BLHh.astype(jnp.float32), axis=-1, keepdims=True)
     g, delta = (_split_heads(x, k.shape[1]) for x in (g_BLHh, delta))
-    dq, dk, dv = _gradients(q, k, v, segment_ids_BL, lse, g, delta, block)
+    dq, dk, dv = _gradients(q, k, v, segment_ids_BL, lse, g, delta, limits)
     dq_BLHh = _join_heads(dq) * q.shape[-1] ** -0.5
     return dq_BLHh.astype(q.dtype), *(d.transpose(0, 3, 1, 2).astype(k.dtype) for d in (dk, dv)), None
 
@@ -207,13 +225,23 @@ _attention.defvjp(_forward, _backward)
 
 
 def skipping(
-    q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, block: int = BLOCK
+    q_BLHh: jax.Array,
+    k_BLKh: jax.Array,
+    v_BLKh: jax.Array,
+    segment_ids_BL: jax.Array,
+    block: int = BLOCK,
+    *,
+    window: int = 0,
+    cap: float = 0.0,
 ) -> jax.Array:
-    """Causal attention of q (B, L, H, h) to k, v (B, L, K, h) with equal segment ids (B, L): (B, L, H, h), as q."""
+    """Causal attention of q (B, L, H, h) to k, v (B, L, K, h) with equal segment ids (B, L): (B, L, H, h), as q.
+
+    window, cap: as in ``dispatch.attention``.
+    """
     length = q_BLHh.shape[1]
     pad = -length % block
     if pad:
         # The padding is a document of its own, which no token attends to.
         q_BLHh, k_BLKh, v_BLKh = (jnp.pad(x, ((0, 0), (0, pad), (0, 0), (0, 0))) for x in (q_BLHh, k_BLKh, v_BLKh))
         segment_ids_BL = jnp.pad(segment_ids_BL, ((0, 0), (0, pad)), constant_values=-1)
-    return _attention(q_BLHh, k_BLKh, v_BLKh, segment_ids_BL, block)[:, :length]
+    return _attention(q_BLHh, k_BLKh, v_BLKh, segment_ids_BL, Limits(block, window, cap))[:, :length]

@@ -14,8 +14,10 @@ MAX_HEAD_DIM = 128
 """Maximum number of features of a head that the kernel supports."""
 
 
-def unfit(head_dim: int, dtype: Any) -> str:
-    """Reason why the kernel does not support heads of this width and dtype; "" if it does."""
+def unfit(head_dim: int, dtype: Any, cap: float = 0.0) -> str:
+    """Reason why the kernel does not support heads of this width and dtype or a soft cap; "" if it does."""
+    if cap:
+        return "cuDNN attention has no soft cap of scores"
     if jnp.dtype(dtype) not in (jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float16)):
         return f"cuDNN attention needs bfloat16 or float16, got {jnp.dtype(dtype).name}"
     if head_dim % 8 or head_dim > MAX_HEAD_DIM:
@@ -29,13 +31,23 @@ def cudnn(
     v_BLKh: jax.Array,
     segment_ids_BL: jax.Array,
     *,
+    window: int = 0,
+    cap: float = 0.0,
     implementation: Literal["cudnn", "xla"] = "cudnn",
 ) -> jax.Array:
     """Causal attention of q (B, L, H, h) to k, v (B, L, K, h) with equal segment ids (B, L): (B, L, H, h) as q's dtype.
 
-    implementation: "xla" computes the same on any platform, with all scores in memory.
+    window: as in ``dispatch.attention``; cap: must be 0. implementation: "xla" computes the same on any platform, with
+    all scores in memory.
     """
+    assert not cap, "see unfit"
     same = segment_ids_BL[:, None, :, None] == segment_ids_BL[:, None, None, :]
     return jax.nn.dot_product_attention(
-        q_BLHh, k_BLKh, v_BLKh, mask=same, is_causal=True, implementation=implementation
+        q_BLHh,
+        k_BLKh,
+        v_BLKh,
+        mask=same,
+        is_causal=True,
+        implementation=implementation,
+        local_window_size=(window - 1, 0) if window else None,
     )

@@ -9,6 +9,7 @@ Legend: B rows, L length, H query heads, K key/value heads, h head width.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,7 +22,7 @@ from lemur_ray.model.attention.xla import chunked
 from lemur_ray.model.layout import Layout
 from lemur_ray.model.remat import named
 
-Attention = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
+Attention = Callable[..., jax.Array]
 IMPLEMENTATIONS: dict[str, Attention] = {
     "plain": plain,
     "chunked": chunked,
@@ -29,15 +30,17 @@ IMPLEMENTATIONS: dict[str, Attention] = {
     "splash": splash.splash,
     "cudnn": cudnn.cudnn,
 }
-"""Functions that compute causal attention, by name; each takes (q, k, v, segment_ids)."""
+"""Functions that compute causal attention, by name; each takes (q, k, v, segment_ids, *, window, cap)."""
 NAMES_ITSELF = ("splash",)
 """Implementations that name their output and saved values "attention" for remat policies themselves."""
 
 
-def choose(platform: str, num_devices: int, length: int, head_dim: int, dtype: Any) -> tuple[str, str]:
+def choose(
+    platform: str, num_devices: int, length: int, head_dim: int, dtype: Any, cap: float = 0.0
+) -> tuple[str, str]:
     """(name of the fastest implementation for a platform and shape, reason if it is a fallback, else "").
 
-    On one CPU device, loops with run-time bounds are fastest, but they cannot be partitioned.
+    On one CPU device, loops with run-time bounds are fastest, but they cannot be partitioned. cap: as in `attention`.
     """
     if platform == "cpu":
         return ("skipping" if num_devices == 1 else "chunked"), ""
@@ -45,7 +48,7 @@ def choose(platform: str, num_devices: int, length: int, head_dim: int, dtype: A
         reason = splash.unfit(length, head_dim)
         return ("chunked", reason) if reason else ("splash", "")
     if platform in ("gpu", "cuda", "rocm"):
-        reason = cudnn.unfit(head_dim, dtype)
+        reason = cudnn.unfit(head_dim, dtype, cap)
         return ("chunked", reason) if reason else ("cudnn", "")
     return "chunked", f"no kernel for platform {platform!r}"
 
@@ -57,16 +60,19 @@ def attention(
     segment_ids_BL: jax.Array,
     name: str,
     layout: Layout | None = None,
+    window: int = 0,
+    cap: float = 0.0,
 ) -> jax.Array:
     """Causal attention inside documents, by the implementation ``name`` of IMPLEMENTATIONS.
 
     q (B, L, H, h), k and v (B, L, K, h) with K dividing H; segment_ids (B, L) integer, tokens attend to equal ids only.
-    layout: on a mesh every device attends for its rows and heads. Returns (B, L, H, h) in q's dtype, named "attention"
-    for remat policies. Raises ValueError for an unknown name.
+    layout: on a mesh every device attends for its rows and heads. window: most recent tokens that a token attends to,
+    itself included; 0: all. cap: scores become cap x tanh(score / cap); 0: they stay. Returns (B, L, H, h) in q's
+    dtype, named "attention" for remat policies. Raises ValueError for an unknown name.
     """
     if name not in IMPLEMENTATIONS:
         raise ValueError(f"attention {name!r} does not exist: choose one of {', '.join(IMPLEMENTATIONS)}")
-    attend = IMPLEMENTATIONS[name]
+    attend: Attention = partial(IMPLEMENTATIONS[name], window=window, cap=cap)
     if layout is not None and layout.mesh is not None:
         heads = P(layout.rows, None, "tp", None)
         attend = layout.local(attend, (heads, heads, heads, P(layout.rows, None)), heads)

@@ -20,18 +20,39 @@ def grouped(q_BLHh: jax.Array, num_kv_heads: int) -> jax.Array:
     return q_BLHh.reshape(rows, length, num_kv_heads, heads // num_kv_heads, width)
 
 
-def over_visible(q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array) -> jax.Array:
+def capped(scores: jax.Array, cap: float) -> jax.Array:
+    """cap x tanh(scores / cap), a soft limit that Gemma 2 sets to scores and logits; 0: unchanged."""
+    return cap * jnp.tanh(scores / cap) if cap else scores
+
+
+def in_window(queries_Q: jax.Array, keys_T: jax.Array, window: int) -> jax.Array:
+    """(Q, T) bool: keys at or before each query, and with a ``window`` among its so many last. Both: positions."""
+    back = queries_Q[:, None] - keys_T[None, :]
+    return (back >= 0) & (back < window) if window else back >= 0
+
+
+def over_visible(q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array, cap: float = 0.0) -> jax.Array:
     """Attention of q (B,Q,K,G,h) to those of k, v (B,T,K,h) where ``visible`` (B,Q,T) is True: (B,Q,K,G,h)."""
     scale = q.shape[-1] ** -0.5
     scores = jnp.einsum("bqkgh,btkh->bkgqt", q * scale, k, preferred_element_type=jnp.float32)
-    scores = jnp.where(visible[:, None, None], scores, MASKED)
+    scores = jnp.where(visible[:, None, None], capped(scores, cap), MASKED)
     weights = jax.nn.softmax(scores, axis=-1).astype(v.dtype)
     return jnp.einsum("bkgqt,btkh->bqkgh", weights, v, preferred_element_type=jnp.float32).astype(q.dtype)
 
 
-def plain(q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array) -> jax.Array:
-    """Causal attention of q (B, L, H, h) to k, v (B, L, K, h) with equal segment ids (B, L): (B, L, H, h), as q."""
-    length = q_BLHh.shape[1]
-    visible = segment_ids_BL[:, :, None] == segment_ids_BL[:, None, :]
-    visible &= jnp.tril(jnp.ones((length, length), bool))
-    return over_visible(grouped(q_BLHh, k_BLKh.shape[2]), k_BLKh, v_BLKh, visible).reshape(q_BLHh.shape)
+def plain(
+    q_BLHh: jax.Array,
+    k_BLKh: jax.Array,
+    v_BLKh: jax.Array,
+    segment_ids_BL: jax.Array,
+    *,
+    window: int = 0,
+    cap: float = 0.0,
+) -> jax.Array:
+    """Causal attention of q (B, L, H, h) to k, v (B, L, K, h) with equal segment ids (B, L): (B, L, H, h), as q.
+
+    window, cap: as in ``dispatch.attention``.
+    """
+    at = jnp.arange(q_BLHh.shape[1])
+    visible = (segment_ids_BL[:, :, None] == segment_ids_BL[:, None, :]) & in_window(at, at, window)
+    return over_visible(grouped(q_BLHh, k_BLKh.shape[2]), k_BLKh, v_BLKh, visible, cap).reshape(q_BLHh.shape)

@@ -6,9 +6,12 @@ from functools import lru_cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 LANES = 128
-"""Width of a TPU vector register: the tokens of a block and the features of a head must be multiples of it."""
+"""Width of a TPU vector register: tokens of a block must be multiples of it, heads are padded to one."""
+NARROWEST = 64
+"""Minimum features of a head that is worth padding to LANES: the kernel then computes at most twice as much."""
 BLOCK = 512
 """Maximum number of tokens in a block."""
 
@@ -17,8 +20,8 @@ def unfit(length: int, head_dim: int) -> str:
     """Reason why the kernel does not support this row length and head width; "" if it does."""
     if length % LANES:
         return f"splash attention needs rows of a multiple of {LANES} tokens, got {length}"
-    if head_dim % LANES:
-        return f"splash attention needs heads of a multiple of {LANES} features, got {head_dim}"
+    if head_dim < NARROWEST:
+        return f"splash attention needs heads of at least {NARROWEST} features, got {head_dim}"
     return ""
 
 
@@ -31,7 +34,7 @@ def block_size(length: int) -> int:
 
 
 @lru_cache(maxsize=8)
-def _kernel(heads: int, length: int, interpret: bool) -> Any:
+def _kernel(heads: int, length: int, window: int, cap: float, interpret: bool) -> Any:
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
@@ -40,24 +43,45 @@ def _kernel(heads: int, length: int, interpret: bool) -> Any:
         block_q=size, block_kv=size, block_kv_compute=size, block_q_dkv=size, block_kv_dkv=size,
         block_kv_dkv_compute=size, use_fused_bwd_kernel=True,
     )  # fmt: skip
-    mask = masks.MultiHeadMask([masks.CausalMask((length, length)) for _ in range(heads)])
+    shape = (length, length)
+    one = masks.LocalMask(shape, (window - 1, 0), 0) if window else masks.CausalMask(shape)
+    mask = masks.MultiHeadMask([one] * heads)
     with jax.ensure_compile_time_eval():
         return kernels.make_splash_mha(
             mask, block_sizes=blocks, head_shards=1, q_seq_shards=1, residual_checkpoint_name="attention",
-            interpret=interpret,
+            interpret=interpret, attn_logits_soft_cap=cap or None,
         )  # fmt: skip
 
 
+def blocks_computed(length: int, window: int) -> float:
+    """Share of all blocks (query block, key block) of a row that the kernel computes, without padding of heads."""
+    size = block_size(length)
+    num = length // size
+    firsts = (max(0, (i * size - window + 1) // size) if window else 0 for i in range(num))
+    return sum(i - first + 1 for i, first in enumerate(firsts)) / num**2
+
+
 def splash(
-    q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, *, interpret: bool = False
+    q_BLHh: jax.Array,
+    k_BLKh: jax.Array,
+    v_BLKh: jax.Array,
+    segment_ids_BL: jax.Array,
+    *,
+    window: int = 0,
+    cap: float = 0.0,
+    interpret: bool = False,
 ) -> jax.Array:
     """Causal attention of q (B, L, H, h) to k, v (B, L, K, h) with equal segment ids (B, L): (B, L, H, h) as q's dtype.
 
-    The kernel's output and log-sum-exp are named "attention" for remat policies. interpret: run it anywhere, slowly.
+    The kernel's output and log-sum-exp are named "attention" for remat policies. window, cap: as in
+    ``dispatch.attention``. interpret: run it anywhere, slowly.
     """
     from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel import SegmentIds
 
-    kernel = _kernel(q_BLHh.shape[2], q_BLHh.shape[1], interpret)
-    q, k, v = (x.swapaxes(1, 2) for x in (q_BLHh * q_BLHh.shape[-1] ** -0.5, k_BLKh, v_BLKh))
+    length, heads, width = q_BLHh.shape[1:]
+    kernel = _kernel(heads, length, window, cap, interpret)
+    q, k, v = (x.swapaxes(1, 2) for x in (q_BLHh * width**-0.5, k_BLKh, v_BLKh))
+    if missing := -width % LANES:
+        q, k, v = (jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, missing))) for x in (q, k, v))
     segments = SegmentIds(segment_ids_BL, segment_ids_BL)
-    return jax.vmap(kernel)(q, k, v, segments).swapaxes(1, 2).astype(q_BLHh.dtype)
+    return jax.vmap(kernel)(q, k, v, segments)[..., :width].swapaxes(1, 2).astype(q_BLHh.dtype)

@@ -85,6 +85,8 @@ def abstract_weights(config: ModelConfig, dtype: Any, *, int8: bool = False) -> 
         qkv_bias=vector(heads, c.qkv_bias),
         q_norm=vector(c.head_dim, c.qk_norm),
         k_norm=vector(c.head_dim, c.qk_norm),
+        post_attn_norm=vector(c.dim, c.post_norms),
+        post_mlp_norm=vector(c.dim, c.post_norms),
     )
     layers = (layer,) * c.num_layers
     embed: Any = jax.ShapeDtypeStruct((c.vocab_size, c.dim), dtype)

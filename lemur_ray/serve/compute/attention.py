@@ -18,6 +18,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from lemur_ray.config import ModelConfig
+from lemur_ray.model.attention.oracle import capped, in_window
 from lemur_ray.serve.compute.devices import AXIS
 from lemur_ray.serve.compute.invariant import Arithmetic, row_sum, tiled_queries
 
@@ -105,10 +106,13 @@ def write(cache: LayerCache, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -
     )
 
 
-def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic) -> jax.Array:
+def attend(
+    cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic, window: int = 0, cap: float = 0.0
+) -> jax.Array:
     """Attention of each query to its own sequence up to its own position: (R, K, G, M, h) float32.
 
     With ``how.one_by_one``, a loop computes each row at its own length and no padding; otherwise rows are batched.
+    window, cap: as in ``model.attention.dispatch``; blocks before the window are not read.
     """
     rows, kv_heads, groups, length, width = q_RKGMh.shape
     dtype = jnp.bfloat16 if cache.k.dtype == jnp.uint16 else cache.k.dtype
@@ -125,7 +129,8 @@ def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic)
             score = tiled_queries(
                 partial(jnp.einsum, "kqh,khs->kqs", preferred_element_type=jnp.float32), q, k, how.tile
             )
-            score = jnp.where(i * BLOCK + jnp.arange(BLOCK) <= position_Q[:, None], score, _MASKED)
+            visible = in_window(position_Q, i * BLOCK + jnp.arange(BLOCK), window)
+            score = jnp.where(visible, capped(score, cap), _MASKED)
             new = jnp.maximum(highest, score.max(-1, keepdims=True))
             weight, keep = jnp.exp(score - new), jnp.exp(highest - new)
             mix = partial(jnp.einsum, "kqs,ksh->kqh", preferred_element_type=jnp.float32)
@@ -135,7 +140,8 @@ def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic)
         empty = jnp.zeros((kv_heads, groups * length, 1), jnp.float32)
         begin = (empty + _MASKED, empty, jnp.zeros((kv_heads, groups * length, width), jnp.float32))
         num_blocks = jnp.maximum((start + count + BLOCK - 1) // BLOCK, 1)
-        _, total, mixed = lax.fori_loop(0, num_blocks, step, begin)
+        first = jnp.maximum(start - window + 1, 0) // BLOCK if window else 0
+        _, total, mixed = lax.fori_loop(first, num_blocks, step, begin)
         return mixed / total
 
     if how.one_by_one:

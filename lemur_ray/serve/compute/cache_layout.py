@@ -36,7 +36,9 @@ class CacheLayout(Protocol):
     def write(self, cache: Any, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -> Any:
         """The pool of a layer after writing the new keys (rotated) and values; padding goes to block 0."""
 
-    def attend(self, cache: Any, q_RKGMh: jax.Array, place: Place, how: Arithmetic) -> jax.Array:
+    def attend(
+        self, cache: Any, q_RKGMh: jax.Array, place: Place, how: Arithmetic, window: int = 0, cap: float = 0.0
+    ) -> jax.Array:
         """Attention of each query to its own sequence, as ``attention.attend``; undefined, but finite, for padding."""
 
 

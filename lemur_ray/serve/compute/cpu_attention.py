@@ -18,7 +18,9 @@ def unfit(config: ModelConfig) -> str:
     return f"head_dim {config.head_dim} is no multiple of {_LANES}" if config.head_dim % _LANES else ""
 
 
-def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic) -> jax.Array:
+def attend(
+    cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic, window: int = 0, cap: float = 0.0
+) -> jax.Array:
     """As ``attention.attend``, but bit-equal for any number of rows; ``how`` has no effect."""
     rows, kv_heads, groups, length, width = q_RKGMh.shape
     q_RKQh = q_RKGMh.reshape(rows, kv_heads, groups * length, width)
@@ -26,5 +28,5 @@ def attend(cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic)
         q_RKQh = q_RKQh.astype(jnp.bfloat16)
     q_RKQh = (q_RKQh * width**-0.5).astype(jnp.float32)
     call = jax.ffi.ffi_call(f"lemur_attention_{cache.k.dtype.name}", jax.ShapeDtypeStruct(q_RKQh.shape, jnp.float32))
-    out: jax.Array = call(q_RKQh, *cache, *place, length=np.int64(length))
+    out: jax.Array = call(q_RKQh, *cache, *place, length=np.int64(length), window=np.int64(window), cap=np.float32(cap))
     return out.reshape(q_RKGMh.shape)

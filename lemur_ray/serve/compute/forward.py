@@ -12,13 +12,15 @@ V vocabulary; of H, K, F and V a device may have a part.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.model.rope import apply_rope, rope_table
+from lemur_ray.model.attention.oracle import capped
+from lemur_ray.model.llama import ACTIVATIONS
+from lemur_ray.model.rope import Table, apply_rope, rope_tables
 from lemur_ray.serve.compute.attention import Cache, Place
 from lemur_ray.serve.compute.cache_layout import CacheLayout
 from lemur_ray.serve.compute.devices import gather_columns
@@ -27,17 +29,24 @@ from lemur_ray.serve.compute.sampling import compute_logprobs
 from lemur_ray.serve.compute.weights import LayerWeights, Weights
 
 
+class Model(NamedTuple):
+    """What is the same in all layers."""
+
+    config: ModelConfig
+    how: Arithmetic
+    layout: CacheLayout
+
+
 def _layer(
     w: LayerWeights,
     cache: Any,
     x_TD: jax.Array,
-    rope: tuple[jax.Array, jax.Array],
+    rope: Table,
     place: Place,
-    config: ModelConfig,
-    how: Arithmetic,
-    layout: CacheLayout,
+    model: Model,
+    window: int,
 ) -> tuple[jax.Array, Any]:
-    c, rows, tokens, dtype = config, place.starts.shape[0], x_TD.shape[0], x_TD.dtype
+    (c, how, layout), rows, tokens, dtype = model, place.starts.shape[0], x_TD.shape[0], x_TD.dtype
     length, groups = tokens // rows, c.num_heads // c.num_kv_heads
     times = partial(product, tile=how.tile, real=place.num_rows * length)
     qkv = times(rms_norm(x_TD, w.attn_norm, c.norm_eps), w.wqkv)
@@ -47,13 +56,20 @@ def _layer(
     if w.q_norm is not None and w.k_norm is not None:
         q, k = rms_norm(q, w.q_norm, c.norm_eps), rms_norm(k, w.k_norm, c.norm_eps)
     cache = layout.write(cache, apply_rope(k, rope), v, place)
-    q_RMKGh = apply_rope(q, rope).reshape(rows, length, kv_heads, groups, c.head_dim)
-    mixed = layout.attend(cache, q_RMKGh.transpose(0, 2, 3, 1, 4), place, how)
+    q = apply_rope(q, rope) if c.query_gain == 1.0 else apply_rope(q, rope) * c.query_gain
+    q_RMKGh = q.reshape(rows, length, kv_heads, groups, c.head_dim)
+    mixed = layout.attend(cache, q_RMKGh.transpose(0, 2, 3, 1, 4), place, how, window, c.attention_cap)
     mixed_TD = gather_columns(mixed.transpose(0, 3, 1, 2, 4).reshape(tokens, -1).astype(dtype), how.axis)
-    x_TD = (x_TD + gather_columns(times(mixed_TD, w.wo), how.axis)).astype(dtype)
+    mixed_TD = gather_columns(times(mixed_TD, w.wo), how.axis)
+    if w.post_attn_norm is not None:
+        mixed_TD = rms_norm(mixed_TD, w.post_attn_norm, c.norm_eps)
+    x_TD = (x_TD + mixed_TD).astype(dtype)
     gate, up = jnp.split(times(rms_norm(x_TD, w.mlp_norm, c.norm_eps), w.gate_up), 2, axis=-1)
-    inner_TF = gather_columns((jax.nn.silu(gate) * up).astype(dtype), how.axis)
-    return (x_TD + gather_columns(times(inner_TF, w.down), how.axis)).astype(dtype), cache
+    inner_TF = gather_columns((ACTIVATIONS[c.activation](gate) * up).astype(dtype), how.axis)
+    out_TD = gather_columns(times(inner_TF, w.down), how.axis)
+    if w.post_mlp_norm is not None:
+        out_TD = rms_norm(out_TD, w.post_mlp_norm, c.norm_eps)
+    return (x_TD + out_TD).astype(dtype), cache
 
 
 def forward(
@@ -74,11 +90,13 @@ def forward(
     last layer's hidden states of every token (T, D), and the cache.
     """
     rows, length = tokens_RM.shape
-    rope = rope_table((place.starts[:, None] + jnp.arange(length)).reshape(-1), config)
+    ropes = rope_tables((place.starts[:, None] + jnp.arange(length)).reshape(-1), config)
     x = gather_columns(weights.embed[tokens_RM.reshape(-1)], how.axis)
+    x = x * jnp.asarray(config.dim**0.5, x.dtype) if config.embed_scale else x
     layers = []
-    for w, layer in zip(weights.layers, cache, strict=True):
-        x, layer = _layer(w, layer, x, rope, place, config, how, layout)
+    for i, (w, layer) in enumerate(zip(weights.layers, cache, strict=True)):
+        window = config.window_of(i)
+        x, layer = _layer(w, layer, x, ropes[window > 0], place, Model(config, how, layout), window)
         layers.append(layer)
     last_RD = x.reshape(rows, length, -1)[jnp.arange(rows), jnp.maximum(place.counts - 1, 0)]
     return _logits(weights, last_RD, config, how, place.num_rows), x, tuple(layers)
@@ -88,7 +106,7 @@ def _logits(
     weights: Weights, x_TD: jax.Array, config: ModelConfig, how: Arithmetic, real: jax.Array | None = None
 ) -> jax.Array:
     logits = product(rms_norm(x_TD, weights.final_norm, config.norm_eps), weights.head, how.tile, real)
-    return gather_columns(logits, how.axis)[:, : config.vocab_size]
+    return capped(gather_columns(logits, how.axis)[:, : config.vocab_size], config.logit_cap)
 
 
 def prompt_logprobs(

@@ -81,7 +81,9 @@ class Paged:
         both = jnp.stack([k_TKh, v_TKh], axis=2).reshape(-1, *cache.shape[2:]).astype(cache.dtype)
         return cache.at[block_T, offset_T].set(both, mode="promise_in_bounds")
 
-    def attend(self, cache: jax.Array, q_RKGMh: jax.Array, place: Place, how: Arithmetic) -> jax.Array:
+    def attend(
+        self, cache: jax.Array, q_RKGMh: jax.Array, place: Place, how: Arithmetic, window: int = 0, cap: float = 0.0
+    ) -> jax.Array:
         """Attention of each query to its own sequence up to its position: (R, K, G, M, h) float32, 0 for padding."""
         from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel
 
@@ -103,6 +105,8 @@ class Paged:
             jnp.minimum(jnp.arange(rows + 1), num_rows) * length,
             num_rows[None],
             sm_scale=width**-0.5,
+            sliding_window=window or None,
+            soft_cap=cap or None,
             num_kv_pages_per_block=min(pages, table_width),
             num_queries_per_block=queries,
         )

@@ -29,7 +29,7 @@ panels for the kernels for CPUs."""
 
 
 class LayerWeights(NamedTuple):
-    """The weights of one layer; matrices with the same input are fused."""
+    """The weights of one layer; matrices with the same input are fused, norms are what they multiply by."""
 
     attn_norm: jax.Array
     wqkv: Matrix
@@ -44,6 +44,8 @@ class LayerWeights(NamedTuple):
     q_norm: jax.Array | None = None
     """(h,) float32"""
     k_norm: jax.Array | None = None
+    post_attn_norm: jax.Array | None = None
+    post_mlp_norm: jax.Array | None = None
 
 
 class Weights(NamedTuple):
@@ -73,6 +75,7 @@ def weight_specs(config: ModelConfig, form: Form = "columns") -> Weights:
     matrix, columns, whole = _SPECS[form], _COLUMNS, WHOLE
     more: Any = {"qkv_bias": P(AXIS)} if config.qkv_bias else {}
     more |= {"q_norm": whole, "k_norm": whole} if config.qk_norm else {}
+    more |= {"post_attn_norm": whole, "post_mlp_norm": whole} if config.post_norms else {}
     layer = LayerWeights(whole, matrix, matrix, whole, matrix, matrix, **more)  # type: ignore[arg-type]
     return Weights(columns, (layer,) * config.num_layers, whole, matrix)  # type: ignore[arg-type]
 
@@ -89,21 +92,23 @@ def prepare(source: Source, dtype: Any = jnp.float32, devices: Devices = ONE, fo
 
     def layer(i: int) -> LayerWeights:
         return LayerWeights(
-            attn_norm=read.vector("layers.attn_norm", i),
+            attn_norm=read.norm("layers.attn_norm", i),
             wqkv=read.matrix(i, "wq", "wk", "wv"),
             wo=read.matrix(i, "wo"),
-            mlp_norm=read.vector("layers.mlp_norm", i),
+            mlp_norm=read.norm("layers.mlp_norm", i),
             gate_up=read.matrix(i, "gate", "up"),
             down=read.matrix(i, "down"),
             qkv_bias=read.cut_vector(i, "bq", "bk", "bv") if config.qkv_bias else None,
-            q_norm=read.vector("layers.q_norm", i) if config.qk_norm else None,
-            k_norm=read.vector("layers.k_norm", i) if config.qk_norm else None,
+            q_norm=read.norm("layers.q_norm", i) if config.qk_norm else None,
+            k_norm=read.norm("layers.k_norm", i) if config.qk_norm else None,
+            post_attn_norm=read.norm("layers.post_attn_norm", i) if config.post_norms else None,
+            post_mlp_norm=read.norm("layers.post_mlp_norm", i) if config.post_norms else None,
         )
 
     return Weights(
         embed=read.embed(),
         layers=tuple(layer(i) for i in range(config.num_layers)),
-        final_norm=read.vector("final_norm"),
+        final_norm=read.norm("final_norm"),
         head=read.head(),
     )
 
@@ -122,9 +127,9 @@ class _Reader:
             raise ValueError(f"{name} of this model holds NaN or infinity: no text can come from it")
         return part
 
-    def vector(self, name: str, layer: int | None = None) -> jax.Array:
+    def norm(self, name: str, layer: int | None = None) -> jax.Array:
         index = (slice(None),) if layer is None else (slice(layer, layer + 1), slice(None))
-        array = self._read(name, index).reshape(-1)
+        array = self._read(name, index).reshape(-1) + np.float32(self._source.config.norm_offset)
         return self._devices.assemble(lambda _: array, WHOLE)
 
     def matrix(self, layer: int, *names: str) -> Matrix:

@@ -110,15 +110,16 @@ def plan(recipe: Recipe, where: Slice) -> PodPlan:
 
 def _attention_flops(recipe: Recipe, kernel: str) -> float:
     """FLOPs of one call of a splash attention kernel on one device, over blocks up to the diagonal; else 0."""
-    from lemur_ray.model.attention.splash import block_size
+    from lemur_ray.model.attention.splash import LANES, blocks_computed
 
     model, length, mesh = recipe.model, recipe.data.seq_len, recipe.mesh
     rows = recipe.train.rows_per_step // recipe.train.microbatches // (mesh.dcn * mesh.fsdp)
-    blocks = length // block_size(length)
-    done = (blocks + 1) / (2 * blocks)
+    # Kernels of layers with and without a window have one name: each call counts as the mean over all layers.
+    done = sum(blocks_computed(length, model.window_of(i)) for i in range(model.num_layers)) / model.num_layers
+    width = -(-model.head_dim // LANES) * LANES
     products = {"splash_mha_fwd": 2, "splash_mha_dkv": 5}
     count = next((n for name, n in products.items() if kernel.startswith(name)), 0)
-    return count * done * 2.0 * rows * (model.num_heads // mesh.tp) * length**2 * model.head_dim
+    return count * done * 2.0 * rows * (model.num_heads // mesh.tp) * length**2 * width
 
 
 def _memory(recipe: Recipe, mesh: Any, analysis: Any, program: Program) -> Memory:
@@ -143,7 +144,7 @@ def saved_bytes(recipe: Recipe, mesh: Any, program: Program) -> int:
     from lemur_ray.model.llama import abstract_params
     from lemur_ray.model.sharding import param_shardings
 
-    layers = recipe.model.num_layers
+    layers = recipe.model.num_layers // recipe.model.period
     shapes, places = abstract_params(recipe.model)["layers"], param_shardings(recipe.model, mesh)["layers"]
     weights = {
         place.shard_shape(leaf.shape)

@@ -45,12 +45,19 @@ def swept(*values: Any) -> list[Any]:
     return [pytest.param(*(v if isinstance(v, tuple) else (v,)), marks=pytest.mark.sweep) for v in values]
 
 
-@partial(jax.jit, static_argnames=("layout", "how"), donate_argnames=("cache",))
+@partial(jax.jit, static_argnames=("layout", "how", "limits"), donate_argnames=("cache",))
 def write_and_attend(
-    cache: Any, k: Any, v: Any, q: Any, place: Place, layout: CacheLayout, how: Arithmetic
+    cache: Any,
+    k: Any,
+    v: Any,
+    q: Any,
+    place: Place,
+    layout: CacheLayout,
+    how: Arithmetic,
+    limits: tuple[int, float] = (0, 0.0),
 ) -> tuple[Any, jax.Array]:
     cache = layout.write(cache, k, v, place)
-    return cache, layout.attend(cache, q, place, how)
+    return cache, layout.attend(cache, q, place, how, *limits)
 
 
 class Pool:
@@ -64,7 +71,9 @@ class Pool:
         groups: int = 2,
         dtype: Any = jnp.float32,
         seed: int = 0,
+        limits: tuple[int, float] = (0, 0.0),
     ):
+        self.limits = limits
         config = ModelConfig(num_layers=1, num_heads=kv_heads * groups, num_kv_heads=kv_heads, head_dim=WIDTH)
         self.layout, self.how, self.kv_heads, self.groups, self.dtype = layout, how, kv_heads, groups, dtype
         self.rng = np.random.default_rng(seed)
@@ -92,7 +101,7 @@ class Pool:
         padding = np.arange(length) >= counts[:, None]
         k[padding.reshape(-1)] = v[padding.reshape(-1)] = np.nan
         place = Place(tables, starts, counts, np.int32(len(rows)))
-        layer, got = write_and_attend(self.cache[0], k, v, q, place, self.layout, self.how)
+        layer, got = write_and_attend(self.cache[0], k, v, q, place, self.layout, self.how, self.limits)
         self.cache = (layer,)
         for r, (table, start, count) in enumerate(rows):
             for m in range(count):
@@ -110,7 +119,10 @@ class Pool:
     def attended(self, q_KGh: np.ndarray, table: list[int], position: int) -> np.ndarray:
         """(K, G, h): softmax over the tokens of a table up to a position."""
         k, v = self.truth[:, table].reshape(2, -1, self.kv_heads, WIDTH)[:, : position + 1]
+        window, cap = self.limits
+        k, v = k[-window:], v[-window:]
         score = np.einsum("kgh,skh->kgs", q_KGh.astype(np.float64), k) * WIDTH**-0.5
+        score = cap * np.tanh(score / cap) if cap else score
         weight = np.exp(score - score.max(-1, keepdims=True))
         return np.einsum("kgs,skh->kgh", weight / weight.sum(-1, keepdims=True), v)
 
@@ -208,6 +220,15 @@ def test_padding_gets_finite_numbers_and_writes_nowhere_but_to_the_scrap_block(k
         assert np.isfinite(got).all()
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(pool.cache), strict=True):
         assert np.array_equal(old[1:], new[1:])
+
+
+@pytest.mark.parametrize("limits", [(50, 0.0), (BLOCK + 1, 2.0)])
+def test_windows_and_caps_limit_what_is_attended_to(kind: Kind, limits: tuple[int, float]) -> None:
+    pool = Pool(*kind, limits=limits)
+    pool.fill([3, 1, 7], 2 * BLOCK + 20)
+    pool.fill([4, 5], BLOCK - 2)
+    pool.step(1, ([3, 1, 7], 2 * BLOCK + 20, 1), ([9], 0, 1), ([4, 5], BLOCK - 2, 1))
+    pool.step(TILE, ([3, 1, 7], 2 * BLOCK + 21, TILE), ([4, 5], BLOCK - 1, 9))
 
 
 def test_bfloat16_is_attended_to_as_well_as_it_can_be(kind: Kind) -> None:

@@ -1,14 +1,18 @@
 """vLLM as an option: what it is asked for, and what is said where it cannot be."""
 
 import importlib.util
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from lemur_ray.doctor.devices import Devices
 from lemur_ray.model.llama import init_params
 from lemur_ray.serve.config import EngineOptions, ServeJob
+from lemur_ray.serve.needs import NotServed, check_job
 from lemur_ray.serve.on_ray.vllm_deployment import CannotUseVllm, vllm_app, vllm_settings
 from tests.serve.tiny import TINY, TOKENIZER
 from tests.weights.whole_models import write_model
@@ -52,6 +56,23 @@ def test_what_vllm_cannot_do_is_refused_with_what_to_do(folder: Path, tmp_path: 
     if importlib.util.find_spec("vllm") is None:
         with pytest.raises(CannotUseVllm, match=r"pip install 'lemur-ray\[vllm\]'"):
             vllm_app(ServeJob(backend="vllm"), str(folder))
+
+
+def test_a_model_that_only_vllm_computes_is_handed_on(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "phi")
+    raw = json.loads((folder / "config.json").read_text())
+    (tmp_path / "phi" / "config.json").write_text(json.dumps({**raw, "model_type": "phi3"}))
+    job, devices = ServeJob(backend="vllm"), Devices(8, 2**40, 2**40, gpus=1)
+    settings = vllm_settings(job, str(tmp_path / "phi"))
+    assert settings["engine_kwargs"]["max_model_len"] == TINY.max_seq_len
+    with pytest.raises(NotServed) as refused:
+        check_job(str(tmp_path / "phi"), ServeJob(), devices)
+    assert "model_type is 'phi3'" in str(refused.value)
+    if importlib.util.find_spec("vllm") is None:
+        with pytest.raises(NotServed) as refused:
+            check_job(str(tmp_path / "phi"), job, devices)
+        assert len(refused.value.faults) == 1
+        assert "vLLM is not installed" in refused.value.faults[0]
 
 
 @pytest.mark.slow

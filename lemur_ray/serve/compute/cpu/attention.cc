@@ -79,13 +79,29 @@ void score(const float* q, const T* k, int width, int keys, float (*scores)[kBlo
   }
 }
 
-// Scores become weights; returns by what all that was mixed before shrinks. seen: keys that the query may see.
-float weigh(float* scores, int keys, int seen, Running& running) {
+// cap * tanh(x / cap).
+Floats capped(Floats x, float cap) {
+  Floats ratio = x * (1 / cap);
+  Floats power = exponential(-2.0f * larger(ratio, -ratio));
+  Floats bounded = cap * (1.0f - power) / (1.0f + power);
+  return ratio < 0.0f ? -bounded : bounded;
+}
+
+// What limits the keys and scores of a layer; 0: nothing.
+struct Limits {
+  int window;  // Most recent keys that a query sees, its own included.
+  float cap;
+};
+
+// Scores become weights; returns by what all that was mixed before shrinks. The query sees keys from `from` to `seen`.
+float weigh(float* scores, int keys, int from, int seen, float cap, Running& running) {
   Words lane;
   for (int i = 0; i < kLanes; i++) lane[i] = i;
   Floats most = Floats{} + running.highest;
   for (int key = 0; key < keys; key += kLanes) {
-    Floats masked = lane + key < seen ? load_floats(scores + key) : Floats{} + kMasked;
+    Floats raw = load_floats(scores + key);
+    if (cap) raw = capped(raw, cap);
+    Floats masked = (lane + key < seen) & (lane + key >= from) ? raw : Floats{} + kMasked;
     std::memcpy(scores + key, &masked, sizeof masked);
     most = larger(most, masked);
   }
@@ -128,21 +144,25 @@ struct Pool {
 
 // Q queries of one head, the i-th at position[i]; q and out [Q, width].
 template <int Q, typename T>
-void attend(const Pool<T>& pool, int64_t head, const int32_t* table, const int32_t* position, const float* q,
-            float* out) {
+void attend(const Pool<T>& pool, int64_t head, const int32_t* table, const int32_t* position, Limits limits,
+            const float* q, float* out) {
   int width = pool.width;
   Running running[Q];
   float scores[Q][kBlock], keep[Q];
   std::fill(out, out + Q * width, 0.0f);
   int last = *std::max_element(position, position + Q);
-  for (int first = 0; first <= last; first += kBlock) {
+  int reach = limits.window ? std::max(0, *std::min_element(position, position + Q) - limits.window + 1) : 0;
+  for (int first = reach / kBlock * kBlock; first <= last; first += kBlock) {
     int64_t at = (table[first / kBlock] * pool.heads + head) * width * kBlock;
     int keys = std::min(kBlock, last - first + 1);
     int padded = (keys + kChunk * kLanes - 1) / (kChunk * kLanes) * (kChunk * kLanes);
     const T *k = pool.k + at, *v = pool.v + at, *next_k = k + width * kBlock;  // The next head's is likely the next.
     int64_t bytes = sizeof(T) * width * keys;
     score<Q>(q, k, width, keys, scores, {(const char*)v, bytes / width});
-    for (int i = 0; i < Q; i++) keep[i] = weigh(scores[i], padded, position[i] - first + 1, running[i]);
+    for (int i = 0; i < Q; i++) {
+      int from = limits.window ? position[i] - limits.window + 1 - first : 0;
+      keep[i] = weigh(scores[i], padded, from, position[i] - first + 1, limits.cap, running[i]);
+    }
     Ahead ahead{(const char*)next_k, (int64_t)sizeof(T) * width * kBlock / keys};
     int d = 0;
     for (; d + kChunk * kLanes <= width; d += kChunk * kLanes)
@@ -159,7 +179,7 @@ void attend(const Pool<T>& pool, int64_t head, const int32_t* table, const int32
 // The queries of one row and one head, group by group: [queries, width], of which every `length` belong to one head.
 template <typename T>
 void attend_row(const Pool<T>& pool, int64_t head, const int32_t* table, int start, int count, int64_t length,
-                int64_t queries, const float* q, float* out) {
+                int64_t queries, Limits limits, const float* q, float* out) {
   std::vector<int32_t> real;
   for (int64_t i = 0; i < queries; i++)
     if (i % length < count) real.push_back(i);
@@ -174,9 +194,9 @@ void attend_row(const Pool<T>& pool, int64_t head, const int32_t* table, int sta
       std::copy_n(q + query * pool.width, pool.width, &some_q[i * pool.width]);
     }
     if (together == kTogether) {
-      attend<kTogether>(pool, head, table, position, some_q.data(), some_out.data());
+      attend<kTogether>(pool, head, table, position, limits, some_q.data(), some_out.data());
     } else {
-      attend<1>(pool, head, table, position, some_q.data(), some_out.data());
+      attend<1>(pool, head, table, position, limits, some_q.data(), some_out.data());
     }
     for (int i = 0; i < together; i++)
       std::copy_n(&some_out[i * pool.width], pool.width, out + real[begin + i] * pool.width);
@@ -188,7 +208,8 @@ void attend_row(const Pool<T>& pool, int64_t head, const int32_t* table, int sta
 template <typename T>
 ffi::Error attention(ffi::ThreadPool threads, ffi::Buffer<ffi::F32> q, ffi::AnyBuffer k, ffi::AnyBuffer v,
                      ffi::Buffer<ffi::S32> tables, ffi::Buffer<ffi::S32> starts, ffi::Buffer<ffi::S32> counts,
-                     ffi::Buffer<ffi::S32> num_rows, ffi::Result<ffi::Buffer<ffi::F32>> out, int64_t length) {
+                     ffi::Buffer<ffi::S32> num_rows, ffi::Result<ffi::Buffer<ffi::F32>> out, int64_t length,
+                     int64_t window, float cap) {
   auto shape = q.dimensions();
   int64_t rows = shape[0], heads = shape[1], queries = shape[2], width = shape[3];
   if (width % kLanes || k.dimensions()[1] != heads || k.dimensions()[2] != width || k.dimensions()[3] != kBlock)
@@ -203,8 +224,8 @@ ffi::Error attention(ffi::ThreadPool threads, ffi::Buffer<ffi::F32> q, ffi::AnyB
   std::fill(to + real * heads * size, to + rows * heads * size, 0.0f);
   in_parallel(threads, 1 + work / kGrain, real * heads, [=](int64_t i) {
     int64_t row = i / heads;
-    attend_row<T>(pool, i % heads, table + row * blocks, start[row], count[row], length, queries, from + i * size,
-                  to + i * size);
+    attend_row<T>(pool, i % heads, table + row * blocks, start[row], count[row], length, queries, {(int)window, cap},
+                  from + i * size, to + i * size);
   });
   return ffi::Error::Success();
 }
@@ -220,7 +241,9 @@ auto binding() {
       .Arg<ffi::Buffer<ffi::S32>>()
       .Arg<ffi::Buffer<ffi::S32>>()
       .Ret<ffi::Buffer<ffi::F32>>()
-      .Attr<int64_t>("length");
+      .Attr<int64_t>("length")
+      .Attr<int64_t>("window")
+      .Attr<float>("cap");
 }
 
 }  // namespace
