@@ -24,9 +24,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = resolve_out(job.out, f"runs/{job.recipe.name}")
     corpus = resolve_out(job.corpus, f"{out}/corpus" if "://" in out else "corpus/embedded")
     try:
-        init_from = partial(find_model, job.init_from, buckets=True) if job.init_from else str
+        init_from, resume_from = (
+            partial(find_model, spec, buckets=True) if spec else str for spec in (job.init_from, job.resume_from)
+        )
         corpus_has_rows = partial(check_corpus, job.recipe, corpus, bool(job.corpus))
-        check_run(job.recipe, connection.available_devices(), out, (init_from, corpus_has_rows))
+        check_run(job.recipe, connection.available_devices(), out, (init_from, resume_from, corpus_has_rows))
         connection.connect()
         from lemur_ray.corpus.build import build
         from lemur_ray.corpus.config import CorpusConfig
@@ -35,7 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not job.corpus and not is_complete(corpus):
             print(f"building the embedded corpus at {corpus}", flush=True)
             build(**demo_corpus(CorpusConfig()), folder=corpus)
-        result = train(job.recipe, corpus=corpus, out=out, init_from=init_from())
+        result = train(
+            job.recipe, corpus=corpus, out=out, init_from=init_from(), resume_from=resume_from(),
+            keep_step=job.keep_step, keep_guard=job.keep_guard,
+        )  # fmt: skip
     except RUN_ERRORS as error:
         return _path.fail(f"pretrain: {error}")
     print(f"{'already finished' if result.get('already_finished') else 'finished'}: {out}", flush=True)

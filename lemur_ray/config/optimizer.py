@@ -50,7 +50,7 @@ UpdateRule = AdamW | Muon
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """Update rule and schedule: linear warm-up, then cosine to a fraction of the peak at the last step."""
+    """Update rule, and schedule of the learning rate after a linear warm-up."""
 
     name: Literal["adamw", "muon"] = "adamw"
     """muon: orthogonalised momentum on the matrices inside the blocks, adamw on everything else."""
@@ -60,6 +60,12 @@ class OptimizerConfig:
     """Steps of linear warm-up."""
     final_lr_fraction: float = 0.1
     """Learning rate of the last step as a fraction of the peak."""
+    schedule: Literal["cosine", "wsd", "constant"] = "cosine"
+    """After the warm-up: cosine falls all the time; wsd stays at the peak until decay_fraction is left; constant."""
+    decay_fraction: float = 0.2
+    """wsd: share of train.steps, at their end, in which the rate falls to final_lr_fraction."""
+    decay_shape: Literal["linear", "1-sqrt"] = "linear"
+    """wsd: how the rate falls over the progress p of the decay: as 1 - p, or as 1 - sqrt(p)."""
     b1: float = 0.9
     """Decay of the first moment."""
     b2: float = 0.95
@@ -77,7 +83,7 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         free = ("peak_lr", "warmup_steps", "eps", "weight_decay", "clip_norm", "muon_lr_scale")
-        check_ranges(self, **dict.fromkeys(free, FROM_ZERO), final_lr_fraction=(0, 1))
+        check_ranges(self, **dict.fromkeys(free, FROM_ZERO), final_lr_fraction=(0, 1), decay_fraction=(0, 1))
         check_ranges(self, b1=BELOW_ONE, b2=BELOW_ONE, muon_momentum=BELOW_ONE)
 
     @property

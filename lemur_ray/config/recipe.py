@@ -13,7 +13,7 @@ from typing import Any
 
 from lemur_ray.config.data import DataConfig
 from lemur_ray.config.mesh import MeshConfig
-from lemur_ray.config.model import ModelConfig
+from lemur_ray.config.model import ModelConfig, RopeScaling
 from lemur_ray.config.optimizer import OptimizerConfig
 from lemur_ray.config.training import TrainConfig
 from lemur_ray.config.tuning import LoraConfig, TuningConfig
@@ -55,22 +55,33 @@ _NOT_IDENTITY = (
 )  # fmt: skip
 
 _NEWER = (
-    "beta_fast", "beta_slow", "attention_factor", "rope_scaling", "family", "qkv_bias", "qk_norm", "window",
-    "global_every", "local_rope_theta", "activation", "norm_offset", "post_norms", "embed_scale", "query_scalar",
-    "attention_cap", "logit_cap",
+    "beta_fast", "beta_slow", "attention_factor", "family", "qkv_bias", "qk_norm", "window", "global_every",
+    "local_rope_theta", "activation", "norm_offset", "post_norms", "embed_scale", "query_scalar", "attention_cap",
+    "logit_cap", "schedule", "decay_fraction", "decay_shape",
 )  # fmt: skip
-"""Fields of model and rope_scaling newer than the first recorded hashes; in the identity unless at the default."""
+"""Fields of model, rope_scaling and optimizer newer than the first recorded hashes; in the identity unless default."""
+
+
+def drop_newer(value: dict[str, Any]) -> None:
+    """Remove newer fields that are at their defaults from a recipe in JSON form, which keeps older hashes."""
+    default = dataclasses.asdict(Recipe())
+    for part, plain in (
+        (value["model"], default["model"]),
+        (value["model"]["rope_scaling"], default["model"]["rope_scaling"]),
+        (value["optimizer"], default["optimizer"]),
+    ):
+        for name in _NEWER:
+            if name in part and part[name] == plain[name]:
+                del part[name]
 
 
 def identity(recipe: Recipe) -> dict[str, Any]:
     """The fields of a recipe that decide its numbers, as nested JSON values."""
     value = json.loads(json.dumps(dataclasses.asdict(recipe)))
     del value["mesh"], value["source"], value["watch"]
-    model, default = value["model"], dataclasses.asdict(ModelConfig())
-    for part, plain in ((model, default), (model["rope_scaling"], default["rope_scaling"])):
-        for name in _NEWER:
-            if name in part and part[name] == plain[name]:
-                del part[name]  # keeps the hashes from before the field existed
+    drop_newer(value)
+    if recipe.model.rope_scaling == RopeScaling():
+        del value["model"]["rope_scaling"]
     for name in _NOT_IDENTITY:
         del value["train"][name]
     if not recipe.tuning.epochs:  # then the other fields have no effect

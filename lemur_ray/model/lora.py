@@ -51,19 +51,23 @@ def adapted(base: Params, adapters: Params, lora: LoraConfig) -> Params:
 
 
 def frozen(base: Params, config: ModelConfig, dtype: Any) -> Params:
-    """Base parameters cast to ``dtype``, except norms and biases; frees the memory of the arrays that it casts."""
-    axes = logical_axes(config)
+    """Base parameters in their ``frozen_dtypes``; frees the memory of the arrays that it casts."""
 
     @partial(jax.jit, donate_argnums=0, static_argnums=1)
     def cast(array: jax.Array, to: Any) -> jax.Array:
         return array.astype(to)
 
     return jax.tree.map(
-        lambda array, names: cast(array, jnp.dtype(dtype)) if is_matrix(names) and array.dtype != dtype else array,
-        base,
-        jax.tree.unflatten(jax.tree.structure(base), jax.tree.leaves(axes, is_leaf=lambda x: isinstance(x, tuple))),
-        is_leaf=lambda x: not isinstance(x, dict),
+        lambda array, to: array if array.dtype == to else cast(array, to), base, frozen_dtypes(config, dtype)
     )
+
+
+def frozen_dtypes(config: ModelConfig, dtype: Any) -> Params:
+    """The parameter tree with the dtype of each leaf of a frozen base: ``dtype`` for matrices, else float32."""
+    return jax.tree.map(
+        lambda names: jnp.dtype(dtype if is_matrix(names) else jnp.float32),
+        logical_axes(config), is_leaf=lambda x: isinstance(x, tuple),
+    )  # fmt: skip
 
 
 def adapter_shardings(config: ModelConfig, lora: LoraConfig, mesh: Mesh) -> Params:

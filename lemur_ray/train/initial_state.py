@@ -11,12 +11,15 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
 from lemur_ray.config import Recipe
 from lemur_ray.train.checkpoint import Checkpoints, UnreadableCheckpoint
+from lemur_ray.train.guard import init_guard
 from lemur_ray.train.initial_params import frozen_base, initial_params
 from lemur_ray.train.run.folder import TrainingStopped
+from lemur_ray.train.run.stage import Stage
 from lemur_ray.train.step import TrainState, abstract_state, init_state
 from lemur_ray.weights.checkpoints import Commit
 
@@ -40,13 +43,15 @@ def open_state(
     *,
     recognise: Callable[[Commit], str],
     init_from: str = "",
+    stage: Stage | None = None,
     world_size: int = 1,
     say: Callable[[str], None] = print,
 ) -> Opened:
     """Restore or initialise the train state on the mesh. Every process of a run makes the same call.
 
     recognise: raises for a checkpoint of another run; else returns its position, which is logged after the restore.
-    init_from: run, checkpoint or model folder of the initial parameters, or of the base of adapters. Raises
+    init_from: run, checkpoint or model folder of the initial parameters, or of the base of adapters. stage: the
+    checkpoint of another run that a run without one of its own continues. Raises
     TrainingStopped if every committed checkpoint is damaged or one has other arrays, RunFolderError if ``init_from`` is
     a model of another shape, UnreadableCheckpoint for a damaged one with several workers, which a restart passes over.
     """
@@ -71,12 +76,32 @@ def open_state(
             f"none of the {len(damaged)} checkpoints of {checkpoints.folder.rpartition('/')[0]} can be read: bring one "
             f"of them back from a copy, or remove {checkpoints.folder} to begin again at step 0"
         )
+    if state is None and stage is not None:
+        state, step = _taken_over(stage, abstract), stage.first_step
+        say(stage.note)
     adapters = recipe.lora.rank > 0
     start = initial_params(init_from, recipe, mesh) if init_from and (state is None or adapters) else None
     if state is None:
         place = jax.tree.map(lambda leaf: leaf.sharding, abstract)
         state = jax.jit(lambda params: init_state(recipe, params), out_shardings=place)(start)
     return Opened(step, state, frozen_base(start, recipe) if adapters else None, beside)
+
+
+def _taken_over(stage: Stage, abstract: TrainState) -> TrainState:
+    """The train state of the stage's parent. Raises TrainingStopped if its checkpoint cannot be read."""
+    try:
+        with ocp.StandardCheckpointer() as reader:
+            state: TrainState = reader.restore(f"{stage.checkpoint}/state", abstract)
+    except (OSError, ValueError) as error:
+        raise TrainingStopped(f"checkpoint {stage.checkpoint} cannot be continued: {error}") from error
+    place = jax.tree.map(lambda leaf: leaf.sharding, abstract)
+
+    def adjusted(state: TrainState) -> TrainState:
+        opt = state.opt if stage.keep_guard else {**state.opt, "guard": init_guard()}
+        return TrainState(jax.numpy.full_like(state.step, stage.first_step), state.params, opt)
+
+    out: TrainState = jax.jit(adjusted, out_shardings=place, donate_argnums=0)(state)
+    return out
 
 
 def agreed(checkpoints: Checkpoints, world_size: int) -> Commit | None:

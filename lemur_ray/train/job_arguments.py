@@ -28,6 +28,12 @@ class TrainingJob:
     """Run folder, absolute, a URI, or relative to $LEMUR_HOME. Empty: runs/<name of the recipe>."""
     init_from: str = ""
     """Run or its name, checkpoint or Hugging Face folder whose parameters start the run. Empty: random parameters."""
+    resume_from: str = ""
+    """Run or its name, or a checkpoint of it, whose parameters and moments this run continues under its own recipe."""
+    keep_step: bool = True
+    """With --resume-from: count steps on from the other run's; --train.steps is the number of both together."""
+    keep_guard: bool = True
+    """With --resume-from: go on with the other run's window of the spike guard."""
     recipe: Flat = dataclasses.field(default_factory=Recipe)
 
 

@@ -17,7 +17,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from lemur_ray.config import Recipe
 from lemur_ray.corpus.manifest import read_manifest
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.model.compile_cache import CacheCounts, cache_folder, use_compile_cache
@@ -139,7 +138,7 @@ class _Start:
             split_batch(run.recipe.train, self.where)
         except ValueError as error:
             raise TrainingStopped(str(error)) from error
-        self.plan = plan_for(run.recipe, read_manifest(run.corpus))
+        self.plan = plan_for(run.planned, read_manifest(run.corpus))
         self.sources = [source.name for source in self.plan.sources]
         recipe = on_devices(run.recipe, self.where)
         self.step_fn = make_train_step(recipe, self.mesh, num_sources=len(self.sources))
@@ -149,10 +148,10 @@ class _Start:
         run, worker, recipe, say = self.run, self.worker, self.run.recipe, self.worker.say
         step, state, base, content = open_state(
             recipe, self.mesh, self.checkpoints, recognise=partial(_recognised, run), init_from=run.init_from,
-            world_size=worker.world_size, say=say,
+            stage=run.stage, world_size=worker.world_size, say=say,
         )  # fmt: skip
         self.frozen = () if base is None else (base,)
-        self.rows = RowSupply(feed, self.plan, recipe, self.where, self.where.share_of(worker.rank), first_step=step)
+        self.rows = RowSupply(feed, self.plan, run, self.where, self.where.share_of(worker.rank), first_step=step)
         self.evaluate = Evaluator(recipe, self.mesh, run.corpus, base)
         self.described = run.described()
         self.recorder = Recorder(
@@ -185,8 +184,7 @@ class _Start:
         return fields
 
     def save(self, step: int, state: TrainState) -> None:
-        rows = step * self.run.recipe.train.rows_per_step
-        content = {"rows": rows, **self.described, "progress": self.recorder.progress()}
+        content = {"rows": self.run.row_after(step), **self.described, "progress": self.recorder.progress()}
         self.schedule.save(step, state, content, self.recorder.loss)
         self.recorder.saved = self.schedule.saved
 
@@ -224,27 +222,27 @@ class _Start:
 class RowSupply:
     """Batches of this worker's share of the plan's rows, from a step on; their row numbers are asserted."""
 
-    def __init__(self, feed: Feed, plan: Plan, recipe: Recipe, where: RunShape, part: int, *, first_step: int) -> None:
-        self._plan, self._train, self._part, self._num_parts = plan, recipe.train, part, where.num_shares
-        self._padding = split_batch(recipe.train, where).padding
-        self._batches = iter(feed(first_step * recipe.train.rows_per_step))
+    def __init__(self, feed: Feed, plan: Plan, run: Run, where: RunShape, part: int, *, first_step: int) -> None:
+        self._plan, self._run, self._part, self._num_parts = plan, run, part, where.num_shares
+        self._padding = split_batch(run.recipe.train, where).padding
+        self._batches = iter(feed(run.row_after(first_step)))
 
     def batch(self, step: int) -> HostBatch:
         """The batch of step number ``step``, counted from 0. Raises TrainingStopped where the data has ended."""
         batch = next(self._batches, None)
         if batch is None:
             raise TrainingStopped(
-                f"the data ended at step {step} of {self._train.steps}: rebuild the corpus or train fewer steps"
+                f"the data ended at step {step} of {self._run.recipe.train.steps}: rebuild the corpus or train fewer "
+                "steps"
             )
-        each = self._train.rows_per_step
-        rows = np.append(np.arange(step * each, (step + 1) * each), np.full(self._padding, PADDING))
+        first, end = self._run.row_after(step), self._run.row_after(step + 1)
+        rows = np.append(np.arange(first, end), np.full(self._padding, PADDING))
         check_rows(batch["row"], rows, self._part, self._num_parts)
         return batch
 
     def ranges(self, steps: int) -> list[list[int]]:
         """Half-open row ranges of the batch of step ``steps`` (from 1), as ``--train.skip-rows`` counts rows."""
-        each = self._train.rows_per_step
-        return self._plan.ranges_without_skips((steps - 1) * each, steps * each)
+        return self._plan.ranges_without_skips(self._run.row_after(steps - 1), self._run.row_after(steps))
 
 
 def check_rows(actual: np.ndarray, rows: np.ndarray, part: int, num_parts: int) -> None:
@@ -274,7 +272,7 @@ def _full_disk_as_stop(out: str) -> Iterator[None]:
 def _recognised(run: Run, commit: Commit) -> str:
     """A checkpoint's position as text. Raises RunFolderError for another run's, TrainingStopped for a wrong row."""
     check_same_run(commit.plan, run, f"checkpoint {run.checkpoints}/{commit.step}")
-    rows = commit.step * run.recipe.train.rows_per_step
+    rows = run.row_after(commit.step)
     if commit.plan["rows"] != rows:
         raise TrainingStopped(f"checkpoint {commit.step} stands at row {commit.plan['rows']}, expected {rows}")
     return f"the next plan row is {rows}"

@@ -22,13 +22,22 @@ from lemur_ray.train.muon import scale_by_muon
 def learning_rate(config: OptimizerConfig, steps: int, update: Any, xp: Any = jnp) -> Any:
     """Learning rate of update number ``update`` (the first is 1) of a run of ``steps`` updates.
 
-    Linear from peak / warmup at update 1 to the peak at update ``warmup_steps``, then half a cosine down to
-    ``final_lr_fraction`` of the peak at the last update (paper A.1.3). xp: numpy for float64, jax.numpy under jit.
+    Linear from peak / warmup at update 1 to the peak at update ``warmup_steps``. Then, by ``schedule``, half a cosine
+    down to ``final_lr_fraction`` of the peak at the last update (paper A.1.3); the peak until ``decay_fraction`` of all
+    updates is left, and down in those (wsd; Haegele et al. 2024, arXiv 2405.18392); or the peak. xp: numpy for float64,
+    jax.numpy under jit.
     """
     warmup = max(1, min(config.warmup_steps, steps))
-    progress = xp.clip((update - warmup) / max(1, steps - warmup), 0.0, 1.0)
-    floor = config.final_lr_fraction
-    decayed = floor + (1.0 - floor) * 0.5 * (1.0 + xp.cos(xp.pi * progress))
+    floor, start = config.final_lr_fraction, warmup
+    if config.schedule != "cosine":
+        start = max(warmup, steps - round(config.decay_fraction * steps)) if config.schedule == "wsd" else steps
+    progress = xp.clip((update - start) / max(1, steps - start), 0.0, 1.0)
+    if config.schedule == "cosine":
+        decayed = floor + (1.0 - floor) * 0.5 * (1.0 + xp.cos(xp.pi * progress))
+    elif config.schedule == "constant":
+        decayed = 1.0
+    else:
+        decayed = 1.0 - (1.0 - floor) * (xp.sqrt(progress) if config.decay_shape == "1-sqrt" else progress)
     return config.peak_lr * xp.where(update < warmup, update / warmup, decayed)
 
 

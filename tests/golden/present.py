@@ -25,6 +25,7 @@ NAMES = {
     # Recipes and what a command line makes of them.
     "RECIPES": "lemur_ray.recipes:NAMES",
     "Recipe": "lemur_ray.config:Recipe",
+    "drop_newer": "lemur_ray.config.recipe:drop_newer",
     "get_recipe": "lemur_ray.recipes:get_recipe",
     "with_vocabulary": "lemur_ray.recipes:with_vocabulary",
     "with_whole_epochs": "lemur_ray.instruct.epochs:with_whole_epochs",
@@ -197,17 +198,24 @@ def recipes() -> Json:
     return {
         "names": list(the("RECIPES")),
         "hashes": {name: get(name).hash for name in the("RECIPES")},
-        "without a name": {"hash": the("Recipe")().hash, "fields": digest(dataclasses.asdict(the("Recipe")()))},
+        "without a name": {"hash": the("Recipe")().hash, "fields": digest(fields_of(the("Recipe")()))},
         "with a vocabulary of 3000 tokens": {
             name: the("with_vocabulary")(get(name), 3000).hash for name in ("nano", "nano-chat", "llama2-7b")
         },
-        "fields": {name: digest(dataclasses.asdict(get(name))) for name in the("RECIPES")},
+        "fields": {name: digest(fields_of(get(name))) for name in the("RECIPES")},
         "edited": {name: parsed(flags.split()).hash for name, flags in EDITS.items()},
         "corpora": {name: build_hash(describe(config(**fields))) for name, fields in corpora.items()},
         # A table is looked for by its files' sizes and times too; of that name these options are the lasting part.
         "sets": {name: digest(dataclasses.asdict(sets(**fields))) for name, fields in options.items()},
         "tables": {f"{games} games": games_table(games) for games in (1, 3)},
     }
+
+
+def fields_of(recipe: Any) -> Json:
+    """All fields of a recipe but those that no version before had and that are at their defaults."""
+    value: Json = dataclasses.asdict(recipe)
+    the("drop_newer")(value)
+    return value
 
 
 def games_table(games: int) -> str:

@@ -100,12 +100,16 @@ def run_here(corpus: Path) -> Callable[..., dict]:
     from lemur_ray.plan.plan import plan_for
     from lemur_ray.train import loop
     from lemur_ray.train.run.folder import Run, prepare
+    from lemur_ray.train.run.stage import staged
 
     def go(recipe: Recipe, out: Path, *, source: Path = corpus, init_from: str = "", lines: list | None = None,
-           feed: Callable = lambda batches: batches, **options: object) -> dict:  # fmt: skip
+           resume_from: str = "", keep: dict | None = None, feed: Callable = lambda batches: batches,
+           **options: object) -> dict:  # fmt: skip
         run = Run(recipe, str(source), str(out), init_from)
+        if resume_from:
+            run = staged(run, resume_from, **(keep or {}))
         prepare(run)
-        plan = plan_for(recipe, read_manifest(source))
+        plan = plan_for(run.planned, read_manifest(source))
 
         def stream(start: int) -> Any:
             return feed(iterate(plan, source, start, rows_per_step=recipe.train.rows_per_step))

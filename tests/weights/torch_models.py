@@ -11,6 +11,7 @@ import torch
 import transformers
 
 VOCAB = 96
+torch.set_num_threads(1)  # tiny products: threads only wait for each other
 _SHAPE: dict[str, Any] = {
     "vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 512, "initializer_range": 0.2, "bos_token_id": None,

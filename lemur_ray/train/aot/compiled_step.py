@@ -50,24 +50,39 @@ def lower(recipe: Recipe, mesh: Any) -> Any:
     }
     batch["source"] = jax.ShapeDtypeStruct((rows,), jnp.int32, sharding=place)
     step: Any = make_train_step(recipe, mesh, num_sources=_NUM_SOURCES)
-    return step.lower(abstract_state(recipe, mesh), batch)
+    return step.lower(abstract_state(recipe, mesh), batch, *([abstract_base(recipe, mesh)] if recipe.lora.rank else []))
+
+
+def abstract_base(recipe: Recipe, mesh: Any) -> Any:
+    """Shapes, dtypes and shardings of the frozen base of an adapter run."""
+    import jax
+
+    from lemur_ray.model.llama import abstract_params
+    from lemur_ray.model.lora import frozen_dtypes
+    from lemur_ray.model.sharding import param_shardings
+
+    dtypes = frozen_dtypes(recipe.model, jax.numpy.dtype(recipe.train.compute_dtype))
+    return jax.tree.map(
+        lambda leaf, dtype, place: jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=place),
+        abstract_params(recipe.model), dtypes, param_shardings(recipe.model, mesh),
+    )  # fmt: skip
 
 
 def state_bytes(recipe: Recipe, mesh: Any) -> tuple[int, int]:
-    """(bytes of parameters, bytes of optimizer state) on one device."""
-    import jax
-
+    """(bytes of trained parameters, bytes of optimizer state) on one device."""
     from lemur_ray.train.step import abstract_state
 
     state = abstract_state(recipe, mesh)
+    return _local_bytes(state.params), _local_bytes(state.opt)
 
-    def local(tree: Any) -> int:
-        return sum(
-            int(leaf.dtype.itemsize) * math.prod(leaf.sharding.shard_shape(leaf.shape))
-            for leaf in jax.tree.leaves(tree)
-        )
 
-    return local(state.params), local(state.opt)
+def _local_bytes(tree: Any) -> int:
+    """Bytes of a tree of abstract arrays on one device."""
+    import jax
+
+    return sum(
+        int(leaf.dtype.itemsize) * math.prod(leaf.sharding.shard_shape(leaf.shape)) for leaf in jax.tree.leaves(tree)
+    )
 
 
 def plan(recipe: Recipe, where: Slice) -> PodPlan:
@@ -124,7 +139,8 @@ def _attention_flops(recipe: Recipe, kernel: str) -> float:
 
 def _memory(recipe: Recipe, mesh: Any, analysis: Any, program: Program) -> Memory:
     parameters, optimizer = state_bytes(recipe, mesh)
-    batch = int(analysis.argument_size_in_bytes) - parameters - optimizer
+    base = _local_bytes(abstract_base(recipe, mesh)) if recipe.lora.rank else 0
+    batch = int(analysis.argument_size_in_bytes) - base - parameters - optimizer
     used = int(analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes)
     gradients = parameters * (2 if recipe.train.microbatches > 1 else 1)
     activations = saved_bytes(recipe, mesh, program)
@@ -132,7 +148,7 @@ def _memory(recipe: Recipe, mesh: Any, analysis: Any, program: Program) -> Memor
     if left < 0:  # gradients reuse the buffers of dead activations
         gradients, left = max(0, gradients + left), 0
     return Memory(
-        parameters, optimizer, batch, gradients, activations, left, int(analysis.generated_code_size_in_bytes),
+        base + parameters, optimizer, batch, gradients, activations, left, int(analysis.generated_code_size_in_bytes),
         int(analysis.host_temp_size_in_bytes + analysis.host_argument_size_in_bytes),
     )  # fmt: skip
 

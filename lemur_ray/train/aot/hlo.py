@@ -14,8 +14,9 @@ from collections.abc import Callable
 import numpy as np
 
 from lemur_ray.train.aot.device_groups import between_slices, group_of
-from lemur_ray.train.aot.hlo_text import Instruction, Shape, elements, parse, size_bytes, trips_of
+from lemur_ray.train.aot.hlo_text import Instruction, Shape, elements, parse, size_bytes
 from lemur_ray.train.aot.origins import Origins
+from lemur_ray.train.aot.trips import trips_of
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "collective-permute", "all-to-all")
 _CALLS = re.compile(r"(?:calls|body|true_computation|false_computation|branch_computations)=(\{[^}]*\}|%?[\w.\-]+)")
@@ -157,7 +158,7 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
                 opaque += times * kernel_flops(kernel, i.shapes)
             trips = 1
             if i.opcode == "while":
-                trips = trips_of(i, computations)
+                trips = trips_of(i, computations, by_name)
                 origin = re.search(r'op_name="([^"]*)"', i.rest)
                 loops.append(Loop(trips, origin[1] if origin else "", i.shapes))
             names = _CALLS.findall(i.rest) + (_CALLS_OF_CALL.findall(i.rest) if i.opcode == "call" else [])

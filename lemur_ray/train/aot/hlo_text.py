@@ -82,20 +82,3 @@ def parse(text: str) -> tuple[dict[str, list[Instruction]], str]:
     if not entry:
         raise ValueError("this is no HLO text: it has no ENTRY computation")
     return computations, entry
-
-
-def trips_of(loop: Instruction, computations: dict[str, list[Instruction]]) -> int:
-    """Trip count of a loop: the compiler's annotation, else the constant bound of a counter that starts at zero.
-
-    Raises ValueError for any other loop.
-    """
-    if known := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.rest):
-        return int(known[1])
-    named = re.search(r"condition=%?([\w.\-]+)", loop.rest)
-    condition = computations[named[1]] if named else []
-    by_name = {i.name: i for i in condition}
-    for compare in (i for i in condition if i.opcode == "compare" and "direction=LT" in i.rest):
-        for operand in compare.operands:
-            if by_name[operand].opcode == "constant":
-                return int(by_name[operand].inside)
-    raise ValueError(f"loop {loop.name}: its number of iterations is not a constant")

@@ -46,14 +46,25 @@ from lemur_ray.train.run.folder import (
 from lemur_ray.train.run.goodput import SignsOfLife
 from lemur_ray.train.run.lease import lease
 from lemur_ray.train.run.sinks import check_sinks
+from lemur_ray.train.run.stage import staged
 from lemur_ray.weights.checkpoints import Commit, newest_commit
 
 
-def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict[str, Any]:
+def train(
+    recipe: Recipe,
+    *,
+    corpus: str,
+    out: str,
+    init_from: str = "",
+    resume_from: str = "",
+    keep_step: bool = True,
+    keep_guard: bool = True,
+) -> dict[str, Any]:
     """Train a recipe on a corpus folder into the run folder ``out`` (absolute), on the Ray cluster of this process.
 
     init_from: run folder, checkpoint or model folder whose parameters start the run, with a fresh optimizer. A folder
     with a committed checkpoint of the same run is resumed; a finished one is returned with ``already_finished``.
+    resume_from, keep_step, keep_guard: another run whose train state this one continues, see ``run.stage.staged``.
     Returns the content of ``result.json``. Raises RunFolderError if ``out`` holds another run, is written by another
     process or is not writable; PlanError, CorpusError, ValueError if recipe, corpus, hosts, chips and mesh do not fit
     together; TrainingStopped with the reason and what to do.
@@ -62,7 +73,9 @@ def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict
     recipe = with_vocabulary(recipe, manifest["vocab_size"])
     shapes = {where.num_workers: where for where in check_recipe(recipe)}
     run = Run(recipe, corpus, out, init_from)
-    plan = plan_for(recipe, manifest)
+    if resume_from:
+        run = staged(run, resume_from, keep_step=keep_step, keep_guard=keep_guard)
+    plan = plan_for(run.planned, manifest)
     check_sinks(recipe.watch.sinks)
     _check_tokenizer(run)
     check_writable(out)
@@ -74,7 +87,10 @@ def train(recipe: Recipe, *, corpus: str, out: str, init_from: str = "") -> dict
         if (commit := newest_commit(run.checkpoints)) is not None:
             check_same_run(commit.plan, run, f"checkpoint {run.checkpoints}/{commit.step}")
         SignsOfLife(f"{out}/goodput.jsonl").write(submit=True)
-        share, start = partial(_share, recipe, shapes), partial(next_row, run.checkpoints, bucket_environment())
+        share, start = (
+            partial(_share, recipe, shapes),
+            partial(next_row, run.checkpoints, bucket_environment(), run.row_after(run.first_step)),
+        )
         feed = PlanFeed(plan, corpus, recipe.train.rows_per_step, start, share)
         return _fit(run, shapes, feed)
 
@@ -137,13 +153,13 @@ class _Trainer(JaxTrainer):
         return [callback for callback in callbacks if type(callback).__name__ != "PlacementGroupCleanerCallback"]
 
 
-def next_row(checkpoints: str, environment: dict[str, str] | None = None) -> int:
-    """The first plan row that no committed checkpoint has consumed.
+def next_row(checkpoints: str, environment: dict[str, str] | None = None, first_row: int = 0) -> int:
+    """The first plan row that no committed checkpoint has consumed; ``first_row`` without a checkpoint.
 
     environment: bucket settings of the driver; Ray Train's controller, which calls this, does not inherit them.
     """
     commit = _newest(checkpoints, environment)
-    return int(commit.plan["rows"]) if commit else 0
+    return int(commit.plan["rows"]) if commit else first_row
 
 
 def newest_step(checkpoints: str, environment: dict[str, str] | None = None) -> int:

@@ -56,15 +56,34 @@ class Run:
     """Absolute path or URI of the run folder."""
     init_from: str = ""
     """Run folder or checkpoint whose parameters start the run; empty: random parameters."""
+    stage: Any = None
+    """The ``stage.Stage`` of a run that continues another one's train state, else None."""
 
     @property
     def checkpoints(self) -> str:
         return f"{self.out}/{CHECKPOINTS}"
 
+    @property
+    def first_step(self) -> int:
+        """Steps that a stage counts before its first one."""
+        return self.stage.first_step if self.stage else 0
+
+    def row_after(self, step: int) -> int:
+        """First plan row that the first ``step`` steps have not read."""
+        first_row = self.stage.first_row if self.stage else 0
+        return int(first_row + (step - self.first_step) * self.recipe.train.rows_per_step)
+
+    @property
+    def planned(self) -> Recipe:
+        """The recipe with as many steps as its plan of rows has to last for."""
+        steps = self.row_after(self.recipe.train.steps) // self.recipe.train.rows_per_step
+        return dataclasses.replace(self.recipe, train=dataclasses.replace(self.recipe.train, steps=steps))
+
     def described(self) -> dict[str, Any]:
         """Identity of the run as JSON; a checkpoint is only resumed by a run with an equal one."""
-        return {"recipe": identity(self.recipe), "hash": self.recipe.hash, "corpus": fingerprint(self.corpus),
-                "init_from": weights_of(self.init_from)}  # fmt: skip
+        about = {"recipe": identity(self.recipe), "hash": self.recipe.hash, "corpus": fingerprint(self.corpus),
+                 "init_from": weights_of(self.init_from)}  # fmt: skip
+        return about | {"resume_from": self.stage.parent} if self.stage else about
 
 
 def read_object(path: str) -> dict[str, Any]:
@@ -123,10 +142,8 @@ def check_same_run(plan: dict[str, Any], run: Run, where: str) -> None:
     moved = first_row_moved(before, after)
     if moved is not None and moved >= plan.get("rows", 0):
         plan = {**plan, "recipe": {**plan["recipe"], "train": {**plan["recipe"]["train"], "skip_rows": after}}}
-    differing = differing_fields(
-        {key: plan.get(key) for key in ("recipe", "corpus", "init_from")},
-        {key: mine[key] for key in ("recipe", "corpus", "init_from")},
-    )
+    keys = ("recipe", "corpus", "init_from", "resume_from")
+    differing = differing_fields({key: plan.get(key) for key in keys}, {key: mine.get(key) for key in keys})
     if differing:
         raise RunFolderError(
             f"{where} belongs to another run (stored != requested):\n  " + "\n  ".join(differing)
@@ -199,7 +216,7 @@ def prepare(run: Run) -> dict[str, Any] | None:
         "recipe": dataclasses.asdict(run.recipe), "hash": described["hash"], "identity": described["recipe"],
         "corpus": described["corpus"], "corpus_path": run.corpus, "init_from": described["init_from"],
         "init_from_path": run.init_from,
-    }  # fmt: skip
+    } | ({"resume_from": run.stage.parent, "stage": dataclasses.asdict(run.stage)} if run.stage else {})  # fmt: skip
     write_json(f"{run.out}/recipe.json", written)
     return None
 

@@ -71,6 +71,14 @@ def lease(out: str, *, beat_s: float = HEARTBEAT_S) -> Iterator[None]:
                 held.give_back()
 
 
+def is_renewed(out: str, *, beat_s: float = HEARTBEAT_S) -> bool:
+    """Whether a process on another host, or any in a bucket, renews the lease of a run folder."""
+    stored = _read(f"{out}/{LEASE}")
+    if stored is None or (not is_bucket(out) and stored.get("boot") == clock()["boot"]):
+        return False  # on this host the kernel lock tells
+    return _changes(f"{out}/{LEASE}", stored, MISSED_HEARTBEATS * beat_s)
+
+
 class _OnDisk:
     """The lease of a folder on a disk or mount: written, then read again to detect a concurrent taker."""
 

@@ -62,7 +62,7 @@ def test_a_model_that_only_vllm_computes_is_handed_on(folder: Path, tmp_path: Pa
     shutil.copytree(folder, tmp_path / "phi")
     raw = json.loads((folder / "config.json").read_text())
     (tmp_path / "phi" / "config.json").write_text(json.dumps({**raw, "model_type": "phi3"}))
-    job, devices = ServeJob(backend="vllm"), Devices(8, 2**40, 2**40, gpus=1)
+    job, devices = ServeJob(backend="vllm"), Devices(8, gpus=1, memory_bytes=2**40)
     settings = vllm_settings(job, str(tmp_path / "phi"))
     assert settings["engine_kwargs"]["max_model_len"] == TINY.max_seq_len
     with pytest.raises(NotServed) as refused:

@@ -39,12 +39,18 @@ WRITTEN = """HloModule jit_step, is_scheduled=true
   %scattered = bf16[8,32]{1,0:T(8,128)(2,1)} fusion(%convolution.3), kind=kCustom, calls=%all-reduce-scatter.1
   %gathered = bf16[64,32]{1,0:T(8,128)(2,1)} all-gather(%scattered), replica_groups=[4,8]<=[8,4]T(1,0), dimensions={0}
   %kernel.5 = (bf16[2,64,128]{2,1,0:T(8,128)(2,1)}, f32[2,64]{1,0:T(8,128)}) custom-call(%gathered), custom_call_target="tpu_custom_call"
-  ROOT %out = (s32[]{:T(128)}, bf16[64,16]{1,0:T(8,128)(2,1)}) tuple(%x, %x)
+  %counter.1 = s32[]{:T(128)} get-tuple-element(%state.1), index=0
+  %one = s32[]{:T(128)} constant(1)
+  %next = s32[]{:T(128)} add(%counter.1, %one)
+  ROOT %out = (s32[]{:T(128)}, bf16[64,16]{1,0:T(8,128)(2,1)}) tuple(%next, %x)
 }
 
 ENTRY %main (p: (s32[], bf16[64,16])) -> (s32[], bf16[64,16]) {
   %p = (s32[]{:T(128)}, bf16[64,16]{1,0:T(8,128)(2,1)}) parameter(0)
-  ROOT %while.1 = (s32[]{:T(128)}, /*index=1*/bf16[64,16]{1,0:T(8,128)(2,1)}) while(%p), condition=%condition, body=%body, metadata={op_name="jit(step)/jvp()/while" stack_frame_id=3}
+  %x.1 = bf16[64,16]{1,0:T(8,128)(2,1)} get-tuple-element(%p), index=1
+  %zero = s32[]{:T(128)} constant(0)
+  %start = (s32[]{:T(128)}, bf16[64,16]{1,0:T(8,128)(2,1)}) tuple(%zero, %x.1)
+  ROOT %while.1 = (s32[]{:T(128)}, /*index=1*/bf16[64,16]{1,0:T(8,128)(2,1)}) while(%start), condition=%condition, body=%body, metadata={op_name="jit(step)/jvp()/while" stack_frame_id=3}
 }
 """  # noqa: E501
 
@@ -56,6 +62,30 @@ def test_what_a_loop_holds_counts_as_often_as_it_runs() -> None:
     (loop,) = program.loops
     assert (loop.trips, loop.origin) == (10, "jit(step)/jvp()/while")
     assert loop.carried == (("s32", ()), ("bf16", (64, 16)))
+
+
+@pytest.mark.parametrize(
+    ("change", "trips"),
+    [
+        (("constant(1)", "constant(2)"), 5),
+        (("constant(1)", "constant(3)"), 4),
+        (("%zero = s32[]{:T(128)} constant(0)", "%zero = s32[]{:T(128)} constant(4)"), 6),
+        (("direction=LT", "direction=LE"), 11),
+        (("direction=LT", "direction=NE"), 10),
+        (("compare(%counter, %ten), direction=LT", "compare(%ten, %counter), direction=LE"), None),
+        (("tuple(%zero, %x.1)", "tuple(%x.1, %x.1)"), None),
+        (("add(%counter.1, %one)", "add(%counter.1, %counter.1)"), None),
+        (("constant(1)", "constant(-1)"), None),
+    ],
+)
+def test_a_loop_runs_from_its_start_by_its_step_to_its_limit(change: tuple[str, str], trips: int | None) -> None:
+    assert WRITTEN.count(change[0]) == 1
+    text = WRITTEN.replace(*change)
+    if trips is not None:
+        assert [loop.trips for loop in read(text).loops] == [trips]
+        return
+    with pytest.raises(ValueError, match=r"loop while\.1"):
+        read(text)
 
 
 def test_collectives_have_their_group_and_the_bytes_of_a_ring() -> None:
@@ -207,6 +237,6 @@ def test_a_program_compiled_here_knows_the_lines_of_the_project() -> None:
 def test_what_is_no_program_is_refused() -> None:
     with pytest.raises(ValueError, match="no ENTRY computation"):
         read("a text")
-    endless = WRITTEN.replace("compare(%counter, %ten), direction=LT", "compare(%counter, %ten), direction=NE")
-    with pytest.raises(ValueError, match="number of iterations is not a constant"):
-        read(endless)
+    dynamic = WRITTEN.replace("compare(%counter, %ten)", "compare(%counter, %counter)")
+    with pytest.raises(ValueError, match="start, step or limit of its counter is not a constant"):
+        read(dynamic)

@@ -1,0 +1,98 @@
+"""Trip counts of loops of an HLO program: the compiler's annotation, or from a counter's start, step and limit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from lemur_ray.train.aot.hlo_text import Instruction
+
+Computations = Mapping[str, list[Instruction]]
+_PASSES_ON = ("copy", "bitcast", "convert", "opt-barrier", "optimization-barrier", "reshape")
+
+
+class _Linear(NamedTuple):
+    """``slope`` x (element ``index`` of the loop's state) + ``offset``."""
+
+    slope: int
+    index: int
+    offset: int
+
+
+def trips_of(loop: Instruction, computations: Computations, around: Mapping[str, Instruction]) -> int:
+    """Trip count of a ``while`` instruction. around: the instructions of its own computation, by name.
+
+    Raises ValueError if start, step or limit of the loop's counter is no constant.
+    """
+    if known := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.rest):
+        return int(known[1])
+    named = {part: re.search(rf"{part}=%?([\w.\-]+)", loop.rest) for part in ("condition", "body")}
+    condition, body = (computations[found[1]] if found else [] for found in named.values())
+    for compare in (i for i in condition if i.opcode == "compare"):
+        direction = re.search(r"direction=(\w+)", compare.rest)
+        left, right = (_linear(name, _by_name(condition), computations) for name in compare.operands)
+        if left is None or right is None or direction is None or not left.slope or right.slope:
+            continue
+        start = _linear(loop.operands[0], around, computations, element=left.index)
+        step = _linear(body[-1].name, _by_name(body), computations, element=left.index)
+        if start is None or start.slope or step is None or (step.slope, step.index) != (1, left.index):
+            continue
+        return _count(start.offset + left.offset, step.offset, right.offset, direction[1], loop)
+    raise ValueError(f"loop {loop.name}: start, step or limit of its counter is not a constant")
+
+
+def _count(start: int, step: int, limit: int, direction: str, loop: Instruction) -> int:
+    """Number of values start, start + step, .. for which the comparison with the limit holds."""
+    distance, by = (limit - start, step) if direction in ("LT", "LE", "NE") else (start - limit, -step)
+    if by <= 0 or direction not in ("LT", "LE", "GT", "GE", "NE") or (direction == "NE" and distance % by):
+        raise ValueError(f"loop {loop.name} never ends: from {start} by {step} while {direction} {limit}")
+    return max(0, (distance + by) // by if direction in ("LE", "GE") else -(-distance // by))
+
+
+def _by_name(instructions: list[Instruction]) -> dict[str, Instruction]:
+    return {i.name: i for i in instructions}
+
+
+def _linear(
+    name: str,
+    by_name: Mapping[str, Instruction],
+    computations: Computations,
+    given: Mapping[int, _Linear | None] | None = None,
+    *,
+    element: int | None = None,
+) -> _Linear | None:
+    """Value of an integer instruction, or of one ``element`` of a tuple, as a function of the loop's state.
+
+    given: values of the parameters of a fused computation, by number. None for anything that is not linear.
+    """
+    if (i := by_name.get(name)) is None:
+        return None
+
+    def of(operand: str, inner: int | None = None) -> _Linear | None:
+        return _linear(operand, by_name, computations, given, element=inner)
+
+    if i.opcode in _PASSES_ON:
+        return of(i.operands[0], element)
+    if i.opcode == "tuple" and element is not None:
+        return of(i.operands[element])
+    if i.opcode == "get-tuple-element" and (index := re.search(r"index=(\d+)", i.rest)):
+        return of(i.operands[0], int(index[1]))
+    if i.opcode == "parameter":
+        if given is not None:
+            return given.get(int(i.inside))
+        return None if element is None else _Linear(1, element, 0)
+    if i.opcode == "constant" and re.fullmatch(r"-?\d+", i.inside):
+        return _Linear(0, 0, int(i.inside))
+    if i.opcode in ("add", "subtract"):
+        left, right = (of(operand) for operand in i.operands)
+        sign = 1 if i.opcode == "add" else -1
+        if left is None or right is None or (left.slope and right.slope):
+            return None
+        index = left.index if left.slope else right.index
+        return _Linear(left.slope + sign * right.slope, index, left.offset + sign * right.offset)
+    called = re.search(r"calls=%?([\w.\-]+)", i.rest)
+    if i.opcode == "fusion" and called and (inside := computations[called[1]]):
+        values = {number: of(operand) for number, operand in enumerate(i.operands)}
+        return _linear(inside[-1].name, _by_name(inside), computations, values, element=element)
+    return None

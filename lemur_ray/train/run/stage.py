@@ -1,0 +1,126 @@
+"""The stage of a run: which checkpoint of which other run it continues, with moments, under another recipe.
+
+A stage counts steps on from its parent's, so that a schedule may span both. Its rows go on where the parent's ended if
+both read by the same plan; else the plan begins anew at row 0. Knows nothing of jax and of arrays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from lemur_ray.config import differing_fields, from_dict
+from lemur_ray.storage.file_system import file_system
+from lemur_ray.train.run.folder import Run, RunFolderError, lock, read_object
+from lemur_ray.train.run.lease import is_renewed
+from lemur_ray.weights.checkpoints import CHECKPOINTS, Commit, commit_at, newest_commit, weights_of
+
+_ORDER = ("data", "corpus", "train.rows_per_step", "train.skip_rows")
+"""Fields of a run's identity on which the order of its rows depends."""
+_ARRAYS = ("model", "lora", "optimizer.name")
+"""Fields of a recipe's identity that decide the arrays of the train state."""
+_SHAPE_FREE = ("model.max_seq_len", "model.family")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """What a run takes over from its parent; a part of its ``recipe.json`` and, without texts, of its identity."""
+
+    spec: str
+    """What the user named: a run, or a checkpoint of it."""
+    checkpoint: str
+    """Path or URI of the checkpoint that is continued."""
+    parent: str
+    """Identity of the parent's weights (``weights_of``)."""
+    parent_rows: int
+    """Plan rows that the parent had read."""
+    first_step: int
+    """Steps counted before the first one of this run."""
+    first_row: int
+    """Plan row at which this run begins."""
+    keep_guard: bool
+    changed: tuple[str, ...]
+    """Differences of the recipes: ``dotted.name: value of the parent != value of this run``."""
+
+    @property
+    def note(self) -> str:
+        """One line for the log: what is continued, and which rows are read."""
+        rows = f"its rows go on at {self.first_row}" if self.first_row else "its rows begin anew at 0"
+        return (
+            f"stage of {self.checkpoint}, which read plan rows 0 to {self.parent_rows}: counts on from step "
+            f"{self.first_step}, {rows}; changed: {'; '.join(self.changed) or 'nothing'}"
+        )
+
+
+def staged(run: Run, spec: str, *, keep_step: bool = True, keep_guard: bool = True) -> Run:
+    """``run`` as a stage of the run or checkpoint ``spec``; the first start decides, later ones read ``recipe.json``.
+
+    keep_step: count steps on from the parent's, else from 0. keep_guard: go on with its window of the spike guard.
+    Raises RunFolderError if there is no such checkpoint, it has no moments or other arrays, or its run still goes on.
+    """
+    try:
+        stored = read_object(f"{run.out}/recipe.json").get("stage")
+        if stored and stored["spec"] == spec:
+            return dataclasses.replace(run, stage=from_dict(Stage, stored))
+    except FileNotFoundError:
+        pass
+    commit = newest_commit(f"{spec}/{CHECKPOINTS}") or commit_at(spec)
+    if commit is None:
+        raise RunFolderError(f"--resume-from {spec}: expected a run with a committed checkpoint, or RUN/checkpoints/N")
+    _check_ended(spec, commit)
+    _check_moments(spec, commit)
+    described = run.described()
+    if described["init_from"] != (commit.plan.get("init_from", "") if run.recipe.lora.rank else ""):
+        raise RunFolderError(
+            f"--init-from {run.init_from or 'is missing'} with --resume-from {spec}: adapters need the model that they "
+            "were trained on, any other run nothing"
+        )
+    mine = {key: described[key] for key in ("recipe", "corpus")}
+    changed = differing_fields({key: commit.plan.get(key) for key in mine}, mine)
+    names = [text.split(":")[0].removeprefix("recipe.") for text in changed]
+    other = [
+        text for text, name in zip(changed, names, strict=True) if _under(name, _ARRAYS) and name not in _SHAPE_FREE
+    ]
+    if other:
+        raise RunFolderError(
+            f"--resume-from {spec} trains other arrays (parent != this run):\n  " + "\n  ".join(other)
+            + "\nonly parameters can be taken over, by --init-from, if the models agree"
+        )  # fmt: skip
+    anew = not keep_step or any(_under(name, _ORDER) for name in names)
+    stage = Stage(
+        spec, commit.folder, weights_of(commit.folder), commit.plan["rows"], commit.step if keep_step else 0,
+        0 if anew else commit.plan["rows"], keep_guard, tuple(changed),
+    )  # fmt: skip
+    if run.recipe.train.steps <= stage.first_step:
+        raise RunFolderError(
+            f"--resume-from {spec} is at step {commit.step}: expected --train.steps above it, got "
+            f"{run.recipe.train.steps}"
+        )
+    return dataclasses.replace(run, stage=stage)
+
+
+def _under(name: str, fields: tuple[str, ...]) -> bool:
+    return any(name == field or name.startswith(f"{field}.") for field in fields)
+
+
+def _check_ended(spec: str, commit: Commit) -> None:
+    """Raises RunFolderError if a process still writes the run of a checkpoint."""
+    out = commit.folder.rsplit("/", 2)[0]
+    try:
+        with lock(out, "run"):
+            running = is_renewed(out)
+    except RunFolderError:
+        running = True
+    if running:
+        raise RunFolderError(
+            f"--resume-from {spec}: that run is still going on: wait for its end, or copy one of its checkpoints"
+        )
+
+
+def _check_moments(spec: str, commit: Commit) -> None:
+    """Raises RunFolderError if a checkpoint holds parameters alone, as converted ones do."""
+    fs, inner = file_system(f"{commit.folder}/state/_METADATA")
+    if b"'opt'" not in fs.cat_file(inner):
+        raise RunFolderError(
+            f"--resume-from {spec}: {commit.folder} has no moments of an optimizer (it was converted): give it as "
+            "--init-from"
+        )
