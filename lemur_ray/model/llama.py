@@ -27,7 +27,10 @@ from lemur_ray.model.norm import rms_norm
 from lemur_ray.model.remat import GATHERED, named, rematerialised
 from lemur_ray.model.rope import Table, apply_rope, rope_tables
 
-ACTIVATIONS = {"silu": jax.nn.silu, "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True)}
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "silu": jax.nn.silu,
+    "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
+}
 Params = dict[str, Any]
 """Parameter tree: nested dict of arrays whose paths are the parameter names."""
 
@@ -249,7 +252,7 @@ def hidden_states(
             weights = {name: named(layout.gathered(w, axes[name], dtype), GATHERED) for name, w in weights.items()}
         return nnx.merge(graph, weights)(x_BLD, context, window), None
 
-    bodies = [functools.partial(block, window=config.window_of(layer)) for layer in range(config.period)]
+    bodies: list[Any] = [functools.partial(block, window=config.window_of(layer)) for layer in range(config.period)]
     if how.remat != "none" or layout.mesh is not None:
         bodies = [rematerialised(body, how.remat) for body in bodies]
     x = lookup(params["embed"], tokens_BL, layout, how.compute_dtype)
@@ -257,7 +260,7 @@ def hidden_states(
     return normed(_through(params["layers"], x, bodies), params["final_norm"], config)
 
 
-def _through(layers: Any, x: jax.Array, bodies: list[Callable[..., tuple[jax.Array, None]]]) -> jax.Array:
+def _through(layers: Any, x: jax.Array, bodies: list[Any]) -> jax.Array:
     """``x`` after all layers; layer i is computed by ``bodies[i % len(bodies)]``. layers: list, or stacked arrays."""
     if isinstance(layers, list):
         for i, weights in enumerate(layers):

@@ -156,8 +156,8 @@ def _gradients(
         begin, first = index * block, (index + 1 - reach) * block
         q, g = _queries(q_BKGLh, row, begin, block), _queries(g_BKGLh, row, begin, block)
         k, v = _keys(k_BKLh, row, first, reach * block), _keys(v_BKLh, row, first, reach * block)
-        segments = (_segments(segment_ids_BL, row, at, size) for at, size in ((begin, block), (first, reach * block)))
-        scores = _scores(q, k, *segments, limits)
+        queries_of = _segments(segment_ids_BL, row, begin, block)
+        scores = _scores(q, k, queries_of, _segments(segment_ids_BL, row, first, reach * block), limits)
         weights = jnp.exp(scores - _queries(lse, row, begin, block))
         slopes = weights * (_dot(g, v, 2, 2) - _queries(delta, row, begin, block))
         slopes = (slopes * (1 - jnp.clip(scores / cap, -1, 1) ** 2) if cap else slopes).astype(dtype)

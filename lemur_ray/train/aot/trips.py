@@ -13,10 +13,10 @@ _PASSES_ON = ("copy", "bitcast", "convert", "opt-barrier", "optimization-barrier
 
 
 class _Linear(NamedTuple):
-    """``slope`` x (element ``index`` of the loop's state) + ``offset``."""
+    """``slope`` x (element number ``of`` of the loop's state) + ``offset``."""
 
     slope: int
-    index: int
+    of: int
     offset: int
 
 
@@ -34,9 +34,9 @@ def trips_of(loop: Instruction, computations: Computations, around: Mapping[str,
         left, right = (_linear(name, _by_name(condition), computations) for name in compare.operands)
         if left is None or right is None or direction is None or not left.slope or right.slope:
             continue
-        start = _linear(loop.operands[0], around, computations, element=left.index)
-        step = _linear(body[-1].name, _by_name(body), computations, element=left.index)
-        if start is None or start.slope or step is None or (step.slope, step.index) != (1, left.index):
+        start = _linear(loop.operands[0], around, computations, element=left.of)
+        step = _linear(body[-1].name, _by_name(body), computations, element=left.of)
+        if start is None or start.slope or step is None or (step.slope, step.of) != (1, left.of):
             continue
         return _count(start.offset + left.offset, step.offset, right.offset, direction[1], loop)
     raise ValueError(f"loop {loop.name}: start, step or limit of its counter is not a constant")
@@ -89,8 +89,8 @@ def _linear(
         sign = 1 if i.opcode == "add" else -1
         if left is None or right is None or (left.slope and right.slope):
             return None
-        index = left.index if left.slope else right.index
-        return _Linear(left.slope + sign * right.slope, index, left.offset + sign * right.offset)
+        counter = left.of if left.slope else right.of
+        return _Linear(left.slope + sign * right.slope, counter, left.offset + sign * right.offset)
     called = re.search(r"calls=%?([\w.\-]+)", i.rest)
     if i.opcode == "fusion" and called and (inside := computations[called[1]]):
         values = {number: of(operand) for number, operand in enumerate(i.operands)}
