@@ -45,7 +45,8 @@ def test_schedules_stay_at_the_peak_as_long_as_they_say() -> None:
     assert root[5:] == [1, 0.5, round(1 - 0.5**0.5, 6), round(1 - 0.75**0.5, 6), 0]
 
 
-@pytest.mark.parametrize("steps", [(8, 12), pytest.param((100, 150), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [(8, 12), (100, 150)])
 def test_a_run_and_its_stage_equal_one_run_to_the_bit(
     steps: tuple[int, int],
     tmp_path: Path,
@@ -77,6 +78,7 @@ def test_a_run_and_its_stage_equal_one_run_to_the_bit(
     assert same_params(straight, stage)
 
 
+@pytest.mark.slow
 def test_a_stage_with_other_data_begins_its_plan_anew_and_records_what_changed(
     tmp_path: Path, run_here: Callable, small_recipe: Recipes
 ) -> None:
