@@ -2,18 +2,23 @@
 
 An object has a version (Google's generation, the ETag of S3), and ``write_if`` names the version to replace. If a
 response is lost, the client's retry conflicts with its first attempt. Content must therefore be unique to its writer
-(it holds an id), and is read back before a conflict is reported.
+(it holds an id), and is read back before a conflict is reported. A file on a disk has the hash of its content as
+version; a write locks its folder, which works on one machine and on network file systems that pass locks on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import threading
+import uuid
 from typing import Any
 
 from fsspec import asyn
 
-from lemur_ray.storage.file_system import file_system
+from lemur_ray.host import file_lock
+from lemur_ray.storage.file_system import file_system, is_bucket
 
 
 class VersionConflict(Exception):
@@ -46,7 +51,49 @@ def write_if(url: str, data: bytes, version: str | None) -> str:
         raise
 
 
+def append_if(url: str, data: bytes, version: str | None, size: int) -> str:
+    """Append to ``version`` of the object at ``url``, of ``size`` bytes, or create it (None); returns the new version.
+
+    ``gs://`` is sent ``data`` alone and joins it to the object on the server; other services are sent the whole object.
+    There, no ``data`` gives the object a new version of the same content.
+    Raises VersionConflict, OSError as ``write_if`` does.
+    """
+    fs, path = file_system(url)
+    if version is None or _client(url) is not _Google:
+        before = read_version(url) if version is not None else (b"", None)
+        if before is None or before[1] != version:
+            raise VersionConflict(path)
+        return write_if(url, before[0] + data, version)
+    try:
+        return _Google.append(fs, path, data, version)
+    except VersionConflict:  # or the response to a first attempt was lost
+        now = read_version(url)
+        if now is not None and len(now[0]) == size + len(data) and now[0].endswith(data):
+            return now[1]
+        raise
+
+
 class _Google:
+    @classmethod
+    def append(cls, fs: Any, path: str, data: bytes, version: str) -> str:
+        """Upload the new part as an object of its own, then compose; Google limits neither parts nor their number."""
+        bucket, key, _ = fs.split_path(path)
+        part, sources = f"{path}.part-{uuid.uuid4().hex[:12]}", [{"name": key, "generation": version}]
+        if data:
+            sources.append({"name": fs.split_path(part)[1], "generation": cls.write(fs, part, data, None)})
+        try:
+            made = fs.call(
+                "POST", "b/{}/o/{}/compose", bucket, key, ifGenerationMatch=version, json_out=True,
+                json={"sourceObjects": sources, "destination": {"contentType": "application/octet-stream"}},
+            )  # fmt: skip
+        except (FileExistsError, FileNotFoundError) as error:
+            raise VersionConflict(path) from error
+        finally:
+            if data:
+                with contextlib.suppress(OSError):
+                    fs.rm_file(part)
+        return str(made["generation"])
+
     @staticmethod
     def read(fs: Any, path: str) -> tuple[bytes, str]:
         headers, data = fs.call("GET", fs.url(path))
@@ -108,5 +155,29 @@ class _OneProcess:
             return hashlib.sha256(data).hexdigest()
 
 
+class _Disk:
+    read = _OneProcess.read
+
+    @classmethod
+    def write(cls, fs: Any, path: str, data: bytes, version: str | None) -> str:
+        folder = os.open(os.path.dirname(path), os.O_RDONLY)
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks
+                file_lock.take(folder, wait_s=None)
+            if (cls.read(fs, path)[1] if fs.exists(path) else None) != version:
+                raise VersionConflict(path)
+            new = f"{path}.{uuid.uuid4().hex[:12]}.part"
+            with open(new, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, path)
+        finally:
+            os.close(folder)
+        return hashlib.sha256(data).hexdigest()
+
+
 def _client(url: str) -> Any:
+    if not is_bucket(url):
+        return _Disk
     return {"gs": _Google, "gcs": _Google, "s3": _Amazon}.get(url.partition("://")[0], _OneProcess)

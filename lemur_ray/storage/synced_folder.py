@@ -21,6 +21,7 @@ from typing import Any
 
 from lemur_ray.storage import bucket_lease
 from lemur_ray.storage.bucket_lease import BucketLease, LeaseConflict, describe_holder
+from lemur_ray.storage.conditional_writes import VersionConflict, read_version, write_if
 from lemur_ray.storage.file_system import file_system
 from lemur_ray.storage.folder_mirror import download_file
 from lemur_ray.storage.growing_file import GrowingFile, assemble, list_growing_files, starts_with_pieces
@@ -28,6 +29,8 @@ from lemur_ray.storage.heartbeat import run_heartbeat
 from lemur_ray.storage.published_folder import work_folder
 from lemur_ray.storage.retry_policy import missing_bucket_error, request_timeout_s
 
+LARGE_BYTES = 2**23
+"""Size above which a file is uploaded in parts, which no condition protects."""
 REST_S = 60.0
 """Seconds between two uploads of derived files."""
 
@@ -87,6 +90,7 @@ class _FolderSync:
         self._lock = threading.Lock()
         self._files: dict[str, GrowingFile] = {}
         self._stored: dict[str, tuple[int, int]] = {}
+        self._versions: dict[str, str | None] = {}
         self._restored = self._broken = False
         self._heard = self._counted = time.monotonic()
         self._looked = -math.inf
@@ -201,12 +205,30 @@ class _FolderSync:
         try:
             stamp = (path.stat().st_mtime_ns, path.stat().st_size)
             if path.is_file() and self._stored.get(name) != stamp:
-                self._fs.put_file(str(path), f"{self._there}/{name}")
+                if stamp[1] > LARGE_BYTES:
+                    self._renew()
+                    self._fs.put_file(str(path), f"{self._there}/{name}")
+                else:
+                    self._replace(path.read_bytes(), name)
                 self._stored[name] = stamp
                 self._renew_if_due()
         except FileNotFoundError:
             if path.exists():  # then the bucket is missing, not the file
                 raise
+
+    def _replace(self, data: bytes, name: str) -> None:
+        """Write one object; a host that lost its lease conflicts with what the next one has written there."""
+        url = f"{self._url}/{name}"
+        while True:
+            try:
+                if name not in self._versions:
+                    stored = read_version(url)
+                    self._versions[name] = stored[1] if stored else None
+                    self._renew()
+                self._versions[name] = write_if(url, data, self._versions[name])
+                return
+            except VersionConflict:
+                del self._versions[name]
 
     def _renew_if_due(self) -> None:
         if time.monotonic() - self._counted > bucket_lease.HEARTBEAT_S:

@@ -13,19 +13,28 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
+from etils import epath
 
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.storage.health_probe import run_while_reachable
 from lemur_ray.train.run.failures import FailureKind, classify
 from lemur_ray.train.run.fence import Fence
 from lemur_ray.train.run.folder import TrainingStopped
-from lemur_ray.weights.checkpoints import Commit, Uncommitted, commits, committed_once, put_aside
+from lemur_ray.weights.checkpoints import (
+    Commit,
+    Uncommitted,
+    checkpoint_name,
+    commits,
+    committed_once,
+    is_checkpoint_name,
+    put_aside,
+)
 
 _log = logging.getLogger(__name__)
 CHUNK_BYTES = 2**25
@@ -51,18 +60,24 @@ class Checkpoints:
         self, folder: str, *, keep: int, keep_every: int = 0, primary: bool = True, fence: Fence | None = None
     ) -> None:
         """keep: number of newest checkpoints to keep. keep_every: those at multiples of this step are never removed (0:
-        none). primary: this process tidies the folder (rank 0). fence: checked before each commit, in a bucket."""
+        none). primary: this process tidies the folder (rank 0). fence: of this attempt, on every process; the primary
+        one checks it before each save and each commit."""
         self.folder, self._fence = folder, fence
         self._primary = primary
+        self.before_commit: Callable[[], object] = int
+        """Called by the primary process in the background before a checkpoint is committed; an error prevents that."""
         self._distributed = jax.distributed.is_initialized()
         """Lost workers, and Ray when it resizes the group, can interrupt a save."""
         self.ignored = self._tidy() if primary else []
         """Torn and uncommitted checkpoints that were in the folder at the start."""
         if "://" not in folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
+        self._names = _AttemptNames(folder, fence, primary) if "://" in folder else None
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=keep, keep_period=keep_every or None, enable_async_checkpointing=True, save_root_metadata=False
-        )
+            max_to_keep=keep, keep_period=keep_every or None, enable_async_checkpointing=True,
+            save_root_metadata=False, step_name_format=self._names,
+            async_options=ocp.AsyncOptions(post_finalization_callback=self._allow_commit),
+        )  # fmt: skip
         self._manager = run_while_reachable(folder, lambda: ocp.CheckpointManager(folder, options=options))
         self._unreadable: set[int] = set()
         self._saving: int | None = None
@@ -75,7 +90,7 @@ class Checkpoints:
         """Put torn checkpoints aside, remove temporary folders, which would block a later save; returns all these."""
         _, ignored = commits(self.folder)
         for entry in ignored:
-            if entry.name.isdigit():
+            if is_checkpoint_name(entry.name):
                 put_aside(entry.folder)
             elif ".orbax-checkpoint-tmp" in entry.name and "://" not in self.folder:
                 shutil.rmtree(entry.folder, ignore_errors=True)
@@ -83,12 +98,21 @@ class Checkpoints:
 
     def newest(self) -> Commit | None:
         """The newest committed checkpoint, without those that this object failed to read; None if there is none."""
-        readable = (commit for commit in commits(self.folder)[0] if commit.step not in self._unreadable)
-        return next(readable, None)
+        return next((commit for commit in self._list() if commit.step not in self._unreadable), None)
+
+    def _list(self) -> list[Commit]:
+        committed = commits(self.folder)[0]
+        if self._names is not None:
+            self._names.learn(committed)
+        return committed
+
+    def path(self, step: int) -> str:
+        """Path or URL of a checkpoint that this object has listed or saved."""
+        return f"{self.folder}/{step}" if self._names is None else self._names.paths.get(step, f"{self.folder}/{step}")
 
     def at(self, step: int) -> Commit:
         """The committed checkpoint of that step. Raises UnreadableCheckpoint if there is none."""
-        for commit in commits(self.folder)[0]:
+        for commit in self._list():
             if commit.step == step:
                 return commit
         raise UnreadableCheckpoint(
@@ -102,7 +126,7 @@ class Checkpoints:
         that the next attempt restores the one before. Raises TrainingStopped for other arrays than the abstract tree's,
         and OSError, MemoryError and others if storage, memory or another worker failed.
         """
-        path = f"{self.folder}/{step}"
+        path = self.path(step)
         try:
             args = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
             out = run_while_reachable(path, lambda: self._manager.restore(step, args=args))
@@ -137,12 +161,21 @@ class Checkpoints:
         self._saving, self.saved_at = step, time.monotonic()
         with self._save_errors(step):
             if self._fence is not None:
-                self._fence.check()
+                if self._primary:
+                    self._fence.check()
                 plan = {**plan, "attempt": self._fence.number}
+            if self._names is not None:
+                self._names.paths[step] = f"{self.folder}/{self._names.build_name(step)}"
             args = ocp.args.Composite(
                 state=ocp.args.StandardSave(state, save_args=_chunked_by_layer(state)), plan=ocp.args.JsonSave(plan)
             )
             run_while_reachable(self.folder, lambda: self._manager.save(step, args=args, force=True))
+
+    def _allow_commit(self) -> None:
+        if self._primary:
+            if self._fence is not None:
+                self._fence.check()
+            self.before_commit()
 
     def poll(self) -> None:
         """Raise the failure of a save in the background, if any; does not wait."""
@@ -196,6 +229,33 @@ class Checkpoints:
                 f"could not save checkpoint {step} to {self.folder}: {_short(error)}{free}; {intact}: make room or fix "
                 "the storage, then run the same command again to resume"
             ) from error
+
+
+class _AttemptNames(ocp.path.step.NameFormat[ocp.path.step.Metadata]):
+    """Names of the checkpoints of a run in a bucket, for orbax."""
+
+    def __init__(self, folder: str, fence: Fence | None, primary: bool) -> None:
+        self._folder, self._fence, self._primary = folder, fence, primary
+        self.paths: dict[int, str] = {}
+        """URL of each known checkpoint by step."""
+
+    def build_name(self, step: int) -> str:
+        return checkpoint_name(step, self._fence.number if self._fence is not None else 1)
+
+    def find_all(self, base_path: Any) -> Iterator[ocp.path.step.Metadata]:
+        self.learn(commits(self._folder)[0])
+        return iter([ocp.path.step.Metadata(step, epath.Path(path)) for step, path in sorted(self.paths.items())])
+
+    def find_step(self, base_path: Any, step: int) -> ocp.path.step.Metadata:
+        """Called before a checkpoint is read or removed."""
+        if self._primary and self._fence is not None:
+            self._fence.check()
+        if step not in self.paths:
+            raise ValueError(f"no checkpoint of step {step} in {self._folder}")
+        return ocp.path.step.Metadata(step, epath.Path(self.paths[step]))
+
+    def learn(self, committed: list[Commit]) -> None:
+        self.paths |= {commit.step: commit.folder for commit in reversed(committed)}
 
 
 def _chunked_by_layer(state: Any) -> Any:

@@ -76,7 +76,7 @@ class CheckpointSchedule:
 
     def _report_commit(self, step: int, loss: float | None) -> None:
         if self._report is not None:
-            self._report({"step": step, "loss": loss}, f"{self._checkpoints.folder}/{step}")
+            self._report({"step": step, "loss": loss}, self._checkpoints.path(step))
 
 
 def too_old(saved_at: float, limit_s: float, world_size: int) -> bool:

@@ -58,11 +58,24 @@ class Worker:
     report: Report | None = None
     preempted: Callable[[], Notice | None] | None = None
     log: Callable[[str], None] = print
+    fence: Fence | None = None
 
     @property
     def primary(self) -> bool:
         """Whether this worker writes the run's files and log."""
         return self.rank == 0
+
+    def check(self) -> None:
+        """Raises Superseded if a newer attempt of the run has begun."""
+        if self.fence is not None:
+            self.fence.check()
+
+    def write_result(self, run: Run, result: dict[str, Any]) -> dict[str, Any]:
+        """Write ``result.json``; returns its content."""
+        if self.fence is None:
+            write_json(f"{run.out}/result.json", result)
+            return result
+        return self.fence.write_json("result.json", result)
 
     def say(self, line: str) -> None:
         """Log a line for a person; workers other than the primary one are silent."""
@@ -79,19 +92,23 @@ def train(
     report: Report | None = None,
     preempted: Callable[[], Notice | None] | None = None,
     log: Callable[[str], None] = print,
+    fence: Fence | None = None,
 ) -> dict[str, Any]:
     """Train a run to its end, from its newest committed checkpoint, and return the content of ``result.json``.
 
     rank, world_size: this process among those of jax.distributed. report: called with (metrics, checkpoint folder) for
     every committed checkpoint, on every rank. preempted: called every ``preemption_every_steps`` steps on all ranks;
-    gives all of them the same preemption notice, or None. log: gets lines for a person, on rank 0. Raises
-    TrainingStopped for too many skipped steps in a row or a failed save, RunFolderError for another run's checkpoints.
+    gives all of them the same preemption notice, or None. log: gets lines for a person, on rank 0. fence: of this
+    attempt, the same on every worker; default: a new one in a bucket, none on a disk. Raises TrainingStopped for too
+    many skipped steps in a row or a failed save, Superseded if a newer attempt has begun, RunFolderError for another
+    run's checkpoints.
     """
-    steps, worker = run.recipe.train.steps, Worker(rank, world_size, report, preempted, log)
+    fence = fence or _fence_of_one_worker(run, world_size)
+    steps, worker = run.recipe.train.steps, Worker(rank, world_size, report, preempted, log, fence)
     cache = use_compile_cache(cache_folder(run.out, world_size))
     keep = {"keep": run.recipe.train.keep_checkpoints, "keep_every": run.recipe.train.keep_every_steps}
-    fence = Fence(run.out) if worker.primary and is_bucket(run.out) else None
     with (
+        fence.explaining_errors() if fence is not None else contextlib.nullcontext(),
         _full_disk_as_stop(run.out),
         contextlib.ExitStack() as cleanup,
         Checkpoints(run.checkpoints, **keep, primary=worker.primary, fence=fence) as checkpoints,
@@ -127,12 +144,22 @@ def train(
         return start.finish(cache)
 
 
+def _fence_of_one_worker(run: Run, world_size: int) -> Fence | None:
+    if not is_bucket(run.out):
+        return None
+    if world_size > 1:
+        raise ValueError(f"{run.out}: several workers of a run in a bucket need one fence")
+    return Fence(run.out)
+
+
 class _Start:
     """Everything one start of a run trains with, except the train state, whose memory each step reuses."""
 
     def __init__(self, run: Run, worker: Worker, checkpoints: Checkpoints) -> None:
         self.run, self.worker, self.checkpoints = run, worker, checkpoints
-        self.attempt = RunAttempt(f"{run.out}/goodput.jsonl" if worker.primary else "", world_size=worker.world_size)
+        self.attempt = RunAttempt(
+            f"{run.out}/goodput.jsonl" if worker.primary else "", worker.check, world_size=worker.world_size
+        )
         try:
             self.where, self.mesh = mesh_here(run.recipe, rank=worker.rank, world_size=worker.world_size)
             split_batch(run.recipe.train, self.where)
@@ -158,8 +185,10 @@ class _Start:
             recipe, run.out, self.attempt, sources=self.sources, progress=content.get("progress"),
             about=self.described, primary=worker.primary, say=say,
         )  # fmt: skip
-        self.profiler = Profiler(recipe, run.out, worker.rank, say)
+        self.checkpoints.before_commit = self.recorder.flush
+        self.profiler = Profiler(recipe, run.out, worker.rank, say, worker.check)
         cleanup.callback(self.profiler.close)
+        cleanup.callback(self.attempt.close)
         cleanup.callback(self.recorder.close)
         self.schedule = CheckpointSchedule(
             self.checkpoints, recipe.train, self.attempt, world_size=worker.world_size, report=worker.report,
@@ -204,7 +233,7 @@ class _Start:
             "tokens": steps * recipe.tokens_per_step, "parameters": num_params(recipe.model), **recorder.summary(),
             "compile_cache": vars(cache).copy(), **self.fields, "mixture": self.plan.summary(),
             "corpus": fingerprint(run.corpus), "init_from": run.init_from,
-            "checkpoint": f"{run.checkpoints}/{steps}", "out": run.out,
+            "checkpoint": self.checkpoints.path(steps), "out": run.out,
         }  # fmt: skip
         if recorder.log is None:
             return result
@@ -215,8 +244,8 @@ class _Start:
         result |= {"replayed_lines": recorder.log.replayed, "replays_that_differ": differing}
         if differing:
             say(f"WARNING: replayed steps came out different: {differing[:10]}; this resume was not exact")
-        write_json(f"{run.out}/result.json", result)
-        return result
+        recorder.flush()
+        return self.worker.write_result(run, result)
 
 
 class RowSupply:
@@ -271,7 +300,7 @@ def _full_disk_as_stop(out: str) -> Iterator[None]:
 
 def _recognised(run: Run, commit: Commit) -> str:
     """A checkpoint's position as text. Raises RunFolderError for another run's, TrainingStopped for a wrong row."""
-    check_same_run(commit.plan, run, f"checkpoint {run.checkpoints}/{commit.step}")
+    check_same_run(commit.plan, run, f"checkpoint {commit.folder}")
     rows = run.row_after(commit.step)
     if commit.plan["rows"] != rows:
         raise TrainingStopped(f"checkpoint {commit.step} stands at row {commit.plan['rows']}, expected {rows}")

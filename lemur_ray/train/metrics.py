@@ -9,12 +9,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lemur_ray.storage.file_system import file_system
+from lemur_ray.storage.append_file import AppendFile
 from lemur_ray.train.run.folder import RunFolderError
 
 
@@ -73,20 +72,14 @@ class Window:
 class MetricsLog:
     """The append-only file ``metrics.jsonl``, at most one line per step: a replayed step keeps its first line."""
 
-    def __init__(self, path: str) -> None:
-        """Open for appending and cut off a torn last line."""
+    def __init__(self, path: str, check: Callable[[], None] = lambda: None) -> None:
+        """Open for appending and cut off a torn last line. check: raises where another attempt has taken over."""
         self.path = path
-        self._remote = "://" in path
-        self.fs, self._inner = file_system(path)
-        data = self.fs.cat_file(self._inner) if self.fs.exists(self._inner) else b""
-        whole = data[: data.rfind(b"\n") + 1]
-        if whole != data and not self._remote:
-            os.truncate(self._inner, len(whole))
-        self._lines = whole if self._remote else b""
+        self._file = AppendFile(path, check)
         self.losses: dict[int, Any] = {}
         self.last: dict[str, Any] = {}
         """The newest line."""
-        for number, line in enumerate(whole.splitlines(), 1):
+        for number, line in enumerate(self._file.content.splitlines(), 1):
             record = _record(line, path, number)
             self.losses.setdefault(record["step"], record.get("loss"))
             self.last = record
@@ -96,12 +89,14 @@ class MetricsLog:
         """Steps whose loss differed when computed again: the resume was not exact."""
 
     def records(self) -> list[dict[str, Any]]:
-        local = self.fs.exists(self._inner) and not self._remote
-        data = self.fs.cat_file(self._inner) if local else self._lines
-        return [json.loads(line) for line in data.splitlines()]
+        """The lines that were there when the file was opened."""
+        return [json.loads(line) for line in self._file.content.splitlines()]
 
     def write(self, record: Mapping[str, Any]) -> bool:
-        """Append and sync a line; for a step that has one, only compare the loss. Returns whether it was appended."""
+        """Append a line, in a bucket in the background; for a step that has one, only compare the loss.
+
+        Returns whether it was appended. Raises what ``check`` raises, OSError.
+        """
         step = record["step"]
         if step in self.losses:
             self.replayed += 1
@@ -109,16 +104,16 @@ class MetricsLog:
                 self.differing.append(step)
             return False
         self.losses[step] = record["loss"]
-        line = (json.dumps(record, allow_nan=False) + "\n").encode()
-        if self._remote:  # object stores cannot append
-            self._lines += line
-            self.fs.pipe_file(self._inner, self._lines)
-            return True
-        with open(self._inner, "ab") as f:
-            f.write(line)
-            f.flush()
-            os.fsync(f.fileno())
+        self._file.write((json.dumps(record, allow_nan=False) + "\n").encode())
         return True
+
+    def flush(self) -> None:
+        """Wait until every line is stored. Raises what ``check`` raises, OSError."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Store every line and end the uploads. Raises as ``flush`` does."""
+        self._file.close()
 
 
 def _record(line: bytes, path: str, number: int) -> dict[str, Any]:

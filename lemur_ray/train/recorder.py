@@ -47,9 +47,11 @@ class Recorder:
         (rank 0)."""
         self._recipe, self._attempt, self._sources, self._say = recipe, attempt, sources, say
         self.window = Window(**(progress or {}))
-        self.log = MetricsLog(f"{out}/metrics.jsonl") if primary else None
+        self.log = MetricsLog(f"{out}/metrics.jsonl", attempt.check) if primary else None
         self._logged_step = max(self.log.losses, default=0) if self.log is not None else 0
-        self._sinks = open_sinks(recipe, out, self.log.records(), about or {}, say) if self.log is not None else []
+        self._sinks = (
+            [] if self.log is None else open_sinks(recipe, out, self.log.records(), about or {}, say, attempt.check)
+        )
         self._console = Console(say, recipe.train.steps)
         self.last: dict[str, Any] = {}
         """The newest line of this attempt."""
@@ -142,10 +144,18 @@ class Recorder:
             self._console.tell(line, self.saved)
         self.window, self._since, self._paused_s, self._timed_steps = window.cleared(), time.monotonic(), 0.0, 0
 
+    def flush(self) -> None:
+        """Wait until ``metrics.jsonl`` is stored. Raises what the attempt's ``check`` raises, OSError."""
+        if self.log is not None:
+            self.log.flush()
+
     def close(self) -> None:
-        """Close the sinks once they have written their lines; a second call does nothing."""
+        """Close the sinks once they have written their lines, and store the metrics if possible; may be repeated."""
         for sink in self._sinks:
             sink.close()
+        if self.log is not None:
+            with contextlib.suppress(OSError, TrainingStopped):  # ``flush`` raises it
+                self.log.close()
 
     def summary(self) -> dict[str, Any]:
         """Last losses and totals of the run, for ``result.json``."""

@@ -23,6 +23,7 @@ _PIECES = ("plan/metadata", "state/_METADATA", "state/manifest.ocdbt")
 """Files of every committed checkpoint: the plan JSON and the index of the arrays."""
 _IN_PLACE = ("gs://", "commit_success.txt")
 """URI scheme under which orbax writes a checkpoint at its final name, and the file it writes last."""
+_STEP_NAME = re.compile(r"(\d+)(?:\.attempt-(\d+))?")
 _SAMPLES, _SAMPLE_BYTES = 256, 4096
 """Number and size of the pieces of a safetensors file that go into a fingerprint."""
 
@@ -35,7 +36,7 @@ class Commit:
     plan: dict[str, Any]
     """JSON data of the checkpoint: rows (plan rows consumed), recipe, hash, corpus, init_from, progress."""
     folder: str
-    """Path or URL of the checkpoint, ``<run>/checkpoints/<step>``."""
+    """Path or URL of the checkpoint: ``<run>/checkpoints/`` and its ``checkpoint_name``."""
 
     @property
     def fingerprint(self) -> str:
@@ -64,6 +65,18 @@ class Uncommitted(NamedTuple):
         return f"{self.folder}: {self.reason}"
 
 
+def checkpoint_name(step: int, attempt: int = 1) -> str:
+    """Name of the folder of a checkpoint: its step, in buckets also the attempt that wrote it if that is not the first.
+
+    Two attempts never write to one folder, so that what an overtaken one still uploads damages no newer checkpoint.
+    """
+    return f"{step}.attempt-{attempt}" if attempt > 1 else f"{step}"
+
+
+def is_checkpoint_name(name: str) -> bool:
+    return _STEP_NAME.fullmatch(name) is not None
+
+
 def commit_at(folder: str) -> Commit | None:
     """The committed checkpoint in ``folder`` (``<run>/checkpoints/<step>``), None if there is none."""
     entry = _inspect(folder)
@@ -80,7 +93,7 @@ def commits(folder: str) -> tuple[list[Commit], list[Uncommitted]]:
     entries = [_inspect(f"{folder}/{name}") for name in names]
     committed = [entry for entry in entries if isinstance(entry, Commit)]
     ignored = [entry for entry in entries if isinstance(entry, Uncommitted)]
-    return sorted(committed, key=lambda commit: -commit.step), ignored
+    return sorted(committed, key=lambda commit: (-commit.step, -commit.plan.get("attempt", 0))), ignored
 
 
 def put_aside(folder: str) -> str:
@@ -123,7 +136,7 @@ def newest_commit(folder: str) -> Commit | None:
 def _inspect(folder: str) -> Commit | Uncommitted:
     fs, inner = file_system(folder)
     name = inner.rstrip("/").rsplit("/", 1)[-1]
-    if not name.isdigit():
+    if (match := _STEP_NAME.fullmatch(name)) is None:
         return Uncommitted(folder, "not committed")
     missing = _missing(folder)
     try:
@@ -134,7 +147,7 @@ def _inspect(folder: str) -> Commit | Uncommitted:
         missing = ["plan/metadata (not JSON)"]
     if missing:
         return Uncommitted(folder, f"torn, lacks {', '.join(missing)}")
-    return Commit(int(name), plan, folder)
+    return Commit(int(match[1]), plan, folder)
 
 
 def _missing(folder: str) -> list[str]:

@@ -33,6 +33,8 @@ class Service:
         self.troubles: list[Trouble] = []
         self.asked: Counter[str] = Counter()
         """Requests by ``METHOD kind``."""
+        self.bytes_in = 0
+        """Of the bodies of requests."""
         self.bytes_out = 0
         """Of objects. A client that gave up may still ask for a listing, even in the next test."""
         self.uploads: dict[str, dict[str, Any]] = {}
@@ -92,6 +94,7 @@ class Service:
 
 _OBJECT = re.compile(r"(?:/download)?/storage/v1/b/([^/]+)/o/([^/]+)$")
 _COPY = re.compile(r"/storage/v1/b/([^/]+)/o/([^/]+)/(copyTo|rewriteTo)/b/([^/]+)/o/([^/]+)$")
+_COMPOSE = re.compile(r"/storage/v1/b/([^/]+)/o/([^/]+)/compose$")
 _LISTING = re.compile(r"/storage/v1/b/([^/]+)/o$")
 _BUCKET = re.compile(r"/storage/v1/b(?:/([^/]+))?$")
 _UPLOAD = re.compile(r"/upload/storage/v1/b/([^/]+)/o$")
@@ -112,6 +115,8 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         self.query = dict(parse_qsl(parts.query, keep_blank_values=True))
         self.body = self._read_body()
+        with self.service.lock:
+            self.service.bytes_in += len(self.body)
         self.is_content = False
         self.entrance.is_open.wait()
         if self._client_left():
@@ -145,8 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(self.trouble.status, "in trouble")
             return
         for pattern, method in (
-            (_UPLOAD, self._upload), (_COPY, self._copy), (_OBJECT, self._object), (_LISTING, self._listing),
-            (_BUCKET, self._bucket),
+            (_UPLOAD, self._upload), (_COPY, self._copy), (_COMPOSE, self._compose), (_OBJECT, self._object),
+            (_LISTING, self._listing), (_BUCKET, self._bucket),
         ):  # fmt: skip
             if found := pattern.match(path):
                 with self.service.lock:
@@ -167,6 +172,8 @@ class _Handler(BaseHTTPRequestHandler):
             elif self.query.get("uploadType") == "multipart":
                 name = _two_parts(self.body, self.headers["Content-Type"])[0].get("name") or name
             return f"{upload[1]}/{unquote(name)}"
+        if composed := _COMPOSE.match(path):
+            return f"{composed[1]}/{unquote(composed[2])}"
         if copy := _COPY.match(path):
             return f"{copy[4]}/{unquote(copy[5])}"
         deleted = _OBJECT.match(path) if self.command == "DELETE" else None
@@ -264,6 +271,10 @@ class _Handler(BaseHTTPRequestHandler):
         size = made["size"]
         rewritten = {"done": True, "objectSize": size, "totalBytesRewritten": size, "resource": made}
         self._answer(200, rewritten if how == "rewriteTo" else made)
+
+    def _compose(self, bucket: str, name: str) -> None:
+        sources = json.loads(self.body)["sourceObjects"]
+        self._answer(200, self.service.objects.compose(bucket, name, sources, self.query).described())
 
     def _upload(self, bucket: str) -> None:
         kind, objects = self.query.get("uploadType"), self.service.objects

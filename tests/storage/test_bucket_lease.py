@@ -122,13 +122,13 @@ def test_a_beat_whose_answer_is_lost_keeps_the_lease(google: Service) -> None:
     assert json.loads(found[0])["count"] == 2
 
 
-def test_a_group_of_workers_that_was_overhauled_commits_nothing_more(google: Service) -> None:
+def test_a_group_of_workers_that_was_overtaken_commits_nothing_more(google: Service) -> None:
     cut_off = Fence("gs://bucket/run")
     cut_off.check()
     newer = Fence("gs://bucket/run")
     assert (cut_off.number, newer.number) == (1, 2)
     newer.check()
-    with pytest.raises(Superseded, match="attempt 1 of this run was overhauled by attempt 2"):
+    with pytest.raises(Superseded, match="attempt 1 of gs://bucket/run was overtaken by attempt 2"):
         cut_off.check()
 
 

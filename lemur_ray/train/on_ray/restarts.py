@@ -13,6 +13,7 @@ from ray.train.v2.api.callback import UserCallback
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError
 
 from lemur_ray.train.run.failures import Failures, short
+from lemur_ray.train.run.fence import Superseded
 from lemur_ray.train.run.folder import TrainingStopped
 
 
@@ -27,6 +28,9 @@ class Restarts(UserCallback):
         self._newest, self._failures = newest, failures or Failures()
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+        for error in worker_exceptions.values():
+            if isinstance(error, Superseded):
+                raise ControllerError(error)  # the worker has logged it
         ranks: dict[str, list[int]] = {}
         for rank, error in sorted(worker_exceptions.items()):
             ranks.setdefault(short(error), []).append(rank)

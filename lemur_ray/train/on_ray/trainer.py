@@ -23,8 +23,9 @@ from lemur_ray.corpus.manifest import read_manifest
 from lemur_ray.plan.feed import PlanFeed
 from lemur_ray.plan.plan import plan_for
 from lemur_ray.recipes import with_vocabulary
-from lemur_ray.storage.file_system import arrow_file_system, bucket_environment
+from lemur_ray.storage.file_system import arrow_file_system, bucket_environment, file_system
 from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.train.on_ray.group_attempts import GroupAttempts
 from lemur_ray.train.on_ray.restarts import Restarts, cause
 from lemur_ray.train.on_ray.shared_storage_check import hosts_without_storage, unshared_storage_message
 from lemur_ray.train.on_ray.worker import WATCHES_PREEMPTION, run_worker, stop_reason
@@ -32,6 +33,7 @@ from lemur_ray.train.on_ray.worker_environment import worker_env
 from lemur_ray.train.pod.placement import check_recipe
 from lemur_ray.train.pod.slices import RunShape, Slice, split_batch
 from lemur_ray.train.run.failures import short
+from lemur_ray.train.run.fence import Fence, Superseded
 from lemur_ray.train.run.folder import (
     Run,
     RunFolderError,
@@ -48,6 +50,9 @@ from lemur_ray.train.run.lease import lease
 from lemur_ray.train.run.sinks import check_sinks
 from lemur_ray.train.run.stage import staged
 from lemur_ray.weights.checkpoints import Commit, newest_commit
+
+RAY_FOLDER = ".ray"
+"""Folder in a run's folder with Ray Train's own files, apart for every attempt; removed when the driver ends."""
 
 
 def train(
@@ -81,24 +86,31 @@ def train(
     check_writable(out)
     if blind := hosts_without_storage(run):
         raise RunFolderError(unshared_storage_message(run, blind))
-    with lock(out, "run"), lease(out):
-        if (finished := prepare(run)) is not None:
+    with lock(out, "run"), lease(out) as fence:
+        if (finished := prepare(run, fence.write)) is not None:
             return {**finished, "already_finished": True}
         if (commit := newest_commit(run.checkpoints)) is not None:
-            check_same_run(commit.plan, run, f"checkpoint {run.checkpoints}/{commit.step}")
-        SignsOfLife(f"{out}/goodput.jsonl").write(submit=True)
+            check_same_run(commit.plan, run, f"checkpoint {commit.folder}")
+        signs = SignsOfLife(f"{out}/goodput.jsonl", check=fence.check)
+        signs.write(submit=True)
+        signs.close()
         share, start = (
             partial(_share, recipe, shapes),
             partial(next_row, run.checkpoints, bucket_environment(), run.row_after(run.first_step)),
         )
         feed = PlanFeed(plan, corpus, recipe.train.rows_per_step, start, share)
-        return _fit(run, shapes, feed)
+        try:
+            with fence.explaining_errors():
+                return _fit(run, shapes, feed, fence)
+        finally:
+            with contextlib.suppress(OSError, Superseded):
+                fence.check()
+                _remove(f"{out}/{RAY_FOLDER}")
 
 
-def _fit(run: Run, shapes: dict[int, RunShape], feed: PlanFeed) -> dict[str, Any]:
+def _fit(run: Run, shapes: dict[int, RunShape], feed: PlanFeed, fence: Fence) -> dict[str, Any]:
     recipe, out = run.recipe, run.out
-    files, inner = arrow_file_system(out)
-    parent, _, name = inner.rstrip("/").rpartition("/")
+    files, inner = arrow_file_system(f"{out}/{RAY_FOLDER}")
     trainer = _Trainer(
         run_worker,
         train_loop_config={"run": run, "shapes": shapes},
@@ -107,18 +119,22 @@ def _fit(run: Run, shapes: dict[int, RunShape], feed: PlanFeed) -> dict[str, Any
         datasets={"train": partial(ray.data.range, 1)},  # placeholder: PlanFeed makes the datasets
         dataset_config=feed,  # type: ignore[arg-type]  # annotated as a dict, checked as a DataConfig
         run_config=RunConfig(
-            name=name,
-            storage_path=parent or "/",
+            name=f"{out.rstrip('/').rpartition('/')[2]}-{fence.number:06d}",
+            storage_path=inner,
             storage_filesystem=files,  # Ray's own bucket client would use other endpoints and credentials
             failure_config=FailureConfig(max_failures=_max_failures(recipe), max_preemption_failures=-1),
             worker_runtime_env={"env_vars": worker_env(recipe.mesh)},
             logging_config=LoggingConfig(log_level="WARNING"),
-            callbacks=[Restarts(partial(newest_step, run.checkpoints, bucket_environment()))],
+            callbacks=[
+                Restarts(partial(newest_step, run.checkpoints, bucket_environment())),
+                GroupAttempts(fence, bucket_environment()),  # type: ignore[list-item]  # takes every kind of callback
+            ],
         ),
     )
     try:
         with _environment(ray_train_settings(recipe.mesh)):
-            ended = trainer.fit()
+            trainer.fit()
+        fence.check()  # workers that were overtaken have just ended
     except ControllerError as error:
         if isinstance(error.controller_failure, TrainingStopped):
             raise error.controller_failure from error
@@ -126,7 +142,7 @@ def _fit(run: Run, shapes: dict[int, RunShape], feed: PlanFeed) -> dict[str, Any
             f"what starts the workers failed: {short(error)}; run the same command again to resume"
         ) from error
     except TrainingFailedError as error:
-        if (why := stop_reason(run)) is not None:
+        if (why := stop_reason(fence)) is not None:
             raise TrainingStopped(why) from error
         raise TrainingStopped(
             f"the workers failed more than {_max_failures(recipe)} times, the last time with: {cause(error)}; "
@@ -135,8 +151,13 @@ def _fit(run: Run, shapes: dict[int, RunShape], feed: PlanFeed) -> dict[str, Any
     try:
         return read_object(f"{out}/result.json")
     except FileNotFoundError:
-        reason = (ended.metrics or {}).get("stopped") or stop_reason(run)
-        raise TrainingStopped(reason or "the workers ended without a result") from None
+        raise TrainingStopped(stop_reason(fence) or "the workers ended without a result") from None
+
+
+def _remove(folder: str) -> None:
+    fs, inner = file_system(folder)
+    if fs.exists(inner):
+        fs.rm(inner, recursive=True)
 
 
 class _Trainer(JaxTrainer):

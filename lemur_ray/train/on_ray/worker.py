@@ -6,6 +6,7 @@ workers are placed and restarted.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -15,12 +16,12 @@ from typing import Any
 import ray
 import ray.train
 
-from lemur_ray.storage.file_system import arrow_file_system
+from lemur_ray.train.on_ray.group_attempts import group_fence
 from lemur_ray.train.on_ray.rows import stream_with_stall_reports
 from lemur_ray.train.on_ray.worker_environment import adopt_driver_folders
 from lemur_ray.train.pod.slices import RunShape, split_batch
-from lemur_ray.train.run.fence import Superseded
-from lemur_ray.train.run.folder import Run, RunFolderError, TrainingStopped, lock, read_object, write_json
+from lemur_ray.train.run.fence import Fence, Superseded
+from lemur_ray.train.run.folder import RunFolderError, TrainingStopped, lock, read_object
 
 WATCHES_PREEMPTION = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
 """Environment variable of Ray Train; "0" where no preemption watcher runs."""
@@ -33,14 +34,15 @@ def run_worker(config: dict[str, Any]) -> None:
     adopt_driver_folders()
     from lemur_ray.train import loop
 
-    run: Run = config["run"]
+    run, fence = config["run"], group_fence()
     context = ray.train.get_context()
     rank, world_size = context.get_world_rank(), context.get_world_size()
     where: RunShape = config["shapes"][world_size]
     share = split_batch(run.recipe.train, where).rows // where.num_shares
-    if world_size > 1 and stop_reason(run) is not None:
+    if world_size > 1 and stop_reason(fence) is not None:
         return  # this group was started only to end the wait of the others
-    for name in ("absl", "orbax", "ray.data", "ray.train", "ray.train.v2._internal.execution.context"):
+    logging.getLogger("absl").setLevel(logging.CRITICAL)  # orbax logs a traceback of each error that it raises, too
+    for name in ("orbax", "ray.data", "ray.train", "ray.train.v2._internal.execution.context"):
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # warns that progress bars are off
 
@@ -54,41 +56,42 @@ def run_worker(config: dict[str, Any]) -> None:
         with lock(run.out, f"rank{rank}", wait_s=_LOCK_WAIT_S):
             preempted = _preemption_notice if os.environ.get(WATCHES_PREEMPTION) != "0" else None
             loop.train(
-                run, feed, rank=rank, world_size=world_size, report=_report_checkpoint, preempted=preempted, log=_log
-            )
-    except Superseded:
-        raise  # the newer group goes on: it must see no reason to stop
+                run, feed, rank=rank, world_size=world_size, report=_report_commit, preempted=preempted, log=_log,
+                fence=fence,
+            )  # fmt: skip
+    except Superseded as error:
+        _log(str(error))
+        if world_size > 1:
+            raise error.with_traceback(None) from None  # which ends the others, who may wait in a collective
     except (TrainingStopped, RunFolderError, ValueError) as error:  # a ValueError is about the recipe: no use to retry
         if world_size > 1 and isinstance(error, ValueError):
             raise  # among several workers it may as well be a collective that one of them has left
-        _record_stop(run, error, world_size)
+        _record_stop(fence, error, world_size)
         if world_size > 1:
             raise  # the others may wait in a collective: the group is ended, and this is why (``run.failures``)
 
 
-def stop_reason(run: Run) -> str | None:
-    """The reason in ``stopped.json`` why the run cannot go on, None where no worker wrote one."""
+def stop_reason(fence: Fence) -> str | None:
+    """The reason in ``stopped.json`` why the run cannot go on, None where no worker of this driver wrote one."""
     try:
-        return str(read_object(f"{run.out}/stopped.json")["error"])
+        stopped = read_object(f"{fence.out}/stopped.json")
     except FileNotFoundError:
         return None
+    return str(stopped["error"]) if stopped.get("attempt", 0) >= fence.driver else None
 
 
-def _record_stop(run: Run, error: Exception, world_size: int) -> None:
-    try:
-        write_json(f"{run.out}/stopped.json", {"error": str(error)})
-    except OSError as full:  # a disk too full for a checkpoint may be too full for the reason
-        if world_size == 1:
-            ray.train.report({"stopped": f"{error} (and the reason could not be written: {full})"})
+def _record_stop(fence: Fence, error: Exception, world_size: int) -> None:
+    with contextlib.suppress(Superseded):
+        try:
+            fence.write_json("stopped.json", {"error": str(error)})
+        except OSError as full:  # a disk too full for a checkpoint may be too full for the reason
+            if world_size == 1:
+                raise TrainingStopped(f"{error} (and the reason could not be written: {full})") from error
 
 
-def _report_checkpoint(metrics: dict[str, Any], checkpoint: str) -> None:
-    files, inner = arrow_file_system(checkpoint)
-    ray.train.report(
-        metrics,
-        checkpoint=ray.train.Checkpoint(inner, filesystem=files),
-        checkpoint_upload_mode=ray.train.CheckpointUploadMode.NO_UPLOAD,
-    )
+def _report_commit(metrics: dict[str, Any], checkpoint: str) -> None:
+    """Tell Ray Train the metrics alone: its list of checkpoints would be one more file that two drivers write."""
+    ray.train.report(metrics)
 
 
 def _preemption_notice() -> str | None:

@@ -5,23 +5,27 @@ The training loop switches the stopwatch between items. Knows nothing of jax, of
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
+from lemur_ray.train.run.folder import TrainingStopped
 from lemur_ray.train.run.goodput import SignsOfLife, Stopwatch, account
 
 
 class RunAttempt:
     """Time accounting of one start of a run on one worker; the attempt begins when this is made."""
 
-    def __init__(self, path: str, **about: Any) -> None:
-        """path: ``goodput.jsonl`` of the run; empty on workers that only measure. about: fields of the first record."""
-        self.began = time.monotonic()
+    def __init__(self, path: str, check: Callable[[], None] = lambda: None, **about: Any) -> None:
+        """path: ``goodput.jsonl`` of the run; empty on workers that only measure. check: raises where the run was taken
+        over. about: fields of the first record."""
+        self.began, self.check = time.monotonic(), check
         self.spent = Stopwatch()
         self.replayed_steps = 0
         """Number of steps that an earlier attempt had already taken."""
-        self._signs = SignsOfLife(path) if path else None
+        self._signs = SignsOfLife(path, check=check) if path else None
         self._id = uuid.uuid4().hex[:12]
         if self._signs is not None:
             self._signs.write(attempt=self._id, **about)
@@ -36,3 +40,9 @@ class RunAttempt:
     def account(self) -> dict[str, Any]:
         """Seconds by item over all attempts of the run (``goodput.account``); empty on workers that only measure."""
         return account(self._signs.records) if self._signs is not None else {}
+
+    def close(self) -> None:
+        """Store the last records if possible; may be repeated."""
+        if self._signs is not None:
+            with contextlib.suppress(OSError, TrainingStopped):
+                self._signs.close()

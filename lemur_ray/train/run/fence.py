@@ -1,47 +1,111 @@
-"""Fencing of a run in a bucket: only the newest group of workers may commit checkpoints.
+"""The fence of a run: only the newest attempt may write to the run's folder, everything older stops.
 
-A host that was cut off keeps working and may reach the bucket again; before its next commit it reads a newer attempt
-number and stops. Knows nothing of what a run writes.
+A driver takes the next attempt number together with the lease; its first group of workers writes under that number,
+each later group under a new one. A process that was stopped or cut off keeps working when it comes back: before it
+writes anything it reads a newer number and ends. Files are replaced only in the version that was read before the number
+was compared, so an attempt that is overtaken in between conflicts with what the newer one writes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import socket
 import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
 
+from lemur_ray.host.exit_codes import ExitCode
 from lemur_ray.storage.bucket_lease import decode_record
 from lemur_ray.storage.conditional_writes import VersionConflict, read_version, write_if
-from lemur_ray.train.run.folder import TrainingStopped
+from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 
 ATTEMPT = ".run.attempt"
 
 
-class Superseded(TrainingStopped):
-    """Raised when a newer attempt has taken over this run: this one must commit nothing more."""
+class Superseded(TrainingStopped, RunFolderError):
+    """Raised when a newer attempt has taken over this run: this one must write nothing more and is not restarted."""
+
+    exit_code = ExitCode.OVERTAKEN
 
 
 class Fence:
-    """The attempt number of one group of workers of a run in a bucket."""
+    """The right of one attempt to write to a run folder, on a disk or in a bucket. Picklable: workers get a copy."""
 
-    def __init__(self, out: str) -> None:
-        """Take the next attempt number, which fences off earlier groups. Raises OSError."""
-        self._url, self._id = f"{out}/{ATTEMPT}", uuid.uuid4().hex
+    def __init__(self, out: str, *, confirm: Callable[[], object] = int, after: Fence | None = None) -> None:
+        """Take the next attempt number, which fences off earlier attempts. Raises OSError.
+
+        confirm: called before the number is written; raises if this process has lost the lease. after: the attempt of
+        the same driver that this one follows; raises Superseded if another one has followed it.
+        """
+        self.out, self._id, self._one_group = out, uuid.uuid4().hex, after is not None
         while True:
-            stored = read_version(self._url)
-            self.number = int(decode_record(stored).get("attempt", 0)) + 1
-            mine = {"attempt": self.number, "id": self._id, "host": socket.gethostname()}
+            stored = read_version(f"{out}/{ATTEMPT}")
+            record = decode_record(stored)
+            if after is not None and record.get("id") != after._id:
+                raise after._superseded(record)
+            confirm()
+            self.number = int(record.get("attempt", 0)) + 1
+            self.driver: int = self.number if after is None else after.driver
+            """Number of the first attempt of the same driver."""
+            mine = {"attempt": self.number, "id": self._id, "host": socket.gethostname(), "driver": self.driver}
             try:
-                write_if(self._url, json.dumps(mine).encode(), stored[1] if stored else None)
+                write_if(f"{out}/{ATTEMPT}", json.dumps(mine).encode(), stored[1] if stored else None)
                 return
             except VersionConflict:
-                continue  # another group took that number first
+                continue  # another attempt took that number first
+
+    def for_group(self) -> Fence:
+        """The same attempt as the right of one group of workers, which ends when its own driver starts the next one."""
+        group = copy.copy(self)
+        group._one_group = True
+        return group
 
     def check(self) -> None:
-        """Raises Superseded if a newer group has started, OSError if the bucket does not answer."""
-        now = decode_record(read_version(self._url))
-        if now.get("id") != self._id:
-            raise Superseded(
-                f"attempt {self.number} of this run was overhauled by attempt {now.get('attempt')} on "
-                f"{now.get('host')}: it commits nothing more, and nothing that it had committed is lost"
-            )
+        """Raises Superseded if a newer attempt has begun, OSError if the storage does not answer.
+
+        A driver is not overtaken by groups of its own.
+        """
+        now = decode_record(read_version(f"{self.out}/{ATTEMPT}"))
+        if now.get("id") != self._id and (self._one_group or now.get("driver") != self.driver):
+            raise self._superseded(now)
+
+    @contextlib.contextmanager
+    def explaining_errors(self) -> Iterator[None]:
+        """Context that raises Superseded in place of any error of a block whose attempt has been overtaken: what it
+        read or wrote may have been moved by the newer one."""
+        try:
+            yield
+        except Superseded:
+            raise
+        except Exception:
+            with contextlib.suppress(OSError):
+                self.check()
+            raise
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replace a small file of the run, if its content differs. Raises Superseded, OSError."""
+        url = f"{self.out}/{name}"
+        while True:
+            stored = read_version(url)
+            self.check()
+            if stored is not None and stored[0] == data:
+                return
+            try:
+                write_if(url, data, stored[1] if stored else None)
+                return
+            except VersionConflict:
+                continue  # a newer attempt, then the next check raises
+
+    def write_json(self, name: str, value: dict[str, Any]) -> dict[str, Any]:
+        """Write a JSON object with the attempt number as field ``attempt``; returns it. Raises Superseded, OSError."""
+        value = {**value, "attempt": self.number}
+        self.write(name, json.dumps(value, indent=1).encode())
+        return value
+
+    def _superseded(self, newer: dict[str, Any]) -> Superseded:
+        return Superseded(
+            f"attempt {self.number} of {self.out} was overtaken by attempt {newer.get('attempt')} on "
+            f"{newer.get('host')}: this one ends and writes nothing more, the newer one goes on from what was committed"
+        )

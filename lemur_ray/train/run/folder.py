@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,11 @@ def _read(path: str) -> dict[str, Any]:
 
 def write_json(path: str, value: Any) -> None:
     """Write JSON atomically: readers see the old or the complete new file."""
-    data = json.dumps(value, indent=1).encode()
+    write_file(path, json.dumps(value, indent=1).encode())
+
+
+def write_file(path: str, data: bytes) -> None:
+    """Write a file atomically: readers see the old or the complete new one."""
     fs, inner = file_system(path)
     if "://" in path:  # object stores replace an object as a whole
         fs.pipe_file(inner, data)
@@ -188,11 +192,15 @@ def check_writable(out: str) -> None:
         ) from error
 
 
-def prepare(run: Run) -> dict[str, Any] | None:
+Write = Callable[[str, bytes], None]
+"""Writes a small file of a run folder: (name in the folder, content)."""
+
+
+def prepare(run: Run, write: Write | None = None) -> dict[str, Any] | None:
     """Prepare the run folder once, before any worker: write ``recipe.json`` and the tokenizer's files.
 
-    Returns the content of ``result.json`` if the run is finished, else None. Raises RunFolderError if the folder is not
-    writable, or holds another run.
+    write: that of the attempt's fence; default: without one. Returns the content of ``result.json`` if the run is
+    finished, else None. Raises RunFolderError if the folder is not writable, or holds another run.
     """
     check_writable(run.out)
     fs, inner = file_system(run.out)
@@ -207,17 +215,18 @@ def prepare(run: Run) -> dict[str, Any] | None:
         check_same_run({**written, "recipe": written["identity"], "rows": rows}, run, run.out)
     if written is not None and fs.exists(f"{inner}/result.json"):
         return _read(f"{run.out}/result.json")
-    for stale in ("stopped.json", "checkpoint_manager_snapshot.json"):
+    write = write or (lambda name, content: write_file(f"{run.out}/{name}", content))
+    for stale in ("stopped.json", "checkpoint_manager_snapshot.json"):  # the second is Ray's, of earlier versions
         if fs.exists(f"{inner}/{stale}"):
             fs.rm_file(f"{inner}/{stale}")
     for name, content in {TOKENIZER: b"", **read_files(run.corpus)}.items():
-        fs.pipe_file(f"{inner}/{name}", content)
+        write(name, content)
     written = {
         "recipe": dataclasses.asdict(run.recipe), "hash": described["hash"], "identity": described["recipe"],
         "corpus": described["corpus"], "corpus_path": run.corpus, "init_from": described["init_from"],
         "init_from_path": run.init_from,
     } | ({"resume_from": run.stage.parent, "stage": dataclasses.asdict(run.stage)} if run.stage else {})  # fmt: skip
-    write_json(f"{run.out}/recipe.json", written)
+    write("recipe.json", json.dumps(written, indent=1).encode())
     return None
 
 

@@ -17,7 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.storage.file_system import file_system
+from lemur_ray.storage.append_file import AppendFile
+from lemur_ray.storage.file_system import is_bucket
 
 USEFUL = "useful"
 ITEMS = {
@@ -139,18 +140,14 @@ class SignsOfLife:
     """The append-only file ``goodput.jsonl`` of a run; a torn last line is removed when it is opened."""
 
     EVERY_S, REMOTE_EVERY_S = 1.0, 60.0
-    """Seconds between two records; an object store cannot append and gets the whole file each time."""
+    """Seconds between two records on a disk, in a bucket."""
 
-    def __init__(self, path: str, *, now: Clock = clock) -> None:
-        self._remote, self._now = "://" in path, now
-        self._fs, self._inner = file_system(path)
-        data = self._fs.cat_file(self._inner) if self._fs.exists(self._inner) else b""
-        whole = data[: data.rfind(b"\n") + 1]
-        if whole != data and not self._remote:
-            os.truncate(self._inner, len(whole))
-        self._data = whole if self._remote else b""
+    def __init__(self, path: str, *, now: Clock = clock, check: Callable[[], None] = lambda: None) -> None:
+        """check: raises where another attempt has taken the run over."""
+        self._every_s, self._now = self.REMOTE_EVERY_S if is_bucket(path) else self.EVERY_S, now
+        self._file = AppendFile(path, check)
         self.records: list[dict[str, Any]] = []
-        for line in whole.splitlines():
+        for line in self._file.content.splitlines():
             with contextlib.suppress(ValueError):  # a line damaged by a power cut costs a record, not the run
                 self.records.append(json.loads(line))
         self._last: float | None = None
@@ -159,14 +156,11 @@ class SignsOfLife:
         record = {"at": self._now(), **fields}
         self.records.append(record)
         self._last = record["at"]["mono"]
-        line = (json.dumps(record) + "\n").encode()
-        if self._remote:
-            self._data += line
-            self._fs.pipe_file(self._inner, self._data)
-            return
-        with open(self._inner, "ab") as f:
-            f.write(line)
+        self._file.write((json.dumps(record) + "\n").encode())
 
     def due(self) -> bool:
-        every = self.REMOTE_EVERY_S if self._remote else self.EVERY_S
-        return self._last is None or self._now()["mono"] - self._last >= every
+        return self._last is None or self._now()["mono"] - self._last >= self._every_s
+
+    def close(self) -> None:
+        """Store the last records. Raises what ``check`` raises, OSError."""
+        self._file.close()

@@ -28,22 +28,25 @@ from lemur_ray.storage.bucket_lease import (
 )
 from lemur_ray.storage.file_system import is_bucket
 from lemur_ray.storage.heartbeat import run_heartbeat
+from lemur_ray.train.run.fence import Fence, Superseded
 from lemur_ray.train.run.folder import RunFolderError, read_object, write_json
 from lemur_ray.train.run.goodput import clock
 
 
 @contextlib.contextmanager
-def lease(out: str, *, beat_s: float = HEARTBEAT_S) -> Iterator[None]:
+def lease(out: str, *, beat_s: float = HEARTBEAT_S) -> Iterator[Fence]:
     """Hold ``out/.run.lease`` and renew it in the background every ``beat_s`` seconds; removed at a clean end.
 
-    The kernel lock, which the caller holds, shows that a holder on this machine is dead, so its lease is taken at once.
-    A lease of another machine, or any in a bucket, is watched for ``MISSED_HEARTBEATS`` beats. Raises RunFolderError if
-    another process renews the lease, or took it over while this one could not: that interrupts the main thread.
+    Yields the fence of a new attempt. The kernel lock, which the caller holds, shows that a holder on this machine is
+    dead, so its lease is taken at once. A lease of another machine, or any in a bucket, is watched for
+    ``MISSED_HEARTBEATS`` beats. Raises RunFolderError if another process renews the lease, Superseded if one took it
+    over while this one could not renew it: that interrupts the main thread.
     """
     mine = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid(), "boot": clock()["boot"]}
     held = BucketLease(out, mine) if is_bucket(out) else _OnDisk(out, mine, beat_s)
     try:
         held.take(MISSED_HEARTBEATS * beat_s)
+        fence = Fence(out, confirm=held.renew)
     except LeaseConflict as other:
         holder = describe_holder(other.holder)
         raise RunFolderError(
@@ -59,9 +62,9 @@ def lease(out: str, *, beat_s: float = HEARTBEAT_S) -> Iterator[None]:
     taken: list[Exception] = []
     try:
         with run_heartbeat(renew, beat_s) as taken:
-            yield
+            yield fence
     except LeaseConflict as other:
-        raise RunFolderError(
+        raise Superseded(
             f"{out} could not be reached for a while and was taken over by another run "
             f"({describe_holder(other.holder)}): this one stops, and nothing that it had committed is lost"
         ) from None

@@ -35,8 +35,11 @@ def _options() -> jax.profiler.ProfileOptions:
 class Profiler:
     """Records the profiler traces of one worker. Call ``before`` and ``after`` around every step."""
 
-    def __init__(self, recipe: Recipe, out: str, rank: int, say: Callable[[str], None]) -> None:
-        self._watch, self._out, self._rank, self._say = recipe.watch, out, rank, say
+    def __init__(
+        self, recipe: Recipe, out: str, rank: int, say: Callable[[str], None], check: Callable[[], None] = lambda: None
+    ) -> None:
+        """check: raises where a newer attempt has taken the run over; called before a trace is uploaded."""
+        self._watch, self._out, self._rank, self._say, self._check = recipe.watch, out, rank, say, check
         self._mine = rank == 0 or self._watch.profile_ranks == "all"
         self._fs, self._inner = file_system(out)
         # A request to a bucket takes as long as a step: there only steps that log check for a request.
@@ -74,6 +77,7 @@ class Profiler:
             jax.profiler.stop_trace()
             where = f"{self._out}/{FOLDER}/step-{self._first}"
             if "://" in self._out:
+                self._check()
                 fs, inner = file_system(where)
                 fs.put(f"{self._folder}/", inner, recursive=True)
                 shutil.rmtree(self._folder, ignore_errors=True)

@@ -7,6 +7,7 @@ Knows nothing of jax or of training.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import importlib.util
 import os
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lemur_ray.config import Recipe
+from lemur_ray.storage.append_file import AppendFile
+from lemur_ray.storage.conditional_writes import VersionConflict, read_version, write_if
 from lemur_ray.storage.file_system import file_system
 
 Record = Mapping[str, Any]
@@ -30,7 +33,7 @@ PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 CLOSE_WAIT_S = 60.0
 """Maximum seconds that the end of a run waits for a sink with unsent lines."""
 UPLOAD_EVERY_S = 60.0
-"""Seconds between two uploads of an event file to a bucket, which cannot append."""
+"""Minimum seconds between two uploads of new events to a bucket."""
 
 
 class Sink(Protocol):
@@ -63,7 +66,8 @@ def numbers(record: Record) -> dict[str, float]:
 class TensorBoard:
     """A TensorBoard event file in ``<run>/tensorboard``; replaces those of earlier starts."""
 
-    def __init__(self, out: str, history: Sequence[Record]) -> None:
+    def __init__(self, out: str, history: Sequence[Record], check: Callable[[], None] = lambda: None) -> None:
+        """check: raises where a newer attempt has taken the run over, which owns the folder."""
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto import event_pb2
         from tensorboardX.summary import scalar
@@ -72,6 +76,7 @@ class TensorBoard:
         self._bucket = f"{out}/tensorboard" if "://" in out else ""
         folder = Path(tempfile.mkdtemp(prefix="events-") if self._bucket else f"{out}/tensorboard")
         folder.mkdir(exist_ok=True)
+        check()
         for old in folder.glob("events.out.tfevents.*"):
             old.unlink()
         if self._bucket:
@@ -79,7 +84,8 @@ class TensorBoard:
             if fs.isdir(inner):
                 fs.rm(inner, recursive=True)
         self._writer = EventsWriter(f"{folder}/events", f".{os.getpid()}")
-        self._folder, self._uploaded_at = folder, time.monotonic()
+        self._folder, self._uploaded_at, self._check = folder, time.monotonic(), check
+        self._object: AppendFile | None = None
         # Makes a running TensorBoard discard the curves of the removed files.
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._writer.write_event(event_pb2.Event(wall_time=time.time(), step=0, session_log=start))
@@ -106,18 +112,30 @@ class TensorBoard:
             self._writer.write_event(event)
 
     def _upload(self) -> None:
-        fs, inner = file_system(self._bucket)
-        for path in self._folder.iterdir():
-            fs.put_file(str(path), f"{inner}/{path.name}")
+        (path,) = self._folder.iterdir()
+        if self._object is None:
+            self._object = AppendFile(f"{self._bucket}/{path.name}", self._check)
+        with path.open("rb") as file:
+            file.seek(self._object.size)
+            self._object.append(file.read())
         self._uploaded_at = time.monotonic()
 
 
 class WeightsAndBiases:
     """The Weights & Biases run of a run folder, the same for every start; its id is stored in ``wandb_id``."""
 
-    def __init__(self, out: str, history: Sequence[Record], recipe: Recipe, described: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        out: str,
+        history: Sequence[Record],
+        recipe: Recipe,
+        described: Mapping[str, Any],
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         import wandb
 
+        self._check = check
+        check()
         run_id = lasting_id(f"{out}/wandb_id")
         folder = tempfile.mkdtemp(prefix="wandb-") if "://" in out else out
         offline = recipe.watch.wandb_mode == "offline"
@@ -135,6 +153,7 @@ class WeightsAndBiases:
                 self.write(record)
 
     def write(self, record: Record) -> None:
+        self._check()
         self._run.log(numbers(record), step=record["step"])
 
     def close(self) -> None:
@@ -143,12 +162,10 @@ class WeightsAndBiases:
 
 def lasting_id(path: str) -> str:
     """Read the id in a file; draws and writes a random one if there is no file."""
-    fs, inner = file_system(path)
-    if fs.exists(inner):
-        return str(fs.cat_file(inner).decode().strip())
-    drawn = secrets.token_hex(4)
-    fs.pipe_file(inner, f"{drawn}\n".encode())
-    return drawn
+    while (stored := read_version(path)) is None:
+        with contextlib.suppress(VersionConflict):
+            write_if(path, f"{secrets.token_hex(4)}\n".encode(), None)
+    return stored[0].decode().strip()
 
 
 class Background:
@@ -191,11 +208,16 @@ class Background:
 
 
 def open_sinks(
-    recipe: Recipe, out: str, history: Sequence[Record], described: Mapping[str, Any], say: Callable[[str], None]
+    recipe: Recipe,
+    out: str,
+    history: Sequence[Record],
+    described: Mapping[str, Any],
+    say: Callable[[str], None],
+    check: Callable[[], None] = lambda: None,
 ) -> list[Background]:
-    """Open the sinks that the recipe names, each with the lines written so far."""
+    """Open the sinks that the recipe names, each with the lines written so far. check: raises in an old attempt."""
     makers: dict[str, Callable[[], Sink]] = {
-        "tensorboard": lambda: TensorBoard(out, history),
-        "wandb": lambda: WeightsAndBiases(out, history, recipe, described),
+        "tensorboard": lambda: TensorBoard(out, history, check),
+        "wandb": lambda: WeightsAndBiases(out, history, recipe, described, check),
     }
     return [Background(name, makers[name], say) for name in dict.fromkeys(recipe.watch.sinks)]

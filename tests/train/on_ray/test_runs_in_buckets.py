@@ -128,11 +128,35 @@ def test_a_group_that_was_cut_off_commits_nothing_after_the_next_one_began(googl
         cut_off.save(3, state(3), {"rows": 6})
         cut_off.wait()
         with Checkpoints(FOLDER, keep=3, fence=Fence("gs://bucket/run")) as newer:
-            with pytest.raises(Superseded, match="overhauled by attempt 2"):
+            with pytest.raises(Superseded, match="overtaken by attempt 2"):
                 cut_off.save(6, state(66), {"rows": 12})
             newer.save(6, state(6), {"rows": 12})
     assert [commit.plan["attempt"] for commit in commits(FOLDER)[0]] == [2, 1]
     np.testing.assert_array_equal(restored(6), state(6)["w"])
+
+
+def test_metrics_are_sent_in_pieces_once_each_and_at_the_latest_before_a_commit(
+    run_here: Callable,
+    small_recipe: Callable[..., Recipe],
+    google: Service,  # noqa: F811
+) -> None:
+    at_commit: list[int] = []
+    put = google.objects.put
+
+    def recorded(bucket: str, name: str, *arguments: Any, **more: Any) -> Any:
+        if name.endswith("/commit_success.txt") and name.count("/") == 4:
+            lines = google.objects.get("bucket", "runs/one/metrics.jsonl", {}).data
+            at_commit.append(max(losses(lines)))
+        return put(bucket, name, *arguments, **more)
+
+    google.objects.put = recorded  # type: ignore[method-assign]
+    recipe = small_recipe(steps=40, checkpoint_every_steps=20, checkpoint_every_s=1e9)
+    run_here(recipe, "gs://bucket/runs/one")
+    assert [step >= saved for step, saved in zip(at_commit, (20, 40), strict=True)] == [True, True]
+    name = "bucket/runs/one/metrics.jsonl"
+    writes = [write for write in google.history.writes if write.name == name and write.accepted]
+    assert len(writes) <= 6, "one at a commit and at the end, else one in 10 s"
+    assert sorted(losses(google.objects.get("bucket", "runs/one/metrics.jsonl", {}).data)) == list(range(1, 41))
 
 
 @pytest.mark.slow

@@ -122,4 +122,5 @@ def test_signs_are_due_by_the_monotonic_clock(tmp_path: Path) -> None:
     now.mono += 1.5
     assert not remote.due()
     remote.write(attempt="one")
+    remote.close()
     assert len(SignsOfLife("memory://bucket/g.jsonl", now=now).records) == 2
