@@ -109,7 +109,7 @@ def row_sets(work: Path, listing: Listing, clean: CleanDocuments, config: Corpus
         at = np.arange(*np.searchsorted(clean.part, [number, number + 1]))
         lengths[at[clean.keep[at]]] = stages.read_lengths(work, number)
     members = [
-        (entry["name"], entry["kind"], clean.keep & ~clean.heldout & (clean.source == index))
+        (entry["name"], entry["kind"], _within_tokens(index, entry, clean, lengths, config))
         for index, entry in enumerate(listing.sources)
     ]
     members += [
@@ -131,6 +131,27 @@ def row_sets(work: Path, listing: Listing, clean: CleanDocuments, config: Corpus
             write_atomically(work / "sets" / f"{name}-{window:05d}.npy", buffer.getvalue(), durable=False)
         sets.append(RowSet(name, kind, len(at), int(clean.sizes[at].sum()), len(ends)))
     return sets
+
+
+def _within_tokens(
+    index: int, entry: dict[str, Any], clean: CleanDocuments, lengths: np.ndarray, config: CorpusConfig
+) -> np.ndarray:
+    """Mask (documents,) bool of a source's training documents: a seeded sample with the tokens wanted, or all of them.
+
+    Counts the others as dropped by ``tokens``. lengths: (documents,) int64, tokens.
+    """
+    member = clean.keep & ~clean.heldout & (clean.source == index)
+    wanted, at = entry.get("spec", {}).get("tokens", 0), np.flatnonzero(member)
+    if not wanted:
+        return member
+    at = at[shuffled_order(clean.ids_at(at), config.seed, f"tokens of {entry['name']}")]
+    total = np.cumsum(lengths[at])
+    within = total - lengths[at] < wanted
+    member[at[~within]] = False
+    clean.counts[index]["tokens"] = int(total[within][-1]) if len(at) else 0
+    if not within.all():
+        clean.counts[index]["dropped"]["tokens"] = int((~within).sum())
+    return member
 
 
 def manifest(
@@ -158,7 +179,7 @@ def manifest(
             entry["name"]: {
                 "files": entry["files"],
                 "read": total["read"],
-                "kept": int((clean.keep & (clean.source == index)).sum()),
+                "kept": int((clean.keep & (clean.source == index)).sum()) - total["dropped"].get("tokens", 0),
                 "dropped": dict(sorted(total["dropped"].items())),
                 "masked": dict(sorted(total["masked"].items())),
             }

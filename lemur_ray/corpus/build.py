@@ -23,7 +23,7 @@ from lemur_ray.corpus.config import DEFAULT_OLD_PATTERN, CorpusConfig, WordPatte
 from lemur_ray.corpus.locations import CorpusLocation, corpus_location
 from lemur_ray.corpus.manifest import CorpusError
 from lemur_ray.corpus.on_ray import Workers
-from lemur_ray.corpus.selection import select_documents
+from lemur_ray.corpus.selection import CleanDocuments, select_documents
 from lemur_ray.corpus.sources.embedded import embedded_sources
 from lemur_ray.corpus.sources.folders import Source, folder_source, list_source
 from lemur_ray.corpus.sources.listing import Listing, read_listing, write_listing
@@ -205,6 +205,7 @@ class _Build:
         self._parallel("tokenise", handover.runs(stages.tokenise_part), tokenising)
         handover.fetch(*(f"tokens/{n:05d}.lengths" for n in parts))
         sets = assembly.row_sets(work, listing, clean, config)
+        missing += self._short_of_tokens(listing, clean)
         self._pack(sets, tokenizer, handover)
         manifest = assembly.manifest(self.folder, work, listing, clean, sets, config)
         manifest |= {"missing": missing, "build": build_hash(self.description), "config": self.description}
@@ -234,6 +235,15 @@ class _Build:
             )
         return failed
 
+    def _short_of_tokens(self, listing: Listing, clean: CleanDocuments) -> list[str]:
+        """A line for each source that has fewer tokens than are wanted of it."""
+        lines = []
+        for entry, counts in zip(listing.sources, clean.counts, strict=True):
+            if (wanted := entry.get("spec", {}).get("tokens", 0)) > counts.get("tokens", 0) > 0:
+                lines.append(f"{entry['name']}: {counts['tokens']:,} tokens, of {wanted:,.0f} wanted: it has no more")
+                self.say(lines[-1])
+        return lines
+
     def _pack(self, sets: Sequence[assembly.RowSet], tokenizer: Tokenizer, handover: SharedFolder) -> None:
         shards = [(row_set.name, window) for row_set in sets for window in range(row_set.num_shards)]
         packing = handover.shards_to_do(shards)
@@ -252,14 +262,15 @@ class _Build:
         shutil.rmtree(self.folder / _WORK, ignore_errors=True)
         shutil.rmtree(self.folder / "rows", ignore_errors=True)
         self._make_folders()
-        size = sum(ref.size for source in sources for ref in source.files)
+        listing = write_listing(self.work, sources, self.config.part_mb * 1e6, self.config.seed)
+        size = sum(entry["bytes"] for entry in listing.sources)
         free = shutil.disk_usage(self.folder).free
         if self.location.shared_folder and free < _DISK_PER_BYTE * size:
+            shutil.rmtree(self.folder / _WORK, ignore_errors=True)
             raise CorpusError(
                 f"{self.folder}: {free / 1e9:.1f} GB of disk are free, {size / 1e9:.1f} GB of files need about "
                 f"{_DISK_PER_BYTE * size / 1e9:.1f} GB while they are prepared: choose another --out"
             )
-        listing = write_listing(self.work, sources, self.config.part_mb * 1e6)
         handover.begin()
         files = sum(len(source.files) for source in sources)
         self.say(f"{len(sources)} sources, {files:,} files, {size / 1e6:.1f} MB, {listing.num_parts} parts")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import io
 import json
@@ -243,3 +244,24 @@ def test_the_sources_of_table_8_ship_with_the_tokens_that_a_run_visits() -> None
 def test_a_specification_survives_as_json() -> None:
     spec = SourceSpec("a", "code", "x", fields={"text": "t"}, licences=("MIT",), filters={"base": "code"}, tokens=2.0)
     assert SourceSpec(**{**spec.to_json(), "licences": ("MIT",)}) == spec
+
+
+def test_as_many_tokens_of_a_source_as_are_wanted_and_a_line_where_it_has_fewer(write: Write, tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in code(name, 300)))
+    entry = {"name": "a", "kind": "code", "uri": "{a,b,c}.jsonl"}
+    config = CorpusConfig(vocab_size=300, seq_len=64, heldout_rows=0)
+
+    def built(tokens: str) -> tuple[int, dict[str, object], list[str]]:
+        sized = dataclasses.replace(config, sources=write({**entry, "tokens": tokens}))
+        manifest = build(sized, tmp_path / f"corpus-{tokens}", workers=0, say=lambda line: None)
+        return manifest["sources"][0]["tokens"], manifest["counts"]["a"], manifest["missing"]
+
+    everything, counts, missing = built("9e6")
+    assert (counts["read"], counts["kept"]) == (900, 900)
+    assert missing == [f"a: {everything:,} tokens, of 9,000,000 wanted: it has no more"]
+    tokens, counts, missing = built("3e3")
+    assert 3000 <= tokens < 3200
+    assert counts["read"] == 300, "one file is enough"
+    assert counts["kept"] == 300 - counts["dropped"]["tokens"]  # type: ignore[index, operator]
+    assert missing == []

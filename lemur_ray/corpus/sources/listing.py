@@ -6,6 +6,7 @@ It is stored when a build begins and read back when the build is resumed.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Sequence
@@ -15,9 +16,12 @@ from typing import Any
 
 from lemur_ray.corpus.rows import write_atomically
 from lemur_ray.corpus.sources.file_parts import split_file
+from lemur_ray.corpus.sources.file_refs import FileRef
 from lemur_ray.corpus.sources.folders import Source
 
 LISTING = "listing.json"
+_BYTES_PER_TOKEN = 8.0
+"""Bytes of files that are read per token wanted: about 4.5 of text, and what filters and deduplication drop."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +37,10 @@ class Listing:
         return sum(len(source["parts"]) for source in self.sources)
 
 
-def write_listing(work: Path, sources: Sequence[Source], part_bytes: float) -> Listing:
+def write_listing(work: Path, sources: Sequence[Source], part_bytes: float, seed: int = 0) -> Listing:
     """Group the files of each source, large ones split, into parts of about ``part_bytes`` bytes.
 
+    Of a source of which a number of tokens is wanted, a sample of the files by ``seed`` is taken that is large enough.
     Stores and returns the listing.
     """
     entries: list[dict[str, Any]] = []
@@ -44,7 +49,8 @@ def write_listing(work: Path, sources: Sequence[Source], part_bytes: float) -> L
         spec = source.spec.to_json() if source.spec else {}
         settings = {"filters": spec["filters"]} if "filters" in spec else {}
         numbers, batch, size = [], [], 0
-        refs = [part for ref in source.files for part in split_file(ref, part_bytes)]
+        refs = [part for ref in sampled(source.files, source, seed) for part in split_file(ref, part_bytes)]
+        refs = sampled(refs, source, seed)
         for i, ref in enumerate(refs):
             batch.append(ref.to_json())
             size += ref.size
@@ -60,7 +66,7 @@ def write_listing(work: Path, sources: Sequence[Source], part_bytes: float) -> L
                 "looked_for": source.looked_for,
                 "required": source.required,
                 "files": len(source.files),
-                "bytes": sum(ref.size for ref in source.files),
+                "bytes": sum(ref.size for ref in refs),
                 "state": files_hash(source),
                 "parts": numbers,
                 "spec": spec,
@@ -68,6 +74,22 @@ def write_listing(work: Path, sources: Sequence[Source], part_bytes: float) -> L
         )
     write_atomically(work / LISTING, json.dumps(entries).encode())
     return Listing(tuple(entries))
+
+
+def sampled(refs: Sequence[FileRef], source: Source, seed: int) -> list[FileRef]:
+    """The files, in their order, of a seeded sample that has the tokens wanted of a source; all if none are wanted.
+
+    Compressed files hold several times more text than they have bytes, which leaves room for the filters.
+    """
+    wanted = source.spec.tokens * _BYTES_PER_TOKEN if source.spec else 0
+    if not wanted:
+        return list(refs)
+    ranked = sorted(
+        range(len(refs)),
+        key=lambda i: hashlib.sha256(f"{seed}/{source.name}/{refs[i].name}/{refs[i].part}".encode()).digest(),
+    )
+    before = dict(zip(ranked, itertools.accumulate((refs[i].size for i in ranked), initial=0), strict=False))
+    return [ref for i, ref in enumerate(refs) if before[i] < wanted]
 
 
 def read_listing(work: Path, sources: Sequence[Source]) -> Listing | None:
