@@ -193,8 +193,10 @@ def patiently(call: Callable[[], _T], file: str, position: str, failed: Callable
 @contextmanager
 def open_stream(uri: str, name: str = "", *, size: int = -1, version: str = "") -> Iterator[BinaryIO]:
     """Context manager for a buffered ``ByteStream``. Raises ReadFailure."""
-    with ByteStream(uri, name, size=size, version=version) as raw, io.BufferedReader(raw, 1 << 20) as stream:
-        yield cast(BinaryIO, stream)
+    with ByteStream(uri, name, size=size, version=version) as raw:
+        buffer = min(1 << 20, max(raw.size, 1 << 12))  # small for small files: a corpus may have millions of them
+        with io.BufferedReader(raw, buffer) as stream:
+            yield cast(BinaryIO, stream)
 
 
 def read_all(uri: str, limit: int) -> bytes:

@@ -20,6 +20,8 @@ from lemur_ray.host.json_files import NotJson, parse_json
 GZIP, ZSTD, SKIPPABLE, PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18", b"PAR1"
 _BATCH_BYTES = 32 << 20
 """Approximate bytes of one batch of parquet rows in memory."""
+_ROW_BYTES = 256 << 20
+"""Maximum mean size of the rows of a row group: a row is in memory as a whole."""
 _LIST_CHARACTERS = 64 << 20
 """Maximum length of one element of a JSON list."""
 
@@ -74,7 +76,9 @@ def parquet_rows(
     """Yield rows of a parquet file with those of ``columns`` it has (default: all).
 
     groups: row groups to read (default: all). skip: rows to pass over, whole row groups without reading them. Batches
-    have at most ``batch_size`` rows and, for rows of about the same size, 32 MiB. Raises ArrowException, OSError.
+    have at most ``batch_size`` rows and, for rows of about the same size, 32 MiB.
+
+    Raises ArrowException, OSError; ValueError for rows of more than 256 MiB.
     """
     opened = isinstance(source, pq.ParquetFile)
     table: Any = source if opened else open_parquet(cast(BinaryIO, source))
@@ -85,6 +89,8 @@ def parquet_rows(
             if skip >= about.num_rows:
                 skip -= about.num_rows
                 continue
+            if about.total_byte_size > _ROW_BYTES * about.num_rows:
+                raise ValueError(f"row group {group}: rows of {about.total_byte_size // about.num_rows:,} bytes")
             rows = max(1, min(batch_size, about.num_rows * _BATCH_BYTES // max(about.total_byte_size, 1)))
             for batch in table.iter_batches(batch_size=rows, row_groups=[group], columns=there, use_threads=False):
                 yield from batch.slice(skip).to_pylist()

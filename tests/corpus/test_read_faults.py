@@ -23,7 +23,8 @@ from lemur_ray.corpus.sources.file_refs import FileRef
 from lemur_ray.corpus.sources.folders import folder_source
 from lemur_ray.corpus.sources.texts import read_texts
 from lemur_ray.outside_data import byte_stream
-from lemur_ray.outside_data.byte_stream import LocalRanges, ReadFailure
+from lemur_ray.outside_data.byte_stream import BucketRanges, LocalRanges, ReadFailure
+from lemur_ray.storage.file_system import file_system
 
 POSITIONS = 20
 TEXTS = [f"document {i} " + "".join(random.Random(i).choices("abcdefgh \n", k=i % 900)) for i in range(400)]
@@ -245,6 +246,23 @@ def test_a_file_that_is_truncated_while_it_is_read_is_a_failure(tmp_path: Path) 
     os.truncate(path, len(LINES) * 29)
     with pytest.raises(ReadFailure, match="became shorter"):
         list(items)
+
+
+def test_an_object_that_a_bucket_lists_before_it_serves_it_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    fs, there = file_system("memory://late/a.jsonl")
+    fs.pipe_file(there, LINES)
+    fetch, calls = BucketRanges.fetch, iter(range(100))
+
+    def late(self: BucketRanges, begin: int, end: int) -> bytes:
+        if next(calls) < 2:
+            raise FileNotFoundError(there)
+        return fetch(self, begin, end)
+
+    monkeypatch.setattr(BucketRanges, "fetch", late)
+    assert texts_of("memory://late/a.jsonl", len(LINES)) == TEXTS
+    fs.rm_file(there)
+    with pytest.raises(ReadFailure, match=r"a, byte 0 of \d+, .*FileNotFoundError.*3 tries"):
+        texts_of("memory://late/a.jsonl", len(LINES), version="1")
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])

@@ -93,8 +93,9 @@ def test_every_published_form_of_a_set_gives_the_same_conversations(data_dir: Pa
 @pytest.fixture(scope="session")
 def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a sentence-transformers model with two random layers."""
-    sentence_transformers = pytest.importorskip("sentence_transformers")
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
     import torch
+    from sentence_transformers import SentenceTransformer
     from tokenizers import Tokenizer as FastTokenizer
     from tokenizers import models, pre_tokenizers
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
@@ -109,9 +110,8 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     BertModel(BertConfig(vocab_size=len(words), **shape)).save_pretrained(folder / "bert")
-    layers = sentence_transformers.models
-    word = layers.Transformer(str(folder / "bert"))
-    model = sentence_transformers.SentenceTransformer(modules=[word, layers.Pooling(32)], device="cpu")
+    layers = [modules.Transformer(str(folder / "bert")), modules.Pooling(32)]
+    model = SentenceTransformer(modules=layers, device="cpu")
     model.save(str(folder / "model"))
     return folder / "model"
 
