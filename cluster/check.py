@@ -2,25 +2,31 @@
 
 With no file: all of this folder. Schemas of KubeRay, Kueue and Prometheus come from the CustomResourceDefinitions in
 --crds (from a cluster: kubectl get crd -o json > crds/crds.json); where there is none, a line says so and only
-the rules are checked (--rules lists them). Exit code 1 where something is wrong.
+the rules are checked (--rules lists them). Names in your files may be of objects in them, in this folder, or of
+`kubectl create` commands, also in comments. Exit code 1 where something is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 if str(HERE.parent) not in sys.path:
     sys.path.insert(0, str(HERE.parent))
 
-from cluster.checking import clusters, surroundings  # noqa: E402
+from cluster.checking import availability, clusters, isolation, references, surroundings, workloads  # noqa: E402
 from cluster.checking.documents import Document, Unreadable, read  # noqa: E402
-from cluster.checking.rules import RULES  # noqa: E402
+from cluster.checking.rules import RULES, Breach  # noqa: E402
 from cluster.checking.schemas import SchemaMissing, Schemas  # noqa: E402
+
+ACROSS_DOCUMENTS = (references, workloads, isolation, availability, surroundings)
+"""Modules of rules; each has ``breaches(documents, context)``."""
 
 
 def files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -33,36 +39,58 @@ def files(paths: Sequence[Path]) -> Iterator[Path]:
 def documents_of(path: Path) -> list[Document]:
     """The Kubernetes objects, or the Grafana dashboard, of a file. Raises Unreadable."""
     if path.suffix != ".json":
-        return read(path)
+        return read(path, is_template=path.resolve().is_relative_to(HERE))
     try:
         return [surroundings.board(path.read_text(encoding="utf-8"), path.name)]
     except ValueError as error:
         raise Unreadable(f"{path} is no JSON: {error}") from error
 
 
-def check(documents: Sequence[Document], schemas: Schemas) -> tuple[list[str], list[str]]:
+@cache
+def shipped() -> tuple[Document, ...]:
+    """The documents of this folder, and the objects that commands in it make."""
+    paths = list(files([HERE]))
+    made = [one for path in paths for one in references.created_by_commands(path.read_text(encoding="utf-8"))]
+    return (*(document for path in paths for document in documents_of(path)), *made)
+
+
+def breaches(
+    documents: Sequence[Document], beside: Sequence[Document] = ()
+) -> Iterator[tuple[Document | None, Breach | str]]:
+    """Rules that documents break, alone and together with ``beside`` and with shipped ones that they do not replace.
+
+    A field of a type that the rules cannot read ends the rules of its document, or of a module, with one message.
+    """
+    own, edited = {references.name_of(document) for document in documents}, {document.where for document in documents}
+    others = (one for one in shipped() if one.where not in edited and references.name_of(one) not in own)
+    context = [*beside, *others]
+    for document in documents:
+        yield from _readable(document, zip(itertools.repeat(document), clusters.breaches(document)))
+    for module in ACROSS_DOCUMENTS:
+        yield from _readable(None, module.breaches(documents, context))
+
+
+def _readable(
+    document: Document | None, results: Iterator[tuple[Document, Breach]]
+) -> Iterator[tuple[Document | None, Breach | str]]:
+    try:
+        yield from results
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+        yield document, f"a field is not of the type that the rules read, the rest was not looked at: {error}"
+
+
+def check(
+    documents: Sequence[Document], schemas: Schemas, beside: Sequence[Document] = ()
+) -> tuple[list[str], list[str]]:
     """Check documents by schemas and rules: (error messages, messages about documents without a schema)."""
     wrong, unknown = [], []
-    for document in documents:
-        if document.kind != "Dashboard":
-            try:
-                wrong += [f"{document}: {sentence}" for sentence in schemas.problems(document)]
-            except SchemaMissing as missing:
-                unknown.append(f"{document}: {missing}")
-        wrong += collected(str(document), (f"{document}: {breach}" for breach in clusters.breaches(document)))
-    around = surroundings.breaches(documents)
-    wrong += collected("all together", (f"{document}: {breach}" for document, breach in around))
+    for document in (document for document in documents if document.kind != "Dashboard"):
+        try:
+            wrong += [f"{document}: {sentence}" for sentence in schemas.problems(document)]
+        except SchemaMissing as missing:
+            unknown.append(f"{document}: {missing}")
+    wrong += [f"{document or 'all together'}: {breach}" for document, breach in breaches(documents, beside)]
     return wrong, unknown
-
-
-def collected(what: str, messages: Iterator[str]) -> list[str]:
-    """All ``messages``; an exception for a field of the wrong type ends them and becomes one. what: its subject."""
-    out: list[str] = []
-    try:
-        out.extend(messages)
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-        out.append(f"{what}: a field is not of the type that the rules read, the rest was not looked at: {error}")
-    return out
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,8 +105,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     data = os.environ.get("LEMUR_DATA")
     crds = options.crds or (Path(data) / "kuberay" if data else None)
     try:
-        documents = [document for path in files(options.files) for document in documents_of(path)]
-        wrong, unknown = check(documents, Schemas(crds if crds and crds.is_dir() else None))
+        paths = list(files(options.files))
+        documents = [document for path in paths for document in documents_of(path)]
+        beside = [one for path in paths for one in references.created_by_commands(path.read_text(encoding="utf-8"))]
+        wrong, unknown = check(documents, Schemas(crds if crds and crds.is_dir() else None), beside)
     except (Unreadable, OSError) as error:
         print(f"check: {error}", file=sys.stderr)
         return 1

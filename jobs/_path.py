@@ -11,12 +11,20 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
+from lemur_ray.cluster.job_end import run as run
 from lemur_ray.cluster.ray_environment import prepare_process
+from lemur_ray.host.exit_codes import exit_code_of
 
 prepare_process()
 
 
-def fail(message: str) -> int:
-    """Print why a job failed to stderr. Returns the exit code 1."""
-    print(message, file=sys.stderr, flush=True)
-    return 1
+def done(text: str) -> int:
+    """Print the last lines of a job that has succeeded. Returns its exit code."""
+    print(text, flush=True)
+    return 0
+
+
+def fail(job: str, error: Exception) -> int:
+    """Print why a job failed to stderr. Returns its exit code."""
+    print(f"{job}: {error}", file=sys.stderr, flush=True)
+    return exit_code_of(error)

@@ -7,7 +7,7 @@
 ``--check-gold`` plays the reference answers of one benchmark or all, and names each that does not score 1.
 """
 
-import _path  # noqa: F401
+import _path
 
 import os
 import sys
@@ -29,7 +29,7 @@ DEFAULT = "alfworld/text"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code. 0: every task has a score or a recorded error. 1: no task has a score, or an error. 130: stopped."""
+    """Exit code (``host.exit_codes``). 0: each task has a score or recorded error. 75: hosts or endpoints were away."""
     words = sys.argv[1:] if argv is None else argv
     with job_exit("agent_eval") as end:
         if "--list" in words:
@@ -57,4 +57,4 @@ def show(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _path.run(main)

@@ -5,7 +5,6 @@ python jobs/build_corpus.py --source stack:code:/data/stack --source wiki:text:/
 
 import _path
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -47,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = {name: getattr(arguments, name) for name in ("overwrite", "workers", "allow_failed")}
         manifest = build(**asked, folder=out, **options)
     except (CorpusError, RowSetError) as error:
-        return _path.fail(f"build_corpus: {error}")
+        return _path.fail("build_corpus", error)
     for entry in (*manifest["sources"], *manifest["heldout"]):
         print(f"{entry['name']:>14} {entry['kind']:>5} {entry['rows']:>8,} rows {entry['tokens']:>12,} tokens")
     result = {key: manifest[key] for key in ("vocab_size", "seq_len", "fill", "asked", "built", "counts", "missing")}
@@ -57,4 +56,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _path.run(main)

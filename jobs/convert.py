@@ -25,9 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         job = replace(job, model=find_model(job.model, buckets=True))
         print(f"wrote {convert(job, resolve_out(job.out, ''))}")
     except (*MODEL_ERRORS, OSError, ImportError) as error:
-        return _path.fail(f"convert: {error}")
+        return _path.fail("convert", error)
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    _path.run(main)

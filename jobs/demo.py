@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run(config)
     except DemoFailed as error:
-        return _path.fail(f"demo: {error}")
+        return _path.fail("demo", error)
     except KeyboardInterrupt:
         print("demo: stopped; the same command goes on where it left off", file=sys.stderr)
         return 130
@@ -25,4 +25,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _path.run(main)

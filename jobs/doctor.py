@@ -5,12 +5,11 @@ There every host also writes, reads and removes an object in ``--bucket gs://...
 Exit code 1 if something is missing that everything needs. Needs no installed package.
 """
 
-import _path  # noqa: F401
+import _path
 
 import argparse
 import json
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -54,4 +53,4 @@ def of_cluster(bucket: str) -> list[doctor.Check]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _path.run(main)

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             prepare_out(str(file.parent))
             counts = export(folders, file, job.rules, job.how)
     except (EvaluationError, LedgerError, ImportError, ValueError, OSError) as error:
-        return _path.fail(f"export_sft: {error}")
+        return _path.fail("export_sft", error)
     for line in counts["said"]:
         print(f"export_sft: {line}", file=sys.stderr)
     print(json.dumps({"out": out, **counts}))
@@ -55,4 +55,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _path.run(main)

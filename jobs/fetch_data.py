@@ -50,9 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             return int(bool(fetch(chosen, FetchOptions(data, job.accept), rows=job.rows)))
     except (FetchError, ValueError, OSError) as error:
-        return _path.fail(f"fetch_data: {error}")
+        return _path.fail("fetch_data", error)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _path.run(main)

@@ -1,6 +1,6 @@
 """Replay every recorded run under --data, and write one table of how far the replays agree with it; resumes."""
 
-import _path  # noqa: F401
+import _path
 
 import json
 import sys
@@ -55,4 +55,4 @@ def _played(run: RecordedRun, config: FidelityConfig, out: Path) -> dict[str, An
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _path.run(main)

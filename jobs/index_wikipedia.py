@@ -2,7 +2,6 @@
 
 import _path
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,10 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         count = build_index(Path(config.dump), out)
     except (OSError, ValueError) as error:
-        return _path.fail(f"index_wikipedia: {error}")
+        return _path.fail("index_wikipedia", error)
     print(f"{out}: {count:,} articles; ask it with --wikipedia index:{out}", flush=True)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _path.run(main)

@@ -10,12 +10,12 @@ from _instruction_data import instruction_table
 from lemur_ray.cluster import connection
 from lemur_ray.host.home import resolve_out
 from lemur_ray.instruct.config import Sets, SetsConfig, Template
-from lemur_ray.train.job_arguments import TrainingJob, parse_job
+from lemur_ray.train.job_arguments import RunJob, parse_job
 from lemur_ray.instruct.epochs import with_whole_epochs
 
 
 @dataclass(frozen=True)
-class InstructJob(TrainingJob):
+class InstructJob(RunJob):
     """Tune a run on conversations; the same command again resumes. First argument: a recipe, by default nano-chat."""
 
     corpus: str = ""
@@ -43,18 +43,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     look = partial(check_table_needs, job.sets, job.conversations, job.chat_template)
     try:
-        devices, files = connection.available_devices(), (*job.conversations, *job.sets.paths)
-        init_from = check_tuning_run(recipe, devices, out, job.init_from or "nano", job.corpus, files, look)
+        here, files = None if job.preflight else connection.available_devices(), (*job.conversations, *job.sets.paths)
+        init_from = check_tuning_run(recipe, here, out, job.init_from or "nano", job.corpus, files, look)
+        if job.preflight:
+            return _path.done("instruct: everything that needs no devices is there")
         connection.connect()
         table = resolve_out(job.corpus, "") if job.corpus else instruction_table(job, out, init_from)
         recipe, steps = with_whole_epochs(recipe, read_manifest(table), batch_parts(recipe.mesh))
         print(f"instruction table: {table}\n{steps}", flush=True)
-        result = train(recipe, corpus=table, out=out, init_from=init_from)
+        return _path.done(f"finished: {out}\n{json.dumps(train(recipe, corpus=table, out=out, init_from=init_from))}")
     except RUN_ERRORS as error:
-        return _path.fail(f"instruct: {error}")
-    print(f"finished: {out}\n{json.dumps(result)}", flush=True)
-    return 0
+        return _path.fail("instruct", error)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    _path.run(main)

@@ -50,10 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         failed = run_trials(trials)
         numbers = render_study(Path(out))
     except (CorpusError, ReportError, RunFolderError, ValueError, OSError) as error:
-        return _path.fail(f"mixture_study: {error}")
+        return _path.fail("mixture_study", error)
     print(f"page: {out}/index.html\n{json.dumps({'out': out, 'failed': failed, 'results': numbers['results']})}")
     return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    _path.run(main)

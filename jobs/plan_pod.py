@@ -36,10 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = parse_slice(job.topology) if job.topology else planning.slice_of(job.recipe)
         result = planning.run(job.recipe, where, search=job.search, describe=job.describe, say=print)
     except ValueError as error:
-        return _path.fail(f"plan_pod: {error}")
+        return _path.fail("plan_pod", error)
     print(json.dumps(result), flush=True)
     return 0 if result.get("fits") is not False else 1
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    _path.run(main)

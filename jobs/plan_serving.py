@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             job.recipe.model, job.engine, absent_slice.devices(where, 1)[0], every_shape=job.every_shape
         )
     except (ValueError, absent_slice.NoLibtpu) as error:
-        return _path.fail(f"plan_serving: {error}")
+        return _path.fail("plan_serving", error)
     for step in steps:
         print(step)
     most, limit = max(step.total for step in steps), LIMIT * CHIPS[job.chip].hbm_bytes
@@ -54,4 +54,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    _path.run(main)

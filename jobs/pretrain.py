@@ -15,20 +15,22 @@ from _instruction_data import demo_corpus
 from lemur_ray.cluster import connection
 from lemur_ray.host.home import find_model, resolve_out
 from lemur_ray.corpus.manifest import is_complete
-from lemur_ray.train.job_arguments import TrainingJob, parse_job
-from lemur_ray.train.run.needs import RUN_ERRORS, check_corpus, check_run
+from lemur_ray.train.job_arguments import RunJob, parse_job
+from lemur_ray.train.run.needs import RUN_ERRORS, check_run, pretraining_checks
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    job = parse_job(TrainingJob, argv, prog="pretrain.py")
+    job = parse_job(RunJob, argv, prog="pretrain.py")
     out = resolve_out(job.out, f"runs/{job.recipe.name}")
     corpus = resolve_out(job.corpus, f"{out}/corpus" if "://" in out else "corpus/embedded")
     try:
         init_from, resume_from = (
             partial(find_model, spec, buckets=True) if spec else str for spec in (job.init_from, job.resume_from)
         )
-        corpus_has_rows = partial(check_corpus, job.recipe, corpus, bool(job.corpus))
-        check_run(job.recipe, connection.available_devices(), out, (init_from, resume_from, corpus_has_rows))
+        checks = [resume_from, *pretraining_checks(job.recipe, corpus, bool(job.corpus), job.init_from)]
+        check_run(job.recipe, None if job.preflight else connection.available_devices(), out, checks)
+        if job.preflight:
+            return _path.done("pretrain: everything that needs no devices is there")
         connection.connect()
         from lemur_ray.corpus.build import build
         from lemur_ray.corpus.config import CorpusConfig
@@ -42,11 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             keep_step=job.keep_step, keep_guard=job.keep_guard,
         )  # fmt: skip
     except RUN_ERRORS as error:
-        return _path.fail(f"pretrain: {error}")
+        return _path.fail("pretrain", error)
     print(f"{'already finished' if result.get('already_finished') else 'finished'}: {out}", flush=True)
     print(json.dumps(result), flush=True)
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    _path.run(main)

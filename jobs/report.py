@@ -7,7 +7,6 @@ JSON line. --find TEXT searches the episodes instead, --eval FILE.eval|DIR write
 import _path
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             prepare_out(str(folder))
             numbers = render_report(folder, runs=runs, episodes=episodes, corpus=corpus)
     except (ReportError, LedgerError, EvaluationError, ImportError, OSError, ValueError) as error:
-        return _path.fail(f"report: {error}")
+        return _path.fail("report", error)
     for line in numbers["missing"]:
         print(f"missing: {line}")
     print(f"{out}/index.html")
@@ -51,4 +50,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _path.run(main)

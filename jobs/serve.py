@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"serving at {url}\n  curl {CURL_KEY if digest else ''}{url}/models\n  chat {url[:-2]}", flush=True)
             stop.wait()
     except (EvaluationError, ValueError, OSError, RuntimeError) as error:
-        return _path.fail(f"serve: {error}")
+        return _path.fail("serve", error)
     return 0
 
 
@@ -57,4 +57,4 @@ def _served(job: ServeJob, digest: bytes, stop: threading.Event, model: str) -> 
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    _path.run(main)

@@ -107,10 +107,7 @@ OF_OTHERS = {
     "huggingface_hub raises OSError without a number": ("Consistency check",),
     "PyMySQL reports a time-out of reading in the text alone": ("(timed out)",),
     "Playwright has one class for all errors of a page": ("interrupted by another navigation", "frame was detached"),
-    "a worker's error reaches the driver as text: clients of buckets, collectives, Ray": (
-        "did not answer|cannot be reached", "credentials cannot be used", "credentials have expired",
-        "there is no such bucket",
-    ),
+    "collectives and Ray report a peer that is away in their own words": ("connection|connect to",),
 }  # fmt: skip
 """Reason -> beginnings of sentences that other programs write."""
 OF_FORMATS = {

@@ -25,6 +25,8 @@ class Document:
     where: str
     """Name of the file, with the line number for a sample."""
     value: Mapping[str, Any]
+    is_template: bool = False
+    """Whether it is of this project and has placeholders, which a user replaces."""
 
     @property
     def kind(self) -> str:
@@ -39,19 +41,25 @@ class Document:
         metadata = self.value.get("metadata")
         return str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
 
+    @property
+    def namespace(self) -> str:
+        metadata = self.value.get("metadata")
+        return str(metadata.get("namespace", "default")) if isinstance(metadata, Mapping) else "default"
+
     def __str__(self) -> str:
         return f"{self.where}: {self.kind or 'document'} {self.name}".rstrip()
 
 
-def read(path: Path) -> list[Document]:
-    """The objects in a YAML, JSON or Markdown file. Raises Unreadable."""
+def read(path: Path, *, is_template: bool = False) -> list[Document]:
+    """The objects in a YAML, JSON or Markdown file. is_template: as in Document. Raises Unreadable."""
     text = path.read_text(encoding="utf-8")
+    texts = [(text, path.name)]
     if path.suffix == ".md":
-        return [doc for line, sample in samples(text, "yaml") for doc in parsed(sample, f"{path.name}:{line}")]
-    return parsed(text, path.name)
+        texts = [(sample, f"{path.name}:{line}") for line, sample in samples(text, "yaml")]
+    return [document for one, where in texts for document in parsed(one, where, is_template=is_template)]
 
 
-def parsed(text: str, where: str) -> list[Document]:
+def parsed(text: str, where: str, *, is_template: bool = False) -> list[Document]:
     """The objects in a YAML (or JSON) text. where: its place for messages. Raises Unreadable."""
     try:
         values = [value for value in yaml.load_all(text, LOADER) if value is not None]
@@ -62,7 +70,7 @@ def parsed(text: str, where: str) -> list[Document]:
             raise Unreadable(
                 f"{where} holds {type(value).__name__} {str(value)[:40]!r}: expected objects of Kubernetes"
             )
-    return [Document(where, value) for value in values]
+    return [Document(where, value, is_template) for value in values]
 
 
 def samples(markdown: str, language: str) -> Iterator[tuple[int, str]]:

@@ -156,11 +156,11 @@ def parsed(entrypoint: str) -> Any:
 
 def _configuration(file: str, words: Sequence[str]) -> Any:
     """Parse the arguments of a job of ``_PARSED`` as that job does."""
-    from lemur_ray.train.job_arguments import TrainingJob, parse_job
+    from lemur_ray.train.job_arguments import RunJob, parse_job
 
     match file:
         case "pretrain.py":
-            return parse_job(TrainingJob, words, prog=file)
+            return parse_job(RunJob, words, prog=file)
         case "instruct.py":
             return parse_job(_job("instruct").InstructJob, words, prog=file, recipe="nano-chat")
         case "build_corpus.py":

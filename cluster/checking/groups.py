@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.checking.machines import OF_CHIPS, OF_GPUS, for_pods
@@ -25,6 +25,7 @@ _DRAIN_S = 30.0
 """Ray's default of DRAIN."""
 _LEAST_NOTICE_S = 60.0
 """Minimum DRAIN on spot capacity, to write a checkpoint."""
+_IMAGE = re.compile(r"(?:.*/)?lemur-ray-(?P<kind>\w+)[:@](?P<build>.+)")
 _QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?")
 _UNITS = {"m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15} | {
     f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTP", 1)
@@ -33,10 +34,12 @@ _UNITS = {"m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15
 
 @dataclass(frozen=True)
 class Group:
-    """A group of equal pods in the spec of a Ray cluster: the head, or one group of workers."""
+    """A group of equal pods: the head of a Ray cluster, one group of its workers, or the pods of a Job or DaemonSet."""
 
     name: str
     spec: Mapping[str, Any]
+    added_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that the operator adds; an empty value stands for any."""
 
     @property
     def is_head(self) -> bool:
@@ -56,6 +59,22 @@ class Group:
         return {entry["name"]: str(entry.get("value", "")) for entry in self.container.get("env") or ()}
 
     @property
+    def labels(self) -> Mapping[str, str]:
+        template = self.spec.get("template") or {}
+        return {**self.added_labels, **((template.get("metadata") or {}).get("labels") or {})}
+
+    @property
+    def image(self) -> tuple[str, str]:
+        """(kind, tag or digest) of an image of the project, else two empty strings."""
+        match = _IMAGE.fullmatch(str(self.container.get("image", "")))
+        return (match["kind"], match["build"]) if match else ("", "")
+
+    @property
+    def accelerator(self) -> str:
+        """tpu, gpu or cpu, by the limits."""
+        return "tpu" if TPU in self.limits else "gpu" if GPU in self.limits else "cpu"
+
+    @property
     def limits(self) -> Mapping[str, Any]:
         return dict((self.container.get("resources") or {}).get("limits") or {})
 
@@ -70,7 +89,7 @@ class Group:
 
     def breach(self, rule: str, sentence: str) -> Breach:
         """A breach in this group, which is named first."""
-        return Breach(rule, f"{self.name}: {sentence}")
+        return Breach(rule, f"{self.name}: {sentence}" if self.name else sentence)
 
     def amount(self, resource: str) -> float:
         """Limit of a resource for one pod; 0 if not set."""

@@ -1,4 +1,4 @@
-"""Rules across documents: queues, network policies, metrics of dashboards and alerts."""
+"""Rules across documents: queues, and metrics of dashboards and alerts."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ OF_RAY = frozenset((
 ))  # fmt: skip
 """Ray's metrics that the dashboard and alerts use."""
 _METRIC = re.compile(r"\b(?:lemur|ray)_(?!io_)\w+")
-_DNS = 53
 Named = Mapping[str, Document]
 
 
-def breaches(documents: Sequence[Document]) -> Iterator[tuple[Document, Breach]]:
+def breaches(documents: Sequence[Document], context: Sequence[Document] = ()) -> Iterator[tuple[Document, Breach]]:
+    """Rules that documents break together. context: not used, because a queue of another file may be another's."""
     queues, cluster_queues, flavors = (named(documents, k) for k in ("LocalQueue", "ClusterQueue", "ResourceFlavor"))
     for document in documents:
         for breach in _of_document(document, queues, cluster_queues, flavors):
@@ -47,8 +47,6 @@ def _of_document(document: Document, queues: Named, cluster_queues: Named, flavo
     if document.kind == "ClusterQueue":
         for name in sorted(_flavors_of(spec) - flavors.keys()):
             yield Breach("flavor", f"flavor {name}: expected one of {', '.join(sorted(flavors)) or 'none'}")
-    if document.kind == "NetworkPolicy":
-        yield from _of_policy(spec)
     if document.kind in ("PrometheusRule", "Dashboard"):
         yield from _of_metrics(document.value)
 
@@ -61,14 +59,6 @@ def board(text: str, where: str) -> Document:
 
 def _flavors_of(spec: Mapping[str, Any]) -> set[str]:
     return {str(f["name"]) for group in spec.get("resourceGroups") or () for f in group.get("flavors") or ()}
-
-
-def _of_policy(spec: Mapping[str, Any]) -> Iterator[Breach]:
-    if "Egress" not in (spec.get("policyTypes") or ()):
-        return
-    ports = [port.get("port") for rule in spec.get("egress") or () for port in rule.get("ports") or ({"port": _DNS},)]
-    if spec.get("egress") and _DNS not in ports:
-        yield Breach("policy-dns", "egress is allowed, but not to port 53: allow UDP and TCP 53 to the cluster's DNS")
 
 
 def _of_metrics(value: Mapping[str, Any]) -> Iterator[Breach]:

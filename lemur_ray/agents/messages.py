@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, get_args
 
+from lemur_ray.host.exit_codes import ExitCode
+
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 """``developer`` is the system role of newer models; templates without it get ``system``"""
 FinishReason = Literal["stop", "length"]
@@ -222,6 +224,8 @@ class ContextOverflow(PolicyError):
 class PolicyUnreachable(PolicyError):
     """Raised if a policy's own retries got no answer: nothing is known of the model, and the episode is retried."""
 
+    exit_code = ExitCode.TRY_AGAIN
+
 
 class RequestRefused(PolicyUnreachable):
     """Raised if the endpoint refuses one request but may accept others."""
@@ -229,6 +233,8 @@ class RequestRefused(PolicyUnreachable):
 
 class EndpointRefused(PolicyUnreachable):
     """Raised if no request can succeed until a person changes something (key, address, model, quota): the run ends."""
+
+    exit_code = ExitCode.NEEDS_PERSON
 
 
 class EndpointAbsent(EndpointRefused):

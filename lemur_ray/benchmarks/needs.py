@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lemur_ray.host.exit_codes import ExitCode, own_exit_code
 from lemur_ray.host.renamed_names import renamed_names
 
 LOOK_S = 4.0
@@ -24,6 +25,10 @@ class Requirement:
 
     what: str
     missing: Callable[[], str | None]
+
+
+class PassingProblem(str):
+    """The problem of a requirement that is met later without any change: a service or a host was away."""
 
 
 def requirement_of(what: str, look: Callable[[], object]) -> Requirement:
@@ -56,7 +61,14 @@ def _check(need: Requirement) -> str | None:
     except SystemExit as error:  # of an installed package, in a thread: the process would exit silently
         return f"{need.what}: what was looked for asked the process to end ({error.code})"
     except Exception as error:  # any error means that the requirement is not met
-        return " ".join(str(error).split()) or f"{need.what}: {type(error).__name__}"
+        text = " ".join(str(error).split()) or f"{need.what}: {type(error).__name__}"
+        return PassingProblem(text) if own_exit_code(error) is ExitCode.TRY_AGAIN else text
+
+
+def exit_code_of_problems(problems: Iterable[str]) -> ExitCode:
+    """Exit code of a job that has these problems: TRY_AGAIN if all of them pass by themselves."""
+    passes = all(isinstance(problem, PassingProblem) for problem in problems)
+    return ExitCode.TRY_AGAIN if passes else ExitCode.NEEDS_PERSON
 
 
 def readable_file(what: str, path: Path) -> Requirement:

@@ -20,6 +20,7 @@ from lemur_ray.cluster.head_watch import HeadWatch
 from lemur_ray.cluster.ray_environment import PROJECT_ROOT, USER_ENVIRONMENT, runtime_env
 from lemur_ray.doctor.devices import Devices, cluster_devices, machine_devices
 from lemur_ray.doctor.machine import Machine
+from lemur_ray.host.exit_codes import ExitCode, JobFailure
 
 HEAD_TIMEOUT_S = 30.0
 """Seconds within which the cluster's head must accept a connection."""
@@ -74,6 +75,14 @@ def available_devices(this_machine: bool = False, **options: Any) -> Devices:
     return cluster_devices(ray.cluster_resources(), maxima, ray.nodes())
 
 
+def stop_submitted_job(job: str) -> None:
+    """Stop a submitted job of this process's cluster by its submission id. Raises the errors of Ray's job client."""
+    from ray.dashboard.utils import get_address_for_submission_client
+    from ray.job_submission import JobSubmissionClient
+
+    JobSubmissionClient(get_address_for_submission_client(None)).stop_job(job)
+
+
 def _start_private_cluster(options: dict[str, Any]) -> str:
     import ray
 
@@ -94,9 +103,10 @@ def _start_private_cluster(options: dict[str, Any]) -> str:
         try:
             context = ray.init(**options)
         except Exception as second_error:
-            raise SystemExit(
+            raise JobFailure(
                 f"Ray did not start ({second_error}): the machine is too busy. Run the same command again, or start a "
-                "head yourself (ray start --head) and submit to it"
+                "head yourself (ray start --head) and submit to it",
+                ExitCode.TRY_AGAIN,
             ) from second_error
     os.environ["RAY_ADDRESS"] = context.address_info["address"]
     return os.environ["RAY_ADDRESS"]
@@ -122,9 +132,10 @@ def _wait_for_head(address: str) -> None:
             return
         except OSError as error:
             if time.monotonic() > deadline:
-                raise SystemExit(
+                raise JobFailure(
                     f"RAY_ADDRESS={address}: no head answers there ({error}): start one and give its address, or unset "
-                    "RAY_ADDRESS"
+                    "RAY_ADDRESS",
+                    ExitCode.TRY_AGAIN,
                 ) from error
         time.sleep(0.5)
 

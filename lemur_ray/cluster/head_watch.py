@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
+from lemur_ray.host.exit_codes import ExitCode
+
 SILENCE_LIMIT_S = 45.0
 """Seconds for which a head may not answer: less than Ray's minute, more than a busy head needs."""
 INTERVAL_S = 1.0
@@ -68,4 +70,4 @@ class HeadWatch:
 def _exit(reason: str) -> NoReturn:
     """Print the reason and end without exit handlers, which would wait for the head to release resources."""
     print(reason, file=sys.stderr, flush=True)
-    os._exit(1)
+    os._exit(ExitCode.TRY_AGAIN)

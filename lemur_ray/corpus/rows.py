@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from lemur_ray.corpus.packing import PackedRow, expand
+from lemur_ray.host.exit_codes import CausedError
 
 INDEX = "rows.json"
 VERSION = 1
@@ -33,7 +34,7 @@ Arrays = dict[str, np.ndarray]
 row's first piece, and for chat trained (rows, bytes): one bit per token, most significant first."""
 
 
-class RowSetError(Exception):
+class RowSetError(CausedError):
     """A row set is missing, half-written, damaged or unreadable; the message names its file or folder."""
 
 

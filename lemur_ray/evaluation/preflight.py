@@ -22,7 +22,14 @@ from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark
-from lemur_ray.benchmarks.needs import LOOK_S, Requirement, missing_requirements, readable_file, requirement_of
+from lemur_ray.benchmarks.needs import (
+    LOOK_S,
+    Requirement,
+    exit_code_of_problems,
+    missing_requirements,
+    readable_file,
+    requirement_of,
+)
 from lemur_ray.benchmarks.plugin_metadata import plugin_metadata
 from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.host.home import lemur_home, resolve_out
@@ -59,6 +66,7 @@ class PreflightError(EvaluationError):
 
     def __init__(self, benchmark: str, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
+        self.exit_code = exit_code_of_problems(problems)
         single = len(problems) == 1
         super().__init__(problems[0] if single else "\n- ".join([f"{benchmark} is not begun:", *problems]))
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import enum
 import errno
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 _PASSING = frozenset(
     getattr(errno, name)
@@ -38,27 +40,60 @@ class ExitCode(enum.IntEnum):
         return self not in (ExitCode.TRY_AGAIN, ExitCode.INTERRUPTED)
 
 
-def exit_code_of(error: BaseException) -> ExitCode:
-    """Exit code for an error that ends a job: that of the first error in its chain of causes that knows one.
+class CausedError(Exception):
+    """An error that keeps the exit code of its cause when it is pickled, which drops the cause itself."""
 
-    An error knows its code by a field ``exit_code``, as a failure of the network, or as one of Ray, whose errors are of
-    its own processes and hosts unless they have a ``cause`` in the code that it ran.
-    """
+    exit_code: ExitCode | None = None
+
+    def __reduce__(self) -> Any:
+        reduced: Any = super().__reduce__()  # (class, arguments), and the fields where there are any
+        fields = reduced[2] if len(reduced) > 2 else {}
+        return *reduced[:2], {**fields, "exit_code": own_exit_code(self)}
+
+
+class JobFailure(SystemExit):
+    """Ends a job with a message on stderr and an exit code; outside of a job's ``main`` the code is 1."""
+
+    def __init__(self, message: str, exit_code: ExitCode) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def own_exit_code(error: BaseException) -> ExitCode | None:
+    """Field ``exit_code`` of the first error in a chain of causes that has one; None if no error knows its code."""
+    codes = (getattr(link, "exit_code", None) for link in _chain(error))
+    return next((code for code in codes if isinstance(code, ExitCode)), None)
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """Exit code for an error that ends a job: its own, or TRY_AGAIN for errors of the network and of Ray itself."""
+    if isinstance(error, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    if (code := own_exit_code(error)) is not None:
+        return code
+    return ExitCode.TRY_AGAIN if any(_is_passing(link) for link in _chain(error)) else ExitCode.NEEDS_PERSON
+
+
+def common_exit_code(errors: Iterable[BaseException]) -> ExitCode:
+    """Exit code for several errors of one job: TRY_AGAIN only if that helps against each of them."""
+    return ExitCode.TRY_AGAIN if {exit_code_of(e) for e in errors} == {ExitCode.TRY_AGAIN} else ExitCode.NEEDS_PERSON
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and its causes; for an error that Ray carried from a task, the error of the task instead."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
         seen.add(id(link))
-        if isinstance(link, KeyboardInterrupt):
-            return ExitCode.INTERRUPTED
-        inner = getattr(link, "cause", None)
-        if isinstance(inner, BaseException):  # a RayTaskError, which is an instance of its cause's class too
+        inner = getattr(link, "cause", None)  # of a RayTaskError, an instance of its cause's class without its fields
+        if isinstance(inner, BaseException):
             link = inner
             continue
-        if isinstance(code := getattr(link, "exit_code", None), ExitCode):
-            return code
-        if isinstance(link, ConnectionError | TimeoutError) or (isinstance(link, OSError) and link.errno in _PASSING):
-            return ExitCode.TRY_AGAIN
-        if type(link).__module__.startswith("ray."):
-            return ExitCode.TRY_AGAIN
+        yield link
         link = link.__cause__
-    return ExitCode.NEEDS_PERSON
+
+
+def _is_passing(error: BaseException) -> bool:
+    of_network = isinstance(error, ConnectionError | TimeoutError)
+    of_files = isinstance(error, OSError) and error.errno in _PASSING
+    return of_network or of_files or type(error).__module__.startswith("ray.")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lemur_ray.host.exit_codes import CausedError
 from lemur_ray.host.home import resolve_out
 from lemur_ray.rollout.evaluation_config import Settings
 from lemur_ray.rollout.ledger import merge_ledger
@@ -27,7 +28,7 @@ PLUGIN_METADATA = "told"
 """Key in ``evaluations.json`` for metadata of installed benchmarks; not part of the recipe hash either."""
 
 
-class EvaluationError(Exception):
+class EvaluationError(CausedError):
     """Raised if an evaluation cannot be run or read as configured; the message names the problem."""
 
 

@@ -13,7 +13,8 @@ from types import FrameType
 from typing import Any
 
 from lemur_ray.agents.messages import PolicyUnreachable
-from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.agents.trajectory import Blame, Episode, Outcome
+from lemur_ray.host.exit_codes import ExitCode, exit_code_of
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.rollout.episode_record import TRUNCATED_PROMPT
 from lemur_ray.rollout.evaluation_folder import EvaluationError
@@ -42,13 +43,15 @@ def warn_of_anomalies(episodes: Sequence[Episode]) -> None:
 class JobExit:
     """The exit code of a job, which the job or ``print_headline`` sets."""
 
-    code: int = 0
+    code: int = ExitCode.FINISHED
 
     def print_headline(self, headline: Mapping[str, Any]) -> None:
-        """Print the JSON line that ends a job. Sets the exit code to 1 if no episode was scored."""
+        """Print the JSON line that ends a job. Sets the exit code if no episode was scored: TRY_AGAIN if each was lost
+        with a host or a service, else NEEDS_PERSON."""
         print(json.dumps(headline, allow_nan=False), flush=True)
         if headline["scored"] == 0:
-            self.code = 1
+            of_infra = headline["missing_by_blame"].keys() == {Blame.INFRA}
+            self.code = ExitCode.TRY_AGAIN if of_infra else ExitCode.NEEDS_PERSON
             blames = ", ".join(f"{count} by {blame}" for blame, count in headline["missing_by_blame"].items())
             print(
                 f"nothing was scored ({blames}), so there is no rate; episodes.jsonl says what went wrong, and the "
@@ -60,8 +63,10 @@ class JobExit:
 
 @contextlib.contextmanager
 def job_exit(job: str) -> Iterator[JobExit]:
-    """Context manager that turns expected errors into one line on stderr and an exit code: 1, or 130 if the run was
-    stopped. SIGTERM (``ray job stop``) stops a run as Ctrl-C does: it can be resumed, and all resources are freed."""
+    """Context manager that turns expected errors into one line on stderr and an exit code.
+
+    SIGTERM (``ray job stop``) stops a run as Ctrl-C does: it can be resumed, and all resources are freed.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -72,10 +77,10 @@ def job_exit(job: str) -> Iterator[JobExit]:
         yield exit_code
     except (EvaluationError, LedgerError, PoolBroken, PolicyUnreachable, ValueError, OSError) as error:
         print(f"{job}: {_full_disk_advice(error) or error}", file=sys.stderr, flush=True)
-        exit_code.code = 1
-    except KeyboardInterrupt:
+        exit_code.code = exit_code_of(error)
+    except KeyboardInterrupt as stop:
         print(f"{job}: stopped; the same command goes on where it left off", file=sys.stderr, flush=True)
-        exit_code.code = 130
+        exit_code.code = exit_code_of(stop)
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -17,6 +17,7 @@ from typing import Protocol
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Outcome
+from lemur_ray.host.exit_codes import ExitCode
 from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 from lemur_ray.rollout.calls.deadline import CompanionThread
 from lemur_ray.rollout.calls.env_session import MakeEnv
@@ -25,6 +26,8 @@ from lemur_ray.rollout.episode import make_by_id, run_episode
 
 class PoolBroken(Exception):
     """Raised if a pool can play nothing any more (no host, or only losses); the message has the reason."""
+
+    exit_code = ExitCode.TRY_AGAIN
 
 
 class Pool(Protocol):

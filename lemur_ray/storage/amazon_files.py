@@ -11,7 +11,14 @@ import aiohttp
 from botocore.exceptions import BotoCoreError
 from s3fs.core import S3FileSystem
 
-from lemur_ray.storage.retry_policy import ADVICE_BY_CODE, BucketError, idle_timeout_s, refusal_error, with_deadline
+from lemur_ray.storage.retry_policy import (
+    ADVICE_BY_CODE,
+    BucketError,
+    BucketProblem,
+    idle_timeout_s,
+    refusal_error,
+    with_deadline,
+)
 
 _READS = 3
 
@@ -44,7 +51,7 @@ class AmazonFiles(S3FileSystem):
                     raise BucketError(
                         f"{where} broke off while it was read ({type(error).__name__}: {error}): look whether the "
                         "network is up, then run the same command again"
-                    ) from error
+                    ).of_kind(BucketProblem.SILENT) from error
 
     async def _call_s3(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Send one request with the retries of s3fs and botocore. Raises BucketError, FileNotFoundError,
@@ -60,7 +67,7 @@ class AmazonFiles(S3FileSystem):
             raise BucketError(
                 f"{where} cannot be reached ({type(error).__name__}: {error}): look whether the network is up, and "
                 "which credentials and region this host has, then run the same command again"
-            ) from error
+            ).of_kind(BucketProblem.SILENT) from error
         except OSError as error:
             answer = getattr(error.__cause__, "response", None)
             status = (answer or {}).get("ResponseMetadata", {}).get("HTTPStatusCode")

@@ -15,7 +15,14 @@ from gcsfs.core import GCSFileSystem
 from gcsfs.retry import HttpError
 from google.auth.exceptions import GoogleAuthError
 
-from lemur_ray.storage.retry_policy import BucketError, credentials_error, idle_timeout_s, refusal_error, with_deadline
+from lemur_ray.storage.retry_policy import (
+    BucketError,
+    BucketProblem,
+    credentials_error,
+    idle_timeout_s,
+    refusal_error,
+    with_deadline,
+)
 
 if not os.environ.get("GCSFS_DEBUG"):
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it also raises what it logs
@@ -25,7 +32,7 @@ class _Refused(BucketError, HttpError):
     """A BucketError for callers that is also an HttpError, which code inside gcsfs catches."""
 
     def __reduce__(self) -> Any:
-        return BucketError, (str(self),)
+        return BucketError, (str(self),), {"problem": self.problem}
 
 
 _MARKER = "/commit_success.txt"
@@ -74,7 +81,7 @@ class GoogleFiles(GCSFileSystem):
             raise BucketError(
                 f"{where} cannot be reached ({type(error).__name__}: {error}): look whether the network is up, then "
                 "run the same command again"
-            ) from error
+            ).of_kind(BucketProblem.SILENT) from error
         except GoogleAuthError as error:
             raise credentials_error(where, error) from error
         except ValueError as error:

@@ -8,6 +8,8 @@ from collections.abc import Awaitable
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from lemur_ray.host.exit_codes import ExitCode
+
 _T = TypeVar("_T")
 
 _PATIENCE_S = 100.0
@@ -16,10 +18,11 @@ _SLOWEST_BYTES_PER_S = 250_000
 
 
 class BucketProblem(StrEnum):
-    """Kind of a bucket error: no such bucket, no answer in time, or a refused request."""
+    """Kind of a bucket error: no such bucket, no answer, a service in trouble or overloaded, or a refused request."""
 
     ABSENT = "absent"
     SILENT = "silent"
+    BUSY = "busy"
     REFUSED = "refused"
 
 
@@ -27,6 +30,12 @@ class BucketError(OSError):
     """A bucket does not exist, does not answer or refuses a request: the message has advice, ``problem`` the kind."""
 
     problem = BucketProblem.REFUSED
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Whether the problem passes by itself, as exit code of a job and for the restart policy of a run."""
+        passes = self.problem in (BucketProblem.SILENT, BucketProblem.BUSY)
+        return ExitCode.TRY_AGAIN if passes else ExitCode.NEEDS_PERSON
 
     def of_kind(self, problem: BucketProblem) -> BucketError:
         """Set ``problem`` and return this error."""
@@ -66,7 +75,7 @@ def refusal_error(where: str, code: Any, reason: str, name: str = "") -> BucketE
 
     name: error name of the service, for statuses with several causes.
     """
-    reason = " ".join(str(reason).split())[:200]
+    reason, status = " ".join(str(reason).split())[:200], _number(code)
     todo = ADVICE_BY_CODE.get(name) or {
         400: "it rejects the request: check whether the name of the bucket is right",
         401: "its credentials are missing or have expired: log in again, or give the host's service account access",
@@ -74,8 +83,12 @@ def refusal_error(where: str, code: Any, reason: str, name: str = "") -> BucketE
         404: "there is no such bucket: make it first, or correct its name",
         301: "the bucket lies in another region: set AWS_REGION to it",
         429: "it limits the rate of requests, also after retries: wait, or use fewer hosts",
-    }.get(_number(code), "the service is in trouble: run the same command again later")
-    problem = BucketProblem.ABSENT if _number(code) == 404 and name not in ADVICE_BY_CODE else BucketProblem.REFUSED
+    }.get(status, "the service is in trouble: run the same command again later")
+    problem = BucketProblem.REFUSED
+    if name not in ADVICE_BY_CODE and status == 404:
+        problem = BucketProblem.ABSENT
+    elif name not in ADVICE_BY_CODE and (status in (408, 429) or status >= 500):
+        problem = BucketProblem.BUSY
     return BucketError(f"{where} answered {code} ({reason}): {todo}").of_kind(problem)
 
 

@@ -21,6 +21,7 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
+from lemur_ray.host.exit_codes import CausedError
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.storage.health_probe import run_while_reachable
 from lemur_ray.train.run.failures import FailureKind, classify
@@ -45,7 +46,7 @@ class UnreadableCheckpoint(Exception):
     """Raised when a committed checkpoint is damaged (it is put aside, if possible) or missing on this host."""
 
 
-class SaveInterrupted(Exception):
+class SaveInterrupted(CausedError):
     """Raised when a checkpoint was not written for a transient reason, such as a lost worker: restart the workers."""
 
 
@@ -214,7 +215,7 @@ class Checkpoints:
                 self._timed_out = True
                 _log.warning("checkpoint %d was not saved in time (%s): trying again at the next", step, _short(error))
                 return
-            transient = "://" in self.folder and classify(_short(error)) is FailureKind.TRANSIENT
+            transient = "://" in self.folder and classify(error) is FailureKind.TRANSIENT
             if (self._distributed or transient) and not _needs_person(error):
                 # A lost worker or coordinator shows as a broken call, an unreachable bucket as a client error: a
                 # restart can help.
@@ -281,7 +282,7 @@ def _needs_person(error: BaseException) -> bool:
     causes = _causes(error)
     if any(is_full_disk(c) or (isinstance(c, OSError) and c.errno in (errno.EACCES, errno.EROFS)) for c in causes):
         return True
-    return classify("".join(map(str, causes))) is FailureKind.NEEDS_PERSON
+    return any(classify(cause) is FailureKind.NEEDS_PERSON for cause in causes)
 
 
 _DAMAGE = re.compile(

@@ -37,6 +37,14 @@ class TrainingJob:
     recipe: Flat = dataclasses.field(default_factory=Recipe)
 
 
+@dataclasses.dataclass(frozen=True)
+class RunJob(TrainingJob):
+    """Train a model on a corpus folder; the same command again resumes. First argument: a recipe, by default nano."""
+
+    preflight: bool = False
+    """Only check what needs no devices (recipe, mesh, corpus, model, tokenizers, sinks, run folder), and end."""
+
+
 def parse_job(
     config: type[T], argv: Sequence[str] | None = None, *, prog: str, recipe: str = "nano", **fixed: Any
 ) -> T:

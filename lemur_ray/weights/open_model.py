@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.config import LoraConfig, ModelConfig, from_dict
+from lemur_ray.host.exit_codes import CausedError
 from lemur_ray.model.lora import MergedWeights, adapter_shapes
 from lemur_ray.recipes import get_recipe, with_vocabulary
 from lemur_ray.storage.file_system import file_system
@@ -37,7 +38,7 @@ from lemur_ray.weights.vocabulary_growth import GrownWeights
 RANDOM = "random:"
 
 
-class ModelNotFound(Exception):
+class ModelNotFound(CausedError):
     """A model spec names no model that can be opened; the message gives the reason and what is expected."""
 
 

@@ -18,6 +18,7 @@ import orbax.checkpoint as ocp
 import tensorstore as ts
 
 from lemur_ray.config import ModelConfig
+from lemur_ray.host.exit_codes import CausedError
 from lemur_ray.model.llama import abstract_params
 from lemur_ray.storage.file_system import file_system
 from lemur_ray.storage.health_probe import run_while_reachable
@@ -34,7 +35,7 @@ _UNFINISHED = ".__lock"
 """Suffix of the name of a file that tensorstore has not finished writing."""
 
 
-class CheckpointError(Exception):
+class CheckpointError(CausedError):
     """A checkpoint cannot be read as parameters of the model; the message gives the reason."""
 
 

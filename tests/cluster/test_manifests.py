@@ -62,7 +62,7 @@ def test_schemas_catch_what_the_server_would_drop_in_silence(
 
 
 def test_without_definitions_the_rules_are_held_and_the_rest_is_named() -> None:
-    document = read(HERE / "raycluster-cpu.yaml")[0]
+    document = check.documents_of(HERE / "raycluster-cpu.yaml")[0]
     wrong, unknown = check.check([document], schemas.Schemas(None))
     assert not wrong
     assert "kubectl get crd" in unknown[0]
@@ -130,6 +130,13 @@ def test_what_one_job_leaves_in_the_bucket_the_next_one_reads() -> None:
     assert [*report.runs, *report.episodes, report.corpus] == [
         pretrain.out, instruct.out, entrypoint("agent-eval").out, corpus.out
     ]  # fmt: skip
+
+
+def test_the_preflight_checks_what_the_job_of_pretraining_runs() -> None:
+    [document] = read(HERE / "job-preflight.yaml")
+    _python, *words = document.value["spec"]["template"]["spec"]["containers"][0]["command"]
+    [job] = read(HERE / "rayjob-pretrain.yaml")
+    assert ["python", *words] == [*shlex.split(job.value["spec"]["entrypoint"]), "--preflight"]
 
 
 @pytest.mark.parametrize("name", ["pretrain", "instruct"])

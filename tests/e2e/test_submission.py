@@ -1,9 +1,11 @@
 """The user's own commands on a plain head: every job submitted from the repository, with and without a working dir."""
 
 import json
+import secrets
 import shutil
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -137,3 +139,22 @@ def test_a_wrong_flag_fails_the_job_and_names_the_nearest(head: Head) -> None:
     done = subprocess.run([*command, "3"], env=head.env, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode != 0
     assert "--train.steps" in done.stdout
+
+
+def test_under_kuberay_a_job_that_needs_a_person_is_stopped_and_one_to_try_again_has_failed(head: Head) -> None:
+    """KubeRay starts a new cluster for a Ray job that has failed, and none for one that was stopped."""
+    again = "from lemur_ray.cluster.job_end import run; run(lambda: 75)"
+    settings = json.dumps({"env_vars": {"LEMUR_RETRIED_BY": "kuberay", "PYTHONPATH": str(ROOT)}})
+    for words, status, says in (
+        (["jobs/pretrain.py", "--train.stepz", "3"], "STOPPED", "exit code 2: a person must act"),
+        (["-c", again], "FAILED", ""),
+    ):
+        job = f"job-{secrets.token_hex(4)}"
+        command = [RAY, "job", "submit", "--address", head.dashboard, "--submission-id", job]
+        command += ["--runtime-env-json", settings, "--", sys.executable, *words]
+        done = subprocess.run(command, env=head.env, cwd=ROOT, capture_output=True, text=True, timeout=200)
+        token = {"Authorization": f"Bearer {head.env['RAY_AUTH_TOKEN']}"}
+        request = urllib.request.Request(f"{head.dashboard}/api/jobs/{job}", headers=token)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert json.load(answer)["status"] == status, done.stdout
+        assert says in done.stdout

@@ -18,8 +18,8 @@ from lemur_ray.model.llama import init_params
 from lemur_ray.model.sharding import make_mesh
 from lemur_ray.text.tokenizer_folder import tokenizer_in
 from lemur_ray.train.initial_params import initial_params
-from lemur_ray.train.on_ray.trainer import _check_tokenizer
 from lemur_ray.train.run.folder import Run, RunFolderError, prepare
+from lemur_ray.train.run.needs import check_tokenizer
 from lemur_ray.weights.convert import Convert, convert
 from lemur_ray.weights.hf_config import HuggingFaceError
 from lemur_ray.weights.open_model import open_chat_model, open_model
@@ -77,11 +77,11 @@ def test_tuning_in_chatml_grows_the_vocabulary_and_no_other_start_is_taken_for_t
     assert tokenizer_in(table).special == tokenizer.special
     grown = ModelConfig(**{**vars(SHAPE), "vocab_size": manifest["vocab_size"]})
     run = Run(Recipe(model=grown), str(table), str(tmp_path / "run"), str(folder))
-    _check_tokenizer(run)
+    check_tokenizer(run.corpus, run.init_from)
     prepare(run)
     assert tokenizer_in(tmp_path / "run").special == tokenizer.special
     params = initial_params(str(folder), run.recipe, make_mesh(MeshConfig(), jax.devices()[:1]))
     assert params["embed"].shape[0] == manifest["vocab_size"]
     kinds.write(kinds.qwen(), tmp_path / "other")
     with pytest.raises(RunFolderError, match="another tokenizer"):
-        _check_tokenizer(Run(run.recipe, str(table), str(tmp_path / "x"), str(tmp_path / "other")))
+        check_tokenizer(str(table), str(tmp_path / "other"))

@@ -13,6 +13,7 @@ from typing import Any, get_args
 import yaml
 
 from lemur_ray.corpus.documents import Kind
+from lemur_ray.host.exit_codes import CausedError
 from lemur_ray.outside_data.byte_stream import ReadFailure, read_all
 
 KINDS = get_args(Kind)[:2]
@@ -23,7 +24,7 @@ _FILE_BYTES = 4 << 20
 _COLUMNS = ("text", "licence", "language", "origin")
 
 
-class CorpusError(Exception):
+class CorpusError(CausedError):
     """A corpus cannot be built or read; the message describes the problem and mostly what to do."""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.benchmarks.discovery import find
+from lemur_ray.benchmarks.needs import exit_code_of_problems
 from lemur_ray.evaluation.preflight import PreflightError, Prepared, prepare
 from lemur_ray.evaluation.suites.command_line import Suite
 from lemur_ray.evaluation.suites.tables import Part
@@ -51,5 +52,7 @@ def prepare_suite(suite: Suite, attach: Callable[[PolicySpec], PolicySpec]) -> l
     if problems:
         lines = [f"{', '.join(names)}: {problem}" for problem, names in problems.items()]
         hint = "Nothing was played. --without NAME,... leaves benchmarks out"
-        raise EvaluationError("\n- ".join([f"{suite.name} is not begun:", *lines]) + f"\n{hint}")
+        refusal = EvaluationError("\n- ".join([f"{suite.name} is not begun:", *lines]) + f"\n{hint}")
+        refusal.exit_code = exit_code_of_problems(problems)
+        raise refusal
     return prepared_parts

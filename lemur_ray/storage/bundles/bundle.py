@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lemur_ray.host.exit_codes import CausedError
 
-class BundleError(ValueError):
+
+class BundleError(CausedError, ValueError):
     """A bundle cannot be created, stored, downloaded or extracted; the message gives the reason."""
 
 

@@ -24,7 +24,6 @@ from lemur_ray.plan.feed import PlanFeed
 from lemur_ray.plan.plan import plan_for
 from lemur_ray.recipes import with_vocabulary
 from lemur_ray.storage.file_system import arrow_file_system, bucket_environment, file_system
-from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.on_ray.group_attempts import GroupAttempts
 from lemur_ray.train.on_ray.restarts import Restarts, cause
 from lemur_ray.train.on_ray.shared_storage_check import hosts_without_storage, unshared_storage_message
@@ -32,7 +31,7 @@ from lemur_ray.train.on_ray.worker import WATCHES_PREEMPTION, run_worker, stop_r
 from lemur_ray.train.on_ray.worker_environment import worker_env
 from lemur_ray.train.pod.placement import check_recipe
 from lemur_ray.train.pod.slices import RunShape, Slice, split_batch
-from lemur_ray.train.run.failures import short
+from lemur_ray.train.run.failures import WorkersLost, short
 from lemur_ray.train.run.fence import Fence, Superseded
 from lemur_ray.train.run.folder import (
     Run,
@@ -43,10 +42,10 @@ from lemur_ray.train.run.folder import (
     lock,
     prepare,
     read_object,
-    tokenizer_of,
 )
 from lemur_ray.train.run.goodput import SignsOfLife
 from lemur_ray.train.run.lease import lease
+from lemur_ray.train.run.needs import check_tokenizer
 from lemur_ray.train.run.sinks import check_sinks
 from lemur_ray.train.run.stage import staged
 from lemur_ray.weights.checkpoints import Commit, newest_commit
@@ -82,7 +81,7 @@ def train(
         run = staged(run, resume_from, keep_step=keep_step, keep_guard=keep_guard)
     plan = plan_for(run.planned, manifest)
     check_sinks(recipe.watch.sinks)
-    _check_tokenizer(run)
+    check_tokenizer(corpus, init_from)
     check_writable(out)
     if blind := hosts_without_storage(run):
         raise RunFolderError(unshared_storage_message(run, blind))
@@ -138,13 +137,13 @@ def _fit(run: Run, shapes: dict[int, RunShape], feed: PlanFeed, fence: Fence) ->
     except ControllerError as error:
         if isinstance(error.controller_failure, TrainingStopped):
             raise error.controller_failure from error
-        raise TrainingStopped(
+        raise WorkersLost(
             f"what starts the workers failed: {short(error)}; run the same command again to resume"
         ) from error
     except TrainingFailedError as error:
         if (why := stop_reason(fence)) is not None:
             raise TrainingStopped(why) from error
-        raise TrainingStopped(
+        raise WorkersLost(
             f"the workers failed more than {_max_failures(recipe)} times, the last time with: {cause(error)}; "
             "run the same command again to resume"
         ) from error
@@ -251,19 +250,3 @@ def jax_config(mesh: MeshConfig) -> JaxConfig:
     """Ray's jax.distributed set-up. On CPU Ray starts jax.distributed (on gloo) only if ``use_tpu`` is set."""
     distributed_cpu = not mesh.use_gpu and mesh.num_workers > 1
     return JaxConfig(use_tpu=mesh.use_tpu or distributed_cpu, use_gpu=mesh.use_gpu)
-
-
-def _check_tokenizer(run: Run) -> None:
-    """Raises RunFolderError where the starting weights were trained with another tokenizer than the corpus's."""
-    theirs, mine = tokenizer_of(run.init_from) if run.init_from else None, tokenizer_of(run.corpus)
-    if theirs is None or mine is None or theirs == mine:
-        return
-    first, second = (
-        Tokenizer.from_json(text, f"tokenizer.json of {where}")
-        for text, where in ((theirs, run.init_from), (mine, run.corpus))
-    )
-    if not first.is_same(second) and not first.grows_to(second):
-        raise RunFolderError(
-            f"--init-from {run.init_from} was trained with another tokenizer than corpus {run.corpus}: build the "
-            "corpus with jobs/build_corpus.py --tokenizer and that model's tokenizer.json"
-        )

@@ -1,9 +1,9 @@
 """Classification of worker failures: transient, fixable only by a person, or certain to recur after a restart.
 
 A lost host, an unreachable bucket and a broken collective pass by themselves. Failures of data, code or host memory
-recur at the same step: a run that commits nothing in between makes no progress. Errors arrive from Ray, tensorstore and
-other processes as text, so `classify` is the one place that matches text. Knows nothing of Ray, of jax and of how
-workers are started.
+recur at the same step: a run that commits nothing in between makes no progress. The project's own errors carry their
+exit code; those of Ray, tensorstore and collectives arrive as text, so `classify` is the one place that matches text.
+Knows nothing of Ray, of jax and of how workers are started.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from lemur_ray.host.exit_codes import ExitCode, own_exit_code
 from lemur_ray.train.run.fence import Superseded
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 
@@ -39,22 +40,34 @@ class FailureKind(enum.Enum):
 
 _NEEDS_PERSON = (
     "No space left", "quota exceeded", "Permission denied", "Read-only file", "PERMISSION_DENIED", "UNAUTHENTICATED",
-    "answered 401", "answered 403", "credentials cannot be used", "credentials have expired", "there is no such bucket",
 )  # fmt: skip
-"""Phrases of disks, tensorstore and the project's bucket clients (``storage.retry_policy``)."""
+"""Phrases of disks and tensorstore."""
 _TRANSIENT = re.compile(
-    r"did not answer|cannot be reached|is in trouble|broke off|is asked too often|connection|connect to|gloo|broken"
-    r" pipe|socket|unavailable|deadline|timed? ?out|barrier|coordination|heartbeat|cancelled|aborted",
+    r"connection|connect to|gloo|broken pipe|socket|unavailable|deadline|timed? ?out|barrier|coordination|heartbeat"
+    r"|cancelled|aborted",
     re.IGNORECASE,
 )
-"""Phrases of bucket clients, collectives and Ray."""
+"""Phrases of tensorstore, collectives and Ray."""
 _LOST_HOST = re.compile(r"node has died|node died")
 _CRASH = "worker process has died"
 _DIFFERING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+", re.IGNORECASE)
 """Ids, addresses and counts, in which two failures of one kind may differ."""
 
 
-def classify(text: str) -> FailureKind:
+class WorkersLost(TrainingStopped):
+    """Raised when the workers were lost too often: the same command, on other hosts or later, resumes."""
+
+    exit_code = ExitCode.TRY_AGAIN
+
+
+def classify(error: BaseException) -> FailureKind:
+    """Kind of a worker's error: by its own exit code, else by the text of the program that it comes from."""
+    match own_exit_code(error):
+        case ExitCode.NEEDS_PERSON:
+            return FailureKind.NEEDS_PERSON
+        case ExitCode.TRY_AGAIN:
+            return FailureKind.TRANSIENT
+    text = short(error)
     if any(phrase in text for phrase in _NEEDS_PERSON):
         return FailureKind.NEEDS_PERSON
     if _CRASH in text:
@@ -81,7 +94,7 @@ class Failures:
         if any(_LOST_HOST.search(str(error)) for error in errors.values()):
             return None  # the lost host explains the other errors too
         messages = {rank: short(error) for rank, error in sorted(errors.items())}
-        kinds = {rank: classify(text) for rank, text in messages.items()}
+        kinds = {rank: classify(error) for rank, error in sorted(errors.items())}
         lasting = [rank for rank, kind in kinds.items() if kind in self._limits]
         if not lasting:
             return None

@@ -16,6 +16,7 @@ from typing import Any
 
 from lemur_ray.config import Recipe, differing_fields, identity
 from lemur_ray.corpus.rows import write_atomically
+from lemur_ray.host.exit_codes import CausedError
 from lemur_ray.host.file_lock import FileHeld, hold
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.plan.plan import first_row_moved
@@ -37,11 +38,11 @@ _BUCKET = "gs://"
 """The only URI scheme that orbax writes to; fsspec, which writes the small files, supports more."""
 
 
-class RunFolderError(Exception):
+class RunFolderError(CausedError):
     """Raised when a folder cannot be used for this run; the message says why."""
 
 
-class TrainingStopped(Exception):
+class TrainingStopped(CausedError):
     """Raised when the run cannot continue and a restart would end the same way; the message is for a person."""
 
 

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from lemur_ray.config import MeshConfig, ModelConfig, Recipe, differing_fields
@@ -19,6 +20,7 @@ from lemur_ray.corpus.manifest import CorpusError, is_complete, read_manifest
 from lemur_ray.corpus.rows import RowSetError
 from lemur_ray.corpus.sources.embedded import SOURCES
 from lemur_ray.doctor.devices import Devices
+from lemur_ray.host.exit_codes import ExitCode, common_exit_code
 from lemur_ray.host.home import find_model, resolve_out
 from lemur_ray.plan.plan import PlanError, plan_for
 from lemur_ray.recipes import NAMES, get_recipe, with_vocabulary
@@ -29,7 +31,8 @@ from lemur_ray.train.pod.chips import CHIPS
 from lemur_ray.train.pod.memory import bytes_per_device, gib, min_chips, state_bytes
 from lemur_ray.train.pod.placement import check_recipe
 from lemur_ray.train.pod.slices import Slice, run_shape
-from lemur_ray.train.run.folder import RunFolderError, TrainingStopped, check_writable
+from lemur_ray.train.run.folder import RunFolderError, TrainingStopped, check_writable, tokenizer_of
+from lemur_ray.train.run.sinks import check_sinks
 from lemur_ray.weights.model_faults import inspect_model
 from lemur_ray.weights.open_model import MODEL_ERRORS, RANDOM, ModelNotFound, load_tokenizer, open_model
 
@@ -50,35 +53,41 @@ MOST_NEW_ROWS = 256
 class PreflightError(ValueError):
     """Raised when a run cannot work here; the message lists everything that is missing."""
 
+    exit_code = ExitCode.NEEDS_PERSON
 
-def check_run(recipe: Recipe, devices: Devices, out: str, checks: Sequence[Check]) -> None:
-    """Run ``checks`` and those of mesh, devices, memory and run folder. Raises PreflightError with all failures.
 
-    A run that has finished needs no devices.
+def check_run(recipe: Recipe, devices: Devices | None, out: str, checks: Sequence[Check]) -> None:
+    """Run ``checks`` and those of mesh, devices, memory, sinks and run folder. Raises PreflightError with all failures.
+
+    A run that has finished needs no devices. devices: None if they are not there yet, and not checked.
     """
     checks = list(checks)
     fs, result = file_system(f"{out}/result.json")
     if not fs.isfile(result):
-        checks += [
-            lambda: check_recipe(recipe), lambda: check_devices(recipe, devices), lambda: check_memory(recipe, devices)
-        ]  # fmt: skip
+        checks.append(lambda: check_recipe(recipe))
+        if devices is not None:
+            checks += [partial(check_devices, recipe, devices), partial(check_memory, recipe, devices)]
+    checks.append(lambda: check_sinks(recipe.watch.sinks))
     checks.append(lambda: check_writable(out))  # last, because it makes the folder
-    failures = []
+    failures: list[Exception] = []
     for check in checks:
         try:
             check()
         except RUN_ERRORS as error:
-            failures.append(str(error))
+            failures.append(error)
     if failures:
         with contextlib.suppress(OSError):
             Path(out).rmdir()  # the folder that check_writable made; rmdir keeps one that holds anything
-        lines = [f"{recipe.name} is not begun:", *dict.fromkeys(failures)]
-        raise PreflightError("\n- ".join(lines) + f"\nrecipes whose devices and memory are here: {_fitting(devices)}")
+        lines = "\n- ".join([f"{recipe.name} is not begun:", *dict.fromkeys(map(str, failures))])
+        fitting = f"\nrecipes whose devices and memory are here: {_fitting(devices)}" if devices else ""
+        refusal = PreflightError(f"{lines}{fitting}")
+        refusal.exit_code = common_exit_code(failures)
+        raise refusal
 
 
 def check_tuning_run(
     recipe: Recipe,
-    devices: Devices,
+    devices: Devices | None,
     out: str,
     init_from: str,
     table: str,
@@ -91,11 +100,15 @@ def check_tuning_run(
     made; called with the model's tokenizer, if readable, and whether the table is made on this machine.
     """
     checks: list[Check] = [lambda: check_model(find_model(init_from, buckets=True), recipe), lambda: check_files(files)]
+    is_here = devices is not None and not devices.in_cluster
     if table:
-        checks.append(lambda: check_table(recipe, resolve_out(table, "")))
+        shelf = resolve_out(table, "")
+        checks += [
+            lambda: check_table(recipe, shelf), lambda: check_tokenizer(shelf, find_model(init_from, buckets=True))
+        ]  # fmt: skip
     else:
         checks += [
-            lambda: start_tokenizer(init_from), lambda: check_new_table(_tokenizer(init_from), not devices.in_cluster)
+            lambda: start_tokenizer(init_from), lambda: check_new_table(_tokenizer(init_from), is_here)
         ]  # fmt: skip
     check_run(recipe, devices, out, checks)
     return find_model(init_from, buckets=True)
@@ -113,6 +126,31 @@ def _tokenizer(init_from: str) -> Tokenizer | None:
     with contextlib.suppress(ValueError):  # reported by start_tokenizer
         return start_tokenizer(init_from)
     return None
+
+
+def pretraining_checks(recipe: Recipe, corpus: str, is_given: bool, init_from: str) -> list[Check]:
+    """Checks of a pretraining run's corpus and of the model it starts from (name, path or URI; empty: none)."""
+    checks: list[Check] = [lambda: check_corpus(recipe, corpus, is_given)]
+    if init_from:
+        checks.append(lambda: check_model(find_model(init_from, buckets=True), recipe))
+        if is_given or is_complete(corpus):
+            checks.append(lambda: check_tokenizer(corpus, find_model(init_from, buckets=True)))
+    return checks
+
+
+def check_tokenizer(corpus: str, init_from: str) -> None:
+    """Raises RunFolderError where the starting weights were trained with another tokenizer than the corpus's."""
+    theirs, mine = tokenizer_of(init_from) if init_from else None, tokenizer_of(corpus)
+    if theirs is None or mine is None or theirs == mine:
+        return
+    first, second = (
+        Tokenizer.from_json(text, f"tokenizer.json of {where}") for text, where in ((theirs, init_from), (mine, corpus))
+    )
+    if not first.is_same(second) and not first.grows_to(second):
+        raise RunFolderError(
+            f"--init-from {init_from} was trained with another tokenizer than corpus {corpus}: build the corpus with "
+            "jobs/build_corpus.py --tokenizer and that model's tokenizer.json"
+        )
 
 
 def check_files(files: Sequence[str]) -> None:

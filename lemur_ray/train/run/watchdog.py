@@ -15,6 +15,8 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
+from lemur_ray.host.exit_codes import ExitCode
+
 LEAST_S = 1800.0
 """Minimum limit in seconds for anything: evaluation, compilation, checkpoint, wait for data, step."""
 PATIENCE = "LEMUR_STEP_PATIENCE_S"
@@ -25,8 +27,8 @@ LEAST_OF_A_STEP_S = 600.0
 """Minimum limit in seconds for a step alone, once KNOWN_AFTER steps are timed."""
 KNOWN_AFTER = 20
 """Number of timed steps after which their median is used."""
-EXIT_CODE = 75
-"""Exit code of the ended process: try again (EX_TEMPFAIL of sysexits.h)."""
+EXIT_CODE = ExitCode.TRY_AGAIN
+"""Exit code of the ended process."""
 
 
 def least_s() -> float:

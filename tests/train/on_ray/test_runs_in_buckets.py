@@ -1,6 +1,7 @@
 """A run in a bucket: bit for bit the run on a disk; in trouble whole commits and a sentence; one history."""
 
 import json
+import pickle
 import re
 import threading
 import time
@@ -94,7 +95,8 @@ def test_a_bucket_that_is_gone_ends_a_save_with_a_sentence_and_once_it_is_back_t
 
     with pytest.raises(ends, match=f"gs://bucket {said}") as ended:
         save()
-    transient = classify(str(ended.value)) is FailureKind.TRANSIENT
+    as_it_arrives = pickle.loads(pickle.dumps(ended.value))
+    transient = classify(as_it_arrives) is FailureKind.TRANSIENT
     assert transient == (ends is SaveInterrupted)
     assert time.monotonic() - began < 90
     google.troubles.clear()

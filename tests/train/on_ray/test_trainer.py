@@ -182,16 +182,14 @@ def test_the_mesh_of_a_recipe_is_what_ray_is_asked_for() -> None:
 
 
 def test_a_tokenizer_file_written_in_another_way_is_the_same_tokenizer(tmp_path: Path, corpus: Path) -> None:
-    from lemur_ray.train.on_ray.trainer import _check_tokenizer
-    from lemur_ray.train.run.folder import Run
+    from lemur_ray.train.run.needs import check_tokenizer
 
     text = (corpus / "tokenizer.json").read_text()
     (tmp_path / "tokenizer.json").write_text(json.dumps(json.loads(text), indent=2))
-    run = Run(Recipe(), str(corpus), str(tmp_path / "run"), str(tmp_path))
-    _check_tokenizer(run)
+    check_tokenizer(str(corpus), str(tmp_path))
     Tokenizer.bytes_only().save(tmp_path / "tokenizer.json")
     with pytest.raises(RunFolderError, match=r"build_corpus\.py --tokenizer"):
-        _check_tokenizer(run)
+        check_tokenizer(str(corpus), str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """A run whose workers fail in the same way again and again ends with a sentence; what passes never ends one."""
 
+import pickle
+
 import pytest
 
-from lemur_ray.storage.retry_policy import BucketError, refusal_error
+from lemur_ray.corpus.rows import RowSetError
+from lemur_ray.storage.retry_policy import refusal_error, timeout_error
 from lemur_ray.train.run.failures import ALIKE, CRASHED, REFUSED, Failures
 from lemur_ray.train.run.fence import Superseded
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
@@ -13,6 +16,14 @@ CRASH = (
 )
 LOST = "The actor died unexpectedly.\n\tip: 10.0.0.{}\nThe actor died because its node has died. Node Id: 5f3a{}"
 GONE = "UNAVAILABLE: Gloo AllGather failed: Connection closed by peer [10.0.0.3]:1234"
+
+
+def as_from_a_worker(error: Exception, cause: Exception) -> Exception:
+    """An error raised because of another one, as it arrives from another process, which drops the cause."""
+    error.__cause__ = cause
+    carried: Exception = pickle.loads(pickle.dumps(error))
+    assert carried.__cause__ is None
+    return carried
 
 
 def starts(failures: Failures, error: Exception, most: int = 200, commit: int = 40) -> int:
@@ -27,15 +38,29 @@ def starts(failures: Failures, error: Exception, most: int = 200, commit: int = 
         (MemoryError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes"), ALIKE),
         (RuntimeError("rows/python/00003.tokens: its content differs from what was written; build this corpus"), ALIKE),
         (refusal_error("gs://bucket", 401, "Invalid Credentials"), REFUSED),
-        (RuntimeError(f"rows in gs://b cannot be read: {refusal_error('gs://b', 403, 'x')}"), REFUSED),
+        (as_from_a_worker(RowSetError("rows cannot be read"), refusal_error("gs://b", 403, "x")), REFUSED),
         (RuntimeError(CRASH.format(7)), CRASHED),
         (RuntimeError(LOST.format(3, 0)), 0),
         (RuntimeError(GONE), 0),
-        (BucketError("gs://bucket did not answer within 100 s: look whether the service and the network are up"), 0),
+        (timeout_error("gs://bucket", 100), 0),
+        (as_from_a_worker(RowSetError("rows cannot be read"), timeout_error("gs://bucket", 100)), 0),
         (refusal_error("gs://bucket", 503, "in trouble"), 0),
         (Superseded("attempt 1 of this run was overhauled by attempt 2 on b: it commits nothing more"), ALIKE),
     ],
-    ids=["rows", "memory", "damage", "401", "403", "crash", "host", "collective", "silence", "503", "overhauled"],
+    ids=[
+        "rows",
+        "memory",
+        "damage",
+        "401",
+        "403",
+        "crash",
+        "host",
+        "collective",
+        "silence",
+        "rows in silence",
+        "503",
+        "overhauled",
+    ],
 )
 def test_what_comes_back_every_time_ends_a_run_and_what_passes_does_not(error: Exception, ends_after: int) -> None:
     assert starts(Failures(), error) == ends_after
@@ -68,7 +93,7 @@ def test_a_commit_in_between_another_kind_and_a_lost_host_do_not_add_up() -> Non
 
 def test_ids_and_numbers_do_not_make_two_kinds_of_one_and_a_bucket_that_cannot_be_asked_has_no_commit() -> None:
     def away() -> int:
-        raise BucketError("gs://bucket did not answer within 100 s")
+        raise timeout_error("gs://bucket", 100)
 
     failures = Failures()
     found = [failures.stop_reason({n: RuntimeError(f"0x7f{n} failed at row {n}")}, away) for n in range(ALIKE)]

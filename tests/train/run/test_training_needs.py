@@ -21,10 +21,11 @@ from lemur_ray.corpus.manifest import VERSION, row_folder, write_manifest
 from lemur_ray.corpus.rows import RowWriter
 from lemur_ray.doctor.devices import Devices, cluster_devices
 from lemur_ray.recipes import NAMES, get_recipe
+from lemur_ray.text.bpe_training import NUMBERED, SMALLEST, train_bpe
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.pod.chips import GIB
 from lemur_ray.train.pod.memory import state_bytes
-from lemur_ray.train.run import needs
+from lemur_ray.train.run import needs, sinks
 from lemur_ray.weights.hf_config import config_files
 from tests.conftest import ROOT
 
@@ -321,3 +322,54 @@ def test_every_job_that_trains_refuses_s3_at_once_and_makes_no_folder_of_that_na
     assert "--out s3://bucket/run: " in said
     assert "choose a folder" in said
     assert not list(tmp_path.rglob("s3:*"))
+
+
+@pytest.fixture
+def pretrain(
+    lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """What jobs/pretrain.py says where it refuses, before Ray or a placement group is asked for anything."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.syspath_prepend(str(ROOT / "jobs"))
+    job = importlib.import_module("pretrain")
+    monkeypatch.setattr(connection, "connect", lambda **options: pytest.fail("Ray was started"))
+    monkeypatch.setattr(connection, "available_devices", lambda: LAPTOP)
+
+    def refusal(*argv: str) -> str:
+        assert job.main([*argv]) == 1
+        return capsys.readouterr().err
+
+    return refusal
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (("--mesh.tp", "3"), "tp 3"),
+        (("--corpus", "nowhere"), "nowhere"),
+        (("--init-from", "gone"), "model 'gone': neither a folder nor a run"),
+        (("--init-from", "{nano}"), "--init-from: no tensor 'model.embed_tokens.weight'"),
+        (("--init-from", "{nano}", "--corpus", "{corpus}"), "was trained with another tokenizer than corpus"),
+        (("--watch.sinks", "wandb"), "pip install 'lemur-ray[wandb]'"),
+        (("--out", "{file}/run"), "is not writable"),
+    ],
+    ids=["mesh", "corpus", "init-from", "weights", "tokenizer", "sinks", "out"],
+)
+def test_every_input_of_a_pretraining_is_checked_before_anything_is_started(
+    pretrain: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...], says: str
+) -> None:
+    monkeypatch.setitem(sinks.PACKAGES, "wandb", "no_such_package")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "nano").mkdir()
+    places = {"nano": nano_folder(tmp_path / "nano"), "corpus": corpus(tmp_path / "c"), "file": tmp_path / "file"}
+    Tokenizer(train_bpe(["ab ab ab"] * 9, SMALLEST + 2, NUMBERED)).save(tmp_path / "c" / "tokenizer.json")
+    words = [word.format(**places) for word in argv]
+    for preflight in ([], ["--preflight"]):
+        assert says in pretrain("nano", *words, *preflight)
+
+
+def test_a_preflight_that_finds_nothing_ends_with_0_and_asks_for_no_device(
+    pretrain: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "available_devices", lambda: pytest.fail("devices were asked for"))
+    assert importlib.import_module("pretrain").main(["nano", "--preflight"]) == 0
