@@ -1,109 +1,221 @@
 """Quality filters of documents by named rules, and masking of e-mail and IP addresses in a text.
 
-Pure functions of a text; the thresholds are constants of this file. Code rules follow StarCoder (arXiv 2305.06161,
-section 3.1), text rules follow Gopher (arXiv 2112.11446, table A1); deviations are noted at their constants.
+Pure functions of a text and a set of thresholds. Code rules follow StarCoder (arXiv 2305.06161, section 3.1), prose
+rules follow Gopher (arXiv 2112.11446, table A1), web rules are in ``cleaning.web_rules``. Each rule uses few calls
+that run in C for the whole text, because a corpus has 10^11 characters.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 import re
 from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 from lemur_ray.corpus.documents import Kind
 
-MIN_CHARACTERS = 100
 MAX_BYTES = 1 << 20
 """Longer files, mostly data and minified bundles, are not read at all."""
-
-MAX_LINE = 1000
-MAX_MEAN_LINE = 100
-MIN_ALPHANUMERIC = 0.25
-MAX_DIGITS = 0.30
+Rules = Literal["code", "prose", "web", "book", "none"]
 _GENERATED = re.compile(
     r"@generated|\b(?:auto|automatically)[ -]?generated\b|\bgenerated (?:by|from|file|code|automatically)\b"
     r"|\bdo not (?:edit|modify)\b",
     re.IGNORECASE,
 )
 _HEAD_LINES = 8
-
-MIN_WORDS = 20
-"""Gopher requires 50; package descriptions are good text and shorter."""
-MIN_WORD_LENGTH, MAX_WORD_LENGTH = 3, 10
-MAX_SYMBOLS_PER_WORD = 0.1
-MAX_BULLETS = 0.9
-MAX_ELLIPSES = 0.3
-MIN_ALPHABETIC_WORDS = 0.7
-"""Gopher requires 0.8; documentation of software contains more non-words."""
-MAX_REPEATED_LINES = 0.3
 _STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with", "is", "for", "a", "in"))
-_MIN_STOP_WORDS = 2
 
 
-def drop_rule(text: str, kind: Kind) -> str | None:
-    """Name of the first quality rule that the text violates, so that it is dropped; None if it passes all."""
-    if "\0" in text:
+@dataclass(frozen=True)
+class FilterSet:
+    """Thresholds of the quality rules for documents of one source; they are part of the key of its cleaned parts."""
+
+    base: Rules
+    min_characters: int = 100
+    max_characters: int = MAX_BYTES
+    max_line: int = 1000
+    """Characters of the longest line of code."""
+    max_mean_line: float = 100
+    min_alphanumeric: float = 0.25
+    max_digits: float = 0.30
+    min_words: int = 20
+    """Gopher requires 50; package descriptions are good text and shorter."""
+    min_word_length: float = 3
+    max_word_length: float = 10
+    """Mean number of characters of a word."""
+    max_symbols_per_word: float = 0.1
+    max_bullets: float = 0.9
+    max_ellipses: float = 0.3
+    min_alphabetic_words: float = 0.7
+    """Gopher requires 0.8; documentation of software contains more non-words."""
+    max_repeated_lines: float = 0.3
+    min_stop_words: int = 2
+    languages: tuple[str, ...] = ()
+    """ISO 639-1 codes of languages to keep, by automatic detection; empty: no detection."""
+    min_language_probability: float = 0.65
+    """Minimum probability of the detected language; FineWeb uses the same value."""
+
+    def settings(self) -> dict[str, Any]:
+        """The set as JSON values, for keys and manifests."""
+        return {**dataclasses.asdict(self), "languages": list(self.languages)}
+
+
+SETS = {
+    "code": FilterSet("code"),
+    "prose": FilterSet("prose"),
+    "web": FilterSet("web", min_words=50),
+    "book": FilterSet("book", max_characters=1 << 31),
+    "none": FilterSet("none", min_characters=1, max_characters=1 << 31),
+}
+
+
+def filter_set(value: str | Mapping[str, Any], kind: Kind = "text") -> FilterSet:
+    """Filter set from its name, or from ``{base: NAME, threshold: number, ..}``; empty: the one for ``kind``.
+
+    Raises ValueError on an unknown name or threshold.
+    """
+    changes = dict(value) if isinstance(value, Mapping) else {"base": value}
+    base = changes.pop("base", "") or ("code" if kind == "code" else "prose")
+    if base not in SETS:
+        raise ValueError(f"filters {base!r}: expected one of {', '.join(get_args(Rules))}")
+    known = {field.name for field in dataclasses.fields(FilterSet)} - {"base"}
+    if unknown := sorted(changes.keys() - known):
+        raise ValueError(
+            f"filters: unknown threshold {', '.join(unknown)}; expected some of {', '.join(sorted(known))}"
+        )
+    if "languages" in changes:
+        codes = changes["languages"]
+        changes["languages"] = tuple([codes] if isinstance(codes, str) else codes)
+    for name, number in changes.items():
+        if name != "languages" and (isinstance(number, bool) or not isinstance(number, int | float)):
+            raise ValueError(f"filters: {name} {number!r}: expected a number")
+    return dataclasses.replace(SETS[base], **changes)
+
+
+def drop_rule(text: str, kind: Kind, rules: FilterSet | None = None) -> str | None:
+    """Name of the first quality rule that the text violates, so that it is dropped; None if it passes all.
+
+    rules: thresholds; default: the set ``code`` or ``prose``, by ``kind``.
+    """
+    rules = rules or SETS["code" if kind == "code" else "prose"]
+    if rules.base != "none" and "\0" in text:
         return "nul_byte"
-    if len(text.strip()) < MIN_CHARACTERS:
+    if len(text.strip()) < rules.min_characters:
         return "too_short"
-    if len(text) > MAX_BYTES:
+    if len(text) > rules.max_characters:
         return "too_large"
-    return _code_rule(text) if kind == "code" else _text_rule(text)
+    return _RULES[rules.base](text, rules)
 
 
-def _code_rule(text: str) -> str | None:
+def _no_rule(text: str, rules: FilterSet) -> str | None:
+    return None
+
+
+def _code_rule(text: str, rules: FilterSet) -> str | None:
     lines = text.splitlines()
-    longest = max(map(len, lines))
-    if longest > MAX_LINE:
+    if max(map(len, lines)) > rules.max_line:
         return "long_line"
-    if len(text) / len(lines) > MAX_MEAN_LINE:
+    if len(text) / len(lines) > rules.max_mean_line:
         return "long_lines_on_average"
     if _GENERATED.search("\n".join(lines[:_HEAD_LINES])):
         return "generated"
     alphanumeric, digits = _shares(text)
-    if alphanumeric < MIN_ALPHANUMERIC:
+    if alphanumeric < rules.min_alphanumeric:
         return "few_alphanumeric"
-    if digits > MAX_DIGITS:
+    if digits > rules.max_digits:
         return "mostly_digits"
     return None
 
 
+def _bytes_where(test: Callable[[str], bool]) -> bytes:
+    return bytes(i for i in range(128) if test(chr(i)))
+
+
+_ALPHANUMERIC, _DIGITS, _SPACES = _bytes_where(str.isalnum), _bytes_where(str.isdigit), _bytes_where(str.isspace)
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
+
+
 def _shares(text: str) -> tuple[float, float]:
     """(fraction of all characters that are letters or digits, fraction of non-blank characters that are digits)."""
-    counts = Counter(text)
-    alphanumeric = sum(n for c, n in counts.items() if c.isalnum())
-    digits = sum(n for c, n in counts.items() if c.isdigit())
-    visible = sum(n for c, n in counts.items() if not c.isspace())
-    return alphanumeric / len(text), digits / max(visible, 1)
+    other = Counter("" if text.isascii() else "".join(_BEYOND_ASCII.findall(text)))
+    data = text.encode("ascii", "ignore")
+    counts = [
+        len(data) - len(data.translate(None, members)) + sum(n for c, n in other.items() if test(c))
+        for members, test in ((_ALPHANUMERIC, str.isalnum), (_DIGITS, str.isdigit), (_SPACES, str.isspace))
+    ]
+    alphanumeric, digits, spaces = counts
+    return alphanumeric / len(text), digits / max(len(text) - spaces, 1)
 
 
-def _text_rule(text: str) -> str | None:
+def _prose_rule(text: str, rules: FilterSet) -> str | None:
     words = text.split()
-    if len(words) < MIN_WORDS:
+    if len(words) < rules.min_words:
         return "few_words"
-    if not MIN_WORD_LENGTH <= sum(map(len, words)) / len(words) <= MAX_WORD_LENGTH:
+    if not rules.min_word_length <= len("".join(words)) / len(words) <= rules.max_word_length:
         return "word_length"
-    if (text.count("#") + text.count("...") + text.count("…")) / len(words) > MAX_SYMBOLS_PER_WORD:
+    if (text.count("#") + text.count("...") + text.count("…")) / len(words) > rules.max_symbols_per_word:
         return "symbols"
-    lines = [line.strip() for line in text.splitlines()]
-    lines = [line for line in lines if line]
-    if sum(line.startswith(("-", "*", "•", "+")) for line in lines) > MAX_BULLETS * len(lines):
+    lines = [line for line in map(str.strip, text.splitlines()) if line]
+    if sum(line.startswith(("-", "*", "•", "+")) for line in lines) > rules.max_bullets * len(lines):
         return "bullets"
-    if sum(line.endswith(("...", "…")) for line in lines) > MAX_ELLIPSES * len(lines):
+    if sum(line.endswith(("...", "…")) for line in lines) > rules.max_ellipses * len(lines):
         return "ellipses"
-    if sum(any(c.isalpha() for c in word) for word in words) < MIN_ALPHABETIC_WORDS * len(words):
+    if _alphabetic_words(words) < rules.min_alphabetic_words * len(words):
         return "few_alphabetic_words"
-    if len(_STOP_WORDS.intersection(word.lower() for word in words)) < _MIN_STOP_WORDS:
+    if not _has_stop_words(words, rules.min_stop_words):
         return "no_stop_words"
-    if len(lines) - len(set(lines)) > MAX_REPEATED_LINES * len(lines):
+    if len(lines) - len(set(lines)) > rules.max_repeated_lines * len(lines):
         return "repeated_lines"
     return None
+
+
+_LETTER = re.compile("[A-Za-z]")
+
+
+def _alphabetic_words(words: list[str]) -> int:
+    """Number of words with a letter. Most consist of letters alone, which is one call per word."""
+    others = [word for word in words if not word.isalpha()]
+    return len(words) - sum(not (_LETTER.search(word) or any(map(str.isalpha, word))) for word in others)
+
+
+def _has_stop_words(words: list[str], number: int) -> bool:
+    """Whether at least ``number`` different English stop words are among the words; ends at the last one needed."""
+    seen: set[str] = set()
+    for word in words:
+        if len(seen) >= number:
+            return True
+        if len(word) <= 4 and (lower := word.lower()) in _STOP_WORDS:
+            seen.add(lower)
+    return len(seen) >= number
+
+
+def _web_rule(text: str, rules: FilterSet) -> str | None:
+    from lemur_ray.corpus.cleaning.web_rules import web_rule
+
+    return _prose_rule(text, rules) or web_rule(text)
+
+
+_RULES: dict[Rules, Callable[[str, FilterSet], str | None]] = {
+    "code": _code_rule,
+    "prose": _prose_rule,
+    "web": _web_rule,
+    "book": _prose_rule,
+    "none": _no_rule,
+}
 
 
 EMAIL, ADDRESS = "<EMAIL>", "<IP_ADDRESS>"
 _EMAIL_PATTERN = re.compile(r"\b[A-Za-z0-9][A-Za-z0-9._%+-]*@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,24}\b")
 _IPV4_PATTERN = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
 _IPV6_PATTERN = re.compile(r"(?<![\w:.])(?:[0-9A-Fa-f]{1,4}:){3,7}(?::|[0-9A-Fa-f]{1,4})[0-9A-Fa-f:]*(?![\w:.])")
+# What every match of the pattern above contains. They begin with a literal character, which the regular expression
+# engine searches ten times as fast, so only lines with such a piece are searched for the whole.
+_EMAIL_PIECE = re.compile(r"@(?<=[A-Za-z0-9._%+-]@)[A-Za-z0-9-]+\.")
+_IPV4_PIECE = re.compile(r"\.\d{1,3}\.\d{1,3}\.\d")
+_IPV6_PIECE = re.compile(r":[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{1,4}:")
 
 
 def mask_personal_data(text: str) -> tuple[str, dict[str, int]]:
@@ -126,9 +238,22 @@ def mask_personal_data(text: str) -> tuple[str, dict[str, int]]:
         masked["ip_address"] += 1
         return ADDRESS
 
-    if "@" in text:
-        text = _EMAIL_PATTERN.sub(email, text)
-    text = _IPV4_PATTERN.sub(address, text)
-    if "::" in text or text.count(":") > 3:
-        text = _IPV6_PATTERN.sub(address, text)
-    return text, dict(masked)
+    text = _replace(text, _EMAIL_PIECE, _EMAIL_PATTERN, email)
+    text = _replace(text, _IPV4_PIECE, _IPV4_PATTERN, address)
+    return _replace(text, _IPV6_PIECE, _IPV6_PATTERN, address), dict(masked)
+
+
+def _replace(
+    text: str, piece: re.Pattern[str], pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str]
+) -> str:
+    """``pattern.sub(replacement, text)`` on the lines that contain ``piece``; no match reaches beyond a line."""
+    out, begin = [], 0
+    for match in piece.finditer(text):
+        if match.start() < begin:
+            continue
+        first = text.rfind("\n", 0, match.start()) + 1
+        end = text.find("\n", match.end())
+        end = len(text) if end < 0 else end
+        out += [text[begin:first], pattern.sub(replacement, text[first:end])]
+        begin = end
+    return "".join([*out, text[begin:]]) if out else text

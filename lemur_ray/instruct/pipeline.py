@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lemur_ray.corpus.decontaminate import benchmark_index
+from lemur_ray.corpus.cleaning.decontaminate import benchmark_index
 from lemur_ray.corpus.manifest import CorpusError, is_current, read_manifest
 from lemur_ray.corpus.on_ray import Workers
 from lemur_ray.corpus.rows import write_atomically

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lemur_ray.agents.messages import Message
-from lemur_ray.corpus.decontaminate import overlap
+from lemur_ray.corpus.cleaning.decontaminate import overlap
 from lemur_ray.instruct import clean
 from lemur_ray.instruct.config import FILTERED_BY_TEXT, SetsConfig
 from lemur_ray.instruct.conversation import Conversation, readable

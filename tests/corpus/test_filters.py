@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+import ipaddress
+import re
 
-from lemur_ray.corpus.filters import MAX_BYTES, drop_rule, mask_personal_data
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lemur_ray.corpus import filters
+from lemur_ray.corpus.cleaning.language import detected_language
+from lemur_ray.corpus.cleaning.web_rules import without_boilerplate
+from lemur_ray.corpus.filters import MAX_BYTES, drop_rule, filter_set, mask_personal_data
 
 CODE = '''def area(width: float, height: float) -> float:
     """Area of a rectangle."""
@@ -98,3 +106,88 @@ def test_mail_and_public_addresses_are_masked(text: str, masked: str) -> None:
 )
 def test_what_only_looks_like_an_address_stays(text: str) -> None:
     assert mask_personal_data(text) == (text, {})
+
+
+ODD = st.text(st.sampled_from("aB1 \n\r\u00a0\u2028\x1c.#-é中²½٣_:@8%"), max_size=400)
+
+
+@given(ODD)
+def test_shares_and_words_are_those_of_the_plain_definitions(text: str) -> None:
+    visible = sum(not c.isspace() for c in text)
+    shares = (
+        sum(map(str.isalnum, text)) / max(len(text), 1),
+        sum(map(str.isdigit, text)) / max(visible, 1),
+    )
+    assert filters._shares(text or " ") == (shares if text else (0.0, 0.0))
+    words = text.split()
+    assert filters._alphabetic_words(words) == sum(any(map(str.isalpha, word)) for word in words)
+
+
+@given(st.lists(st.sampled_from(["8.8.8.8", "a.b@c.org", "2001:4860:4860::8888", "1:2:3:4", "x", ".", "@", "\n", " "])))
+def test_masks_are_those_of_the_patterns_on_the_whole_text(parts: list[str]) -> None:
+    text = "".join(parts)
+    whole = filters._EMAIL_PATTERN.sub(filters.EMAIL, text)
+    for pattern in (filters._IPV4_PATTERN, filters._IPV6_PATTERN):
+        whole = pattern.sub(public_address, whole)
+    assert mask_personal_data(text)[0] == whole
+
+
+def public_address(match: re.Match[str]) -> str:
+    try:
+        return filters.ADDRESS if ipaddress.ip_address(match[0]).is_global else match[0]
+    except ValueError:
+        return match[0]
+
+
+PAGE = """Rain began over the harbour, and most people of this town stayed inside to read.
+
+A bakery opened at six, as it does on any morning, with bread that had been baked during the night.
+
+Nobody knew when boats would leave again. Some of the captains played cards, others slept or wrote letters home.
+
+By noon, a first ray of sun reached the old market, where children ran after each other between empty stalls.
+
+Later that day two ships sailed north with grain, wool and a piano for a school that had waited for it since spring."""
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        (PAGE, None),
+        (PAGE + "\n\nif (x) { return }", "curly_bracket"),
+        (PAGE + "\n\nLorem ipsum dolor sit amet.", "lorem_ipsum"),
+        (PAGE.replace(".", ";"), "few_sentences"),
+        (PAGE + "\n\nThe same footer, on every page of this site." * 3, "duplicate_lines"),
+        ("\n".join(f"Item {i} of the list." for i in range(60)), "short_lines"),
+        (f"{PAGE} {PAGE[:90]} {PAGE[:90]}.", "repeated_5_grams"),
+        (PAGE + " of the" * 60 + ".", "frequent_2_gram"),
+    ],
+)
+def test_rules_for_web_pages(text: str, rule: str | None) -> None:
+    assert drop_rule(text, "text", filters.SETS["web"]) == rule
+
+
+def test_boilerplate_lines_are_removed_from_web_pages() -> None:
+    assert without_boilerplate("One.\nRead our Privacy Policy here\nTwo.") == "One.\nTwo."
+
+
+def test_a_filter_set_is_named_or_has_thresholds_of_its_own() -> None:
+    assert filter_set("", "code") == filters.SETS["code"]
+    assert filter_set("", "text") == filters.SETS["prose"]
+    strict = filter_set({"base": "code", "max_line": 20, "languages": ["en"]})
+    assert (strict.max_line, strict.languages) == (20, ("en",))
+    assert drop_rule(CODE, "code", strict) == "long_line"
+    assert drop_rule("7" * 200, "code", filter_set("none")) is None
+    with pytest.raises(ValueError, match="unknown threshold max_lines"):
+        filter_set({"base": "code", "max_lines": 20})
+    with pytest.raises(ValueError, match="'pages': expected one of code, prose, web, book, none"):
+        filter_set("pages")
+    with pytest.raises(ValueError, match="max_line '20': expected a number"):
+        filter_set({"base": "code", "max_line": "20"})
+
+
+def test_the_language_of_a_text_is_detected() -> None:
+    pytest.importorskip("py3langid")
+    assert detected_language(PAGE)[0] == "en"
+    assert detected_language("Der Regen begann am Morgen, und die Leute blieben in ihren Häusern.")[0] == "de"
+    assert detected_language("12 34 - 56") == ("", 0.0)

@@ -1,0 +1,1 @@
+"""Checks of whole texts while a corpus is cleaned: web rules, language, near duplicates, benchmark contamination."""

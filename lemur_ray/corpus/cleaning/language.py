@@ -1,0 +1,57 @@
+"""Language of a text by an optional library: py3langid (its model is inside), else langdetect."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+from collections.abc import Callable
+
+LIBRARIES = ("py3langid", "langdetect")
+_CHARACTERS = 10_000
+"""Characters at the beginning of a text from which its language is detected."""
+
+
+@functools.cache
+def detector_name() -> str:
+    """Name and version of the installed library, for keys and messages. Raises ImportError if there is none."""
+    for library in LIBRARIES:
+        try:
+            return f"{library} {importlib.metadata.version(library)}"
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    raise ImportError("languages are chosen for a source, but no detector is there: pip install 'lemur-ray[corpus]'")
+
+
+def detected_language(text: str) -> tuple[str, float]:
+    """(ISO 639-1 code, probability) of the text's language; ("", 0.0) for a text without letters."""
+    return _detect()(text[:_CHARACTERS])
+
+
+@functools.cache
+def _detect() -> Callable[[str], tuple[str, float]]:
+    if detector_name().startswith("py3langid"):
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+        return _with_py3langid(LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True).classify)
+    from langdetect import DetectorFactory, LangDetectException, detect_langs
+
+    DetectorFactory.seed = 0
+
+    def detect(text: str) -> tuple[str, float]:
+        try:
+            best = detect_langs(text)[0]
+        except LangDetectException:
+            return "", 0.0
+        return str(best.lang).partition("-")[0], float(best.prob)
+
+    return detect
+
+
+def _with_py3langid(classify: Callable[[str], tuple[str, float]]) -> Callable[[str], tuple[str, float]]:
+    def detect(text: str) -> tuple[str, float]:
+        if not any(map(str.isalpha, text)):
+            return "", 0.0
+        code, probability = classify(text)
+        return code, float(probability)
+
+    return detect
