@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
 from lemur_ray.benchmarks.discovery import offers
-from lemur_ray.corpus.cleaning.decontaminate import strings_in
+from lemur_ray.host.json_files import strings_in
 
 
 def benchmark_texts(data: Path | None, say: Callable[[str], None]) -> dict[str, list[str]]:

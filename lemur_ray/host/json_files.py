@@ -86,3 +86,15 @@ def parse_json(text: str | bytes, path: Path, line: int = 1, constant: Callable[
         raise NotJson(f"{path}, {at}: not JSON ({error.msg}); expected JSON") from error
     except UnicodeDecodeError as error:
         raise NotJson(f"{path}, line {line}: {error}; expected JSON in UTF-8") from error
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """All strings in a JSON value, in order; keys of objects are none of them."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from strings_in(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from strings_in(item)

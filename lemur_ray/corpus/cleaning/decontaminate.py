@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from lemur_ray.corpus.cleaning.shingles import VERSION, ngram_hashes
-from lemur_ray.host.json_files import open_bytes
+from lemur_ray.host.json_files import open_bytes, strings_in
 
 N = 13
 _WORD = re.compile(r"\w+")
@@ -130,15 +129,3 @@ def _texts(path: Path) -> Iterator[str]:
             raise ValueError(f"benchmark file {path} is neither JSON nor JSON lines ({error})") from error
     for value in values:
         yield from strings_in(value)
-
-
-def strings_in(value: Any) -> Iterator[str]:
-    """All strings in a JSON value, in order; keys of objects are none of them."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from strings_in(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from strings_in(item)
