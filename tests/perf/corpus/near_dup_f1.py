@@ -1,6 +1,6 @@
 """Macro-F1 of verified near duplicates against the exact similarities of all pairs; exit code 1 below the targets.
 
-python tests/perf/near_dup_f1.py
+python tests/perf/corpus/near_dup_f1.py
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1] / "corpus")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[3]), str(Path(__file__).resolve().parents[2] / "corpus")]
 
 from near_duplicate_texts import edited_texts, later_copies_by_bands, macro_f1, true_later_copies  # noqa: E402
 
