@@ -111,6 +111,7 @@ OF_OTHERS = {
 }  # fmt: skip
 """Reason -> beginnings of sentences that other programs write."""
 OF_FORMATS = {
+    "web pages, of which C4 drops lines and pages by these words": ("javascript|terms of use|", "lorem ipsum"),
     "the text games' answers": (
         "Nothing happens.", "Your task is to: ", r"You are in the middle of a room", "The  is closed.", "you see ",
         "go to ", r"\ba ([a-z]+ \d+)", "You arrive at loc ",

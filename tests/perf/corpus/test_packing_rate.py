@@ -1,6 +1,6 @@
 """Rate of packing on code-like lengths; run by name, on a quiet machine.
 
-``python -m pytest tests/perf/test_packing_rate.py``
+``python -m pytest tests/perf/corpus/test_packing_rate.py``
 """
 
 import time
