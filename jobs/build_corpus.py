@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
-from _instruction_data import demo_corpus
+from _instruction_data import corpus_inputs
 from lemur_ray.cluster import connection
 from lemur_ray.config import parse
 from lemur_ray.host.home import resolve_out
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lemur_ray.corpus.rows import RowSetError
 
     try:
-        asked = {"config": arguments.config} if arguments.config.specs() else demo_corpus(arguments.config)
+        asked = corpus_inputs(arguments.config)
         options = {name: getattr(arguments, name) for name in ("overwrite", "workers", "allow_failed")}
         manifest = build(**asked, folder=out, **options)
     except (CorpusError, RowSetError) as error:

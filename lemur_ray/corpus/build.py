@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from lemur_ray.corpus import assembly, stages
+from lemur_ray.corpus.cleaning.comparison import compare_documents
+from lemur_ray.corpus.cleaning.decontaminate import NgramIndex
 from lemur_ray.corpus.config import DEFAULT_OLD_PATTERN, CorpusConfig, WordPattern, build_hash, describe
 from lemur_ray.corpus.locations import CorpusLocation, corpus_location
 from lemur_ray.corpus.manifest import CorpusError
@@ -56,14 +58,15 @@ def build(
     overwrite: bool = False,
     *,
     extra_texts: Sequence[str] = (),
+    benchmarks: Mapping[str, Sequence[str]] | None = None,
     workers: int | None = None,
     allow_failed: int = 0,
     say: Say = _print,
 ) -> dict[str, Any]:
     """Build the corpus in ``folder``, a path or URL, unless it is complete there already; returns its manifest.
 
-    ``extra_texts`` join those of ``config.tokenizer_extra`` in the tokenizer's sample. ``workers``: tasks at once on
-    the cluster that ``ray.init`` has joined (default: as many as it has cores), or 0 to do everything in this process
+    ``benchmarks``: by name, the texts that ``config.decontaminate`` keeps out. ``extra_texts`` join those of
+    ``config.tokenizer_extra`` in the tokenizer's sample. ``workers``: tasks at once on the cluster that ``ray.init`` has joined (default: as many as it has cores), or 0 to do everything in this process
     without Ray; the rows do not depend on it. ``allow_failed``: number of parts that may be left out because their
     files cannot be read to the end; the manifest lists them. ``overwrite``: replace a complete corpus of another
     configuration.
@@ -74,7 +77,9 @@ def build(
     work_folder, description = location.folder, None
     try:
         extra, given = [*_extra_texts(config), *extra_texts], _given_tokenizer(config)
+        index = _benchmark_index(config, benchmarks)
         config, description = _described(config, location.committed(), extra, given)
+        description |= {"benchmarks": index.digest} if index else {}
         work_folder.mkdir(parents=True, exist_ok=True)
         with _exclusive(work_folder, say):
             if manifest := location.reusable(description, overwrite, say):
@@ -83,7 +88,8 @@ def build(
             cluster = Workers(workers, location.shared_folder)
             if reason := cluster.fallback_reason:
                 say(f"only this host works: {reason}; with --out and every --source in a bucket all hosts do")
-            return _Build(config, location, work_folder, description, cluster, allow_failed, say).run(extra, given)
+            made = _Build(config, location, work_folder, description, cluster, allow_failed, index, say)
+            return made.run(extra, given)
     except (ImportError, OSError) as error:  # a worker's host may lack the bucket's client
         if description and (manifest := location.made_meanwhile(description)):
             say(f"{location.name} was made by another process meanwhile: used as it is")
@@ -141,6 +147,14 @@ def _extra_texts(config: CorpusConfig) -> list[str]:
     return texts
 
 
+def _benchmark_index(config: CorpusConfig, benchmarks: Mapping[str, Sequence[str]] | None) -> NgramIndex | None:
+    """Index of the benchmarks' texts if ``config`` asks for it. Raises CorpusError if they have no n-gram."""
+    try:
+        return NgramIndex.of(benchmarks or {}) if config.decontaminate else None
+    except ValueError as error:
+        raise CorpusError(str(error)) from error
+
+
 def _given_tokenizer(config: CorpusConfig) -> Tokenizer | None:
     """Tokenizer at ``config.tokenizer``, None if that is empty. Raises CorpusError if it is missing or damaged."""
     if not config.tokenizer:
@@ -161,6 +175,8 @@ class _Build:
     description: dict[str, Any]
     workers: Workers
     allow_failed: int
+    index: NgramIndex | None
+    """N-grams of benchmarks whose documents are dropped, if any."""
     say: Say
 
     @property
@@ -188,7 +204,8 @@ class _Build:
         self._parallel("read and filter", handover.runs(stages.clean_part), cleaning)
         handover.fetch(*(f"clean/{n:05d}{suffix}" for n in parts for suffix in (".json", ".ids", ".sizes")))
         failed = self._check_failed(stages.failed_parts(work, parts), listing, handover)
-        clean, missing = select_documents(work, listing, config)
+        drops, overlaps = compare_documents(work, listing.num_parts, config, self.index, handover, self._parallel)
+        clean, missing = select_documents(work, listing, config, drops)
         for line in missing:
             self.say(line)
         sizes = clean.sizes[clean.keep]
@@ -210,6 +227,7 @@ class _Build:
         manifest = assembly.manifest(self.folder, work, listing, clean, sets, config)
         manifest |= {"missing": missing, "build": build_hash(self.description), "config": self.description}
         manifest |= {"failed": failed} if failed else {}
+        manifest |= {"benchmark_overlaps": overlaps} if overlaps else {}
         handover.check()
         manifest = self.location.commit(manifest)
         shutil.rmtree(self.folder / _WORK, ignore_errors=True)

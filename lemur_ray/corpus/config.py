@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from lemur_ray.corpus.cleaning.minhash import minhash_name
 from lemur_ray.corpus.sources.specs import SourceSpec, parse_source, read_sources
 from lemur_ray.text.bpe_training import NUMBERED, SMALLEST
 
@@ -54,6 +55,11 @@ class CorpusConfig:
     """Fraction of the tokenizer's sample that extra texts fill: they are repeated or cut to that many bytes."""
     heldout_rows: int = 32
     """Rows of each kind held out of training for validation loss by kind and by source; at most 5 % of the kind."""
+    near_duplicates: float = 0.0
+    """Jaccard similarity of word 5-grams from which a document counts as a copy of an earlier one, of any source, and
+    is dropped, for example 0.8. 0: only equal documents are dropped."""
+    decontaminate: bool = False
+    """Drop documents that share 13 consecutive words with a question or answer of a benchmark that can be played."""
     part_mb: float = 4.0
     """Megabytes of files that one task reads."""
     seed: int = 0
@@ -68,6 +74,7 @@ class CorpusConfig:
             ("tokenizer_sample_mb", 0.001, 1e5),
             ("tokenizer_extra_share", 0.0, 0.9),
             ("heldout_rows", 0, 1 << 20),
+            ("near_duplicates", 0.0, 1.0),
             ("part_mb", 0.001, 1e4),
         ):
             if not low <= getattr(self, name) <= high:
@@ -88,6 +95,11 @@ def describe(config: CorpusConfig) -> dict[str, Any]:
         del value["sources"]
     if value["word_pattern"] in ("", DEFAULT_OLD_PATTERN):
         del value["word_pattern"]
+    for name in ("near_duplicates", "decontaminate"):
+        if not value[name]:
+            del value[name]
+    if config.near_duplicates:
+        value["minhash"] = minhash_name()
     return value
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -58,10 +59,13 @@ class CleanDocuments:
         return np.frombuffer(self.ids, np.uint8).reshape(-1, ID_BYTES)[at].tobytes()
 
 
-def select_documents(work: Path, listing: Listing, config: CorpusConfig) -> tuple[CleanDocuments, list[str]]:
+def select_documents(
+    work: Path, listing: Listing, config: CorpusConfig, drops: Mapping[str, np.ndarray] | None = None
+) -> tuple[CleanDocuments, list[str]]:
     """(documents with their selection, a line for each omitted source); writes ``keep/N.npy`` for every part.
 
-    Raises CorpusError if a required source has no document left.
+    drops: by the name of a rule, a mask (documents,) bool of documents that it drops. Raises CorpusError if a required
+    source has no document left.
     """
     ids, sizes, part, source, counts = [], [], [], [], []
     for index, entry in enumerate(listing.sources):
@@ -87,10 +91,14 @@ def select_documents(work: Path, listing: Listing, config: CorpusConfig) -> tupl
         np.zeros(len(joined) // ID_BYTES, bool),
         counts,
     )
-    duplicates = np.bincount(clean.source[~clean.keep], minlength=len(counts)).tolist()
-    for total, number in zip(counts, duplicates, strict=True):
-        if number:
-            total["dropped"]["duplicate"] = number
+    rules = {"duplicate": ~clean.keep, **(drops or {})}
+    clean.keep[:] = True
+    for rule, mask in rules.items():
+        numbers = np.bincount(clean.source[clean.keep & mask], minlength=len(counts)).tolist()
+        for total, number in zip(counts, numbers, strict=True):
+            if number:
+                total["dropped"][rule] = number
+        clean.keep &= ~mask
     missing = _check_sources(listing, clean, config)
     _hold_out(listing, clean, config)
     for number in range(listing.num_parts):

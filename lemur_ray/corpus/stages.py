@@ -8,6 +8,7 @@ group of files of one source; a window is the documents of one shard of a row se
 
     parts/N.json   files of one source                sets/NAME-W.npy    (part, index, length) of a shard's documents
     clean/N.*      texts that pass, and their ids     sets/NAME-W.json   manifest entry of shard W of a row set
+    scan/, near/   ``cleaning.scan_steps``
     keep/N.npy     mask of those that are selected    tokens/N.*         those as token ids
     tokenizer/     files of the tokenizer
 """
@@ -26,8 +27,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lemur_ray.corpus.cleaning.language import language_rule
+from lemur_ray.corpus.cleaning.web_rules import without_boilerplate
 from lemur_ray.corpus.documents import Kind, content_id
-from lemur_ray.corpus.filters import drop_rule, mask_personal_data
+from lemur_ray.corpus.filters import drop_rule, filter_set, mask_personal_data
 from lemur_ray.corpus.packing import pack
 from lemur_ray.corpus.rows import token_dtype, write_atomically, write_shard
 from lemur_ray.corpus.sources.texts import FileRef, read_texts
@@ -35,11 +38,11 @@ from lemur_ray.corpus.tokenise import tokenise
 from lemur_ray.outside_data.byte_stream import ReadFailure
 from lemur_ray.text.tokenizer_folder import tokenizer_in
 
-_BATCH = 512
+BATCH = 512
 """Documents in memory at a time while a part is cleaned or tokenised."""
 TOKENIZER = "tokenizer"
 """Folder of the tokenizer's files in the build folder."""
-FOLDERS = ("parts", "clean", "keep", "tokens", "sets", TOKENIZER)
+FOLDERS = ("parts", "clean", "scan", "near", "keep", "tokens", "sets", TOKENIZER)
 """Subfolders of a build folder."""
 _CLEAN, _TOKENS = (".parquet", ".ids", ".sizes"), (".bin", ".lengths")
 _SCHEMA = pa.schema([(name, pa.string()) for name in ("text", "language", "licence", "path", "origin")])
@@ -64,7 +67,8 @@ def _whole(sizes: dict[Path, int]) -> bool:
     return bool(sizes) and all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
 
 
-def _commit(base: Path, suffixes: tuple[str, ...], **more: Any) -> None:
+def commit(base: Path, suffixes: tuple[str, ...], **more: Any) -> None:
+    """Write the commit file of a step: sizes of its output files ``base`` with each suffix, and more JSON values."""
     value = {"files": {suffix: base.with_suffix(suffix).stat().st_size for suffix in suffixes}, **more}
     write_atomically(base.with_suffix(".json"), json.dumps(value).encode(), durable=False)
 
@@ -81,7 +85,7 @@ def clean_part(build: Path, number: int) -> None:
     temporary = base.with_suffix(f".{uuid.uuid4().hex[:12]}.part")  # a task of a killed driver may still run
     failed: dict[str, Any] = {}
     try:
-        documents = _clean_into(temporary, part["files"], part["kind"])
+        documents = _clean_into(temporary, part["files"], part["kind"], part.get("filters", ""))
     except ReadFailure as error:
         failed = {"failed": {"file": error.file, "position": error.position, "reason": error.reason}}
         documents = _clean_into(temporary, [], part["kind"])
@@ -89,7 +93,7 @@ def clean_part(build: Path, number: int) -> None:
     write_atomically(base.with_suffix(".ids"), bytes(documents.ids), durable=False)
     write_atomically(base.with_suffix(".sizes"), np.array(documents.sizes, "<i8").tobytes(), durable=False)
     read = len(documents.sizes) + sum(documents.dropped.values())
-    _commit(base, _CLEAN, read=read, dropped=dict(documents.dropped), masked=dict(documents.masked), **failed)
+    commit(base, _CLEAN, read=read, dropped=dict(documents.dropped), masked=dict(documents.masked), **failed)
 
 
 @dataclass
@@ -102,24 +106,25 @@ class _Cleaned:
     masked: Counter[str] = field(default_factory=Counter)
 
 
-def _clean_into(path: Path, files: Sequence[Sequence[Any]], kind: Kind) -> _Cleaned:
+def _clean_into(path: Path, files: Sequence[Sequence[Any]], kind: Kind, filters: Any = "") -> _Cleaned:
     """Write the texts that pass to the parquet file ``path``. Raises ReadFailure."""
-    out, rows = _Cleaned(), []
+    out, rows, rules = _Cleaned(), [], filter_set(filters, kind)
     with pq.ParquetWriter(path, _SCHEMA, compression="zstd") as writer:
         for ref in (FileRef(*fields) for fields in files):
             for item in read_texts(ref):
-                rule = item.rule or drop_rule(item.text, kind)
+                text = without_boilerplate(item.text) if rules.base == "web" else item.text
+                rule = item.rule or drop_rule(text, kind, rules) or (rules.languages and language_rule(text, rules))
                 if rule:
                     out.dropped[rule] += 1
                     continue
-                text, replaced = mask_personal_data(item.text)
+                text, replaced = mask_personal_data(text)
                 out.masked.update(replaced)
                 out.ids += content_id(text)
                 out.sizes.append(len(text.encode()))
                 name = item.path.encode("utf-8", "replace").decode()
                 about = {"language": item.language, "licence": item.licence, "path": name, "origin": item.origin}
                 rows.append({"text": text, **about})
-                if len(rows) == _BATCH:
+                if len(rows) == BATCH:
                     writer.write_table(pa.Table.from_pylist(rows, _SCHEMA))
                     rows = []
         writer.write_table(pa.Table.from_pylist(rows, _SCHEMA))
@@ -157,7 +162,7 @@ def tokenise_part(build: Path, number: int) -> None:
     temporary = base.with_suffix(f".{uuid.uuid4().hex[:12]}.part")
     begin = 0
     with open(temporary, "wb") as f, pq.ParquetFile(build / "clean" / f"{number:05d}.parquet") as table:
-        for batch in table.iter_batches(batch_size=_BATCH, columns=["text"]):
+        for batch in table.iter_batches(batch_size=BATCH, columns=["text"]):
             here = keep[begin : begin + len(batch)]
             begin += len(batch)
             flat, counts = tokenise(batch.column("text").filter(pa.array(here)).to_pylist(), tokenizer, dtype)
@@ -166,7 +171,7 @@ def tokenise_part(build: Path, number: int) -> None:
     temporary.replace(base.with_suffix(".bin"))
     all_lengths = np.concatenate([np.zeros(0, np.int64), *lengths])
     write_atomically(base.with_suffix(".lengths"), all_lengths.astype("<i8").tobytes(), durable=False)
-    _commit(base, _TOKENS)
+    commit(base, _TOKENS)
 
 
 def read_lengths(build: Path, number: int) -> np.ndarray:
@@ -227,8 +232,9 @@ def _gives_of_window(build: Path, name: str, window: int, **_: Any) -> list[Path
     return [*(path for path, _ in _shard(build, name, window)), build / "sets" / f"{name}-{window:05d}.json"]
 
 
-def _gives_of_part(stage: str, suffixes: tuple[str, ...]) -> Callable[..., list[Path]]:
-    return lambda build, number: [build / stage / f"{number:05d}{suffix}" for suffix in (*suffixes, ".json")]
+def outputs_of_part(stage: str, suffixes: tuple[str, ...]) -> Callable[..., list[Path]]:
+    """Function of the build folder and a step's arguments with the paths of its output files, for ``GIVES``."""
+    return lambda build, number, **_: [build / stage / f"{number:05d}{suffix}" for suffix in (*suffixes, ".json")]
 
 
 NEEDS: dict[Callable[..., None], Callable[..., Iterator[str]]] = {
@@ -241,8 +247,8 @@ NEEDS: dict[Callable[..., None], Callable[..., Iterator[str]]] = {
 """For each step, a function of the build folder and the step's arguments that yields the names of its input files below
 that folder (a folder ends in a slash). A name may depend on the content of files yielded earlier."""
 GIVES: dict[Callable[..., None], Callable[..., list[Path]]] = {
-    clean_part: _gives_of_part("clean", _CLEAN),
-    tokenise_part: _gives_of_part("tokens", _TOKENS),
+    clean_part: outputs_of_part("clean", _CLEAN),
+    tokenise_part: outputs_of_part("tokens", _TOKENS),
     pack_window: _gives_of_window,
 }
 """For each step, a function of the build folder and its arguments: paths of its output files, the commit file last."""

@@ -6,6 +6,8 @@ import functools
 import importlib.metadata
 from collections.abc import Callable
 
+from lemur_ray.corpus.filters import FilterSet
+
 LIBRARIES = ("py3langid", "langdetect")
 _CHARACTERS = 10_000
 """Characters at the beginning of a text from which its language is detected."""
@@ -25,6 +27,14 @@ def detector_name() -> str:
 def detected_language(text: str) -> tuple[str, float]:
     """(ISO 639-1 code, probability) of the text's language; ("", 0.0) for a text without letters."""
     return _detect()(text[:_CHARACTERS])
+
+
+def language_rule(text: str, rules: FilterSet) -> str | None:
+    """Name of the rule that drops a text of another language than ``rules`` keep, or of an uncertain one, else None."""
+    language, probability = detected_language(text)
+    if language not in rules.languages:
+        return "other_language"
+    return "uncertain_language" if probability < rules.min_language_probability else None
 
 
 @functools.cache
