@@ -66,10 +66,10 @@ def build(
     """Build the corpus in ``folder``, a path or URL, unless it is complete there already; returns its manifest.
 
     ``benchmarks``: by name, the texts that ``config.decontaminate`` keeps out. ``extra_texts`` join those of
-    ``config.tokenizer_extra`` in the tokenizer's sample. ``workers``: tasks at once on the cluster that ``ray.init`` has joined (default: as many as it has cores), or 0 to do everything in this process
-    without Ray; the rows do not depend on it. ``allow_failed``: number of parts that may be left out because their
-    files cannot be read to the end; the manifest lists them. ``overwrite``: replace a complete corpus of another
-    configuration.
+    ``config.tokenizer_extra`` in the tokenizer's sample. ``workers``: tasks at once on the cluster that
+    ``ray.init`` has joined (default: as many as it has cores), or 0 to do everything in this process without Ray;
+    the rows do not depend on it. ``allow_failed``: number of parts that may be left out because their files cannot
+    be read to the end; the manifest lists them. ``overwrite``: replace a complete corpus of another configuration.
     Raises CorpusError if there is such a corpus and ``overwrite`` is False, a source has no documents, more than
     ``allow_failed`` parts cannot be read, the folder cannot be written, or the disk is full; finished parts stay.
     """

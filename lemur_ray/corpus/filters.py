@@ -77,7 +77,7 @@ def filter_set(value: str | Mapping[str, Any], kind: Kind = "text") -> FilterSet
 
     Raises ValueError on an unknown name or threshold.
     """
-    changes = dict(value) if isinstance(value, Mapping) else {"base": value}
+    changes: dict[str, Any] = dict(value) if isinstance(value, Mapping) else {"base": value}
     base = changes.pop("base", "") or ("code" if kind == "code" else "prose")
     if base not in SETS:
         raise ValueError(f"filters {base!r}: expected one of {', '.join(get_args(Rules))}")

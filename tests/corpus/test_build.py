@@ -281,8 +281,9 @@ def test_too_little_disk_is_said_before_anything_is_written(
 
 @pytest.mark.parametrize("field", ["embedded_mb", "seq_len", "tokenizer_extra_share"])
 def test_a_field_out_of_range_is_an_error_that_names_it(field: str) -> None:
+    values: dict[str, Any] = {field: -1}
     with pytest.raises(ValueError, match=f"{field} -1: expected"):
-        CorpusConfig(**{field: -1})
+        CorpusConfig(**values)
 
 
 def test_a_vocabulary_that_cannot_hold_the_bytes_is_refused_before_anything_is_read() -> None:

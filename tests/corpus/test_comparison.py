@@ -60,7 +60,7 @@ def test_texts_of_benchmarks_are_dropped_and_counted_by_benchmark(sources: tuple
 
 
 def test_ray_data_compares_as_one_process_does(sources: tuple[str, str], ray_local: str, tmp_path: Path) -> None:
-    changes = {"near_duplicates": 0.8, "decontaminate": True}
+    changes: dict[str, Any] = {"near_duplicates": 0.8, "decontaminate": True}
     one = built(sources, tmp_path / "one", **changes)
     assert built(sources, tmp_path / "two", workers=2, **changes) == one
     assert one["counts"]["second"]["kept"] == 2
