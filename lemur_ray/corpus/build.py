@@ -19,8 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from lemur_ray.corpus import assembly, stages
-from lemur_ray.corpus.cleaning.comparison import compare_documents
 from lemur_ray.corpus.cleaning.decontaminate import NgramIndex
+from lemur_ray.corpus.comparison.all_documents import compare_documents
 from lemur_ray.corpus.config import DEFAULT_OLD_PATTERN, CorpusConfig, WordPattern, build_hash, describe
 from lemur_ray.corpus.locations import CorpusLocation, corpus_location
 from lemur_ray.corpus.manifest import CorpusError

@@ -8,7 +8,7 @@ group of files of one source; a window is the documents of one shard of a row se
 
     parts/N.json   files of one source                sets/NAME-W.npy    (part, index, length) of a shard's documents
     clean/N.*      texts that pass, and their ids     sets/NAME-W.json   manifest entry of shard W of a row set
-    scan/, near/   ``cleaning.scan_steps``
+    scan/, near/   ``comparison.scan_steps``
     keep/N.npy     mask of those that are selected    tokens/N.*         those as token ids
     tokenizer/     files of the tokenizer
 """
@@ -27,10 +27,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lemur_ray.corpus.cleaning.filters import drop_rule, filter_set, mask_personal_data
 from lemur_ray.corpus.cleaning.language import language_rule
 from lemur_ray.corpus.cleaning.web_rules import without_boilerplate
 from lemur_ray.corpus.documents import Kind, content_id
-from lemur_ray.corpus.filters import drop_rule, filter_set, mask_personal_data
 from lemur_ray.corpus.packing import pack
 from lemur_ray.corpus.rows import token_dtype, write_atomically, write_shard
 from lemur_ray.corpus.sources.texts import FileRef, read_texts

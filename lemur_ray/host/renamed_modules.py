@@ -24,6 +24,7 @@ RENAMED = {
     "lemur_ray.bundles": "lemur_ray.storage.bundles",
     "lemur_ray.checkpoints": "lemur_ray.weights.checkpoints",
     "lemur_ray.corpus.decontaminate": "lemur_ray.corpus.cleaning.decontaminate",
+    "lemur_ray.corpus.filters": "lemur_ray.corpus.cleaning.filters",
     "lemur_ray.gold_check": "lemur_ray.evaluation.gold_check",
     "lemur_ray.home": "lemur_ray.host.home",
     "lemur_ray.json_files": "lemur_ray.host.json_files",

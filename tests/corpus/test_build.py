@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from lemur_ray.corpus.build import build
+from lemur_ray.corpus.cleaning.filters import drop_rule, mask_personal_data
 from lemur_ray.corpus.config import CorpusConfig
-from lemur_ray.corpus.filters import drop_rule, mask_personal_data
 from lemur_ray.corpus.manifest import CorpusError, row_folder
 from lemur_ray.corpus.rows import RowReader
 from lemur_ray.corpus.sources.folders import folder_source

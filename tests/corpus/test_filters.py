@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lemur_ray.corpus import filters
+from lemur_ray.corpus.cleaning import filters
+from lemur_ray.corpus.cleaning.filters import MAX_BYTES, drop_rule, filter_set, mask_personal_data
 from lemur_ray.corpus.cleaning.language import detected_language
 from lemur_ray.corpus.cleaning.web_rules import without_boilerplate
-from lemur_ray.corpus.filters import MAX_BYTES, drop_rule, filter_set, mask_personal_data
 
 CODE = '''def area(width: float, height: float) -> float:
     """Area of a rectangle."""

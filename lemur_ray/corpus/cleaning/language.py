@@ -6,7 +6,7 @@ import functools
 import importlib.metadata
 from collections.abc import Callable
 
-from lemur_ray.corpus.filters import FilterSet
+from lemur_ray.corpus.cleaning.filters import FilterSet
 
 LIBRARIES = ("py3langid", "langdetect")
 _CHARACTERS = 10_000

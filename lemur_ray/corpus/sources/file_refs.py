@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lemur_ray.corpus.filters import MAX_BYTES
+from lemur_ray.corpus.cleaning.filters import MAX_BYTES
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lemur_ray.corpus.cleaning.filters import MAX_BYTES
 from lemur_ray.corpus.documents import Kind
-from lemur_ray.corpus.filters import MAX_BYTES
 from lemur_ray.corpus.sources.catalogue_sets import catalogue_source
 from lemur_ray.corpus.sources.file_refs import FileRef
 from lemur_ray.corpus.sources.specs import CorpusError, SourceSpec, parse_source

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from lemur_ray.corpus import stages
-from lemur_ray.corpus.cleaning import scan_steps
 from lemur_ray.corpus.cleaning.decontaminate import NgramIndex
+from lemur_ray.corpus.comparison import scan_steps
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.corpus.step_files import SharedFolder
 
