@@ -46,16 +46,6 @@ def instruction_table(job: Any, out: str, init_from: str) -> str:
     return str(folder)
 
 
-def corpus_inputs(config: Any) -> dict[str, Any]:
-    """Keywords of ``corpus.build``: the demo's without sources of the user; with the benchmarks' texts if asked for."""
-    inputs = {"config": config} if config.specs() else demo_corpus(config)
-    if config.decontaminate:
-        from lemur_ray.evaluation.benchmark_texts import benchmark_texts
-
-        inputs["benchmarks"] = benchmark_texts(print)
-    return inputs
-
-
 def demo_corpus(config: Any) -> dict[str, Any]:
     """Keywords of ``corpus.build`` for the demo's corpus, with agents' texts, and numbers as separate tokens."""
     return {"config": replace(config, word_pattern=config.word_pattern or "numbered"), "extra_texts": agent_texts()}

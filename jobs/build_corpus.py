@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
-from _instruction_data import corpus_inputs
+from _corpus_inputs import corpus_inputs
 from lemur_ray.cluster import connection
 from lemur_ray.config import parse
 from lemur_ray.host.home import resolve_out
