@@ -24,6 +24,7 @@ class Member:
         self.losses_before = losses_before
         self.pid = 0
         """Process id, 0 until the actor has started."""
+        self.started_at = math.inf
         self.stuck = 0
         """Number of calls in the process that will never return."""
         self.lost: set[EpisodeKey] = set()

@@ -8,7 +8,7 @@
 | a process answers nothing for ``SILENT_S`` | it is killed and counts as lost |
 | no node has room for an actor | the actor waits for one; the others play on |
 | calls in an actor never return | after ``max_stuck`` of them it gets no more episodes, and is replaced once idle |
-| actors die again and again for ``quiet_s``, and no episode ends | PoolBroken, as above |
+| for ``quiet_s`` actors die and no episode ends, until none that played before is left | PoolBroken, as above |
 | no actor gets a node for ``start_timeout_s`` | PoolBroken |
 
 Actors that die together, for example with their node, count as one loss. An episode that was lost with its host,
@@ -62,7 +62,7 @@ class PoolLimits:
     """Number of calls that never return after which an actor is replaced."""
     max_deaths: int = 5
     """The pool breaks after more losses of actors than this in a row, over ``quiet_s`` seconds without an ended
-    episode."""
+    episode, once every actor that was there before them is lost, too."""
     start_timeout_s: float = 600.0
     """Seconds to wait for the first actor, or for any actor while none runs."""
     quiet_s: float = 300.0
@@ -226,7 +226,7 @@ class ActorPool:
     def _start(self, member: Member, event: ActorStarted) -> None:
         """Let a started actor play episodes. Raises BundleError."""
         member.actor.settle()
-        member.pid, member.elsewhere = event.pid, event.elsewhere
+        member.pid, member.elsewhere, member.started_at = event.pid, event.elsewhere, self._clock()
         self._membership.changed(member)
         self._waits_since = self._clock()
 
@@ -268,6 +268,11 @@ class ActorPool:
         self._losing_since = min(self._losing_since, self._clock())
         return self._clock() - self._losing_since >= self._limits.quiet_s
 
+    def _has_survivor(self) -> bool:
+        """Whether an actor plays on that had started before the first of the losses. An episode may take longer than
+        ``quiet_s``, so hosts that are lost and replaced beside it show no fault that all share."""
+        return any(m.pid and m.in_flight and m.started_at < self._losing_since for m in self._membership)
+
     def _end_rests(self) -> None:
         now, resting = self._clock(), self._resting
         self._resting = []
@@ -288,7 +293,7 @@ class ActorPool:
         attempt = Attempt(Outcome.INFRA_LOST, None, detail=f"actor lost: {loss.reason}"[:1000], excused=excused)
         ended += [(spec, attempt) for spec in member.in_flight.values()]
         self._remove(member)  # kills an actor that was only unreachable, so that no episode is played twice
-        if self._only_losses() and self._losses_in_a_row > self._limits.max_deaths:
+        if self._only_losses() and self._losses_in_a_row > self._limits.max_deaths and not self._has_survivor():
             deaths = f"actors died {self._losses_in_a_row} times in a row"
             self._broken = f"{deaths} without one episode coming back: {loss.reason[:1000]}"
 

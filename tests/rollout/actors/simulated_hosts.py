@@ -9,7 +9,8 @@ import heapq
 import io
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,14 @@ class Hosts:
     """A backend. ``play``: a host's name and an order -> seconds, and how it ends there. ``starts_s``: of an actor."""
 
     def __init__(
-        self, names: str, play: Callable[[str, EpisodeSpec], tuple[float, Attempt | None]], starts_s: float = 8.0
+        self,
+        names: Iterable[str],
+        play: Callable[[str, EpisodeSpec], tuple[float, Attempt | None]],
+        starts_s: float = 8.0,
     ) -> None:
         self.now, self.up, self._play, self.starts_s = 0.0, set(names), play, starts_s
-        self.actors: list[SimulatedActor] = []
+        self.actors: dict[SimulatedActor, None] = {}
+        self.placed: Counter[str] = Counter()
         self.attempts = 0
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers, self._random = itertools.count(1), random.Random(0)
@@ -62,15 +67,25 @@ class Hosts:
             self.after(noticed_s, lambda gone=actor: gone.tell(ActorLost("its node has died", with_host=True)))  # type: ignore[misc]
         self.after(max(back_s, noticed_s), lambda: self.up.add(name))
 
+    def cut_off(self, name: str, back_s: float, noticed_s: float = 15.0) -> None:
+        """A host that nobody reaches. If it is back before that is noticed, what happened there comes late; else its
+        actors count as lost, play on in vain, and the host takes new ones when it is back."""
+        if back_s < noticed_s:
+            for actor in [one for one in self.actors if one.host == name]:
+                actor.reached_at = max(actor.reached_at, self.now + back_s)
+        else:
+            self.lose(name, back_s, noticed_s)
+
     def kill_any(self) -> None:
         """One process that runs, as a host does that is short of memory."""
         if running := [one for one in self.actors if one.runs and not one.is_silent]:
             self._random.choice(running).die()
 
     def start_actor(self, tell: Callable[[ActorEvent], None]) -> SimulatedActor:
-        self.actors.append(SimulatedActor(self, tell))
-        self.actors[-1].place()
-        return self.actors[-1]
+        actor = SimulatedActor(self, tell)
+        self.actors[actor] = None
+        actor.place()
+        return actor
 
     def played(self, actor: SimulatedActor, spec: EpisodeSpec, ticket: int) -> None:
         self.attempts += 1
@@ -94,8 +109,16 @@ class Hosts:
 
 class SimulatedActor:
     def __init__(self, hosts: Hosts, tell: Callable[[ActorEvent], None]) -> None:
-        self.tell, self._hosts = tell, hosts
+        self._tell, self._hosts = tell, hosts
         self.host, self.runs, self.is_silent = "", False, False
+        self.reached_at = 0.0
+        """Time from which on the pool hears of it."""
+
+    def tell(self, event: ActorEvent) -> None:
+        if self.reached_at <= self._hosts.now or isinstance(event, ActorLost):
+            self._tell(event)
+        else:
+            self._hosts.after(self.reached_at - self._hosts.now, lambda: self._tell(event))
 
     def place(self) -> None:
         """On the host with fewest, as soon as there is any."""
@@ -104,7 +127,8 @@ class SimulatedActor:
         if not self._hosts.up:
             self._hosts.after(1.0, self.place)
             return
-        self.host = min(sorted(self._hosts.up), key=lambda name: sum(one.host == name for one in self._hosts.actors))
+        self.host = min(sorted(self._hosts.up), key=self._hosts.placed.__getitem__)
+        self._hosts.placed[self.host] += 1
         self._hosts.after(self._hosts.starts_s, self._run)
 
     def _run(self) -> None:
@@ -128,7 +152,8 @@ class SimulatedActor:
 
     def end(self) -> None:
         self.is_silent = True
-        self._hosts.actors.remove(self)
+        del self._hosts.actors[self]
+        self._hosts.placed[self.host] -= 1
 
 
 class SimulatedPool(ActorPool):
