@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from lemur_ray.agents.policy_spec import KINDS
 from tests.prose_comparisons import excused, prose_comparisons
 from tests.source_tree import ROOT, name, python_files, tracked
 
@@ -246,6 +247,17 @@ def test_no_decision_hangs_on_the_words_of_a_sentence() -> None:
     wrong = [f"{place}: {sentence[:60]!r}" for place, sentence in hits if not excused(sentence)]
     advice = "decide by an enum, a field or a class of error, or add a reason to tests/prose_comparisons.py"
     assert not wrong, f"{advice}: {wrong}"
+
+
+def test_kinds_of_policies_are_distinguished_in_their_table_alone() -> None:
+    wrong = [
+        f"{name(path)}:{node.lineno}"
+        for path in python_files("lemur_ray/", "envs/")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute) and node.left.attr == "kind"
+        if KINDS.keys() & {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
+    ]
+    assert not wrong, f"add a field to PolicyKind (lemur_ray/agents/policy_spec.py): {wrong}"
 
 
 def test_no_file_of_the_packages_has_a_name_that_tells_nothing() -> None:

@@ -63,9 +63,14 @@ class PolicySpec:
         return spec
 
     @property
+    def traits(self) -> PolicyKind:
+        """The entry of ``KINDS``."""
+        return KINDS[self.kind]
+
+    @property
     def served_here(self) -> bool:
         """Whether this evaluation must serve the model before the policy can query it (``checkpoint``, ``handle``)."""
-        return KINDS[self.kind].served_here
+        return self.traits.served_here
 
     @property
     def knows_our_words(self) -> bool:
@@ -75,17 +80,12 @@ class PolicySpec:
     @property
     def recording(self) -> str:
         """Path of the recording that is replayed, or empty."""
-        return self.target if self.kind == "replay" else ""
+        return self.target if self.traits.replays_recording else ""
 
     @property
     def replies(self) -> str:
         """Path of the stored replies that are graded, or empty."""
         return self.target if self.stored is not None else ""
-
-    @property
-    def asks_endpoint(self) -> bool:
-        """Whether the policy sends HTTP requests to an endpoint."""
-        return self.kind == "openai"
 
     def within(self, slots: RequestSlots) -> PolicySpec:
         """A copy that takes its request slots from ``slots``, which other processes share."""
@@ -93,19 +93,19 @@ class PolicySpec:
 
     def at_endpoint(self, url: str, model: str, label: str) -> PolicySpec:
         """A copy that queries the model at endpoint ``url``, where it is now served as ``model``."""
-        return replace(self, kind="openai", target=url, model=model, label=label)
+        return replace(self, kind=ENDPOINT, target=url, model=model, label=label)
 
     def without_files(self) -> Callable[[], Policy]:
         """A factory of the same policy for other hosts: it contains the recording or stored replies, and no file path.
         Raises the errors of their reader."""
-        if self.kind == "replay" or self.stored is not None:
+        if self.recording or self.replies:
             policy = self()
             assert isinstance(policy, ReplayPolicy)
             return partial(ReplayPolicy, policy.recording, policy.name)
         return replace(self, chat_template="", recordings=None)
 
     def __call__(self) -> Policy:
-        return KINDS[self.kind].build(self)
+        return self.traits.build(self)
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,20 @@ class PolicyKind:
     build: Callable[[PolicySpec], Policy]
     served_here: bool = False
     """Whether a model must be served before the policy can be built"""
+    by_handle: bool = False
+    """Whether the model is asked for token ids inside the cluster, and may be served there already"""
+    asks_endpoint: bool = False
+    """Whether the policy sends HTTP requests to an endpoint, which names the model"""
+    replays_recording: bool = False
+    needs_hints: bool = False
+    """Whether the environment must give hints: an expert's or the admissible actions"""
 
 
 def _endpoint(spec: PolicySpec, colon: bool) -> PolicySpec | None:
     if not spec.target.startswith(("http://", "https://")):
         return None
     label = f"openai:{spec.model}" if spec.model else ""
-    return PolicySpec("openai", checked_url(spec.target, "--policy"), spec.model, label)
+    return PolicySpec(spec.kind, checked_url(spec.target, "--policy"), spec.model, label)
 
 
 def _recording(spec: PolicySpec, colon: bool) -> PolicySpec | None:
@@ -136,7 +143,7 @@ def _recording(spec: PolicySpec, colon: bool) -> PolicySpec | None:
     if spec.recordings is None:
         raise ValueError(f"--policy {f'replay:{spec.target}'!r}: this benchmark knows no recordings to replay")
     file = Path(spec.target).expanduser().absolute()
-    return PolicySpec("replay", str(file), label=f"replay:{spec.recordings.name(file)}", recordings=spec.recordings)
+    return PolicySpec(spec.kind, str(file), label=f"replay:{spec.recordings.name(file)}", recordings=spec.recordings)
 
 
 def _model(spec: PolicySpec, colon: bool) -> PolicySpec:
@@ -166,22 +173,25 @@ def _not_served(spec: PolicySpec) -> Policy:
     raise ValueError(f"policy {spec.kind!r} must be served before it can be asked")
 
 
+ENDPOINT = "openai"
 KINDS: Mapping[str, PolicyKind] = {
-    "openai": PolicyKind("openai:URL", "an OpenAI-compatible endpoint, for example openai:http://127.0.0.1:8000/v1",
-                         _endpoint, _build_endpoint),
+    ENDPOINT: PolicyKind("openai:URL", "an OpenAI-compatible endpoint, for example openai:http://127.0.0.1:8000/v1",
+                         _endpoint, _build_endpoint, asks_endpoint=True),
     "checkpoint": PolicyKind("checkpoint[:RUN]", "a local checkpoint, served here: a run folder or its name, by "
                              "default the newest", _model, _not_served, served_here=True),
     "handle": PolicyKind("handle[:RUN]", "the same, asked for token ids inside the cluster, without HTTP; RUN, a model "
                          "or an application that jobs/serve.py serves there already is asked as it is", _model,
-                         _not_served, served_here=True),
+                         _not_served, served_here=True, by_handle=True),
     "replay": PolicyKind("replay:FILE", "a recorded run of the benchmark, where it knows any (.json or .jsonl, either "
-                         "with .gz)", _recording, _build_replay),
+                         "with .gz)", _recording, _build_replay, replays_recording=True),
     "ledger": PolicyKind("ledger:DIR", "what a policy said in an evaluation's folder, graded again", _elsewhere,
                          _build_replay),
     "replies": PolicyKind("replies:FILE", 'JSON lines with "task", "reply" and, for samples, "sample", graded',
                           _elsewhere, _build_replay),
     "human": PolicyKind("human", "a person at this terminal", _name_alone, lambda spec: HumanPolicy()),
-    "random": PolicyKind("random", "a random admissible action", _name_alone, lambda spec: RandomPolicy()),
-    "expert": PolicyKind("expert", "the environment's own expert", _name_alone, lambda spec: ExpertPolicy()),
+    "random": PolicyKind("random", "a random admissible action", _name_alone, lambda spec: RandomPolicy(),
+                         needs_hints=True),
+    "expert": PolicyKind("expert", "the environment's own expert", _name_alone, lambda spec: ExpertPolicy(),
+                         needs_hints=True),
 }  # fmt: skip
 """Kinds of ``--policy`` by the text before the colon."""

@@ -148,7 +148,7 @@ def policy_needs(config: EvalConfig[Any], spec: PolicySpec | None) -> list[Requi
     ]
     if spec is None:
         return needs
-    may_be_served = spec.kind == "handle" and spec.target and os.environ.get("RAY_ADDRESS")
+    may_be_served = spec.traits.by_handle and spec.target and os.environ.get("RAY_ADDRESS")
     if spec.served_here and not may_be_served:
         needs.append(requirement_of("checkpoint", partial(_policy_model, spec, config)))
     if spec.recording:
@@ -184,7 +184,7 @@ def _policy_model(spec: PolicySpec, config: EvalConfig[Any]) -> PolicyModel:
     from lemur_ray.serve.policy_model import NotServed, check_policy_model  # takes a second
 
     model = pin_checkpoint(resolve_model(spec.target, lemur_home() / "runs"))
-    chats = spec.kind == "handle" or not getattr(config.options, "raw", False)
+    chats = spec.traits.by_handle or not getattr(config.options, "raw", False)
     try:
         return check_policy_model(model, config.chat_template, chats)
     except NotServed as error:
@@ -203,7 +203,7 @@ def _token_counter(spec: PolicySpec, config: EvalConfig[Any]) -> tuple[Callable[
 
 def _check_policy(spec: PolicySpec, config: EvalConfig[Any]) -> None:
     """Raise an error if the policy's endpoint does not answer, refuses the key or does not serve the model."""
-    if spec.kind == "openai":
+    if spec.traits.asks_endpoint:
         served_model(replace(spec, options=_with_short_patience(policy_options(config))), quiet=True)
 
 

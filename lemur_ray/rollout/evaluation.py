@@ -118,7 +118,7 @@ def create_pool(config: EvalConfig[Any], policy: Callable[[], Policy], tasks: Se
 
     gates = []
     if isinstance(policy, PolicySpec):
-        if policy.asks_endpoint:
+        if policy.traits.asks_endpoint:
             gates.append(start_gate())
             policy = policy.within(SharedPlaces(gates[-1]))
         policy = policy.without_files()

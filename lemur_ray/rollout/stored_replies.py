@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from lemur_ray.agents.trajectory import Episode, EpisodeKey, Task
 from lemur_ray.host.json_files import read_json_lines
 from lemur_ray.rollout.ledger import read_episodes
 
-KINDS = ("ledger", "replies")
 Turns = Mapping[str, Sequence[tuple[str, ...]]]
 """Task id -> samples, each a tuple of the replies by turn."""
 
@@ -32,18 +31,34 @@ def stored_policy(text: str, policy: str, benchmark: str) -> PolicySpec | None:
     has any, else all. Raises ValueError, OSError.
     """
     kind, _, target = text.partition(":")
-    if kind not in KINDS or not target:
+    if kind not in _READERS or not target:
         return None
+    expected, read = _READERS[kind]
     path = Path(target).expanduser().absolute()
     if not path.exists():
-        expected = "a file of replies" if kind == "replies" else "the folder of an evaluation, or its episodes.jsonl"
         raise ValueError(f"--policy {text}: nothing is at {path}; expected {expected}")
-    if kind == "replies":
-        return PolicySpec(kind, str(path), label=f"replies:{path.name}", stored=_replies_recording)
-    ledger = path / "episodes.jsonl" if path.is_dir() else path
-    name, recipe = _one_run(read_episodes(ledger), ledger, policy, benchmark)
-    stored = partial(_ledger_recording, name, recipe)
-    return PolicySpec(kind, str(ledger), label=f"ledger:{name}", stored=stored)
+    file, name, stored = read(path, policy, benchmark)
+    return PolicySpec(kind, str(file), label=f"{kind}:{name}", stored=stored)
+
+
+def _file_of_replies(path: Path, policy: str, benchmark: str) -> _Source:
+    return path, path.name, _replies_recording
+
+
+def _ledger(path: Path, policy: str, benchmark: str) -> _Source:
+    file = path / "episodes.jsonl" if path.is_dir() else path
+    name, recipe = _one_run(read_episodes(file), file, policy, benchmark)
+    return file, name, partial(_ledger_recording, name, recipe)
+
+
+_Source = tuple[Path, str, Callable[[Path], Recording[Any]]]
+"""File of stored replies, name for the policy's label, reader of the file."""
+_READERS: Mapping[str, tuple[str, Callable[[Path, str, str], _Source]]] = {
+    "ledger": ("the folder of an evaluation, or its episodes.jsonl", _ledger),
+    "replies": ("a file of replies", _file_of_replies),
+}
+"""Kind of policy -> what its path must be, and function from the path, the policy and the benchmark to the source of
+its replies."""
 
 
 def tasks_with_replies(spec: PolicySpec, tasks: Sequence[Task], epochs: int) -> list[Task]:

@@ -26,7 +26,7 @@ def parse_policy(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySp
     """Parse ``--policy``. Raises ValueError, OSError, and EvaluationError if the benchmark lacks hints for it."""
     stored = stored_policy(config.policy, config.policy_model, config.benchmark)
     spec = stored or PolicySpec.parse(config.policy, config.policy_model, benchmark.details.recording_format)
-    if spec.kind in ("expert", "random") and not benchmark.has_hints:
+    if spec.traits.needs_hints and not benchmark.has_hints:
         raise EvaluationError(f"--policy {spec.kind}: {config.benchmark} has neither expert nor actions to draw")
     return spec
 
@@ -44,8 +44,9 @@ def resolve_policy(spec: PolicySpec, runs: Path, options: EndpointOptions, chat_
     if spec.served_here:
         model = pin_checkpoint(resolve_model(spec.target, runs))
         # Token ids and the tokens of their text may differ, so asking for ids is another policy than asking over HTTP.
-        return replace(spec, target=model, label=("handle:" if spec.kind == "handle" else "") + checkpoint_label(model))
-    return served_model(spec) if spec.kind == "openai" else spec
+        prefix = f"{spec.kind}:" if spec.traits.by_handle else ""
+        return replace(spec, target=model, label=prefix + checkpoint_label(model))
+    return served_model(spec) if spec.traits.asks_endpoint else spec
 
 
 def served_model(spec: PolicySpec, quiet: bool = False) -> PolicySpec:

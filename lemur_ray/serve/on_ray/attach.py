@@ -42,7 +42,7 @@ def attach(spec: PolicySpec, connect: Callable[[], object]) -> PolicySpec:
     The target names an application, a model, or the folder that a model was loaded from. connect: to the cluster.
     Raises ValueError if several applications match.
     """
-    if spec.kind != "handle" or not spec.target:
+    if not spec.traits.by_handle or not spec.target:
         return spec
     connect()
     matches = [running for running in served() if spec.target in _names(running)]

@@ -68,7 +68,7 @@ def serve_policy(spec: PolicySpec) -> Callable[[], Policy]:
     A model that is served already (``attach``) is used as it is: with its options, on its hosts, in all its replicas.
     """
     job = ServeJob(model=spec.target, name=spec.label, chat_template=spec.chat_template)
-    if spec.kind == "handle":
+    if spec.traits.by_handle:
         app_name = spec.application or serve_handle(job, spec.target)
         return HandleSpec(app_name, spec.label, spec.options.patience_s)
     return spec.at_endpoint(serve_job(job, spec.target), spec.label, spec.label)
