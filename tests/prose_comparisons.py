@@ -144,11 +144,12 @@ OF_FORMATS = {
 """Reason -> beginnings of texts whose words are the format."""
 OF_OURS = {
     "stored in ledgers and recipes, whose fields stay": (
-        "attempt (", "was put in quarantine", "fewer prompt tokens for a longer conversation", r", step (\d+)",
-        "model folder ", "[Not executed: this replay only grades]",
+        "attempt (", r", step (\d+)", "model folder ", "[Not executed: this replay only grades]",
+    ),
+    "ledgers of earlier versions, read in lemur_ray/agents/trajectory.py": (
+        "a sandbox was put in quarantine", "fewer prompt tokens for a longer conv",
     ),
     "the command in an author's note, for which the folder is completed": ("python jobs/fetch_data.py ",),
-    "to become fields": ("settings not recorded", "another corpus", "outside data: fetch it"),
 }  # fmt: skip
 """Reason -> beginnings of our own sentences."""
 

@@ -66,6 +66,7 @@ def _about(kind: str, run: EvaluationRun) -> RunDescription:
         beside=_LIMITS[kind] if kind in ("bash", "ctf") else (),
         column=_COLUMNS[kind],
         departures=_departures(kind, run, recorded),
+        known=bool(run.settings),
         protocol=protocol,
         words=_WORDS,
         engine=str(run.settings.get("engine_kind", "")),

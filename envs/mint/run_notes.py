@@ -52,6 +52,7 @@ def _about(subset: str, run: EvaluationRun) -> RunDescription:
     return RunDescription(
         column=_COLUMNS[subset],
         departures=_departures(subset, run, recorded, grader),
+        known=bool(run.settings),
         protocol=_protocol(run, recorded, teacher),
         words=_WORDS,
         teacher=teacher,

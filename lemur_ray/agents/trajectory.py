@@ -188,6 +188,11 @@ class Episode:
     detail: str = ""
     """Error, or the limit that ended the episode"""
     retried: tuple[str, ...] = ()
+    """Earlier attempts, each as ``attempt NUMBER: OUTCOME: DETAIL``"""
+    quarantined: tuple[int, ...] = ()
+    """Numbers, from 1, of the attempts in ``retried`` that ended because a sandbox was put in quarantine"""
+    truncated_prompts: int = 0
+    """Number of turns whose prompt the endpoint seems to have truncated"""
     scores: Mapping[str, float] = field(default_factory=dict)
     """Scores by name of grader, if the benchmark has several graders; ``score`` is one of them."""
     reference: str = ""
@@ -208,7 +213,7 @@ class Episode:
         return self.outcome.blame
 
     def to_json(self) -> dict[str, Any]:
-        rare = ("reference", "cluster", "started", "note")
+        rare = ("reference", "cluster", "started", "note", "quarantined", "truncated_prompts")
         rest = {f.name: getattr(self, f.name) for f in fields(Episode)}
         rest = {name: value for name, value in rest.items() if value or name not in rare}
         rest |= {"key": asdict(self.key), "trajectory": self.trajectory.to_json(), "scores": dict(self.scores)}
@@ -218,7 +223,7 @@ class Episode:
     def from_json(cls, value: Any) -> Episode:
         """Parse the object that ``to_json`` returns, with a type check of every value. Raises ValueError."""
         try:
-            trajectory = value["trajectory"]
+            value, trajectory = {**_marks_in_texts(value), **value}, value["trajectory"]
             return cls(
                 key=_key(value["key"]),
                 category=_text(value["category"], "category"),
@@ -234,6 +239,8 @@ class Episode:
                 wall_s=_number(value["wall_s"], "wall_s"),
                 detail=_text(value["detail"], "detail"),
                 retried=tuple(_text(reason, "retried") for reason in value["retried"]),
+                quarantined=tuple(_count(number, "quarantined") for number in value["quarantined"]),
+                truncated_prompts=_count(value["truncated_prompts"], "truncated_prompts"),
                 scores={str(name): _number(score, "scores") for name, score in value.get("scores", {}).items()},
                 reference=_text(value.get("reference", ""), "reference"),
                 cluster=_text(value.get("cluster", ""), "cluster"),
@@ -242,6 +249,12 @@ class Episode:
             )
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"not an episode record: {type(error).__name__}: {error}") from error
+
+
+def _marks_in_texts(record: Any) -> dict[str, Any]:
+    """``quarantined`` and ``truncated_prompts`` of a record of an earlier version, which has them only as sentences."""
+    lost = [n for n, text in enumerate(record["retried"], 1) if "a sandbox was put in quarantine" in text]
+    return {"quarantined": lost, "truncated_prompts": record["detail"].count("fewer prompt tokens for a longer conv")}
 
 
 def _step(value: Any) -> Step:

@@ -19,7 +19,7 @@ from lemur_ray.agents.recording import RecordingFormat, ReplayMode
 from lemur_ray.agents.replay_goals import PublishedRuns
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.benchmarks.episode_artifacts import View
-from lemur_ray.benchmarks.needs import Requirement, requirement_of
+from lemur_ray.benchmarks.needs import NoDataFolder, Requirement, requirement_of
 from lemur_ray.benchmarks.resource_request import TEXT, Resources
 from lemur_ray.benchmarks.rows import content_digest
 from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
@@ -30,7 +30,6 @@ from lemur_ray.outside_data.source import Source
 Options = TypeVar("Options")
 Class = TypeVar("Class", bound=type)
 Prompt = Literal["full", "brief"]
-NO_DATA = "outside data: fetch it (python jobs/fetch_data.py NAME) or say where it lies, --data DIR or LEMUR_DATA"
 
 
 def location_option(
@@ -96,10 +95,10 @@ class EvaluationRequest:
     """Number of episodes of each task"""
 
     def data_folder(self, content: str) -> Path:
-        """The folder of outside data sets. Raises ValueError if none is set; ``content``: what it would hold, for the
+        """The folder of outside data sets. Raises NoDataFolder if none is set; ``content``: what it would hold, for the
         message."""
         if self.data is None:
-            raise ValueError(f"{content} is {NO_DATA}")
+            raise NoDataFolder(content)
         return self.data
 
     def outside(self, whose: str) -> Path:

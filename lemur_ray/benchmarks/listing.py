@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from lemur_ray.benchmarks.contract import NO_DATA, EvaluationRequest
+from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import Offer, offers
-from lemur_ray.benchmarks.needs import missing_requirements
+from lemur_ray.benchmarks.needs import NoDataFolder, NoDataProblem, missing_requirements
 
 READY = "ready"
 
@@ -55,7 +55,8 @@ def status_lines(everything: Sequence[BenchmarkStatus]) -> Iterator[str]:
     missing: dict[str, list[str]] = {}
     for one in ordered:
         for lack in one.lacks:
-            shared = f"What they ask is {NO_DATA}" if lack.endswith(NO_DATA) else lack.removeprefix(f"{one.name}: ")
+            is_shared = isinstance(lack, NoDataProblem)
+            shared = f"What they ask is {NoDataFolder.remedy}" if is_shared else lack.removeprefix(f"{one.name}: ")
             missing.setdefault(shared, []).append(one.name)
     for lack, names in missing.items():
         yield f"\nMissing for {', '.join(names)}:\n  {lack}"

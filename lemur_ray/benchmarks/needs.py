@@ -18,6 +18,20 @@ LOOK_S = 4.0
 """Timeout of a check of an external service, in seconds"""
 
 
+class NoDataFolder(ValueError):
+    """Raised if a benchmark needs the folder of outside data sets and none is set."""
+
+    remedy = "outside data: fetch it (python jobs/fetch_data.py NAME) or say where it lies, --data DIR or LEMUR_DATA"
+
+    def __init__(self, content: str) -> None:
+        """content: what the folder would hold."""
+        super().__init__(f"{content} is {self.remedy}")
+
+
+class NoDataProblem(str):
+    """Text of a problem that all benchmarks have without the folder of outside data sets."""
+
+
 @dataclass(frozen=True)
 class Requirement:
     """A precondition of a benchmark. ``what``: its kind, for example ``data``. ``missing``: check it; returns None if
@@ -62,6 +76,8 @@ def _check(need: Requirement) -> str | None:
         return f"{need.what}: what was looked for asked the process to end ({error.code})"
     except Exception as error:  # any error means that the requirement is not met
         text = " ".join(str(error).split()) or f"{need.what}: {type(error).__name__}"
+        if isinstance(error, NoDataFolder):
+            return NoDataProblem(text)
         return PassingProblem(text) if own_exit_code(error) is ExitCode.TRY_AGAIN else text
 
 

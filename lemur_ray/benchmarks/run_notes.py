@@ -14,6 +14,7 @@ from lemur_ray.host.renamed_names import renamed_names
 
 Settings = Mapping[str, Any]
 UNKNOWN = "settings not recorded"
+"""The departure of a run whose ``RunDescription.known`` is False."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,8 @@ class RunDescription:
     """Source of the feedback that the policy got, in words; empty: none"""
     grader: str = ""
     """Name of the grader whose verdict ended the episodes, if the benchmark has several"""
+    known: bool = True
+    """Whether the run's settings were stored and its departures are therefore known"""
     comparable: bool = True
     """Whether verdicts of ``grader`` are comparable with published ones"""
     engine: str = ""
@@ -89,15 +92,11 @@ class RunDescription:
     recorded: RecordedName | None = None
     """The recorded run, if this run is a replay"""
 
-    @property
-    def known(self) -> bool:
-        """Whether the run's settings were stored and its departures are therefore known."""
-        return UNKNOWN not in self.departures
-
 
 def default_description(run: EvaluationRun) -> RunDescription:
     """Description of a run whose benchmark declares none (``BenchmarkDetails.about``)."""
-    return RunDescription(departures=() if run.settings else (UNKNOWN,), protocol=protocol_settings(run))
+    known = bool(run.settings)
+    return RunDescription(departures=() if known else (UNKNOWN,), known=known, protocol=protocol_settings(run))
 
 
 def protocol_settings(run: EvaluationRun) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,13 @@ from lemur_ray.storage.published_folder import work_folder
 from lemur_ray.storage.retry_policy import missing_bucket_error
 
 _CLAIM = f"{BUILDS}/{CLAIM}"
-_OTHER_CONFIGURATION = "another corpus"
+
+
+class Replacement(Enum):
+    """Why the committed corpus is not the described one."""
+
+    DAMAGED = auto()
+    OTHER_CONFIGURATION = auto()
 
 
 class BucketCorpus:
@@ -58,34 +65,38 @@ class BucketCorpus:
             return {}
         return manifest if isinstance(manifest, dict) else {}
 
-    def find(self, description: dict[str, Any], overwrite: bool, say: Any) -> tuple[dict[str, Any] | None, str]:
-        """(manifest, "") if the described corpus is committed and intact, else (None, why the committed one is not it).
+    def find(
+        self, description: dict[str, Any], overwrite: bool, say: Any
+    ) -> tuple[dict[str, Any] | None, Replacement | None]:
+        """(manifest, None) if the described corpus is committed and intact, else (None, why the committed one is not).
 
-        The reason is empty if none is committed. Changes nothing. Raises CorpusError if a corpus of another
+        The second is None, too, if none is committed. Changes nothing. Raises CorpusError if a corpus of another
         configuration or version is committed or being built and ``overwrite`` is False.
         """
         manifest = self.committed()
-        reason = "" if manifest is None else self._replacement_reason(manifest, description, overwrite, say)
+        reason = None if manifest is None else self._replacement_reason(manifest, description, overwrite, say)
         if manifest is not None and not reason:
-            return manifest, ""
+            return manifest, None
         self._read_claim(build_hash(description), overwrite)
         return None, reason
 
     def _replacement_reason(
         self, manifest: dict[str, Any], description: dict[str, Any], overwrite: bool, say: Any
-    ) -> str:
-        """Why the committed corpus cannot be used; empty if it can. Raises CorpusError in the cases of ``find``."""
+    ) -> Replacement | None:
+        """Why the committed corpus cannot be used; None if it can. Raises CorpusError in the cases of ``find``."""
         try:
             check_manifest(manifest, self.url)
         except CorpusError as error:
             if not overwrite:
                 raise
             say(f"{error}: it is replaced")
-            return str(error)
+            return Replacement.DAMAGED
         if manifest.get("build") == build_hash(description) and (damage := self._damage(manifest)):
             say(f"{self.url} is damaged ({damage}): it is built again")
-            return damage
-        return "" if matches_build(self.url, manifest, description, overwrite, say) else _OTHER_CONFIGURATION
+            return Replacement.DAMAGED
+        return (
+            None if matches_build(self.url, manifest, description, overwrite, say) else Replacement.OTHER_CONFIGURATION
+        )
 
     def reusable(self, description: dict[str, Any], overwrite: bool, say: Any) -> dict[str, Any] | None:
         """Manifest if the described corpus is committed, else None after reserving the URL. Raises as ``find``."""
@@ -94,7 +105,7 @@ class BucketCorpus:
             remove_build_files(self.url)  # the process that committed it may have been killed before that
             return manifest
         self.claim(build_hash(description), overwrite)
-        if reason and reason != _OTHER_CONFIGURATION:  # commit files of the damaged build claim that it is complete
+        if reason is Replacement.DAMAGED:  # commit files of the damaged build claim that it is complete
             remove_build_files(self.url, but=CLAIM)
         if reason:
             fs, root = file_system(self.url)

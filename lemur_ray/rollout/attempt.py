@@ -95,6 +95,10 @@ class Attempt:
     """The environment's summary: counts, paths of its files."""
     excused: bool = False
     """Whether the attempt was lost with its host or with other episodes, so that it does not count as a retry."""
+    quarantined: bool = False
+    """Whether a sandbox that could not be reset ended the attempt."""
+    truncated_prompts: int = 0
+    """Number of turns whose prompt the endpoint seems to have truncated."""
     fatal_error: str = ""
     """Reason why no episode of this run can be played any more; empty if others can."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -54,10 +55,11 @@ def parse_one_of_many(argv: Sequence[str], name: str, defaults: Mapping[str, Any
 
 
 def _refusal(ended: BaseException) -> ValueError | None:
-    """The configuration's ValueError that made the command-line parser end the process; None if there was none."""
+    """The ValueError of a configuration's ``__post_init__`` that made the parser end the process; None without one."""
     error = ended.__cause__ or ended.__context__
     while error is not None:
-        if isinstance(error, ValueError) and str(error).startswith("--"):
+        frames = traceback.walk_tb(error.__traceback__)
+        if isinstance(error, ValueError) and any(frame.f_code.co_name == "__post_init__" for frame, _ in frames):
             return error
         error = error.__cause__ or error.__context__
     return None

@@ -49,7 +49,13 @@ from lemur_ray.agents.messages import (
 from lemur_ray.agents.trajectory import Outcome, Step
 from lemur_ray.rollout.attempt import Attempt, EpisodeSpec, derive_seed, turn_sampling
 from lemur_ray.rollout.calls.deadline import Call, DeadlineExceeded, call_directly
-from lemur_ray.rollout.calls.env_protocol import EnvironmentFault, EnvResult, MachineFault, PolicyFault
+from lemur_ray.rollout.calls.env_protocol import (
+    EnvironmentFault,
+    EnvResult,
+    MachineFault,
+    PolicyFault,
+    QuarantineFault,
+)
 from lemur_ray.rollout.calls.env_session import EnvSession, MakeEnv
 from lemur_ray.rollout.episode_record import EpisodeRecord
 
@@ -71,7 +77,7 @@ def run_episode(
     deadlines; ``make_env``: creates an environment from its id."""
     started = clock()
     record = EpisodeRecord(spec.limits)
-    fatal_error = ""
+    fatal_error, quarantined = "", False
     try:
         outcome, score = _TurnLoop(spec, policy, record, clock, call).play(make_env)
     except Exception as error:
@@ -80,7 +86,8 @@ def run_episode(
         bug = outcome is Outcome.HARNESS_BUG
         record.remarks.append("".join(traceback.format_exception(error))[-4000:] if bug else str(error))
         fatal_error = str(error) if isinstance(error, EndpointRefused) else ""
-    return record.attempt(outcome, score, clock() - started, fatal_error)
+        quarantined = isinstance(error, QuarantineFault)
+    return replace(record.attempt(outcome, score, clock() - started, fatal_error), quarantined=quarantined)
 
 
 def outcome_of_error(error: Exception) -> Outcome:

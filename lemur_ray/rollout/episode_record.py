@@ -28,6 +28,7 @@ class EpisodeRecord:
         self.scores: dict[str, float] = {}
         self.remarks: list[str] = []
         """Errors and truncations, which become the episode's detail."""
+        self.truncated_prompts = 0
         self._env_note = ""
         self._limits = limits
 
@@ -63,6 +64,7 @@ class EpisodeRecord:
         turn, tokens = len(self.steps) + 1, reply.usage.prompt_tokens
         before = self.steps[-1].prompt_tokens if self.steps else 0
         if self.request_options.dialogue_limit is None and 0 < tokens < before:
+            self.truncated_prompts += 1
             self.remarks.append(f"turn {turn}: {TRUNCATED_PROMPT} ({tokens} after {before})")
         return self._bounded(reply.text, self._limits.reply_chars, f"reply of turn {turn}")
 
@@ -112,6 +114,7 @@ class EpisodeRecord:
             detail=_storable("; ".join(self.remarks)[:DETAIL_CHARS]),
             scores=self.scores,
             note=_storable(self._env_note[:DETAIL_CHARS]),
+            truncated_prompts=self.truncated_prompts,
             fatal_error=fatal_error,
         )
 

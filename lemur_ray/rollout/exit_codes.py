@@ -35,7 +35,7 @@ def warn_of_anomalies(episodes: Sequence[Episode]) -> None:
             file=sys.stderr,
             flush=True,
         )
-    if truncated := sum(TRUNCATED_PROMPT in episode.detail for episode in episodes):
+    if truncated := sum(episode.truncated_prompts > 0 for episode in episodes):
         print(f"{truncated} of {len(episodes)} episodes: {TRUNCATED_PROMPT}", file=sys.stderr, flush=True)
 
 

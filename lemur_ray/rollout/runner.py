@@ -106,6 +106,8 @@ def episode_of(spec: EpisodeSpec, attempt: Attempt, history: AttemptHistory, clu
         wall_s=round(attempt.wall_s, 4),
         detail=attempt.detail,
         retried=history.reasons,
+        quarantined=history.quarantined,
+        truncated_prompts=attempt.truncated_prompts,
         scores=attempt.scores,
         reference=_reference(spec.task),
         cluster=cluster,

@@ -207,7 +207,11 @@ def test_an_endpoint_that_gives_less_context_than_it_says_scores_every_episode_o
     with serving(cutting) as server:
         episodes = play(server.url, tmp_path / "cut")
     assert_scored_once(episodes, tmp_path / "cut")
-    assert all(TRUNCATED_PROMPT in e.detail for e in episodes)
+    assert all(TRUNCATED_PROMPT in e.detail and e.truncated_prompts for e in episodes)
+    records = [episode.to_json() for episode in episodes]
+    for record in records:
+        del record["truncated_prompts"]
+    assert [Episode.from_json(record) for record in records] == list(episodes), "as earlier versions stored them"
 
 
 def test_thoughts_and_replies_of_five_megabytes_are_kept_cut_and_never_played(tmp_path: Path) -> None:

@@ -43,10 +43,16 @@ def test_the_attempt_is_the_environments_fault_and_the_episode_is_played_elsewhe
     assert "attempt 1: env_error: " in bad.retried[0]
     assert "reset: a sandbox was put in quarantine: after a reset the tree hashes to" in bad.retried[0]
     assert (well.attempts, well.retried) == (1, ())
+    assert (bad.quarantined, well.quarantined) == ((1,), ())
     drawn = mark.read_text().split()
     assert len(drawn) == 2, "each attempt has an environment and a sandbox of its own"
     assert drawn[0] == drawn[1], "the same seed"
     assert sandboxes_of(run) == {}
+
+    records = [episode.to_json() for episode in (bad, well)]
+    earlier = {name: value for name, value in records[0].items() if name != "quarantined"}
+    assert [Episode.from_json(record) for record in (*records, earlier)] == [bad, well, bad], "also from the sentence"
+    assert "quarantined" not in records[1]
 
     render_run(tmp_path)
     (retries,) = json.loads((tmp_path / "report.json").read_text())["retries"]

@@ -42,7 +42,7 @@ def retries_of(episodes: Sequence[Episode]) -> list[Retry]:
 def _parse(episode: Episode, number: int, record: str) -> Retry:
     match = _RECORD.fullmatch(record)
     kind, reason = (match[2], match[3]) if match else ("unknown", record)
-    if "was put in quarantine" in reason:
+    if number in episode.quarantined:
         kind = QUARANTINE
     return Retry(episode.key.task, episode.key.epoch, number, kind, reason[:MAX_REASON_CHARS])
 

@@ -23,6 +23,10 @@ class EnvironmentFault(Exception):
     """Raised if an environment raised an exception, missed its deadline or returned invalid values."""
 
 
+class QuarantineFault(EnvironmentFault):
+    """Raised if a sandbox could not be reset, so that its pool has dropped it."""
+
+
 class MachineFault(EnvironmentFault):
     """Raised if the machine or a remote service that an environment uses failed."""
 

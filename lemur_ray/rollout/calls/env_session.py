@@ -10,7 +10,13 @@ from lemur_ray.agents.external_calls import CallMeter, ExternalCallError
 from lemur_ray.agents.messages import EndpointRefused, PolicyUnreachable
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.calls.deadline import Call, DeadlineExceeded
-from lemur_ray.rollout.calls.env_protocol import EnvironmentFault, EnvResult, MachineFault, PolicyFault
+from lemur_ray.rollout.calls.env_protocol import (
+    EnvironmentFault,
+    EnvResult,
+    MachineFault,
+    PolicyFault,
+    QuarantineFault,
+)
 from lemur_ray.sandbox.sandbox import SandboxError, SandboxQuarantined
 
 MakeEnv = Callable[[str], Any]
@@ -58,7 +64,7 @@ def env_fault(env_id: str, operation: str, error: BaseException) -> Exception:
         case ExternalCallError() | PolicyUnreachable():
             return MachineFault(f"{where}: {type(error).__name__}: {error}")
         case SandboxQuarantined():  # its pool has dropped it, and an environment lives for one attempt
-            return EnvironmentFault(f"{where}: a sandbox was put in quarantine: {error}")
+            return QuarantineFault(f"{where}: a sandbox was put in quarantine: {error}")
         case SandboxError():
             faults: dict[str, type[Exception]] = {"infra": MachineFault}
             if operation == "step":  # only `step` runs code of the policy

@@ -51,6 +51,8 @@ class AttemptHistory:
     """Number of the current attempt, from 1."""
     reasons: tuple[str, ...] = ()
     """Reasons why earlier attempts had no score."""
+    quarantined: tuple[int, ...] = ()
+    """Numbers of the earlier attempts that a sandbox in quarantine ended."""
     excused: int = 0
     counted: Counter[Blame] = field(default_factory=Counter)
     """Number of attempts that count against the allowed repetitions, by blame."""
@@ -96,6 +98,7 @@ class RetryQueue:
             return self._histories.pop(spec.key)
         reason = f"attempt {history.number}: {attempt.outcome.value}: {attempt.detail}"
         history.reasons += (reason[:REASON_CHARS],)
+        history.quarantined += (history.number,) * attempt.quarantined
         due = now + self._policy.delay_s(attempt.outcome, history.number)
         history.number += 1
         spec = replace(spec, isolated=history.excused > self._policy.infra)
