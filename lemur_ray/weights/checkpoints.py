@@ -5,6 +5,7 @@ Training, loading and evaluation share this definition of a committed checkpoint
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -106,15 +107,17 @@ def put_aside(folder: str) -> str:
         fs.mv(inner, aside, recursive=True)
         return f"{folder}.torn{number or ''}"
     # Object by object, with requests that every service supports. The commit marker goes first, so that a half-moved
-    # checkpoint does not count as committed.
+    # checkpoint does not count as committed. The listing may name objects that another host has just removed.
     paths = fs.find(inner)
     ends = [path for path in paths if path.endswith(_IN_PLACE[1])]
     for part in (ends, [path for path in paths if path not in ends]):
         if part:
-            fs.copy(part, [f"{aside}{path.removeprefix(inner)}" for path in part])
-            fs.rm(part)
-    if fs.exists(inner):  # on stores with real folders
-        fs.rm(inner, recursive=True)
+            fs.copy(part, [f"{aside}{path.removeprefix(inner)}" for path in part], on_error="ignore")
+            with contextlib.suppress(FileNotFoundError):
+                fs.rm(part)
+    with contextlib.suppress(FileNotFoundError):
+        if fs.exists(inner):  # on stores with real folders
+            fs.rm(inner, recursive=True)
     return f"{folder}.torn{number or ''}"
 
 

@@ -115,6 +115,11 @@ class History:
         finally:
             self._sender.client = before
 
+    @property
+    def client(self) -> Client:
+        """Sender of the request that this thread serves."""
+        return TEST if self._tampering else getattr(self._sender, "client", TEST)
+
     @contextlib.contextmanager
     def tampering(self) -> Iterator[None]:
         """Context in which all writes are damage that the test does on purpose, whoever sends them."""
@@ -126,12 +131,11 @@ class History:
 
     def add(self, name: str, data: bytes | None, data_before: bytes | None, **fields: Any) -> None:
         """Append a write. data: its content, None for a deletion. data_before: content that it replaced, if any."""
-        client = TEST if self._tampering else getattr(self._sender, "client", TEST)
         content, old = data or b"", data_before or b""
         keeps = ".pieces/" in name or (content[:1] == b"{" and len(content) <= KEPT_BYTES)
         with self._lock:
             write = Write(
-                len(self.writes) + 1, name, client, deletes=data is None, size=len(content), size_before=len(old),
+                len(self.writes) + 1, name, self.client, deletes=data is None, size=len(content), size_before=len(old),
                 sha256=hashlib.sha256(content).hexdigest(), extends=content.startswith(old),
                 data=content if keeps else None, at_s=time.monotonic(), **fields,
             )  # fmt: skip

@@ -12,6 +12,7 @@ import urllib.request
 
 import pytest
 
+from tests.faults.history import Client
 from tests.storage.bucket_server import Service, google_service
 
 HOST = "127.0.0.1"
@@ -70,12 +71,14 @@ def test_an_object_is_written_once_in_an_interval() -> None:
         assert put(service.url, "a") == 200
 
 
-def test_listings_are_late_and_reads_are_not() -> None:
+def test_listings_are_late_for_others_and_reads_are_not() -> None:
     with google_service() as service:
         service.objects.put("bucket", "old", b"1", {})
         service.objects.listing_delay_s = 3600.0
-        service.objects.put("bucket", "new", b"2", {})
-        service.objects.delete("bucket", "old", {})
+        with service.history.sent_by(Client("another")):
+            service.objects.put("bucket", "new", b"2", {})
+            service.objects.delete("bucket", "old", {})
+            assert listed(service) == ["new"]
         assert service.objects.get("bucket", "new", {}).data == b"2"
         assert listed(service) == ["old"]
         service.objects.listing_delay_s = 1e-9

@@ -122,7 +122,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self._client_left():
             self.close_connection = True
             return
-        if self.command not in ("GET", "HEAD") and self.client is None:
+        reads = self.command in ("GET", "HEAD") and not self.service.objects.listing_delay_s
+        if self.client is None and not reads:
             pid = process_at(*self.client_address)
             agent = self.headers.get("User-Agent") or ""
             self.client = Client(self.entrance.name, self.client_address[0], pid, agent)

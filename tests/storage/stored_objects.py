@@ -56,11 +56,11 @@ class Objects:
     def __init__(self, buckets: tuple[str, ...]) -> None:
         self.history = History()
         self.listing_delay_s = 0.0
-        """Seconds until a listing shows that an object was written or deleted."""
+        """Seconds until a listing shows others that an object was written or deleted; a process sees its own at once."""
         self.write_interval_s = 0.0
         """Minimum seconds between two writes of one object; an earlier one is answered 429."""
-        self._recent: dict[tuple[str, str], list[tuple[float, Stored | None]]] = {}
-        """(bucket, name) -> (when, state from then on) of what listings do not show yet, after the state they show."""
+        self._recent: dict[tuple[str, str], list[tuple[float, Stored | None, object]]] = {}
+        """(bucket, name) -> (when, state from then on, writer) of what is not listed yet, after what is."""
         self._lock = threading.RLock()
         self._of: dict[str, dict[str, Stored]] = {bucket: {} for bucket in buckets}
         self._generations = itertools.count(int(time.time() * 1e6))
@@ -148,7 +148,8 @@ class Objects:
 
     def _appear(self, bucket: str, name: str, before: Stored | None, now: Stored | None) -> None:
         if self.listing_delay_s:
-            self._recent.setdefault((bucket, name), [(0.0, before)]).append((time.monotonic(), now))
+            states = self._recent.setdefault((bucket, name), [(0.0, before, None)])
+            states.append((time.monotonic(), now, self.history.client.process))
 
     def _listed(self, bucket: str) -> dict[str, Stored]:
         """Objects of a bucket as listings show them, by name in order."""
@@ -159,7 +160,7 @@ class Objects:
                 states.pop(0)
             if len(states) == 1:
                 del self._recent[there, name]
-            elif there == bucket:
+            elif there == bucket and states[-1][2] != self.history.client.process:
                 out.pop(name, None)
                 out |= {name: states[0][1]} if states[0][1] else {}
         return dict(sorted(out.items(), key=lambda item: item[0].encode()))
