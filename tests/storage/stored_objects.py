@@ -56,7 +56,7 @@ class Objects:
     def __init__(self, buckets: tuple[str, ...]) -> None:
         self.history = History()
         self.listing_delay_s = 0.0
-        """Seconds until a listing shows others that an object was written or deleted; a process sees its own at once."""
+        """Seconds until listings show an object written or deleted to others than the process that did it."""
         self.write_interval_s = 0.0
         """Minimum seconds between two writes of one object; an earlier one is answered 429."""
         self._recent: dict[tuple[str, str], list[tuple[float, Stored | None, object]]] = {}
