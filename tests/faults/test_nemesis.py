@@ -21,7 +21,8 @@ RECIPE = (
     "--train.checkpoint-every-s 1000000 --train.keep-checkpoints 2 --train.eval-rows 0"
 ).split()
 OUT = "gs://bucket/run"
-SLOW_SEEDS, ALL_SEEDS = 10, 100
+SLOW_SEEDS, ALL_SEEDS = 4, 100
+"""Seeds in the slow tests, and with those of the sweep."""
 
 
 def settings(folder: Path, entrance: Entrance, corpus: Path, **more: Any) -> Settings:  # noqa: F811
