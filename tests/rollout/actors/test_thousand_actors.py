@@ -18,7 +18,7 @@ LONGEST_S = 240.0
 """Of an episode, far beyond the shorter ``quiet_s``."""
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 @pytest.mark.parametrize("quiet_s", [300.0, 60.0])
 def test_254_lost_hosts_and_203_partitions_cost_no_record(tmp_path: Path, quiet_s: float) -> None:
     chance = random.Random(5)
