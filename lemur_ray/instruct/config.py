@@ -5,9 +5,10 @@ Defaults follow the paper where it states them (2.2, A.2); docs/guides/instruct.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -101,6 +102,16 @@ class SetsConfig:
     def paths(self) -> list[str]:
         """Paths of all input files: those of the data sets, then those of benchmarks."""
         return [*(file for _, file in self.files), *self.decontaminate]
+
+
+def settings(config: SetsConfig) -> dict[str, Any]:
+    """The options as JSON values, which name a table; newer ones that change nothing are left out, so that names stay."""
+    value = dataclasses.asdict(config)
+    if config.encoder.startswith("hashing:"):
+        del value["encoder_prompt"]
+    if not config.language_probability:
+        del value["language_probability"]
+    return value
 
 
 Sets = Annotated[SetsConfig, tyro.conf.arg(name="")]

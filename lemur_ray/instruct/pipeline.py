@@ -24,7 +24,7 @@ from lemur_ray.corpus.manifest import CorpusError, is_current, read_manifest
 from lemur_ray.corpus.on_ray import Workers
 from lemur_ray.corpus.rows import write_atomically
 from lemur_ray.instruct import stages
-from lemur_ray.instruct.config import WITHOUT_NEAR_DUPLICATES, SetsConfig
+from lemur_ray.instruct.config import WITHOUT_NEAR_DUPLICATES, SetsConfig, settings
 from lemur_ray.instruct.encoders import encoder
 from lemur_ray.instruct.near_duplicates import BLOCK, any_similar, keep_first
 from lemur_ray.instruct.readers.public_sets import SETS
@@ -92,7 +92,7 @@ def _inputs(config: SetsConfig, tokenizer: Tokenizer, seq_len: int, num_rows: Nu
         if stamp is None:
             raise CorpusError(f"--{name} {file}: no such file")
         stamps.append(stamp)
-    made_of = [dataclasses.asdict(config), stamps, tokenizer.made_of, seq_len, repr(num_rows)]
+    made_of = [settings(config), stamps, tokenizer.made_of, seq_len, repr(num_rows)]
     return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
 
 
@@ -226,7 +226,7 @@ class _Build:
             statistics[name] = summary(len(mine), sums)
         for line in lines(statistics):
             self.say(line)
-        return {"counts": counts, "statistics": statistics, "sets": dataclasses.asdict(self.config)}
+        return {"counts": counts, "statistics": statistics, "sets": settings(self.config)}
 
 
 STAGES = (

@@ -42,6 +42,7 @@ NAMES = {
     "CorpusConfig": "lemur_ray.corpus.config:CorpusConfig",
     "describe": "lemur_ray.corpus.config:describe",
     "build_hash": "lemur_ray.corpus.config:build_hash",
+    "settings": "lemur_ray.instruct.config:settings",
     "SetsConfig": "lemur_ray.instruct.config:SetsConfig",
     "build_sets": "lemur_ray.instruct.pipeline:build_sets",
     "build_table": "lemur_ray.instruct.table:build_table",
@@ -206,7 +207,7 @@ def recipes() -> Json:
         "edited": {name: parsed(flags.split()).hash for name, flags in EDITS.items()},
         "corpora": {name: build_hash(describe(config(**fields))) for name, fields in corpora.items()},
         # A table is looked for by its files' sizes and times too; of that name these options are the lasting part.
-        "sets": {name: digest(dataclasses.asdict(sets(**fields))) for name, fields in options.items()},
+        "sets": {name: digest(the("settings")(sets(**fields))) for name, fields in options.items()},
         "tables": {f"{games} games": games_table(games) for games in (1, 3)},
     }
 

@@ -147,7 +147,7 @@ def test_what_is_wrong_is_said_before_any_worker_starts(
         ),
         (
             MeshConfig(num_workers=2, use_gpu=True, tp=2),
-            r"model\.num_kv_heads: axis 'heads' of size 1 does not divide over 2",
+            r"mesh\.tp 2 does not divide model\.num_heads 2 and model\.num_kv_heads 1: choose one of 1",
         ),
         (MeshConfig(num_workers=2, min_workers=1, fsdp=2), "with min_workers 1 the run may have 1 workers: mesh dcn 1"),
     ):
