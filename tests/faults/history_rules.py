@@ -1,7 +1,8 @@
 """Rules that the writes of a bucket obey whatever fails, and the breaches of them in a history.
 
 1. A writer whose attempt was superseded has no write accepted in that folder, except for data of checkpoints that it
-   can no longer commit. Fence objects (``FENCES``) hold the number of the newest attempt.
+   can no longer commit and lines that it can no longer join to their file. Fence objects (``FENCES``) hold the number
+   of the newest attempt.
 2. What only grows (``*.jsonl``, and the pieces of one) never shrinks and never changes in its first part.
 3. A commit (a checkpoint's marker, an index of pieces) names only objects that exist, and while it stands none of them
    is deleted or replaced; one command has written a whole checkpoint.
@@ -23,6 +24,7 @@ _CHECKPOINT = re.compile(r"(.+/checkpoints/\d+(?:\.attempt-(\d+))?/)(.+)")
 _MARKER = "commit_success.txt"
 _NEEDED = ("plan/metadata", "state/_METADATA", "state/manifest.ocdbt")
 """Objects that every committed checkpoint has."""
+_UNJOINED = re.compile(r"\.jsonl\.part-[0-9a-f]{12}$")
 _WITH_ATTEMPT = ("/result.json", "/stopped.json")
 """JSON objects that hold the attempt that writes them."""
 _INDEX = re.compile(r"(.+\.pieces/)index\.json$")
@@ -121,7 +123,9 @@ def _command(client: Client) -> object:
 
 
 def _is_scratch(write: Write) -> bool:
-    """Whether this is data of a checkpoint, which counts for nothing before its marker is written."""
+    """Whether this counts for nothing yet: data of a checkpoint without its marker, lines not joined to their file."""
+    if _UNJOINED.search(write.name):
+        return True
     checkpoint = _CHECKPOINT.match(write.name)
     return checkpoint is not None and checkpoint[3] != _MARKER
 
