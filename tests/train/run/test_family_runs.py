@@ -23,10 +23,10 @@ from tests.weights.whole_models import params_of
 def test_a_run_from_an_imported_family_is_exported_to_it(
     name: str, rank: int, tmp_path: Path, run_here: Callable, small_recipe: Callable[..., Recipe]
 ) -> None:
-    """The corpus has more tokens than the model rows, so rows are added too."""
+    """The tokenizer has 321 ids, more than the model rows, so rows are added too."""
     stored = read_config(saved(name, tmp_path / "hf"))
     recipe = dataclasses.replace(
-        small_recipe(steps=4, eval_rows=0), model=dataclasses.replace(stored, vocab_size=320),
+        small_recipe(steps=4, eval_rows=0), model=dataclasses.replace(stored, vocab_size=321),
         optimizer=OptimizerConfig(peak_lr=1e-2, warmup_steps=1), lora=LoraConfig(rank=rank),
     )  # fmt: skip
     run_here(recipe, tmp_path / "run", init_from=str(tmp_path / "hf"))
@@ -34,7 +34,7 @@ def test_a_run_from_an_imported_family_is_exported_to_it(
     params = params_of(tmp_path / "run")
     assert np.abs(params["layers"]["wq"] - params_of(tmp_path / "out")["layers"]["wq"]).max() == 0
     theirs = AutoModelForCausalLM.from_pretrained(str(tmp_path / "out"), attn_implementation="eager").float().eval()
-    ids = np.random.default_rng(0).integers(0, 320, (1, 60))
+    ids = np.random.default_rng(0).integers(0, 321, (1, 60))
     with torch.no_grad():
         expected = theirs(torch.tensor(ids)).logits.numpy()
     ours = logits(params, recipe.model, jnp.asarray(ids), jnp.ones((1, 60), jnp.int32), jnp.arange(60)[None])
