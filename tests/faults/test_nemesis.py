@@ -21,7 +21,7 @@ RECIPE = (
     "--train.checkpoint-every-s 1000000 --train.keep-checkpoints 2 --train.eval-rows 0"
 ).split()
 OUT = "gs://bucket/run"
-SLOW_SEEDS, ALL_SEEDS = 4, 100
+SLOW_SEEDS, ALL_SEEDS = 1, 100
 """Seeds in the slow tests, and with those of the sweep."""
 
 

@@ -54,9 +54,19 @@ def test_replies_after_a_live_swap_are_those_of_transformers(name: str, tmp_path
         engine.close()
 
 
+IN_SLOW = {"qwen2", "mistral, windows", "gemma 3"}
+"""Families of the slow tests, served by the native kernels; all, and by XLA, in the sweep."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("native", [True, False])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    ("name", "native"),
+    [
+        pytest.param(name, native, marks=[pytest.mark.sweep] * (not native or name not in IN_SLOW))
+        for name in FAMILIES
+        for native in (True, False)
+    ],
+)
 def test_two_hundred_tokens_of_twenty_prompts_are_those_of_transformers(
     name: str, native: bool, tmp_path: Path
 ) -> None:

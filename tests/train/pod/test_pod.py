@@ -90,7 +90,7 @@ def steps_done(home: Path) -> int:
     return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
 
 
-@pytest.mark.sweep  # the slow tier has the mathematics of slices on one host, and the run that loses a host
+@pytest.mark.sweep  # the slow tier has the mathematics of slices on one host
 @pytest.mark.parametrize("slices", [1, 2])
 def test_slices_train_as_one_device_does_and_every_worker_stands_where_the_mesh_says(
     slices: int, tmp_path: Path, pod: Callable[..., Pod], job: Callable, whole: Callable, read_losses: Losses
@@ -216,6 +216,7 @@ def test_a_collective_that_waits_for_a_worker_which_stands_still_is_ended_and_th
     assert_steps_agree(tmp_path, flags, whole, read_losses)
 
 
+@pytest.mark.sweep  # four minutes of Ray and compilers; what a lost host leaves behind is in tests/hosts
 def test_a_run_that_loses_a_host_goes_on_with_the_one_left_and_grows_back_when_another_comes(
     tmp_path: Path, pod: Callable[..., Pod], job: Callable, whole: Callable, read_losses: Losses
 ) -> None:

@@ -19,7 +19,14 @@ from tests.weights.whole_models import params_of
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "rank"), [("qwen2, tied", 0), ("qwen3", 2), ("gemma 3", 2)])
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        pytest.param("qwen2, tied", 0, marks=pytest.mark.sweep),
+        ("qwen3", 2),
+        pytest.param("gemma 3", 2, marks=pytest.mark.sweep),
+    ],
+)
 def test_a_run_from_an_imported_family_is_exported_to_it(
     name: str, rank: int, tmp_path: Path, run_here: Callable, small_recipe: Callable[..., Recipe]
 ) -> None:
