@@ -105,7 +105,7 @@ class SetsConfig:
 
 
 def settings(config: SetsConfig) -> dict[str, Any]:
-    """The options as JSON values, which name a table; newer ones that change nothing are left out, so that names stay."""
+    """The options as JSON values, which name a table; newer ones that change nothing are left out: names stay."""
     value = dataclasses.asdict(config)
     if config.encoder.startswith("hashing:"):
         del value["encoder_prompt"]
