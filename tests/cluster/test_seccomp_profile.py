@@ -86,6 +86,7 @@ def test_bubblewrap_makes_a_sandbox_under_the_profile_and_not_under_a_tighter_on
 
 
 @as_a_user
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_every_guarantee_of_the_sandbox_holds_under_the_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/tmp")

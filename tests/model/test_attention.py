@@ -58,6 +58,7 @@ def test_windows_and_caps_equal_the_plain_ones(name: str, window: int, cap: floa
         assert jnp.abs(found - expected).max() < 1e-5
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 @pytest.mark.parametrize(("window", "cap", "width"), [(40, 0.0, 128), (130, 2.0, 64), (0, 2.0, 80)])
 def test_windows_caps_and_narrow_heads_of_the_kernel_for_tpu(window: int, cap: float, width: int) -> None:
