@@ -55,15 +55,15 @@ def shipped() -> tuple[Document, ...]:
 
 
 def breaches(
-    documents: Sequence[Document], beside: Sequence[Document] = ()
+    documents: Sequence[Document], existing: Sequence[Document] = ()
 ) -> Iterator[tuple[Document | None, Breach | str]]:
-    """Rules that documents break, alone and together with ``beside`` and with shipped ones that they do not replace.
+    """Rules that documents break, alone and together with ``existing`` and with shipped ones that they do not replace.
 
     A field of a type that the rules cannot read ends the rules of its document, or of a module, with one message.
     """
     own, edited = {references.name_of(document) for document in documents}, {document.where for document in documents}
     others = (one for one in shipped() if one.where not in edited and references.name_of(one) not in own)
-    context = [*beside, *others]
+    context = [*existing, *others]
     for document in documents:
         yield from _readable(document, zip(itertools.repeat(document), clusters.breaches(document)))
     for module in ACROSS_DOCUMENTS:
@@ -80,7 +80,7 @@ def _readable(
 
 
 def check(
-    documents: Sequence[Document], schemas: Schemas, beside: Sequence[Document] = ()
+    documents: Sequence[Document], schemas: Schemas, existing: Sequence[Document] = ()
 ) -> tuple[list[str], list[str]]:
     """Check documents by schemas and rules: (error messages, messages about documents without a schema)."""
     wrong, unknown = [], []
@@ -89,7 +89,7 @@ def check(
             wrong += [f"{document}: {sentence}" for sentence in schemas.problems(document)]
         except SchemaMissing as missing:
             unknown.append(f"{document}: {missing}")
-    wrong += [f"{document or 'all together'}: {breach}" for document, breach in breaches(documents, beside)]
+    wrong += [f"{document or 'all together'}: {breach}" for document, breach in breaches(documents, existing)]
     return wrong, unknown
 
 
@@ -107,8 +107,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         paths = list(files(options.files))
         documents = [document for path in paths for document in documents_of(path)]
-        beside = [one for path in paths for one in references.created_by_commands(path.read_text(encoding="utf-8"))]
-        wrong, unknown = check(documents, Schemas(crds if crds and crds.is_dir() else None), beside)
+        existing = [one for path in paths for one in references.created_by_commands(path.read_text(encoding="utf-8"))]
+        wrong, unknown = check(documents, Schemas(crds if crds and crds.is_dir() else None), existing)
     except (Unreadable, OSError) as error:
         print(f"check: {error}", file=sys.stderr)
         return 1

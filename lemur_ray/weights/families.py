@@ -154,9 +154,9 @@ def _with_layer_types(config: ModelConfig, types: list[str] | None, family: Fami
     every = types.index("full_attention") + 1 if "full_attention" in types else 0
     patterns = (config.global_every, every) if "global_every" in family.fields.values() else (config.global_every,)
     for pattern in patterns:
-        told = dataclasses.replace(config, global_every=pattern)
-        if layer_types(told) == types:
-            return told
+        candidate = dataclasses.replace(config, global_every=pattern)
+        if layer_types(candidate) == types:
+            return candidate
     raise UnsupportedModel(
         f"{path}: layer_types is {types!r} with a window of {config.window or None}, expected {layer_types(config)!r}: "
         f"{ELSEWHERE}"

@@ -44,9 +44,9 @@ class Breach:
 
 def check(history: History) -> None:
     """Raise AssertionError that lists the breaches of a history."""
-    found = [breach for breach in breaches(history.writes) if breach.rule not in history.excused]
-    lines = "\n".join(f"  {breach}" for breach in found[:20])
-    assert not found, f"{len(found)} breaches in a history of {len(history.writes)} writes:\n{lines}"
+    broken = [breach for breach in breaches(history.writes) if breach.rule not in history.excused]
+    lines = "\n".join(f"  {breach}" for breach in broken[:20])
+    assert not broken, f"{len(broken)} breaches in a history of {len(history.writes)} writes:\n{lines}"
 
 
 def breaches(writes: Iterable[Write]) -> list[Breach]:

@@ -28,7 +28,7 @@ def trips_of(loop: Instruction, computations: Computations, around: Mapping[str,
     if known := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.rest):
         return int(known[1])
     named = {part: re.search(rf"{part}=%?([\w.\-]+)", loop.rest) for part in ("condition", "body")}
-    condition, body = (computations[found[1]] if found else [] for found in named.values())
+    condition, body = (computations[match[1]] if match else [] for match in named.values())
     for compare in (i for i in condition if i.opcode == "compare"):
         direction = re.search(r"direction=(\w+)", compare.rest)
         left, right = (_linear(name, _by_name(condition), computations) for name in compare.operands)
