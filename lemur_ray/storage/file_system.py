@@ -25,6 +25,8 @@ BUCKET_VARIABLES = (
 )  # fmt: skip
 """Environment variables that locate a bucket or the Hub, passed from the driver to its workers. Credentials are not
 among them: every host has its own (workload identity, a role of the machine)."""
+COMMIT_MARKER = "commit_success.txt"
+"""Name of the object that orbax writes last into a checkpoint, and into each of its items, under ``gs://``."""
 _OURS = {
     "gs": "lemur_ray.storage.google_files.GoogleFiles",
     "gcs": "lemur_ray.storage.google_files.GoogleFiles",

@@ -15,6 +15,7 @@ from gcsfs.core import GCSFileSystem
 from gcsfs.retry import HttpError
 from google.auth.exceptions import GoogleAuthError
 
+from lemur_ray.storage.file_system import COMMIT_MARKER
 from lemur_ray.storage.retry_policy import (
     BucketError,
     BucketProblem,
@@ -33,10 +34,6 @@ class _Refused(BucketError, HttpError):
 
     def __reduce__(self) -> Any:
         return BucketError, (str(self),), {"problem": self.problem}
-
-
-_MARKER = "/commit_success.txt"
-"""End of the names of the objects that mark a checkpoint of orbax, and each of its items, as complete."""
 
 
 class GoogleFiles(GCSFileSystem):
@@ -102,8 +99,9 @@ class GoogleFiles(GCSFileSystem):
 
     async def _delete_files(self, files: list[str], batchsize: int) -> list[Any]:
         """Delete objects in any order, but markers of checkpoints first: no half-deleted checkpoint looks complete."""
-        markers = sorted((file for file in files if file.endswith(_MARKER)), key=len)
-        first = [m for m in markers if not any(m.startswith(f"{n.removesuffix(_MARKER)}/") for n in markers if n != m)]
+        marker = f"/{COMMIT_MARKER}"
+        markers = sorted((file for file in files if file.endswith(marker)), key=len)
+        first = [m for m in markers if not any(m.startswith(f"{n.removesuffix(marker)}/") for n in markers if n != m)]
         rest = [file for file in files if file not in set(first)]
         deleted = await super()._delete_files(first, batchsize) if first else []
         return [*deleted, *await super()._delete_files(rest, batchsize)]

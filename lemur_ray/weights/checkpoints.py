@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lemur_ray.storage.file_system import file_system, is_bucket
+from lemur_ray.storage.file_system import COMMIT_MARKER, file_system, is_bucket
 from lemur_ray.storage.published_folder import version_of
 
 CHECKPOINTS = "checkpoints"
@@ -22,8 +22,6 @@ MODEL_FOLDER = "model folder "
 """Prefix of the identity that ``weights_of`` gives a Hugging Face folder."""
 _PIECES = ("plan/metadata", "state/_METADATA", "state/manifest.ocdbt")
 """Files of every committed checkpoint: the plan JSON and the index of the arrays."""
-_IN_PLACE = ("gs://", "commit_success.txt")
-"""URI scheme under which orbax writes a checkpoint at its final name, and the file it writes last."""
 _STEP_NAME = re.compile(r"(\d+)(?:\.attempt-(\d+))?")
 _SAMPLES, _SAMPLE_BYTES = 256, 4096
 """Number and size of the pieces of a safetensors file that go into a fingerprint."""
@@ -109,7 +107,7 @@ def put_aside(folder: str) -> str:
     # Object by object, with requests that every service supports. The commit marker goes first, so that a half-moved
     # checkpoint does not count as committed. The listing may name objects that another host has just removed.
     paths = fs.find(inner)
-    ends = [path for path in paths if path.endswith(_IN_PLACE[1])]
+    ends = [path for path in paths if path.endswith(COMMIT_MARKER)]
     for part in (ends, [path for path in paths if path not in ends]):
         if part:
             fs.copy(part, [f"{aside}{path.removeprefix(inner)}" for path in part], on_error="ignore")
@@ -156,8 +154,7 @@ def _inspect(folder: str) -> Commit | Uncommitted:
 def _missing(folder: str) -> list[str]:
     """Names of the files of a committed checkpoint that the folder lacks."""
     fs, inner = file_system(folder)
-    where, last = _IN_PLACE
-    pieces = (*_PIECES, last) if folder.startswith(where) else _PIECES
+    pieces = (*_PIECES, COMMIT_MARKER) if folder.startswith("gs://") else _PIECES
     return [piece for piece in pieces if not fs.exists(f"{inner}/{piece}")]
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from lemur_ray.config import Recipe, identity
 from lemur_ray.host.file_lock import take
 from lemur_ray.host.full_disk import is_full_disk
-from lemur_ray.storage.file_system import file_system
+from lemur_ray.storage.file_system import COMMIT_MARKER, file_system
 from lemur_ray.text.tokenizer_folder import save_folder
 from lemur_ray.weights.checkpoints import CHECKPOINTS
 from lemur_ray.weights.hf_export import export
@@ -125,9 +125,10 @@ def _renamed_when_complete(out: str) -> Iterator[str]:
 
 
 def _upload(folder: Path, out: str) -> None:
+    """Upload a run folder. Markers of commits come after all data, and the file that identifies a run comes last."""
     fs, inner = file_system(out)
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    for path in sorted(files, key=lambda path: path.name == _LAST["run"]):
+    files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: -len(path.parts))
+    for path in sorted(files, key=lambda path: (path.name == _LAST["run"], path.name == COMMIT_MARKER)):
         fs.put_file(str(path), f"{inner}/{path.relative_to(folder).as_posix()}")
 
 
