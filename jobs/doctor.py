@@ -16,11 +16,12 @@ from pathlib import Path
 
 from lemur_ray.cluster import connection
 from lemur_ray.cluster.ray_environment import PROJECT_ROOT, USER_ENVIRONMENT
+from lemur_ray.host.commands import as_typed, program
 from lemur_ray import doctor
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(program("doctor.py"), description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     parser.add_argument("--cluster", action="store_true", help="the hosts of the cluster of RAY_ADDRESS")
     parser.add_argument("--bucket", default="", help="with --cluster: a URL that every host is to try; $LEMUR_STORE")
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if asked.json:
         print(json.dumps({"healthy": healthy, "checks": [asdict(check) for check in checks]}))
     else:
-        print("\n".join(doctor.lines(checks)))
+        print(as_typed("\n".join(doctor.lines(checks))))
         print("\nall that is required is there" if healthy else "\nsomething required is missing: see above")
     return 0 if healthy else 1
 

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
+from lemur_ray.host.commands import as_typed
 from lemur_ray.host.exit_codes import ExitCode, exit_code_of
 
 RETRIED_BY = "LEMUR_RETRIED_BY"
@@ -30,7 +31,7 @@ def run(main: Callable[[], int]) -> NoReturn:
         code = main()
     except SystemExit as error:
         if isinstance(error.code, str):
-            print(error.code, file=sys.stderr)
+            print(as_typed(error.code), file=sys.stderr)
         code = error.code if isinstance(error.code, int) else exit_code_of(error) if error.code else 0
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED

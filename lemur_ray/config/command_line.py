@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lemur_ray.config.data import SourceConfig, format_source, parse_source
+from lemur_ray.host.commands import as_typed, program
 
 T = TypeVar("T")
 
@@ -31,6 +32,8 @@ def parse(
     """
     import tyro  # late: workers and the server import this module but parse no command line
 
+    script, _, rest = (prog or Path(sys.argv[0]).name).partition(" ")
+    prog = f"{program(script)} {rest}".rstrip()
     registry = tyro.constructors.ConstructorRegistry()
 
     @registry.primitive_rule
@@ -58,6 +61,6 @@ def parse(
             registry=registry,
         )
     except ValueError as error:
-        print(f"{prog or Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        print(as_typed(f"{prog}: {error}"), file=sys.stderr)
         raise SystemExit(2) from error
     return parsed

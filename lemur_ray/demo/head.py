@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from lemur_ray.demo.process_cleanup import end_head
+from lemur_ray.host.commands import scripts_folder
 from lemur_ray.host.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +56,9 @@ class Head:
     def _submit(self, job: str, args: Sequence[str], options: Sequence[str], on_line: LineCallback) -> str:
         job_id = f"{job}-{secrets.token_hex(4)}"
         command = [self._ray, "job", "submit", "--address", self.dashboard, "--submission-id", job_id]
-        status = run_command([*command, *options, "--", sys.executable, f"jobs/{job}.py", *args], self.env, on_line)
+        status = run_command(
+            [*command, *options, "--", sys.executable, str(scripts_folder() / f"{job}.py"), *args], self.env, on_line
+        )
         if status:
             raise DemoFailed(f"jobs/{job}.py {' '.join(args)} ended with status {status}")
         return job_id

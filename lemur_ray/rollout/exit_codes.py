@@ -14,6 +14,7 @@ from typing import Any
 
 from lemur_ray.agents.messages import PolicyUnreachable
 from lemur_ray.agents.trajectory import Blame, Episode, Outcome
+from lemur_ray.host.commands import as_typed
 from lemur_ray.host.exit_codes import ExitCode, exit_code_of
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.rollout.episode_record import TRUNCATED_PROMPT
@@ -76,7 +77,7 @@ def job_exit(job: str) -> Iterator[JobExit]:
     try:
         yield exit_code
     except (EvaluationError, LedgerError, PoolBroken, PolicyUnreachable, ValueError, OSError) as error:
-        print(f"{job}: {_full_disk_advice(error) or error}", file=sys.stderr, flush=True)
+        print(as_typed(f"{job}: {_full_disk_advice(error) or error}"), file=sys.stderr, flush=True)
         exit_code.code = exit_code_of(error)
     except KeyboardInterrupt as stop:
         print(f"{job}: stopped; the same command goes on where it left off", file=sys.stderr, flush=True)
