@@ -15,6 +15,7 @@ from typing import Any
 from lemur_ray.agents.baselines.human import HumanPolicy
 from lemur_ray.agents.baselines.scripted import ExpertPolicy, RandomPolicy
 from lemur_ray.agents.endpoint import EndpointOptions, RequestSlots, checked_url, redact_url
+from lemur_ray.agents.function_policy import Function, policy_of, resolve
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.recording import Recording, RecordingFormat
@@ -49,6 +50,8 @@ class PolicySpec:
     """Reader of stored replies that are graded again (``rollout/stored_replies.py``)"""
     chat_template: str = ""
     """Chat template of a model that is served here: a file, or chatml; empty: the model's own"""
+    function: Function | Policy | None = None
+    """The Python function, or policy, that replies"""
 
     @classmethod
     def parse(cls, text: str, model: str = "", recordings: RecordingFormat | None = None) -> PolicySpec:
@@ -146,6 +149,19 @@ def _recording(spec: PolicySpec, colon: bool) -> PolicySpec | None:
     return PolicySpec(spec.kind, str(file), label=f"replay:{spec.recordings.name(file)}", recordings=spec.recordings)
 
 
+def _function(spec: PolicySpec, colon: bool) -> PolicySpec | None:
+    if not spec.target:
+        return None
+    value = resolve(spec.target)
+    name = getattr(value, "name", "") or spec.target.rpartition(":")[2].rpartition(".")[2]
+    return PolicySpec(spec.kind, spec.target, label=f"{spec.kind}:{name}", function=value)
+
+
+def _build_function(spec: PolicySpec) -> Policy:
+    assert spec.function is not None
+    return policy_of(spec.function, spec.label)
+
+
 def _model(spec: PolicySpec, colon: bool) -> PolicySpec:
     return PolicySpec(spec.kind, spec.target, spec.model)
 
@@ -188,6 +204,8 @@ KINDS: Mapping[str, PolicyKind] = {
                          _build_replay),
     "replies": PolicyKind("replies:FILE", 'JSON lines with "task", "reply" and, for samples, "sample", graded',
                           _elsewhere, _build_replay),
+    "function": PolicyKind("function:MODULE:NAME", "a Python function from messages to the text of a reply", _function,
+                           _build_function),
     "human": PolicyKind("human", "a person at this terminal", _name_alone, lambda spec: HumanPolicy()),
     "random": PolicyKind("random", "a random admissible action", _name_alone, lambda spec: RandomPolicy(),
                          needs_hints=True),

@@ -1,0 +1,75 @@
+"""Policies that are Python functions: from the messages of a conversation, as OpenAI writes them, to the reply's text.
+
+A function is named by ``module:name``, or registered under a name by ``register`` if it cannot be imported again. It
+must be safe to call from several threads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, Policy, PolicyError
+
+Function = Callable[[Sequence[dict[str, Any]]], str]
+_REGISTERED: dict[str, Function | Policy] = {}
+
+
+@dataclass(frozen=True)
+class FunctionPolicy:
+    """The policy of a function. An error in the function ends the run with one sentence."""
+
+    function: Function
+    name: str
+    wants_hints: bool = False
+
+    def reply(self, request: ChatRequest) -> ChatReply:
+        """The function's reply. Raises EndpointRefused if it raises, or returns anything but a str or ChatReply."""
+        try:
+            value: Any = self.function([message.to_json() for message in request.messages])
+        except PolicyError:
+            raise
+        except Exception as error:
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(at.filename).name}:{at.lineno}"
+            raise EndpointRefused(f"{self.name} raised {type(error).__name__} at {place}: {error}") from error
+        if isinstance(value, ChatReply):
+            return value
+        if not isinstance(value, str):
+            raise EndpointRefused(f"{self.name} returned {type(value).__name__}: expected the text of the reply, a str")
+        return ChatReply(value)
+
+
+def register(function: Function | Policy) -> str:
+    """A name by which ``resolve`` finds ``function`` in this process: ``module:name`` if it can be imported."""
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    if module in sys.modules and module != "__main__" and getattr(sys.modules[module], name, None) is function:
+        return f"{module}:{name}"
+    short = name.rpartition(".")[2] or getattr(function, "name", type(function).__name__)
+    _REGISTERED[short] = function
+    return short
+
+
+def resolve(name: str) -> Function | Policy:
+    """The function or policy that ``name`` names: a registered one, else ``module:name``. Raises ValueError."""
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    module, _, attribute = name.partition(":")
+    try:
+        value: Any = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"--policy function:{name}: expected function:MODULE:NAME; {error}") from error
+    if not callable(value) and not callable(getattr(value, "reply", None)):
+        raise ValueError(f"--policy function:{name}: neither a function nor a policy with a method reply")
+    return value  # type: ignore[no-any-return]
+
+
+def policy_of(value: Function | Policy, name: str) -> Policy:
+    """``value`` if it is a policy, else the policy of that function."""
+    reply: Any = getattr(value, "reply", None)
+    return value if callable(reply) else FunctionPolicy(value, name)  # type: ignore[arg-type,return-value]

@@ -1,0 +1,137 @@
+"""Evaluations from Python: ``evaluate`` plays a benchmark with any policy and returns an ``Evaluation``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lemur_ray.agents.function_policy import Function, register
+from lemur_ray.agents.messages import Policy
+from lemur_ray.agents.trajectory import Episode
+from lemur_ray.benchmarks.discovery import find, names
+from lemur_ray.evaluation.evaluate import evaluate as evaluate_config
+from lemur_ray.report.ledgers.stored_episodes import stored_episodes
+from lemur_ray.rollout.benchmark_tasks import options_of
+from lemur_ray.rollout.evaluation_config import EvalConfig
+
+if TYPE_CHECKING:
+    import datasets
+    import pandas
+
+LEDGER = "episodes.jsonl"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A finished evaluation, or the stored one in a local folder (``Evaluation.load``)."""
+
+    folder: Path
+    """Folder with episodes.jsonl, report.json and index.html."""
+    headline: Mapping[str, Any]
+    """The numbers of the report: success_rate, its 95 % interval, counts by outcome, ..."""
+
+    @property
+    def page(self) -> Path:
+        """The page of the report, to be opened in a browser."""
+        return self.folder / "index.html"
+
+    def episodes(self) -> list[Episode]:
+        """All episodes with their conversations. Raises LedgerError, FileNotFoundError."""
+        return [stored.load() for stored in stored_episodes(self.folder / LEDGER)]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat dict for each episode: its key, outcome, score, number of turns, tokens and seconds."""
+        return [_row(episode) for episode in stored_episodes(self.folder / LEDGER)]
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """``rows`` as a DataFrame."""
+        import pandas
+
+        return pandas.DataFrame(self.rows())
+
+    def to_dataset(self) -> datasets.Dataset:
+        """``rows`` with a column ``messages``, each conversation in OpenAI's form: what TRL and others train on."""
+        import datasets
+
+        rows = [
+            {
+                **_row(episode),
+                "messages": [{"role": m.role, "content": m.content} for m in episode.trajectory.messages()],
+            }
+            for episode in self.episodes()
+        ]
+        return datasets.Dataset.from_list(rows)
+
+    def _repr_html_(self) -> str:
+        """Shown by notebooks."""
+        cells = "".join(
+            f"<tr><td>{name}</td><td>{value}</td></tr>"
+            for name, value in self.headline.items()
+            if isinstance(value, (int, float, str))
+        )
+        return f"<table>{cells}</table>"
+
+
+def evaluate(
+    policy: str | Function | Policy,
+    benchmark: str = "alfworld/text",
+    *,
+    limit: int = 0,
+    out: str = "",
+    actors: int = 0,
+    in_flight: int = 8,
+    **options: Any,
+) -> Evaluation:
+    """Play tasks of a benchmark with a policy; the same call again resumes.
+
+    policy: a value of ``--policy`` (``"openai:http://127.0.0.1:8000/v1"``, ``"expert"``), a function from messages in
+    OpenAI's form to the text of the reply, or an object with ``name`` and ``reply`` (``Policy``). limit: number of
+    tasks, 0 for the benchmark's default. out: folder of the results, by default below LEMUR_HOME. actors: number of Ray
+    actors that play; 0: threads in this process, without Ray. in_flight: episodes at a time. options: any flag of
+    ``jobs/agent_eval.py`` for this benchmark, with underscores.
+
+    Raises ValueError for an unknown benchmark or option, EvaluationError with all that is missing.
+    """
+    own = options_of(benchmark, find(benchmark))
+    of_benchmark = {field.name for field in fields(own)} & options.keys()
+    known = {field.name for field in fields(EvalConfig)} | of_benchmark
+    if unknown := sorted(options.keys() - known):
+        raise ValueError(f"evaluate: {benchmark} has no option {', '.join(unknown)}")
+    config: EvalConfig[Any] = EvalConfig(
+        own(**{name: options.pop(name) for name in of_benchmark}),
+        benchmark,
+        policy if isinstance(policy, str) else f"function:{register(policy)}",
+        limit=limit, out=out, actors=actors, in_flight=in_flight, **options,
+    )  # fmt: skip
+    headline = evaluate_config(config)
+    return Evaluation(Path(headline["out"]), headline)
+
+
+def load_evaluation(folder: str | Path) -> Evaluation:
+    """The evaluation that a local folder holds. Raises FileNotFoundError."""
+    from lemur_ray.report.tables import summarise
+
+    folder = Path(folder)
+    return Evaluation(folder, {**summarise(stored_episodes(folder / LEDGER)).headline(), "out": str(folder)})
+
+
+def list_benchmarks() -> Sequence[str]:
+    """Names of all benchmarks, built in or installed."""
+    return names()
+
+
+def _row(episode: Episode) -> dict[str, Any]:
+    steps = episode.trajectory.steps
+    return {
+        **asdict(episode.key),
+        "category": episode.category,
+        "outcome": episode.outcome.value,
+        "score": episode.score,
+        "turns": len(steps),
+        "prompt_tokens": sum(step.prompt_tokens for step in steps),
+        "completion_tokens": sum(step.completion_tokens for step in steps),
+        "seconds": episode.wall_s,
+        "detail": episode.detail,
+    }

@@ -1,0 +1,52 @@
+"""A model in this process, for scripts and notebooks: loaded once, asked by a call, and a policy of evaluations."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lemur_ray.agents.handle_policy import HandlePolicy
+from lemur_ray.agents.messages import ChatRequest, Message, Sampling
+from lemur_ray.host.home import find_model
+from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.loading import load_text_engine
+from lemur_ray.serve.token_requests import converse
+
+
+class LocalModel(HandlePolicy):
+    """A chat model on this process's devices. Thread-safe; concurrent requests share batches."""
+
+    def __init__(self, model: str, options: EngineOptions | None = None, chat_template: str = "") -> None:
+        """model: a run folder or its name under LEMUR_HOME/runs, or a Hugging Face folder. Raises RuntimeError,
+        ValueError."""
+        self.engine = load_text_engine(find_model(model, buckets=True), options, template=chat_template)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="local-model", daemon=True)
+        self._thread.start()
+        super().__init__(self._converse, self.engine.name)
+
+    def chat(self, messages: str | Sequence[Mapping[str, Any] | Message], **sampling: Any) -> str:
+        """Text of the reply to a conversation, or to one user message. sampling: fields of ``Sampling`` (max_tokens,
+        temperature, top_p, top_k, seed, stop). Raises ContextOverflow, PolicyUnreachable."""
+        if isinstance(messages, str):
+            messages = [Message("user", messages)]
+        parsed = tuple(one if isinstance(one, Message) else Message.from_json(one) for one in messages)
+        return self.reply(ChatRequest(parsed, Sampling(**{"max_tokens": 256, **sampling}))).text
+
+    def close(self) -> None:
+        """Free the model's memory; later requests are refused."""
+        self.engine.engine.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _converse(self, request: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
+        return asyncio.run_coroutine_threadsafe(converse(self.engine, request), self._loop).result(timeout_s)
+
+
+def load_model(model: str, *, chat_template: str = "", **options: Any) -> LocalModel:
+    """Load a chat model into this process. options: fields of ``EngineOptions`` (dtype, quantization, max_slots, ...).
+
+    Raises RuntimeError with the reason if the model cannot be served, ValueError if there is none.
+    """
+    return LocalModel(model, EngineOptions(**options) if options else None, chat_template)

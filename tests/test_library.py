@@ -1,0 +1,115 @@
+"""``import lemur_ray``: light, and enough to evaluate a Python function, an object or a model of this process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lemur_ray as lr
+from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def looks(messages: Sequence[dict[str, Any]]) -> str:
+    assert messages[-1]["role"] == "user"
+    return "look"
+
+
+class Countdown:
+    """A policy that is an object; its name goes into keys and reports."""
+
+    name = "countdown"
+
+    def reply(self, request: ChatRequest) -> ChatReply:
+        return ChatReply(f"go to shelf {len(request.messages)}")
+
+
+def test_importing_is_light_and_every_public_name_is_there() -> None:
+    code = (
+        "import sys, lemur_ray as lr; print([n for n in ('jax', 'ray', 'numpy', 'tyro') if n in sys.modules]);"
+        "[getattr(lr, name) for name in lr.__all__]; print(set(lr.__all__) <= set(dir(lr)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert shown.stdout.splitlines() == ["[]", "True"]
+    with pytest.raises(AttributeError, match="has no attribute 'evalute'"):
+        lr.evalute  # noqa: B018
+
+
+def test_a_function_is_evaluated_and_its_episodes_become_rows_and_a_data_set(lemur_home: Path) -> None:
+    result = lr.evaluate(looks, limit=3, out="one")
+    assert (result.headline["n"], result.headline["solved"]) == (3, 0)
+    assert result.page.is_file()
+    frame = result.to_pandas()
+    assert list(frame["policy"].unique()) == ["function:looks"]
+    assert list(frame["outcome"].unique()) == ["turn_limit"]
+    dataset = result.to_dataset()
+    assert dataset[0]["messages"][-1]["role"] == "user"
+    assert dataset[0]["messages"][-2] == {"role": "assistant", "content": "look"}
+    again = lr.evaluate(looks, limit=3, out="one")
+    assert again.rows() == result.rows(), "the same call resumes"
+    stored = lr.load_evaluation(result.folder)
+    assert stored.headline["interval_95"] == result.headline["interval_95"]
+    assert "interval" in stored._repr_html_() or "success_rate" in stored._repr_html_()
+
+
+def test_an_object_and_a_local_function_are_policies_too(lemur_home: Path) -> None:
+    assert lr.evaluate(Countdown(), limit=1, out="two").rows()[0]["policy"] == "function:countdown"
+    local = lambda messages: "inventory"  # noqa: E731
+    assert lr.evaluate(local, limit=1, out="three").rows()[0]["turns"] == 50
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda messages: None, "returned NoneType: expected the text of the reply"),
+        (lambda messages: messages["x"], r"raised TypeError at test_library.py:\d+: list indices"),
+    ],
+)
+def test_a_function_that_fails_ends_the_run_with_one_sentence(function: Any, expected: str, lemur_home: Path) -> None:
+    with pytest.raises(EndpointRefused, match=expected):
+        lr.evaluate(function, limit=2, out="four")
+
+
+def test_what_evaluate_does_not_know_is_named(lemur_home: Path) -> None:
+    with pytest.raises(ValueError, match="alfworld/text has no option epoch"):
+        lr.evaluate(looks, epoch=2)
+    with pytest.raises(Exception, match="--policy function:nowhere:f: expected function:MODULE:NAME"):
+        lr.evaluate("function:nowhere:f", limit=1)
+    assert "alfworld/text" in lr.list_benchmarks()
+
+
+def test_a_model_of_this_process_chats_and_plays(lemur_home: Path) -> None:
+    model = lr.load_model("random:nano", max_slots=2)
+    try:
+        said = model.chat("hello", max_tokens=4)
+        assert said == model.chat([{"role": "user", "content": "hello"}], max_tokens=4)
+        result = lr.evaluate(model, limit=1, prompt="brief", max_tokens=4, episode_tokens=1500, out="five")
+        assert result.rows()[0]["policy"] == "function:random-nano"
+        assert result.rows()[0]["completion_tokens"] > 0
+    finally:
+        model.close()
+
+
+@pytest.mark.slow
+def test_a_function_of_a_script_reaches_actors_and_the_examples_run(ray_local: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import lemur_ray as lr\ndef f(messages):\n    return 'look'\n"
+        "print(lr.evaluate(f, limit=2, actors=1, out='x').rows()[1]['outcome'])\n"
+    )
+    environment = os.environ | {"LEMUR_HOME": str(tmp_path), "RAY_ADDRESS": ray_local, "PYTHONPATH": str(ROOT)}
+    for path in (
+        script,
+        *(ROOT / "examples" / f"{name}.py" for name in ("function_policy", "conversations_for_tuning")),
+    ):
+        done = subprocess.run([sys.executable, path], env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-2000:]
+        print(done.stdout)
+    assert "num_rows: 8" in done.stdout
