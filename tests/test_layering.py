@@ -120,7 +120,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 BY_VALUE = (
     "envs/question/env",
-    "lemur_ray/agents/function_policy",
+    "lemur_ray/agents/baselines/function_policy",
     "lemur_ray/benchmarks/discovery",
     "lemur_ray/host/renamed_modules",
     "lemur_ray/recipes",

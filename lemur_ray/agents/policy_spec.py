@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lemur_ray.agents.baselines.function_policy import Function, policy_of, resolve
 from lemur_ray.agents.baselines.human import HumanPolicy
 from lemur_ray.agents.baselines.scripted import ExpertPolicy, RandomPolicy
 from lemur_ray.agents.endpoint import EndpointOptions, RequestSlots, checked_url, redact_url
-from lemur_ray.agents.function_policy import Function, policy_of, resolve
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.recording import Recording, RecordingFormat

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lemur_ray.agents.function_policy import Function, register
+from lemur_ray.agents.baselines.function_policy import Function, register
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.benchmarks.discovery import find, names
