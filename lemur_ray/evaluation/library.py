@@ -119,7 +119,7 @@ def load_evaluation(folder: str | Path) -> Evaluation:
 
 def list_benchmarks() -> Sequence[str]:
     """Names of all benchmarks, built in or installed."""
-    return names()
+    return list(names())
 
 
 def _row(episode: Episode) -> dict[str, Any]:
