@@ -65,7 +65,7 @@ class TrainConfig:
     keep_every_steps: int = 0
     """Checkpoints at multiples of this step are never removed; a multiple of checkpoint_every_steps. 0: none."""
     preemption_every_steps: int = 1
-    """Steps between two checks for a preemption notice; each waits milliseconds for all workers."""
+    """Steps between two checks of rank 0 for a preemption notice."""
     log_every_steps: int = 10
     """Steps between two lines of metrics."""
     max_failures: int = 3

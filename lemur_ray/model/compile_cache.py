@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import jax
 
 from lemur_ray.host.home import lemur_home
+from lemur_ray.storage.file_system import note_folders
 
 _HIT, _MISS = "/jax/compilation_cache/cache_hits", "/jax/compilation_cache/cache_misses"
 
@@ -42,6 +43,7 @@ def cache_folder(out: str = "", num_workers: int = 1) -> str:
 
 def use_compile_cache(folder: str) -> CacheCounts:
     """Make JAX cache programs that take 0.2 s or longer to compile in ``folder``; returns counts that stay current."""
+    note_folders(folder)  # JAX asks for every program
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
     if not _active:

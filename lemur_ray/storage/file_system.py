@@ -9,6 +9,7 @@ to the same service by environment variables.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -53,6 +54,18 @@ def file_system(url: str) -> tuple[Any, str]:
             + (f": install what it needs with pip install 'lemur-ray[{extra}]'" if extra else "")
         ) from error
     return fs, str(path)
+
+
+def note_folders(*urls: str) -> Callable[[], None]:
+    """Take folders in ``gs://`` buckets as existing, without other subfolders than those named: asking for a file in
+    them then needs no listing. Returns a function that ends this; other URLs are ignored."""
+    paths = {file_system(url)[1] for url in urls if url.startswith("gs://")}
+    if not paths:
+        return lambda: None
+    from lemur_ray.storage.google_files import FOLDERS
+
+    FOLDERS.update(paths)
+    return lambda: FOLDERS.difference_update(paths)
 
 
 def arrow_file_system(url: str) -> tuple[pyarrow.fs.FileSystem | None, str]:

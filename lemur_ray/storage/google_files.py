@@ -36,6 +36,10 @@ class _Refused(BucketError, HttpError):
         return BucketError, (str(self),), {"problem": self.problem}
 
 
+FOLDERS: set[str] = set()
+"""Paths of folders that exist and have no other subfolders than those that are listed here, too."""
+
+
 class GoogleFiles(GCSFileSystem):
     """The implementation of ``gs://`` that ``storage.file_system`` registers with fsspec."""
 
@@ -89,6 +93,35 @@ class GoogleFiles(GCSFileSystem):
             if not str(error).startswith("Forbidden"):
                 raise
             raise refusal_error(where, 403, str(error)) from error
+
+    async def _info(self, path: str, generation: Any = None, **kwargs: Any) -> Any:
+        """Entry of a file or folder. gcsfs sends a listing with each such request; here only for an unknown folder."""
+        path = self._strip_protocol(path).rstrip("/")
+        bucket, key, _ = self.split_path(path)
+        if path in FOLDERS:
+            return {"name": path, "size": 0, "type": "directory"}
+        if not key or generation:
+            return await super()._info(path, generation=generation, **kwargs)
+        try:
+            return await self._get_object(path)
+        except FileNotFoundError:
+            if self._parent(path) in FOLDERS:
+                raise
+        return await self._get_directory_info(path, bucket, key, None)
+
+    async def _ls(self, path: str, detail: bool = False, **kwargs: Any) -> Any:
+        """Entries of a folder; of a known one with subfolders, these alone."""
+        folder = self._strip_protocol(path).rstrip("/")
+        known = sorted(one for one in FOLDERS if self._parent(one) == folder) if folder in FOLDERS else []
+        if not known:
+            return await super()._ls(path, detail=detail, **kwargs)
+        return [await self._info(one) for one in known] if detail else known
+
+    async def _find(self, path: str, *args: Any, detail: bool = False, **kwargs: Any) -> Any:
+        folder = self._strip_protocol(path).rstrip("/")
+        if folder not in FOLDERS and self._parent(folder) in FOLDERS:
+            return {} if detail else []
+        return await super()._find(path, *args, detail=detail, **kwargs)
 
     async def _isdir(self, path: str) -> bool:
         """Whether a path is a folder; unlike in gcsfs, a bucket that does not answer raises BucketError."""

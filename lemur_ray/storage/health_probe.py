@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from lemur_ray.storage.file_system import file_system, is_bucket
+from lemur_ray.storage.conditional_writes import read_version
+from lemur_ray.storage.file_system import is_bucket
 from lemur_ray.storage.retry_policy import request_timeout_s
 
 _T = TypeVar("_T")
@@ -39,9 +40,8 @@ def run_while_reachable(url: str, do: Callable[[], _T]) -> _T:
             ended.set()
 
     threading.Thread(target=run, name="run while reachable", daemon=True).start()
-    fs, path = file_system(url)
     while not ended.wait(request_timeout_s() / 10):
-        fs.exists(path)
+        read_version(f"{url}/.probe")  # one request, also for an object that is not there, and no listing
     if errors:
         raise errors[0]
     return results[0]

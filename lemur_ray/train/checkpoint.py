@@ -7,6 +7,7 @@ together. Knows nothing of Ray and of how a step is computed.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import json
 import logging
@@ -14,16 +15,20 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
 from etils import epath
+from orbax.checkpoint.checkpoint_manager import CheckpointInfo
 
 from lemur_ray.host.exit_codes import CausedError
 from lemur_ray.host.full_disk import is_full_disk
+from lemur_ray.storage.file_system import note_folders
 from lemur_ray.storage.health_probe import run_while_reachable
+from lemur_ray.train.run.coordination import share
 from lemur_ray.train.run.failures import FailureKind, classify
 from lemur_ray.train.run.fence import Fence
 from lemur_ray.train.run.folder import TrainingStopped
@@ -34,6 +39,7 @@ from lemur_ray.weights.checkpoints import (
     commits,
     committed_once,
     is_checkpoint_name,
+    newest_commit,
     put_aside,
 )
 
@@ -54,6 +60,31 @@ class SaveFailed(TrainingStopped):
     """Raised when a checkpoint could not be written; the message says what is still intact and what to do."""
 
 
+@dataclasses.dataclass(frozen=True)
+class _Contents:
+    """What a ``checkpoints`` folder held when it was opened, as listed by one process for all."""
+
+    folders: list[str]
+    """Paths or URLs of the committed checkpoints, newest first."""
+    steps: list[int]
+    """Their steps."""
+    plan: dict[str, Any]
+    """JSON item of the newest one; empty without one."""
+    damaged: list[str]
+    """See ``Checkpoints.damaged``; empty if there is a committed checkpoint."""
+
+
+class _Manager(ocp.CheckpointManager):
+    """CheckpointManager that is given the steps in its folder, which orbax would list in every process."""
+
+    def __init__(self, folder: str, options: ocp.CheckpointManagerOptions, steps: Callable[[], list[int]]) -> None:
+        self._steps = steps
+        super().__init__(folder, options=options)
+
+    def _load_checkpoint_infos(self, skip_metadata_read: bool = False) -> list[CheckpointInfo]:
+        return [CheckpointInfo(step=step, time=datetime.min, metrics=None) for step in self._steps()]
+
+
 class Checkpoints:
     """The ``checkpoints`` folder of one run, open for writing. Every process of a run makes the same calls."""
 
@@ -63,62 +94,62 @@ class Checkpoints:
         """keep: number of newest checkpoints to keep. keep_every: those at multiples of this step are never removed (0:
         none). primary: this process tidies the folder (rank 0). fence: of this attempt, on every process; the primary
         one checks it before each save and each commit."""
-        self.folder, self._fence = folder, fence
-        self._primary = primary
+        self.folder, self._fence, self._primary = folder, fence, primary
         self.before_commit: Callable[[], object] = int
         """Called by the primary process in the background before a checkpoint is committed; an error prevents that."""
         self._distributed = jax.distributed.is_initialized()
         """Lost workers, and Ray when it resizes the group, can interrupt a save."""
-        self.ignored = self._tidy() if primary else []
-        """Torn and uncommitted checkpoints that were in the folder at the start."""
+        self.ignored: list[Uncommitted] = []
+        """Torn and uncommitted checkpoints that were in the folder at the start; empty where not ``primary``."""
+        self._start = _Contents(**share(self._tidy))
+        self._paths = dict(zip(reversed(self._start.steps), reversed(self._start.folders), strict=True))
+        """Path or URL of each known checkpoint by step."""
         if "://" not in folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
-        self._names = _AttemptNames(folder, fence, primary) if "://" in folder else None
+        attempt = fence.number if fence is not None else 1
+        self._names = _AttemptNames(self._paths, attempt, self._check_fence) if "://" in folder else None
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=keep, keep_period=keep_every or None, enable_async_checkpointing=True,
-            save_root_metadata=False, step_name_format=self._names,
+            max_to_keep=keep, keep_period=keep_every or None, enable_async_checkpointing=True, save_root_metadata=False,
+            create=False, step_name_format=self._names,
             async_options=ocp.AsyncOptions(post_finalization_callback=self._allow_commit),
         )  # fmt: skip
-        self._manager = run_while_reachable(folder, lambda: ocp.CheckpointManager(folder, options=options))
         self._unreadable: set[int] = set()
+        self._manager = _Manager(folder, options, lambda: sorted({*self._paths} - self._unreadable))
         self._saving: int | None = None
         self._timed_out = False
         """The previous save timed out; a second timeout in a row ends the run."""
         self.saved_at = time.monotonic()
         """Clock (``time.monotonic``) of the last save call."""
 
-    def _tidy(self) -> list[Uncommitted]:
-        """Put torn checkpoints aside, remove temporary folders, which would block a later save; returns all these."""
-        _, ignored = commits(self.folder)
-        for entry in ignored:
+    def _tidy(self) -> dict[str, Any]:
+        """The arguments of ``_Contents`` for the folder. The primary process first puts torn checkpoints aside and
+        removes temporary folders, which would block a later save."""
+        committed, ignored = commits(self.folder)
+        self._check_fence()
+        for entry in ignored if self._primary else ():
             if is_checkpoint_name(entry.name):
                 put_aside(entry.folder)
             elif ".orbax-checkpoint-tmp" in entry.name and "://" not in self.folder:
                 shutil.rmtree(entry.folder, ignore_errors=True)
-        return [entry for entry in ignored if ".torn" not in entry.name]
+        self.ignored = [entry for entry in ignored if self._primary and ".torn" not in entry.name]
+        return {
+            "folders": [commit.folder for commit in committed], "steps": [commit.step for commit in committed],
+            "plan": committed[0].plan if committed else {},
+            "damaged": [] if committed else committed_once(self.folder),
+        }  # fmt: skip
 
     def newest(self) -> Commit | None:
-        """The newest committed checkpoint, without those that this object failed to read; None if there is none."""
-        return next((commit for commit in self._list() if commit.step not in self._unreadable), None)
-
-    def _list(self) -> list[Commit]:
-        committed = commits(self.folder)[0]
-        if self._names is not None:
-            self._names.learn(committed)
-        return committed
+        """The newest checkpoint that was committed at the start, the same in all processes of jax.distributed; without
+        those that this object failed to read. None if there is none."""
+        start = self._start
+        if not self._unreadable:
+            return Commit(start.steps[0], start.plan, start.folders[0]) if start.steps else None
+        committed = commits(self.folder)[0]  # of a process alone; several restart
+        return next((commit for commit in committed if commit.step not in self._unreadable), None)
 
     def path(self, step: int) -> str:
-        """Path or URL of a checkpoint that this object has listed or saved."""
-        return f"{self.folder}/{step}" if self._names is None else self._names.paths.get(step, f"{self.folder}/{step}")
-
-    def at(self, step: int) -> Commit:
-        """The committed checkpoint of that step. Raises UnreadableCheckpoint if there is none."""
-        for commit in self._list():
-            if commit.step == step:
-                return commit
-        raise UnreadableCheckpoint(
-            f"checkpoint {self.folder}/{step} is not there, though rank 0 sees it: shared storage?"
-        )
+        """Path or URL of a checkpoint that was committed at the start or saved since."""
+        return self._paths.get(step, f"{self.folder}/{step}")
 
     def restore(self, step: int, abstract: Any) -> Any:
         """The train state of a committed step, with the shapes, dtypes and shardings of the abstract tree.
@@ -127,11 +158,14 @@ class Checkpoints:
         that the next attempt restores the one before. Raises TrainingStopped for other arrays than the abstract tree's,
         and OSError, MemoryError and others if storage, memory or another worker failed.
         """
-        path = self.path(step)
+        path, args = self.path(step), ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
+        # Not among them: array_metadatas, in which every process would read the files of all to learn which arrays are
+        # random keys. A train state has none.
+        forget = note_folders(path, f"{path}/state", f"{path}/plan")
         try:
-            args = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
             out = run_while_reachable(path, lambda: self._manager.restore(step, args=args))
         except Exception as error:  # tensorstore raises a bare Exception for a truncated file
+            forget()
             if _has_other_arrays(error):
                 raise TrainingStopped(
                     f"checkpoint {path} holds other arrays than this program trains ({_short(error)}): resume it with "
@@ -147,6 +181,7 @@ class Checkpoints:
                 self._manager.reload()
             reason = error.__cause__ or error  # orbax names the place, tensorstore below it the reason
             raise UnreadableCheckpoint(f"checkpoint {path} cannot be read ({_short(reason)}){moved}") from error
+        forget()
         return out["state"]
 
     def damaged(self) -> list[str]:
@@ -154,19 +189,18 @@ class Checkpoints:
 
         Unfinished checkpoints do not count: they do not keep a run from beginning at step 0.
         """
-        return committed_once(self.folder)
+        return committed_once(self.folder) if self._unreadable else self._start.damaged
 
     def save(self, step: int, state: Any, plan: dict[str, Any]) -> None:
         """Begin to save ``state`` and the JSON ``plan``; returns once arrays are copied. Raises as ``wait`` does."""
         self.wait()
         self._saving, self.saved_at = step, time.monotonic()
         with self._save_errors(step):
+            self._check_fence()
             if self._fence is not None:
-                if self._primary:
-                    self._fence.check()
                 plan = {**plan, "attempt": self._fence.number}
             if self._names is not None:
-                self._names.paths[step] = f"{self.folder}/{self._names.build_name(step)}"
+                self._paths[step] = f"{self.folder}/{self._names.build_name(step)}"
             args = ocp.args.Composite(
                 state=ocp.args.StandardSave(state, save_args=_chunked_by_layer(state)), plan=ocp.args.JsonSave(plan)
             )
@@ -174,9 +208,12 @@ class Checkpoints:
 
     def _allow_commit(self) -> None:
         if self._primary:
-            if self._fence is not None:
-                self._fence.check()
+            self._check_fence()
             self.before_commit()
+
+    def _check_fence(self) -> None:
+        if self._primary and self._fence is not None:
+            self._fence.check()
 
     def poll(self) -> None:
         """Raise the failure of a save in the background, if any; does not wait."""
@@ -221,7 +258,7 @@ class Checkpoints:
                 # restart can help.
                 raise SaveInterrupted(f"checkpoint {step} was interrupted: {_short(error)}") from error
             try:
-                good = self.newest()
+                good = newest_commit(self.folder)
                 intact = f"checkpoint {good.step} is intact" if good else "there is no earlier checkpoint"
             except OSError:  # the bucket cannot be listed either
                 intact = "what was committed before is intact"
@@ -235,28 +272,21 @@ class Checkpoints:
 class _AttemptNames(ocp.path.step.NameFormat[ocp.path.step.Metadata]):
     """Names of the checkpoints of a run in a bucket, for orbax."""
 
-    def __init__(self, folder: str, fence: Fence | None, primary: bool) -> None:
-        self._folder, self._fence, self._primary = folder, fence, primary
-        self.paths: dict[int, str] = {}
-        """URL of each known checkpoint by step."""
+    def __init__(self, paths: dict[int, str], attempt: int, check: Callable[[], object]) -> None:
+        """paths: URL of each known checkpoint by step. check: called before a checkpoint is read or removed."""
+        self._paths, self._attempt, self._check = paths, attempt, check
 
     def build_name(self, step: int) -> str:
-        return checkpoint_name(step, self._fence.number if self._fence is not None else 1)
+        return checkpoint_name(step, self._attempt)
 
     def find_all(self, base_path: Any) -> Iterator[ocp.path.step.Metadata]:
-        self.learn(commits(self._folder)[0])
-        return iter([ocp.path.step.Metadata(step, epath.Path(path)) for step, path in sorted(self.paths.items())])
+        return iter([ocp.path.step.Metadata(step, epath.Path(path)) for step, path in sorted(self._paths.items())])
 
     def find_step(self, base_path: Any, step: int) -> ocp.path.step.Metadata:
-        """Called before a checkpoint is read or removed."""
-        if self._primary and self._fence is not None:
-            self._fence.check()
-        if step not in self.paths:
-            raise ValueError(f"no checkpoint of step {step} in {self._folder}")
-        return ocp.path.step.Metadata(step, epath.Path(self.paths[step]))
-
-    def learn(self, committed: list[Commit]) -> None:
-        self.paths |= {commit.step: commit.folder for commit in reversed(committed)}
+        self._check()
+        if step not in self._paths:
+            raise ValueError(f"no checkpoint of step {step} in {base_path}")
+        return ocp.path.step.Metadata(step, epath.Path(self._paths[step]))
 
 
 def _chunked_by_layer(state: Any) -> Any:

@@ -10,12 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-from jax.experimental import multihost_utils
-
 from lemur_ray.config import TrainConfig
 from lemur_ray.train.checkpoint import Checkpoints
 from lemur_ray.train.run.attempt import RunAttempt
+from lemur_ray.train.run.coordination import SaveAgreement
 
 Notice = str
 """Preemption notice for a person. Two notices are the same if their texts are equal."""
@@ -32,30 +30,42 @@ class CheckpointSchedule:
         config: TrainConfig,
         attempt: RunAttempt,
         *,
-        world_size: int = 1,
+        agreement: SaveAgreement | None = None,
         report: Report | None = None,
         preempted: Callable[[], Notice | None] | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
-        """preempted: called every ``preemption_every_steps`` steps; gives all ranks the same notice, or None."""
+        """agreement: of several processes; None for one alone. preempted: gives a notice, or None; called on rank 0
+        every ``preemption_every_steps`` steps."""
         self.saved: int | None = None
         """Step of the last checkpoint begun."""
         self._checkpoints, self._config, self._attempt = checkpoints, config, attempt
-        self._world_size, self._report, self._preempted, self._say = world_size, report, preempted, say
+        self._agreement, self._report, self._preempted, self._say = agreement, report, preempted, say
         self._last_notice: Notice | None = None
 
     def due(self, step: int) -> bool:
+        """Whether a checkpoint is due after ``step``; called once after every step. Several processes agree on a step
+        shortly after a notice or a time that rank 0 has seen."""
+        if (agreement := self._agreement) is None:
+            reason = self._reason(step)
+        else:
+            if agreement.takes_request and (requested := self._reason(step)) is not None:
+                agreement.request(requested)
+            reason = agreement.reached(step)
+        if reason:
+            self._say(f"step {step}: {reason}; saving a checkpoint and going on")
+        return reason is not None or step % self._config.checkpoint_every_steps == 0 or step == self._config.steps
+
+    def _reason(self, step: int) -> str | None:
+        """A new preemption notice, or "" if the last checkpoint is too old, else None."""
         config = self._config
-        due = step % config.checkpoint_every_steps == 0 or step == config.steps
         if self._preempted is not None and step % config.preemption_every_steps == 0:
             notice = self._preempted()
             if notice is not None and notice != self._last_notice:
-                self._last_notice, due = notice, True
-                self._say(f"step {step}: {notice}; saving a checkpoint and going on")
-        return due or (
-            step % config.log_every_steps == 0
-            and too_old(self._checkpoints.saved_at, config.checkpoint_every_s, self._world_size)
-        )
+                self._last_notice = notice
+                return notice
+        old = time.monotonic() - self._checkpoints.saved_at >= config.checkpoint_every_s
+        return "" if old and step % config.log_every_steps == 0 else None
 
     def save(self, step: int, state: Any, beside: dict[str, Any], loss: float | None = None) -> None:
         """Begin a save; returns once the arrays are copied, with the previous checkpoint committed and reported.
@@ -77,9 +87,3 @@ class CheckpointSchedule:
     def _report_commit(self, step: int, loss: float | None) -> None:
         if self._report is not None:
             self._report({"step": step, "loss": loss}, self._checkpoints.path(step))
-
-
-def too_old(saved_at: float, limit_s: float, world_size: int) -> bool:
-    """Whether the last checkpoint is older than ``limit_s``; rank 0's clock decides for all."""
-    old = time.monotonic() - saved_at >= limit_s
-    return old if world_size == 1 else bool(multihost_utils.broadcast_one_to_all(np.array(old)))

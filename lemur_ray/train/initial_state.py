@@ -7,21 +7,21 @@ batches, of the training loop and of how workers are started.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 import orbax.checkpoint as ocp
-from jax.experimental import multihost_utils
 
 from lemur_ray.config import Recipe
 from lemur_ray.train.checkpoint import Checkpoints, UnreadableCheckpoint
 from lemur_ray.train.guard import init_guard
 from lemur_ray.train.initial_params import frozen_base, initial_params
+from lemur_ray.train.run.coordination import share
 from lemur_ray.train.run.folder import TrainingStopped
 from lemur_ray.train.run.stage import Stage
 from lemur_ray.train.step import TrainState, abstract_state, init_state
-from lemur_ray.weights.checkpoints import Commit
+from lemur_ray.weights.checkpoints import Commit, fixed_checkpoint
 
 
 class Opened(NamedTuple):
@@ -60,7 +60,7 @@ def open_state(
         say(f"ignored {entry}")
     state: Any = None
     step, beside = 0, dict[str, Any]()
-    while state is None and (commit := agreed(checkpoints, world_size)) is not None:
+    while state is None and (commit := checkpoints.newest()) is not None:
         recognised = recognise(commit)
         try:
             state = checkpoints.restore(commit.step, abstract)
@@ -80,7 +80,9 @@ def open_state(
         state, step = _taken_over(stage, abstract), stage.first_step
         say(stage.note)
     adapters = recipe.lora.rank > 0
-    start = initial_params(init_from, recipe, mesh) if init_from and (state is None or adapters) else None
+    start = None
+    if init_from and (state is None or adapters):
+        start = initial_params(share(partial(fixed_checkpoint, init_from)), recipe, mesh)
     if state is None:
         place = jax.tree.map(lambda leaf: leaf.sharding, abstract)
         state = jax.jit(lambda params: init_state(recipe, params), out_shardings=place)(start)
@@ -102,12 +104,3 @@ def _taken_over(stage: Stage, abstract: TrainState) -> TrainState:
 
     out: TrainState = jax.jit(adjusted, out_shardings=place, donate_argnums=0)(state)
     return out
-
-
-def agreed(checkpoints: Checkpoints, world_size: int) -> Commit | None:
-    """Rank 0's newest committed checkpoint, on every rank: others may have listed the folder before it was tidied."""
-    newest = checkpoints.newest()
-    if world_size == 1:
-        return newest
-    step = int(multihost_utils.broadcast_one_to_all(np.array(newest.step if newest else -1)))
-    return checkpoints.at(step) if step >= 0 else None

@@ -35,6 +35,7 @@ from lemur_ray.train.recorder import Recorder
 from lemur_ray.train.run import goodput
 from lemur_ray.train.run.attempt import RunAttempt
 from lemur_ray.train.run.console import opening_lines
+from lemur_ray.train.run.coordination import SaveAgreement, share
 from lemur_ray.train.run.fence import Fence
 from lemur_ray.train.run.folder import Run, TrainingStopped, check_same_run, fingerprint, write_json
 from lemur_ray.train.run.profiler import Profiler
@@ -97,11 +98,10 @@ def train(
     """Train a run to its end, from its newest committed checkpoint, and return the content of ``result.json``.
 
     rank, world_size: this process among those of jax.distributed. report: called with (metrics, checkpoint folder) for
-    every committed checkpoint, on every rank. preempted: called every ``preemption_every_steps`` steps on all ranks;
-    gives all of them the same preemption notice, or None. log: gets lines for a person, on rank 0. fence: of this
-    attempt, the same on every worker; default: a new one in a bucket, none on a disk. Raises TrainingStopped for too
-    many skipped steps in a row or a failed save, Superseded if a newer attempt has begun, RunFolderError for another
-    run's checkpoints.
+    every committed checkpoint, on every rank. preempted: called every ``preemption_every_steps`` steps on rank 0; gives
+    a preemption notice, or None. log: gets lines for a person, on rank 0. fence: of this attempt, the same on every
+    worker; default: a new one in a bucket, none on a disk. Raises TrainingStopped for too many skipped steps in a row
+    or a failed save, Superseded if a newer attempt has begun, RunFolderError for another run's checkpoints.
     """
     fence = fence or _fence_of_one_worker(run, world_size)
     steps, worker = run.recipe.train.steps, Worker(rank, world_size, report, preempted, log, fence)
@@ -173,14 +173,14 @@ class _Start:
     def restore(self, feed: Feed, cleanup: contextlib.ExitStack) -> tuple[int, TrainState]:
         """Restore the run: (steps already taken, state after them); opens data, evaluation and records at that step."""
         run, worker, recipe, say = self.run, self.worker, self.run.recipe, self.worker.say
+        self.described = share(run.described)
         step, state, base, content = open_state(
-            recipe, self.mesh, self.checkpoints, recognise=partial(_recognised, run), init_from=run.init_from,
+            recipe, self.mesh, self.checkpoints, recognise=self._recognised, init_from=run.init_from,
             stage=run.stage, world_size=worker.world_size, say=say,
         )  # fmt: skip
         self.frozen = () if base is None else (base,)
         self.rows = RowSupply(feed, self.plan, run, self.where, self.where.share_of(worker.rank), first_step=step)
         self.evaluate = Evaluator(recipe, self.mesh, run.corpus, base)
-        self.described = run.described()
         self.recorder = Recorder(
             recipe, run.out, self.attempt, sources=self.sources, progress=content.get("progress"),
             about=self.described, primary=worker.primary, say=say,
@@ -190,12 +190,23 @@ class _Start:
         cleanup.callback(self.profiler.close)
         cleanup.callback(self.attempt.close)
         cleanup.callback(self.recorder.close)
+        if (agreement := SaveAgreement.of_workers(worker.rank, worker.world_size, step)) is not None:
+            cleanup.callback(agreement.close)
         self.schedule = CheckpointSchedule(
-            self.checkpoints, recipe.train, self.attempt, world_size=worker.world_size, report=worker.report,
-            preempted=worker.preempted, say=say,
+            self.checkpoints, recipe.train, self.attempt, report=worker.report, preempted=worker.preempted, say=say,
+            agreement=agreement,
         )  # fmt: skip
         self.fields = {"first_step": step, **self._placement()}
         return step, state
+
+    def _recognised(self, commit: Commit) -> str:
+        """A checkpoint's position as text. Raises RunFolderError for another run's, TrainingStopped for a wrong row."""
+        run = self.run
+        check_same_run(commit.plan, run, f"checkpoint {commit.folder}", self.described)
+        rows = run.row_after(commit.step)
+        if commit.plan["rows"] != rows:
+            raise TrainingStopped(f"checkpoint {commit.step} stands at row {commit.plan['rows']}, expected {rows}")
+        return f"the next plan row is {rows}"
 
     def _placement(self) -> dict[str, Any]:
         """Log what runs where; returns it as fields of ``result.json``. Every process makes the same call."""
@@ -296,12 +307,3 @@ def _full_disk_as_stop(out: str) -> Iterator[None]:
         raise TrainingStopped(
             f"no space left in {out} ({error}): make room, then run the same command again to resume"
         ) from error
-
-
-def _recognised(run: Run, commit: Commit) -> str:
-    """A checkpoint's position as text. Raises RunFolderError for another run's, TrainingStopped for a wrong row."""
-    check_same_run(commit.plan, run, f"checkpoint {commit.folder}")
-    rows = run.row_after(commit.step)
-    if commit.plan["rows"] != rows:
-        raise TrainingStopped(f"checkpoint {commit.step} stands at row {commit.plan['rows']}, expected {rows}")
-    return f"the next plan row is {rows}"

@@ -84,12 +84,7 @@ def commit_at(folder: str) -> Commit | None:
 
 def commits(folder: str) -> tuple[list[Commit], list[Uncommitted]]:
     """(committed checkpoints in a ``checkpoints`` folder, newest first; its other entries); both may be empty."""
-    fs, inner = file_system(folder)
-    fs.invalidate_cache()  # an earlier listing may predate the folder
-    if not fs.isdir(inner):
-        return [], []
-    names = [path.rstrip("/").rsplit("/", 1)[-1] for path in fs.ls(inner, detail=False)]
-    entries = [_inspect(f"{folder}/{name}") for name in names]
+    entries = [_inspect(f"{folder}/{name}") for name in _names(folder)]
     committed = [entry for entry in entries if isinstance(entry, Commit)]
     ignored = [entry for entry in entries if isinstance(entry, Uncommitted)]
     return sorted(committed, key=lambda commit: (-commit.step, -commit.plan.get("attempt", 0))), ignored
@@ -121,17 +116,33 @@ def put_aside(folder: str) -> str:
 
 def committed_once(folder: str) -> list[str]:
     """Paths of checkpoints named ``.torn`` that have every file: they were committed and renamed later as damaged."""
-    fs, inner = file_system(folder)
-    if not fs.isdir(inner):
-        return []
-    names = sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in fs.ls(inner, detail=False))
-    return [f"{folder}/{name}" for name in names if ".torn" in name and not _missing(f"{folder}/{name}")]
+    torn = (f"{folder}/{name}" for name in sorted(_names(folder)) if ".torn" in name)
+    return [path for path in torn if not _missing(path)]
 
 
 def newest_commit(folder: str) -> Commit | None:
-    """Committed checkpoint with the highest step in a ``checkpoints`` folder, None if there is none."""
-    committed, _ = commits(folder)
-    return committed[0] if committed else None
+    """Committed checkpoint with the highest step in a ``checkpoints`` folder, None if there is none. Reads the folder's
+    listing, then files of the newest checkpoints only."""
+    matches = (_STEP_NAME.fullmatch(name) for name in _names(folder))
+    names = sorted((int(match[1]), int(match[2] or 1), match[0]) for match in matches if match)
+    committed = (commit_at(f"{folder}/{name}") for _, _, name in reversed(names))
+    return next((commit for commit in committed if commit is not None), None)
+
+
+def fixed_checkpoint(spec: str) -> str:
+    """The folder of the newest committed checkpoint if ``spec`` is a run folder, else ``spec``."""
+    commit = newest_commit(f"{spec}/{CHECKPOINTS}")
+    return commit.folder if commit else spec
+
+
+def _names(folder: str) -> list[str]:
+    """Names of the entries of a folder; empty if there is no such folder. One listing request in a bucket."""
+    fs, inner = file_system(folder)
+    fs.invalidate_cache()  # an earlier listing may predate the folder
+    try:
+        return [path.rstrip("/").rsplit("/", 1)[-1] for path in fs.ls(inner, detail=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _inspect(folder: str) -> Commit | Uncommitted:

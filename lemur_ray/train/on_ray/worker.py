@@ -15,6 +15,7 @@ from typing import Any
 
 import ray
 import ray.train
+from ray.train.v2._internal.execution.context import get_train_context
 
 from lemur_ray.train.on_ray.group_attempts import group_fence
 from lemur_ray.train.on_ray.rows import stream_with_stall_reports
@@ -95,7 +96,8 @@ def _report_commit(metrics: dict[str, Any], checkpoint: str) -> None:
 
 
 def _preemption_notice() -> str | None:
-    info = ray.train.get_preemption_info()  # waits for every rank
+    # What Ray Train's watcher has noted in this worker; the public ray.train.get_preemption_info waits for all workers.
+    info = get_train_context().preemption_context.preemption_info
     if info is None:
         return None
     until = time.strftime(" at %H:%M:%S", time.localtime(info.deadline_ms / 1000)) if info.deadline_ms else " soon"
