@@ -77,7 +77,7 @@ class AppendFile:
         self.flush()
 
     def flush(self) -> None:
-        """Wait until everything is stored. Raises what ``check`` raises, OSError."""
+        """Wait until everything written before this call is stored. Raises what ``check`` raises, OSError."""
         self._raise_failure()
         self._send()
 
@@ -104,7 +104,8 @@ class AppendFile:
 
     def _send(self) -> None:
         with self._sending:
-            while data := self._waiting:
+            data = self._waiting  # what is written meanwhile waits for the next upload
+            while data:
                 self._check()
                 try:
                     self._version = append_if(self.url, data, self._version, self.size)
@@ -115,6 +116,7 @@ class AppendFile:
                 self.size += len(data)
                 with self._lock:
                     self._waiting = self._waiting[len(data) :]
+                return
 
     def _restore(self) -> None:
         """Adopt the version of the object, without what a writer that was being replaced has still appended."""
