@@ -32,15 +32,20 @@ DIES = None
 
 
 class Hosts:
-    """A backend. ``play``: a host's name and an order -> seconds, and how it ends there. ``starts_s``: of an actor."""
+    """A backend.
+
+    play: a host's name and an order -> seconds, and how it ends there. starts_s: of an actor. turn_s: how long the
+    driver is busy (it syncs the ledger) after an event; what happens meanwhile it handles together.
+    """
 
     def __init__(
         self,
         names: Iterable[str],
         play: Callable[[str, EpisodeSpec], tuple[float, Attempt | None]],
         starts_s: float = 8.0,
+        turn_s: float = 0.0,
     ) -> None:
-        self.now, self.up, self._play, self.starts_s = 0.0, set(names), play, starts_s
+        self.now, self.up, self._play, self.starts_s, self.turn_s = 0.0, set(names), play, starts_s, turn_s
         self.actors: dict[SimulatedActor, None] = {}
         self.placed: Counter[str] = Counter()
         self.attempts = 0
@@ -164,6 +169,9 @@ class SimulatedPool(ActorPool):
     def _next_events(self, timeout_s: float) -> Any:
         until = self._backend.now + timeout_s
         while self._events.empty() and self._backend.now < until:
+            self._backend.pass_time(until - self._backend.now)
+        until = self._backend.now + self._backend.turn_s
+        while self._backend.now < until:
             self._backend.pass_time(until - self._backend.now)
         return super()._next_events(0.0)
 

@@ -16,6 +16,8 @@ HOSTS, ACTORS, EPISODES = 250, 1000, 20_000
 LOST, CUT_OFF = 254, 203
 LONGEST_S = 240.0
 """Of an episode, far beyond the shorter ``quiet_s``."""
+TURN_S = 1.0
+"""Of the driver: about seven episodes end meanwhile, and the ledger is synced once for them."""
 
 
 @pytest.mark.sweep
@@ -24,7 +26,7 @@ def test_254_lost_hosts_and_203_partitions_cost_no_record(tmp_path: Path, quiet_
     chance = random.Random(5)
     names = [f"h{number}" for number in range(HOSTS)]
     seconds = {f"t{number}": chance.uniform(60.0, LONGEST_S) for number in range(EPISODES)}
-    hosts = Hosts(names, lambda host, spec: (seconds[spec.task.id], SOLVED), starts_s=30.0)
+    hosts = Hosts(names, lambda host, spec: (seconds[spec.task.id], SOLVED), starts_s=30.0, turn_s=TURN_S)
     faults = [hosts.lose] * LOST + [hosts.cut_off] * CUT_OFF
     chance.shuffle(faults)
     for number, fault in enumerate(faults):  # all through the run, and from the first episodes on
