@@ -28,7 +28,8 @@ class ExitCode(enum.IntEnum):
     USAGE = 2
     """The command line is wrong."""
     TRY_AGAIN = 75
-    """A host, a service or the cluster was away: the same command helps (EX_TEMPFAIL of sysexits.h)."""
+    """A host, a service or the cluster was away, or another process still writes the same folder: the same command
+    helps (EX_TEMPFAIL of sysexits.h)."""
     OVERTAKEN = 79
     """A newer run of the same command has taken over: nothing to do. No code of sysexits.h, which end at 78."""
     INTERRUPTED = 130

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from lemur_ray.host.exit_codes import ExitCode, exit_code_of
 from lemur_ray.storage import bucket_lease
 from lemur_ray.storage.bucket_lease import BucketLease, LeaseConflict, describe_holder
 from lemur_ray.storage.conditional_writes import VersionConflict, read_version, write_if
@@ -37,6 +38,15 @@ REST_S = 60.0
 
 class SyncError(OSError):
     """A folder cannot be synchronised with its bucket; the message gives the reason."""
+
+    exit_code: ExitCode | None = None
+
+    @classmethod
+    def of(cls, exit_code: ExitCode, message: str) -> SyncError:
+        """An error that knows the exit code of the job that it ends."""
+        error = cls(message)
+        error.exit_code = exit_code
+        return error
 
 
 class _Lacks(Exception):
@@ -61,9 +71,10 @@ def sync_with_bucket(
     try:
         lease.take(bucket_lease.MISSED_HEARTBEATS * every_s)
     except LeaseConflict as other:
-        raise SyncError(
+        raise SyncError.of(
+            ExitCode.TRY_AGAIN,
             f"{url} is being written by another run ({describe_holder(other.holder)}): wait for it, end it, "
-            "or choose another --out"
+            "or choose another --out",
         ) from None
     except FileNotFoundError as error:
         raise SyncError(str(missing_bucket_error(url))) from error
@@ -173,12 +184,15 @@ class _FolderSync:
     def _ended(self, error: OSError | LeaseConflict | _Lacks) -> SyncError:
         self._broken = True
         if isinstance(error, LeaseConflict):
-            return SyncError(
+            return SyncError.of(
+                ExitCode.OVERTAKEN,
                 f"{self._url} could not be reached for a while and was taken over by another run "
-                f"({describe_holder(error.holder)}): this one stops; what it has ended is in {self._folder}"
+                f"({describe_holder(error.holder)}): this one stops; what it has ended is in {self._folder}",
             )
-        reason = " ".join(str(error).split())
-        return SyncError(f"{reason}; what has ended is kept in {self._folder}, and the same command stores it")
+        return SyncError.of(
+            ExitCode.TRY_AGAIN if isinstance(error, _Lacks) else exit_code_of(error),
+            f"{' '.join(str(error).split())}; what has ended is kept in {self._folder}, and the same command stores it",
+        )
 
     def _file(self, name: str) -> GrowingFile:
         return GrowingFile(f"{self._url}/{name}", self._folder / name, self._lease.number, self._mine)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.replay_goals import RecordedRun
+from lemur_ray.host.exit_codes import ExitCode
 from lemur_ray.rollout.ledger import read_episodes
 from lemur_ray.storage import bucket_lease
 from lemur_ray.storage.bucket_lease import BucketLease
@@ -146,7 +147,7 @@ def test_of_two_runs_with_one_out_the_second_ends_with_one_sentence(google: Serv
     finally:
         over.set()
         thread.join()
-    assert (code, out) == (1, [])
+    assert (code, out) == (ExitCode.TRY_AGAIN, [])
     assert "gs://bucket/x is being written by another run (process 7 on elsewhere): wait for it" in err
     assert err.count("\n") == 1
     assert google.objects.names("bucket") == ["x/.run.lease"]

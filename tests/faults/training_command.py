@@ -124,13 +124,14 @@ def _drive(settings: Settings) -> None:
 
 def _fit(controller: Connection, run: Any, shapes: Any, feed: Any, fence: Any) -> dict[str, Any]:
     """In the place of ``trainer._fit``."""
-    from lemur_ray.train.run.folder import TrainingStopped, read_object
+    from lemur_ray.train.run.failures import WorkersLost
+    from lemur_ray.train.run.folder import read_object
 
     try:
         controller.send((run, fence.for_group()))
         stopped = controller.recv()
     except (EOFError, OSError) as error:
-        raise TrainingStopped("what starts the workers failed; run the same command again to resume") from error
+        raise WorkersLost("what starts the workers failed; run the same command again to resume") from error
     if stopped is not None:
         raise stopped
     return read_object(f"{run.out}/result.json")
@@ -140,7 +141,7 @@ def _control(settings: Settings, driver: Connection) -> None:
     from ray.train.v2.api.exceptions import ControllerError
 
     from lemur_ray.train.on_ray.restarts import Restarts
-    from lemur_ray.train.run.folder import TrainingStopped
+    from lemur_ray.train.run.failures import WorkersLost
 
     try:
         run, fence = driver.recv()
@@ -173,7 +174,7 @@ def _control(settings: Settings, driver: Connection) -> None:
             driver.send(stop)
         break
     else:
-        driver.send(TrainingStopped("the workers failed 12 times; run the same command again to resume"))
+        driver.send(WorkersLost("the workers failed 12 times; run the same command again to resume"))
     for pid in workers:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(pid, signal.SIGKILL)

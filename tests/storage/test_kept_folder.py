@@ -197,6 +197,33 @@ def test_who_was_taken_over_stops_and_commits_nothing_more(google: Service, tmp_
     assert lines_in(url, tmp_path) == ["one"]
 
 
+@pytest.mark.parametrize("before", [b"", b"of an earlier run"], ids=["new object", "object of an earlier run"])
+def test_a_lease_lost_between_the_check_and_the_write_of_an_object_replaces_nothing_of_the_next_host(
+    google: Service, monkeypatch: pytest.MonkeyPatch, before: bytes
+) -> None:
+    url, name, write_if = "gs://bucket/run", "run/part/settings.json", synced_folder.write_if
+    if before:
+        google.objects.put("bucket", name, before, {})
+
+    def delayed(where: str, data: bytes, version: str | None) -> str:
+        if data == b"older":
+            newer = {"id": "newer", "host": "elsewhere", "pid": 7, "holder": 2, "count": 0}
+            google.objects.put("bucket", "run/.run.lease", json.dumps(newer).encode(), {})
+            google.objects.put("bucket", name, b"newer", {})
+        return write_if(where, data, version)
+
+    def work() -> None:
+        with open_run(url) as folder:
+            add(folder, "one")
+            (folder / "part/settings.json").write_text("older")
+            time.sleep(60)
+
+    monkeypatch.setattr(synced_folder, "write_if", delayed)
+    with pytest.raises(SyncError, match=r"taken over by another run \(process 7 on elsewhere\)"):
+        work()
+    assert google.objects.get("bucket", name, {}).data == b"newer"
+
+
 def test_what_ended_before_an_error_is_stored_and_the_lease_given_back(google: Service, tmp_path: Path) -> None:
     def work(error: type[BaseException]) -> None:
         with open_run("gs://bucket/run") as folder:

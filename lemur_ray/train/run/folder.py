@@ -16,7 +16,7 @@ from typing import Any
 
 from lemur_ray.config import Recipe, differing_fields, identity
 from lemur_ray.corpus.rows import write_atomically
-from lemur_ray.host.exit_codes import CausedError
+from lemur_ray.host.exit_codes import CausedError, ExitCode
 from lemur_ray.host.file_lock import FileHeld, hold
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.plan.plan import first_row_moved
@@ -40,6 +40,12 @@ _BUCKET = "gs://"
 
 class RunFolderError(CausedError):
     """Raised when a folder cannot be used for this run; the message says why."""
+
+
+class RunInUse(RunFolderError):
+    """Raised when another process writes the run: once that one has ended, the same command resumes."""
+
+    exit_code = ExitCode.TRY_AGAIN
 
 
 class TrainingStopped(CausedError):
@@ -136,13 +142,14 @@ def fingerprint(corpus: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def check_same_run(plan: dict[str, Any], run: Run, where: str) -> None:
+def check_same_run(plan: dict[str, Any], run: Run, where: str, described: dict[str, Any] | None = None) -> None:
     """Refuse a checkpoint (``where`` for messages, its JSON item ``plan``) of another recipe, corpus or start.
 
     ``train.skip_rows`` may differ if every row before ``plan["rows"]`` keeps its position: rows that no checkpoint has
-    consumed may still be skipped. Raises RunFolderError naming every differing field with both values.
+    consumed may still be skipped. described: what ``run.described()`` returns, if the caller has it. Raises
+    RunFolderError naming every differing field with both values.
     """
-    mine = run.described()
+    mine = described or run.described()
     before, after = ((value.get("recipe") or {}).get("train", {}).get("skip_rows", []) for value in (plan, mine))
     moved = first_row_moved(before, after)
     if moved is not None and moved >= plan.get("rows", 0):
@@ -244,7 +251,7 @@ def tokenizer_of(folder: str) -> bytes | None:
 def lock(out: str, name: str, *, wait_s: float = 0.0) -> Iterator[None]:
     """Hold the file lock ``out/.<name>.lock``; the kernel releases it when the process dies.
 
-    Does nothing for a bucket, which has no such lock (see ``lease``). Raises RunFolderError if another process still
+    Does nothing for a bucket, which has no such lock (see ``lease``). Raises RunInUse if another process still
     holds it after ``wait_s`` seconds.
     """
     if "://" in out:
@@ -254,7 +261,7 @@ def lock(out: str, name: str, *, wait_s: float = 0.0) -> Iterator[None]:
         try:
             held.enter_context(hold(Path(out) / f".{name}.lock", wait_s=wait_s))
         except FileHeld as other:
-            raise RunFolderError(
+            raise RunInUse(
                 f"{out} is being written by another run (process {other.holder}): wait for it, end it, or choose "
                 "another --out"
             ) from None

@@ -29,7 +29,7 @@ from lemur_ray.storage.bucket_lease import (
 from lemur_ray.storage.file_system import is_bucket
 from lemur_ray.storage.heartbeat import run_heartbeat
 from lemur_ray.train.run.fence import Fence, Superseded
-from lemur_ray.train.run.folder import RunFolderError, read_object, write_json
+from lemur_ray.train.run.folder import RunFolderError, RunInUse, read_object, write_json
 from lemur_ray.train.run.goodput import clock
 
 
@@ -39,7 +39,7 @@ def lease(out: str, *, beat_s: float = HEARTBEAT_S) -> Iterator[Fence]:
 
     Yields the fence of a new attempt. The kernel lock, which the caller holds, shows that a holder on this machine is
     dead, so its lease is taken at once. A lease of another machine, or any in a bucket, is watched for
-    ``MISSED_HEARTBEATS`` beats. Raises RunFolderError if another process renews the lease, Superseded if one took it
+    ``MISSED_HEARTBEATS`` beats. Raises RunInUse if another process renews the lease, Superseded if one took it
     over while this one could not renew it: that interrupts the main thread.
     """
     mine = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid(), "boot": clock()["boot"]}
@@ -49,7 +49,7 @@ def lease(out: str, *, beat_s: float = HEARTBEAT_S) -> Iterator[Fence]:
         fence = Fence(out, confirm=held.renew)
     except LeaseConflict as other:
         holder = describe_holder(other.holder)
-        raise RunFolderError(
+        raise RunInUse(
             f"{out} is being written by another run ({holder}): wait for it, end it, or choose another --out"
         ) from None
     except OSError as error:
