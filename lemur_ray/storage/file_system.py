@@ -28,6 +28,8 @@ BUCKET_VARIABLES = (
 among them: every host has its own (workload identity, a role of the machine)."""
 COMMIT_MARKER = "commit_success.txt"
 """Name of the object that orbax writes last into a checkpoint, and into each of its items, under ``gs://``."""
+FOLDERS: set[str] = set()
+"""Paths of folders in ``gs://`` buckets that exist and have no other subfolders than those that are here, too."""
 _OURS = {
     "gs": "lemur_ray.storage.google_files.GoogleFiles",
     "gcs": "lemur_ray.storage.google_files.GoogleFiles",
@@ -60,10 +62,6 @@ def note_folders(*urls: str) -> Callable[[], None]:
     """Take folders in ``gs://`` buckets as existing, without other subfolders than those named: asking for a file in
     them then needs no listing. Returns a function that ends this; other URLs are ignored."""
     paths = {file_system(url)[1] for url in urls if url.startswith("gs://")}
-    if not paths:
-        return lambda: None
-    from lemur_ray.storage.google_files import FOLDERS
-
     FOLDERS.update(paths)
     return lambda: FOLDERS.difference_update(paths)
 

@@ -15,7 +15,7 @@ from gcsfs.core import GCSFileSystem
 from gcsfs.retry import HttpError
 from google.auth.exceptions import GoogleAuthError
 
-from lemur_ray.storage.file_system import COMMIT_MARKER
+from lemur_ray.storage.file_system import COMMIT_MARKER, FOLDERS
 from lemur_ray.storage.retry_policy import (
     BucketError,
     BucketProblem,
@@ -34,10 +34,6 @@ class _Refused(BucketError, HttpError):
 
     def __reduce__(self) -> Any:
         return BucketError, (str(self),), {"problem": self.problem}
-
-
-FOLDERS: set[str] = set()
-"""Paths of folders that exist and have no other subfolders than those that are listed here, too."""
 
 
 class GoogleFiles(GCSFileSystem):

@@ -1,7 +1,8 @@
 """Processes of a run that stop themselves (SIGSTOP) in the middle, as a host that is frozen; the test wakes them.
 
 ``python -m tests.train.on_ray.frozen_processes worker RUN.pickle STEP`` trains without Ray and stops before a step.
-``... driver SECONDS ARGUMENTS`` is jobs/pretrain.py with a lease of few seconds and steps that take so long.
+``... driver SECONDS ARGUMENTS`` is jobs/pretrain.py with a lease of few seconds and steps that take so long, from step
+QUICK_STEPS on. With LEMUR_TEST_START in the environment it imports everything, then waits until that file exists.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any
 
 BEAT_S = 0.5
 """Seconds between two renewals of a driver's lease."""
-SLOW = "LEMUR_TEST_STEP_S"
+QUICK_STEPS = 5
+SLOW, START = "LEMUR_TEST_STEP_S", "LEMUR_TEST_START"
 
 
 def train_and_freeze(path: str, step: int) -> int:
@@ -61,7 +63,7 @@ def slow_worker(config: dict[str, Any]) -> None:
     batch = loop.RowSupply.batch
 
     def slowly(self: loop.RowSupply, step: int) -> Any:
-        time.sleep(float(os.environ.get(SLOW) or 0))
+        time.sleep(float(os.environ.get(SLOW) or 0) if step >= QUICK_STEPS else 0)
         return batch(self, step)
 
     loop.RowSupply.batch = slowly  # type: ignore[method-assign]
@@ -78,6 +80,8 @@ def drive(step_s: str, arguments: Iterable[str]) -> int:
     sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "jobs"))
     import pretrain
 
+    while START in os.environ and not Path(os.environ[START]).exists():
+        time.sleep(0.05)
     return int(pretrain.main(list(arguments)))
 
 
