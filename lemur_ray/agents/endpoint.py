@@ -15,6 +15,8 @@ from lemur_ray.agents.api_keys import Key
 from lemur_ray.agents.throttle import Pressure, Silence, Verdict
 
 Api = Literal["chat", "completions"]
+AUTO_THINKING = -1
+"""Value of ``thinking_tokens``: none, until a reply shows that the model reasons"""
 TokenField = Literal["auto", "max_tokens", "max_completion_tokens"]
 _FOR_EXAMPLE = "expected a JSON object, for example '{\"top_k\": 20}'"
 
@@ -57,6 +59,8 @@ class EndpointOptions:
     """Field of the reply's token limit. ``auto``: max_tokens, until the endpoint demands max_completion_tokens"""
     resend_reasoning: bool = False
     """Whether a model gets its reasoning of earlier turns back, in the field or tags in which it came"""
+    thinking_tokens: int = AUTO_THINKING
+    """Tokens of reasoning that a chat request allows beyond its reply's limit (``endpoint_retries.ThinkingBudget``)"""
     needs_usage: bool = False
     """Whether replies must have token counts, because an episode has a limit of tokens or cost"""
     places: RequestSlots | None = None

@@ -13,6 +13,8 @@ pause that the endpoint demands while it answers others.
 | no request that shares the slots was answered for as long, and the health probe fails | then |
 
 A request is a function of the caller, which raises ``RetryableError`` if it may be repeated.
+
+``ThinkingBudget`` repeats a request whose tokens ended in the model's reasoning, with more of them.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lemur_ray.agents.external_calls import excluded_wait
-from lemur_ray.agents.messages import ChatReply, ContextOverflow, EndpointRefused, PolicyUnreachable
+from lemur_ray.agents.messages import ChatReply, ChatRequest, ContextOverflow, EndpointRefused, PolicyUnreachable
 from lemur_ray.agents.throttle import EndpointSilent, Pressure, Throttle, Verdict
 
 if TYPE_CHECKING:
@@ -40,6 +42,51 @@ LOOK_S = (0.5, 5.0)
 BETWEEN_CLOCKS_S = 0.1
 """Tolerance in seconds when times without answers, by different clocks, are compared."""
 LATER = "what was finished is kept: run the same command again once it answers"
+
+
+DEFAULT_THINKING_TOKENS = 16_384
+"""Tokens of reasoning beyond the reply's limit for a model that reasons: ample for published reasoning models on the
+benchmarks here, and half of their usual context length."""
+MIN_THINKING_TOKENS = 512
+"""Smallest budget of reasoning that is tried when larger ones do not fit the context."""
+
+
+class ThinkingBudget:
+    """Keeps a model's reasoning out of its reply's token limit.
+
+    With ``configured`` negative, the budget is 0 until a reply ended by length in its reasoning, or without any text;
+    that request is then repeated once, with ``DEFAULT_THINKING_TOKENS`` more, as are all later ones. A budget that the
+    context has no room for is halved, for that request alone. Where the endpoint counts reasoning tokens, text beyond
+    the reply's limit is cut, as it is for a model without reasoning."""
+
+    def __init__(self, configured: int) -> None:
+        self._automatic, self._tokens = configured < 0, max(0, configured)
+
+    def reply(self, ask: Callable[[ChatRequest], ChatReply], request: ChatRequest) -> ChatReply:
+        """The reply to a chat request. ``ask`` sends a request once. Raises what ``ask`` raises."""
+        budget, may_repeat = self._tokens, self._automatic
+        while True:
+            allowed = request.sampling.max_tokens + budget
+            try:
+                reply = ask(replace(request, sampling=replace(request.sampling, max_tokens=allowed)))
+            except ContextOverflow:
+                if not budget:
+                    raise
+                budget, may_repeat = (budget // 2 if budget >= 2 * MIN_THINKING_TOKENS else 0), False
+                continue
+            thinks = bool(reply.reasoning or reply.usage.reasoning_tokens or not reply.text.strip())
+            if budget or not (may_repeat and thinks and reply.finish_reason == "length"):
+                return _limited(reply, request.sampling.max_tokens)
+            budget, may_repeat = DEFAULT_THINKING_TOKENS, False
+            self._tokens = budget
+
+
+def _limited(reply: ChatReply, limit: int) -> ChatReply:
+    """The reply, its text cut in proportion if it has more than ``limit`` tokens, by the endpoint's counts."""
+    spoken = reply.usage.completion_tokens - reply.usage.reasoning_tokens
+    if not reply.usage.reasoning_tokens or spoken <= limit:
+        return reply
+    return replace(reply, text=reply.text[: len(reply.text) * limit // spoken], finish_reason="length")
 
 
 class RetryableError(Exception):

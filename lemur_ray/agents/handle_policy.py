@@ -13,10 +13,11 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from lemur_ray.agents.endpoint_retries import RetryableError, RetryPolicy
+from lemur_ray.agents.endpoint import AUTO_THINKING
+from lemur_ray.agents.endpoint_retries import RetryableError, RetryPolicy, ThinkingBudget
 from lemur_ray.agents.messages import (
     ChatReply,
     ChatRequest,
@@ -27,7 +28,7 @@ from lemur_ray.agents.messages import (
     Usage,
     merge_adjacent_turns,
 )
-from lemur_ray.agents.openai_wire import split_thoughts
+from lemur_ray.agents.openai_wire import cut, split_thoughts
 from lemur_ray.agents.throttle import Pressure
 
 PastReplies = Sequence[tuple[str | None, tuple[int, ...]]]
@@ -51,14 +52,16 @@ class HandlePolicy:
         timeout_s: float | None = None,
         patience_s: float = 240.0,
         sampling: Mapping[str, Any] | None = None,
+        thinking_tokens: int = AUTO_THINKING,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """``patience_s``: seconds for one reply, with all its requests and pauses. ``timeout_s``: seconds for one
         request, by default what is left of ``patience_s``. ``sampling``: sampling options that ``Sampling`` has no
-        field for."""
+        field for. ``thinking_tokens``: as in ``EndpointOptions``."""
         self.name = name
         self._ask, self._timeout_s, self._sampling = ask, timeout_s or patience_s, sampling or {}
+        self._thinking = ThinkingBudget(thinking_tokens)
         self._persistence = RetryPolicy(name, patience_s, clock, sleep)
         self._past: OrderedDict[str, list[tuple[str | None, tuple[int, ...]]]] = OrderedDict()
         self._lock = threading.Lock()
@@ -85,9 +88,16 @@ class HandlePolicy:
         return reply
 
     def _reply(self, request: ChatRequest, messages: Sequence[Message], past: PastReplies) -> ChatReply:
-        sampling = {**asdict(request.sampling), **self._sampling}
-        body = {"turns": turns_of(messages, past), "sampling": sampling, "session": request.session}
-        return self._persistence.ask(lambda left_s: self._once(body, left_s), request.sampling.seed)
+        turns = turns_of(messages, past)
+
+        def ask(one: ChatRequest) -> ChatReply:
+            sampling = {**asdict(one.sampling), "stop": (), **self._sampling}  # the server would stop in the reasoning
+            body = {"turns": turns, "sampling": sampling, "session": one.session}
+            return self._persistence.ask(lambda left_s: self._once(body, left_s), one.sampling.seed)
+
+        reply = self._thinking.reply(ask, request)
+        kept = cut(reply.text, request.sampling.stop)
+        return reply if kept == reply.text else replace(reply, text=kept, finish_reason="stop")
 
     def pressure(self) -> Pressure:
         """Limit of concurrent requests, number of waiting ones, and number of refusals so far."""

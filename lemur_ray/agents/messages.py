@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, Literal, Protocol, get_args
 
 from lemur_ray.host.exit_codes import ExitCode
@@ -171,13 +172,26 @@ class ChatRequest:
         return hashlib.sha256(self.episode.encode()).hexdigest()[:32] if self.episode else ""
 
 
+class Cut(StrEnum):
+    """Kind of a reply that is incomplete or missing, so that its score says little of the model's skill."""
+
+    LENGTH = "length"
+    """Text that ended at the token limit"""
+    THOUGHTS = "thoughts"
+    """Reasoning without any text after it"""
+    EMPTY = "empty"
+    """Neither text nor visible reasoning"""
+
+
 @dataclass(frozen=True)
 class Usage:
-    """Token counts of one reply. ``cached_tokens``: prompt tokens that the server took from its cache."""
+    """Token counts of one reply. ``cached_tokens``: prompt tokens that the server took from its cache;
+    ``reasoning_tokens``: part of ``completion_tokens``, 0 if the endpoint does not count them apart."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -196,6 +210,13 @@ class ChatReply:
     """Seconds of pauses, failed requests and waiting for a slot"""
     choices: tuple[float, ...] = ()
     """Log-likelihood of each of the request's ``choices``, in their order; empty without choices"""
+
+    @property
+    def cut(self) -> Cut | None:
+        """How the reply is incomplete; None if it is complete."""
+        if self.text.strip():
+            return Cut.LENGTH if self.finish_reason == "length" else None
+        return Cut.THOUGHTS if self.reasoning or self.usage.reasoning_tokens else Cut.EMPTY
 
 
 def merge_adjacent_turns(messages: Sequence[Message]) -> tuple[Message, ...] | None:

@@ -11,8 +11,7 @@
 | no completion in the first ``UNREADABLE`` responses with status 200 | EndpointRefused |
 
 ``agents.endpoint_retries`` repeats requests, and limits concurrent ones to an overloaded endpoint (429, 503); its
-pauses allow a server that died during an episode to return. An endless response is cut off by time and by size.
-Redirects are not followed, so that neither a key nor a conversation reaches another address. Thread-safe.
+pauses let a server that died return. Endless responses are cut off; redirects are not followed. Thread-safe.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from typing import Any
 from lemur_ray.agents.api_keys import Key
 from lemur_ray.agents.choice_scores import choice_scores_body, parse_choice_scores
 from lemur_ray.agents.endpoint import EndpointOptions
-from lemur_ray.agents.endpoint_retries import RetryableError, RetryPolicy, requested_pause_s
+from lemur_ray.agents.endpoint_retries import RetryableError, RetryPolicy, ThinkingBudget, requested_pause_s
 from lemur_ray.agents.messages import (
     ChatReply,
     ChatRequest,
@@ -99,6 +98,7 @@ class OpenAIPolicy:
         self._key: Key = self.options.key
         self._token_field = "max_tokens" if self.options.token_field == "auto" else self.options.token_field
         self._thoughts_form: ThoughtsForm | None = None
+        self._thinking = ThinkingBudget(self.options.thinking_tokens)
         self.contexts: dict[str, int] = {}
         """Model name -> context length in tokens, as listed by the endpoint; filled by ``served_models``."""
         self._answered = self._closed = False
@@ -107,12 +107,7 @@ class OpenAIPolicy:
         self._timeout_s = self.options.timeout_s or self.options.patience_s
         self._clock, self._wall_clock, self._sleep = clock, wall_clock, sleep
         self._persistence = RetryPolicy(
-            self.base_url,
-            self.options.patience_s,
-            clock,
-            sleep,
-            places=self.options.places,
-            is_alive=self._is_alive,
+            self.base_url, self.options.patience_s, clock, sleep, places=self.options.places, is_alive=self._is_alive
         )
         many = httpx2.Limits(max_connections=None, max_keepalive_connections=256)
         # Compressed answers could grow beyond any limit in one piece.
@@ -122,7 +117,7 @@ class OpenAIPolicy:
     def reply(self, request: ChatRequest) -> ChatReply:
         """One reply. Raises ContextOverflow, EndpointRefused, RequestRefused, or PolicyUnreachable after
         ``patience_s``."""
-        return self._persistence.ask(lambda left_s: self._ask(request, left_s), request.sampling.seed)
+        return self._persistence.ask(lambda left_s: self._complete(request, left_s), request.sampling.seed)
 
     def pressure(self) -> Pressure:
         """Limit of concurrent requests, number of waiting ones, and number of refusals so far."""
@@ -188,6 +183,13 @@ class OpenAIPolicy:
                 return status < 500
         except RetryableError:
             return False
+
+    def _complete(self, request: ChatRequest, left_s: float) -> ChatReply:
+        """One reply as ``_ask`` returns it; a chat model's reasoning has a token limit of its own."""
+        if request.raw or self.options.api != "chat":
+            return self._ask(request, left_s)
+        until = self._clock() + left_s
+        return self._thinking.reply(lambda one: self._ask(one, until - self._clock()), request)
 
     def _ask(self, request: ChatRequest, left_s: float) -> ChatReply:
         """Send a request, for at most ``left_s`` seconds; returns the reply. Raises RetryableError if it may be

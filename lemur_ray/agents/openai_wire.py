@@ -5,7 +5,7 @@
 | fields ``reasoning_content`` or ``reasoning``, ``<think>`` blocks in the text | the reply's reasoning, not its text |
 | ``</think>`` without a beginning | all text before it is reasoning |
 | ``<think>`` without an end, and no text before it | all text after it is reasoning |
-| a stop string | ends the text, even if the endpoint ignored it |
+| a stop string | ends the text, which is then complete, even if the endpoint ignored the stop string |
 
 Statuses are numbers, bodies are bytes or JSON values.
 """
@@ -119,7 +119,8 @@ def request_body(
     else:
         body["prompt"] = f"{as_one_text(request)} {request.prefill}".rstrip()
     body |= {token_field: s.max_tokens, "temperature": s.temperature, "top_p": s.top_p, "seed": s.seed}
-    if stops := stops_of(request, options):
+    stops = stops_of(request, options)
+    if stops and "prompt" in body:  # servers apply the stops of a chat to its reasoning, too: ``parse_reply`` cuts
         body["stop"] = list(stops[:MOST_STOPS])
     if request.episode:
         body["user"] = request.episode
@@ -168,7 +169,10 @@ def parse_reply(answer: Any, stops: Sequence[str] = ()) -> tuple[ChatReply, Thou
         message = choice.get("message") or {"content": choice.get("text")}
         content, finish = message.get("content"), choice.get("finish_reason")
         usage, version = answer.get("usage"), answer.get("system_fingerprint")
-        details = usage.get("prompt_tokens_details") if isinstance(usage, Mapping) else None
+        details, spent = (
+            usage.get(f"{kind}_tokens_details") if isinstance(usage, Mapping) else None
+            for kind in ("prompt", "completion")
+        )
         field = next((name for name in ("reasoning_content", "reasoning") if _text(message.get(name))), None)
         thoughts = _text(message.get(field)) if field else ""
         if content is None:
@@ -187,10 +191,12 @@ def parse_reply(answer: Any, stops: Sequence[str] = ()) -> tuple[ChatReply, Thou
         prompt_tokens=_count(usage, "prompt_tokens"),
         completion_tokens=_count(usage, "completion_tokens"),
         cached_tokens=_count(details, "cached_tokens"),
+        reasoning_tokens=_count(spent, "reasoning_tokens"),
     )
+    kept = cut(text, stops)
     reply = ChatReply(
-        text=cut(text, stops),
-        finish_reason="length" if finish == "length" else "stop",
+        text=kept,
+        finish_reason="length" if finish == "length" and kept == text else "stop",
         usage=counts,
         version=version[:128] if isinstance(version, str) else "",
         reasoning=thoughts,

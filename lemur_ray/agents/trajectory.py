@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from lemur_ray.agents.messages import Message
+from lemur_ray.agents.messages import Cut, Message
 
 
 class Blame(StrEnum):
@@ -104,10 +104,12 @@ class Step:
     """Log-likelihood of each choice, for a question with choices"""
     pictured: bool = False
     """Whether the request had a picture, which is not stored"""
+    cut: str = ""
+    """How the reply is incomplete (a value of ``messages.Cut``); empty: complete, or not recorded"""
 
     def to_json(self) -> dict[str, Any]:
         """The step as a JSON object; rare fields are left out if empty."""
-        rare = ("reasoning", "waited_s", "outside", "choices", "pictured")
+        rare = ("reasoning", "waited_s", "outside", "choices", "pictured", "cut")
         return {name: value for name, value in asdict(self).items() if value or name not in rare}
 
 
@@ -261,6 +263,8 @@ def _step(value: Any) -> Step:
     if "choices" in value:
         value = {**value, "choices": tuple(_number(one, "choices") for one in value["choices"])}
     step = Step(**value)
+    if step.cut and step.cut not in tuple(Cut):
+        raise ValueError(f"cut is {step.cut!r:.40}: expected one of {', '.join(Cut)}")
     for name in ("valid", "pictured"):
         if not isinstance(getattr(step, name), bool):
             raise ValueError(f"{name} is {getattr(step, name)!r}: expected true or false")

@@ -27,6 +27,7 @@ from lemur_ray.report.statistics import (
     wilson,
 )
 from lemur_ray.report.strata import cluster_of, strata_of, units_of
+from lemur_ray.rollout.progress import CutReplies
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,13 @@ class Group:
     wall_s: float
     outside: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Calls of environments to other services, by service: calls, seconds, tokens; not part of the numbers above."""
+    cut: Mapping[str, Any] = field(default_factory=dict)
+    """Cut replies of all episodes (``CutReplies.to_json``), and their counts by turn and task."""
+
+    @property
+    def has_replies_of_a_model(self) -> bool:
+        """Whether cut replies are worth showing: any was cut, or any reply has a token count."""
+        return bool(self.cut.get("count") or self.completion_tokens)
 
     def to_json(self) -> dict[str, Any]:
         rates = {
@@ -130,6 +138,7 @@ class Report:
     def headline(self) -> dict[str, Any]:
         """The one JSON line that ``jobs/agent_eval.py`` prints last."""
         overall, bounds = self.overall, self.overall.success.interval
+        cut = {name: overall.cut[name] for name in ("count", "n", "share", "kinds")}
         return {
             "benchmark": self.benchmark,
             "policy": self.policy,
@@ -140,6 +149,7 @@ class Report:
             "interval_95": [bounds.low, bounds.high],
             "missing": overall.n - overall.scored,
             "missing_by_blame": dict(overall.missing),
+            **({"cut_replies": cut} if overall.has_replies_of_a_model else {}),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -198,6 +208,7 @@ def _group(name: str, episodes: list[Episode]) -> Group:
     scores = [float(e.score) for e in scored if e.score is not None]
     steps = [step for e in scored for step in e.trajectory.steps]
     every_step = [step for e in episodes for step in e.trajectory.steps]
+    cut = CutReplies(episodes)
     return Group(
         name=name,
         n=len(episodes),
@@ -219,6 +230,7 @@ def _group(name: str, episodes: list[Episode]) -> Group:
         completion_tokens=sum(step.completion_tokens for step in every_step),
         wall_s=sum(e.wall_s for e in episodes),
         outside=_external_calls(every_step),
+        cut={**cut.to_json(), "by_turn": dict(sorted(cut.turns.items())), "by_task": dict(sorted(cut.tasks.items()))},
     )
 
 

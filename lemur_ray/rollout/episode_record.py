@@ -99,6 +99,7 @@ class EpisodeRecord:
                 outside=meter.counts,
                 choices=reply.choices,
                 pictured=pictured,
+                cut=reply.cut or "",
             )
         )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from lemur_ray.agents.endpoint import parse_json_object
+from lemur_ray.agents.endpoint import AUTO_THINKING, parse_json_object
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.rollout.attempt import EpisodeLimits, Prices
@@ -85,7 +85,11 @@ class EvalConfig(Generic[Options]):
     """A replay executes the recorded actions (strict), or only grades the recorded submissions (grading). auto: the
     benchmark's default, mostly strict."""
     max_tokens: int = 0
-    """Maximum tokens of one reply. 0: the benchmark's limit."""
+    """Earlier name of reply_tokens."""
+    reply_tokens: int = 0
+    """Maximum tokens of one reply, without the reasoning before it. 0: the benchmark's limit."""
+    thinking_tokens: int = AUTO_THINKING
+    """Maximum tokens of a chat model's reasoning before one reply. -1: 16384 once a reply shows that it reasons."""
     temperature: float = 0.0
     """Sampling temperature; 0 is greedy."""
     top_p: float = 1.0
@@ -115,10 +119,12 @@ class EvalConfig(Generic[Options]):
 
     def __post_init__(self) -> None:
         """Raise ValueError, with the flag, its value and the expected one, for an invalid value."""
-        from_0 = dict.fromkeys(("limit", "actors", "max_tokens", "episode_tokens"), 0)
-        for name, least in (from_0 | {"epochs": 1, "in_flight": 1}).items():
+        from_0 = dict.fromkeys(("limit", "actors", "max_tokens", "reply_tokens", "episode_tokens"), 0)
+        for name, least in (from_0 | {"epochs": 1, "in_flight": 1, "thinking_tokens": AUTO_THINKING}).items():
             if (value := getattr(self, name)) < least:
                 raise ValueError(f"--{name.replace('_', '-')} {value}: expected {least} or more")
+        if self.max_tokens and self.reply_tokens not in (0, self.max_tokens):
+            raise ValueError(f"--max-tokens {self.max_tokens}: expected --reply-tokens alone, its present name")
         if not 0 <= self.temperature < math.inf:
             raise ValueError(f"--temperature {self.temperature:g}: expected 0 (greedy) or a finite number above it")
         if not 0 < self.top_p <= 1:
@@ -181,7 +187,7 @@ class Settings:
 
 
 _HASHED_IF_CHANGED = (
-    *("policy_api", "policy_body", "resend_reasoning", "teacher_body", "top_p"),
+    *("policy_api", "policy_body", "resend_reasoning", "thinking_tokens", "teacher_body", "top_p"),
     *("episode_tokens", "episode_s", "episode_cost"),
 )
 """Fields that scores depend on but earlier versions lack: hashed only if not the default, so that old hashes stay
@@ -203,7 +209,7 @@ def settings_of(
     ``prompt``, ``max_tokens``, ``stop``: the benchmark's. ``tasks``: for digests of their data. ``identity``: options
     of the benchmark that scores depend on. ``recording``, ``replies``: file to replay or grade, whose content counts.
     """
-    length = config.max_tokens or max_tokens
+    length = config.reply_tokens or config.max_tokens or max_tokens
     sampling = Sampling(length, config.temperature, config.top_p, seed=config.seed, stop=stop)
     data = sorted({str(task.options["database_id"]) for task in tasks if "database_id" in task.options})
     values = {"prompt": prompt, "max_tokens": sampling.max_tokens, "temperature": sampling.temperature}

@@ -20,11 +20,12 @@ from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.rollout.episode_record import TRUNCATED_PROMPT
 from lemur_ray.rollout.evaluation_folder import EvaluationError
 from lemur_ray.rollout.ledger import LedgerError
+from lemur_ray.rollout.progress import CutReplies
 from lemur_ray.rollout.threads import PoolBroken
 
 
 def warn_of_anomalies(episodes: Sequence[Episode]) -> None:
-    """Print warnings on stderr about episodes that distort the success rate: no score, or too long a prompt."""
+    """Print warnings on stderr about episodes that distort the success rate: no score, a long prompt, cut replies."""
     unscored = (e.detail.strip().splitlines() for e in episodes if e.detail.strip() and not e.outcome.scored)
     for reason, count in Counter(lines[-1][:500] for lines in unscored).most_common(3):
         print(f"{count} without a score: {reason}", file=sys.stderr, flush=True)
@@ -38,6 +39,8 @@ def warn_of_anomalies(episodes: Sequence[Episode]) -> None:
         )
     if truncated := sum(episode.truncated_prompts > 0 for episode in episodes):
         print(f"{truncated} of {len(episodes)} episodes: {TRUNCATED_PROMPT}", file=sys.stderr, flush=True)
+    if warning := CutReplies(episodes).warning():
+        print(warning, file=sys.stderr, flush=True)
 
 
 @dataclass

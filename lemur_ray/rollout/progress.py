@@ -1,11 +1,15 @@
-"""The progress line of a run: counts of episodes, rate, time left, tokens, cost, refused requests of endpoints."""
+"""The progress line of a run: counts of episodes, rate, time left, tokens, cost, refused requests of endpoints; and
+counts of cut replies."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
+from lemur_ray.agents.endpoint_retries import DEFAULT_THINKING_TOKENS
+from lemur_ray.agents.messages import Cut
 from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Episode, Outcome, Step
 from lemur_ray.host.durations import duration
@@ -30,6 +34,59 @@ class TokenTotals:
         """(cost of the policy's tokens, cost of the environments' external calls), in the currency of ``prices``."""
         outside = self.outside_in * prices.outside_in + self.outside_out * prices.outside_out
         return prices.cost(self.tokens_in, self.tokens_out), outside / 1e6
+
+
+MAX_CUT_SHARE = 0.05
+"""Share of cut replies above which a run is warned of."""
+NUM_TASKS_OF_WARNING = 20
+"""Number of tasks after which a run is warned of cut replies while it goes on."""
+_ADVICE = {
+    Cut.LENGTH: ("ended at the token limit", "--reply-tokens raises it"),
+    Cut.THOUGHTS: ("hold reasoning alone", f"--thinking-tokens {4 * DEFAULT_THINKING_TOKENS} leaves more room for it"),
+    Cut.EMPTY: ("are empty", "--thinking-tokens leaves room for reasoning that the endpoint hides"),
+}
+
+
+class CutReplies:
+    """Counts cut replies (``messages.Cut``) by kind, turn (from 1) and task."""
+
+    def __init__(self, episodes: Iterable[Episode] = ()) -> None:
+        self.replies = 0
+        self.num_tasks = 0
+        """Number of distinct tasks with a reply"""
+        self.kinds, self.turns, self.tasks = Counter[str](), Counter[int](), Counter[str]()
+        self._seen: set[str] = set()
+        self.add(episodes)
+
+    def add(self, episodes: Iterable[Episode]) -> None:
+        for episode in episodes:
+            self._seen.add(episode.key.task)
+            self.replies += len(episode.trajectory.steps)
+            for turn, step in enumerate(episode.trajectory.steps, 1):
+                if step.cut:
+                    self.kinds[step.cut] += 1
+                    self.turns[turn] += 1
+                    self.tasks[episode.key.task] += 1
+        self.num_tasks = len(self._seen)
+
+    @property
+    def share(self) -> float | None:
+        """Share of the replies that are cut; None without replies."""
+        return self.kinds.total() / self.replies if self.replies else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Count, number of replies, share, and counts by kind."""
+        counts = {"count": self.kinds.total(), "n": self.replies, "share": self.share}
+        return {**counts, "kinds": dict(sorted(self.kinds.items()))}
+
+    def warning(self) -> str:
+        """A sentence with the counts and the flags that help, if more than ``MAX_CUT_SHARE`` are cut; else empty."""
+        if not self.share or self.share <= MAX_CUT_SHARE:
+            return ""
+        kinds = [(Cut(kind), count) for kind, count in self.kinds.most_common()]
+        parts = "; ".join(f"{count} {_ADVICE[kind][0]} ({_ADVICE[kind][1]})" for kind, count in kinds)
+        whole = f"{self.kinds.total()} of {self.replies} replies of {self.num_tasks} tasks are cut"
+        return f"{whole}, so the rate says little of the model: {parts}"
 
 
 def token_costs(episodes: Iterable[Episode], prices: Prices) -> dict[str, Any]:
@@ -71,7 +128,7 @@ class Progress:
         self._live = stream.isatty() and every_s < math.inf
         self._every_s = 0.5 if self._live else every_s
         self._total = self._done = self._solved = self._missing = self._retries = self._resumed = 0
-        self._tokens = TokenTotals()
+        self._tokens, self._cut, self._warned = TokenTotals(), CutReplies(), False
         self._started = self._shown = clock()
 
     def begin(self, total: int, finished: Sequence[Episode]) -> None:
@@ -90,6 +147,17 @@ class Progress:
             self._solved += episode.outcome is Outcome.SOLVED
             self._missing += not episode.outcome.scored
             self._tokens.add(episode.trajectory.steps)
+            self._warn_of_cut_replies(episode)
+
+    def _warn_of_cut_replies(self, episode: Episode) -> None:
+        """Count the replies of an episode, and write one warning after the first tasks of a run if many are cut."""
+        if self._warned:
+            return
+        self._cut.add([episode])
+        if self._cut.num_tasks >= NUM_TASKS_OF_WARNING:
+            self._warned = True
+            if warning := self._cut.warning():
+                self._write(f"{self._label}: {warning}\n".removeprefix(": "))
 
     def retried(self, outcome: Outcome) -> None:
         self._retries += 1

@@ -50,7 +50,7 @@ def test_earlier_turns_go_back_as_the_ids_that_were_generated():
     assert (reply.text, reply.token_ids, reply.usage) == ("north", (5, 6), Usage(9, 2, 4))
     policy.reply(ChatRequest((*OPENING, Message("assistant", "north"), Message("user", "A wall.")), episode="e1"))
     assert model.asked[0]["turns"] == [{"role": "system", "content": "Walk."}, {"role": "user", "content": "Go."}]
-    sampling = {"max_tokens": 8, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": 3, "stop": ("\n",)}
+    sampling = {"max_tokens": 8, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": 3, "stop": ()}
     assert model.asked[0]["sampling"] == sampling
     assert model.asked[1]["turns"][2:] == [{"ids": [5, 6]}, {"role": "user", "content": "A wall."}]
 

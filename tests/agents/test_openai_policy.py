@@ -63,8 +63,9 @@ def test_a_request_says_everything_but_the_hints_and_the_reply_counts_tokens():
     assert (reply.text, reply.finish_reason, reply.usage) == ("go north", "length", Usage(7, 2, 5))
     asked = server.asked[0]
     assert asked["messages"] == [{"role": "system", "content": "Walk."}, {"role": "user", "content": "Go."}]
-    wanted = {"model": "toy", "max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "seed": 4, "stop": ["\n"]}
+    wanted = {"model": "toy", "max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "seed": 4}
     assert {name: asked[name] for name in wanted} == wanted
+    assert "stop" not in asked, "a server would apply it to the model's reasoning: the reply is cut here"
     assert "hints" not in str(asked)
 
 

@@ -18,6 +18,7 @@ from lemur_ray.report.pages.figures import Mark
 from lemur_ray.report.pages.markup import (
     MANY,
     count_text,
+    cut_text,
     noted,
     numeric,
     percent,
@@ -131,9 +132,19 @@ def _models(results: Results) -> frozenset[int]:
 
 
 def _numbers(results: Results) -> Markup:
-    several = any(r.report.macro for r in results)
+    several, models = (
+        any(r.report.macro for r in results),
+        any(r.report.overall.has_replies_of_a_model for r in results),
+    )
     header = ["policy", "episodes", "solved of scored [95 %]", *(["mean of kinds [95 %]"] if several else [])]
-    header += ["mean score", "invalid actions", "turns when solved", "retried", "tokens in / out"]
+    header += [
+        *(["cut replies"] if models else []),
+        "mean score",
+        "invalid actions",
+        "turns when solved",
+        "retried",
+        "tokens in / out",
+    ]
     rows = []
     for r in results:
         g = r.report.overall
@@ -144,6 +155,7 @@ def _numbers(results: Results) -> Markup:
                 g.n,
                 numeric(rate_text(g.success)),
                 *([_macro_average(r)] if several else []),
+                *([numeric(cut_text(g))] if models else []),
                 None if g.mean_score is None else numeric(f"{g.mean_score:.3f}"),
                 macro("parts", "followed")(percent(g.invalid_actions.value), f"of {g.invalid_actions.n:,}"),
                 None if g.mean_turns_solved is None else numeric(f"{g.mean_turns_solved:.1f}"),

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.report.pages.markup import rate_text
+from lemur_ray.report.pages.markup import cut_text, rate_text
 from lemur_ray.report.policy_results import PolicyResult
+from lemur_ray.rollout.progress import MAX_CUT_SHARE
 
 GENERAL_LIMITS = (
     "Intervals are 95 % Wilson intervals over tasks; where tasks were played several times, with the effective number "
@@ -26,7 +27,8 @@ def limits(results: Sequence[PolicyResult]) -> list[str]:
 
 
 def unscored_and_overflowed(results: Sequence[PolicyResult]) -> list[str]:
-    """A warning for each result with unscored episodes, and one for each with prompts longer than the context."""
+    """A warning for each result with unscored episodes, for each with many cut replies, and for each with
+    prompts longer than the context."""
     lines = []
     for r in results:
         overall = r.report.overall
@@ -36,6 +38,12 @@ def unscored_and_overflowed(results: Sequence[PolicyResult]) -> list[str]:
                 f"{r.name}: {overall.n - overall.scored} of {overall.n} episodes have no score ({by}). They are left "
                 f"out of the rates; counted as failed, the success rate would be "
                 f"{rate_text(overall.success_missing_failed)}."
+            )
+        if (overall.cut.get("share") or 0) > MAX_CUT_SHARE:
+            turns = ", ".join(f"{count} in turn {turn}" for turn, count in list(overall.cut["by_turn"].items())[:5])
+            lines.append(
+                f"{r.name}: replies are cut: {cut_text(overall)}, in {len(overall.cut['by_task'])} tasks; {turns}. The "
+                "rate says little of the model's skill: give replies or their reasoning more tokens."
             )
         early = sum(e.outcome is Outcome.CONTEXT_OVERFLOW and len(e.trajectory.steps) <= 1 for e in r.episodes)
         if early:

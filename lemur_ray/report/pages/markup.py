@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from lemur_ray.report.escape import inline
 from lemur_ray.report.pages.rendering import macro, render
-from lemur_ray.report.tables import Rate
+from lemur_ray.report.tables import Group, Rate
 
 MANY = "many"
 """Kind of a table with many narrow columns; the first column stays in sight."""
@@ -116,6 +116,15 @@ def rate_text(rate: Rate) -> str:
     """Count, n, share and interval in one line: "77/120 = 64.2 % [55.3, 72.2]"."""
     bounds = rate.interval
     return f"{count_text(rate)} {percent_interval(bounds.low, bounds.high)}" if rate.n else count_text(rate)
+
+
+def cut_text(group: Group) -> str:
+    """Share of cut replies in one line: "3/120 = 2.5 %", with their kinds; a dash without replies of a model."""
+    if not group.has_replies_of_a_model:
+        return DASH
+    kinds = ", ".join(f"{count} {kind}" for kind, count in group.cut["kinds"].items())
+    text = f"{group.cut['count']}/{group.cut['n']} = {percent(group.cut['share'])}"
+    return f"{text} ({kinds})" if kinds else text
 
 
 def warning(lines: Sequence[str]) -> Markup:

@@ -21,7 +21,7 @@ from lemur_ray.report.merged_runs import join_parts
 from lemur_ray.report.pages import agents_section, paper_section, training_section
 from lemur_ray.report.pages.caveats import limits
 from lemur_ray.report.pages.episode_list import write_all
-from lemur_ray.report.pages.markup import MANY, Page, cell, percent, table, tiles, warning
+from lemur_ray.report.pages.markup import MANY, Page, cell, cut_text, percent, table, tiles, warning
 from lemur_ray.report.pages.rendering import render
 from lemur_ray.report.pages.retries_section import retries_json, retries_section
 from lemur_ray.report.pages.transcript_pages import EPISODE_LIST
@@ -199,7 +199,8 @@ def _run_tiles(overall: Group) -> Markup:
 
 def _counts(group: Group) -> str:
     bounds = group.success.interval
-    return f": {group.solved} of {group.scored}, 95 % interval {bounds.low * 100:.1f} to {bounds.high * 100:.1f}"
+    cut = f", cut replies {cut_text(group)}" if group.has_replies_of_a_model else ""
+    return f": {group.solved} of {group.scored}, 95 % interval {bounds.low * 100:.1f} to {bounds.high * 100:.1f}{cut}"
 
 
 def _report_tiles(inputs: Inputs, groups: Groups) -> Markup:

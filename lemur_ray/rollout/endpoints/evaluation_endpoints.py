@@ -45,6 +45,7 @@ def policy_options(config: EvalConfig[Any]) -> EndpointOptions:
         body=config.policy_body,
         token_field=config.policy_token_field,
         resend_reasoning=config.resend_reasoning,
+        thinking_tokens=config.thinking_tokens,
         needs_usage=at_endpoint and bool(config.episode_tokens or config.episode_cost),
     )
 

@@ -70,7 +70,7 @@ def serve_policy(spec: PolicySpec) -> Callable[[], Policy]:
     job = ServeJob(model=spec.target, name=spec.label, chat_template=spec.chat_template)
     if spec.traits.by_handle:
         app_name = spec.application or serve_handle(job, spec.target)
-        return HandleSpec(app_name, spec.label, spec.options.patience_s)
+        return HandleSpec(app_name, spec.label, spec.options.patience_s, thinking_tokens=spec.options.thinking_tokens)
     return spec.at_endpoint(serve_job(job, spec.target), spec.label, spec.label)
 
 

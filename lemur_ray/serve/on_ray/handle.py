@@ -14,6 +14,7 @@ import ray.exceptions
 from ray import serve
 from ray.serve.exceptions import RayServeException
 
+from lemur_ray.agents.endpoint import AUTO_THINKING
 from lemur_ray.agents.endpoint_retries import RetryableError
 from lemur_ray.agents.handle_policy import HandlePolicy
 
@@ -28,9 +29,12 @@ class HandleSpec:
     patience_s: float = 240.0
     sampling: Mapping[str, Any] = field(default_factory=dict)
     """Sampling options of every request besides those of ``agents.messages.Sampling``, as over HTTP"""
+    thinking_tokens: int = AUTO_THINKING
+    """As in ``agents.endpoint.EndpointOptions``"""
 
     def __call__(self) -> HandlePolicy:
-        return HandlePolicy(_Handle(self.app_name), self.label, patience_s=self.patience_s, sampling=self.sampling)
+        options: dict[str, Any] = {"sampling": self.sampling, "thinking_tokens": self.thinking_tokens}
+        return HandlePolicy(_Handle(self.app_name), self.label, patience_s=self.patience_s, **options)
 
 
 class _Handle:

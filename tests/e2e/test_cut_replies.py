@@ -1,0 +1,122 @@
+"""Cut replies: models that reason before they answer, behind an endpoint that counts and limits tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lemur_ray.agents.messages import ChatRequest, Cut, Message, Sampling
+from lemur_ray.rollout.ledger import read_episodes
+from tests.agents.misbehaving import Answer, Server, ask, completion, refusal, serving
+from tests.e2e.conftest import Run
+
+TASKS = 22
+ENDLESS = 10**6
+
+
+def thinker(thoughts: int, text: str, context: int = 10**9, counts: bool = True) -> Callable[[dict[str, Any]], Answer]:
+    """Answers of a model that spends ``thoughts`` tokens on reasoning; a token of the text is a word."""
+
+    def answer(asked: dict[str, Any]) -> Answer:
+        if asked["max_tokens"] > context:
+            return refusal(400, "context_length_exceeded")
+        words = text.split(" ")
+        spent = min(thoughts, asked["max_tokens"])
+        left = words[: asked["max_tokens"] - spent]
+        usage: dict[str, Any] = {"prompt_tokens": 7, "completion_tokens": spent + len(left)}
+        usage |= {"completion_tokens_details": {"reasoning_tokens": spent}} if counts else {}
+        finish = "stop" if len(left) == len(words) else "length"
+        message = {"role": "assistant", "content": " ".join(left) or None, "reasoning_content": "hm " * min(spent, 9)}
+        return completion(choices=[{"index": 0, "finish_reason": finish, "message": message}], usage=usage)
+
+    return answer
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    for name, rows in (("dev", 1), ("test", TASKS)):
+        (tmp_path / "data/mmlu" / name).mkdir(parents=True)
+        lines = [f"Which is number {row}?,one,two,three,four,B\n" for row in range(rows)]
+        (tmp_path / f"data/mmlu/{name}/astronomy_{name}.csv").write_text("".join(lines))
+    return tmp_path / "data"
+
+
+def played(run: Run, server: Server, data: Path, out: Path, *more: str) -> tuple[dict[str, Any], str]:
+    argv = ("--benchmark", "mmlu", "--policy", f"openai:{server.url}", "--data", str(data), "--out", str(out), *more)
+    code, lines, err = run(*argv)
+    assert code == 0
+    return json.loads(lines[-1]), err
+
+
+def test_a_model_that_thinks_for_2000_tokens_is_scored_and_nothing_is_cut(run: Run, data: Path, tmp_path: Path) -> None:
+    with serving(thinker(2000, "B")) as server:
+        printed, err = played(run, server, data, tmp_path / "out")
+    assert (printed["solved"], printed["success_rate"]) == (TASKS, 1.0)
+    assert printed["cut_replies"] == {"count": 0, "n": TASKS, "share": 0.0, "kinds": {}}
+    assert "are cut" not in err
+    assert f"cut replies 0/{TASKS} = 0.0 %" in (tmp_path / "out/index.html").read_text()
+    limits = [asked["max_tokens"] for asked in server.asked]
+    assert set(limits) == {16, 16 + 16_384}, "the larger limit after the first replies"
+
+
+def test_a_model_that_never_ends_its_thoughts_is_warned_of(run: Run, data: Path, tmp_path: Path) -> None:
+    with serving(thinker(ENDLESS, "B")) as server:
+        printed, err = played(run, server, data, tmp_path / "out")
+    assert printed["cut_replies"] == {"count": TASKS, "n": TASKS, "share": 1.0, "kinds": {"thoughts": TASKS}}
+    during = next(line for line in err.splitlines() if "of 20 tasks are cut" in line)
+    assert "20 of 20 replies" in during
+    assert "--thinking-tokens" in during
+    assert f"cut replies {TASKS}/{TASKS} = 100.0 %" in (tmp_path / "out/index.html").read_text()
+    overall = json.loads((tmp_path / "out/report.json").read_text())["runs"][0]["overall"]
+    assert overall["cut"]["by_turn"] == {"1": TASKS}
+    assert set(overall["cut"]["by_task"].values()) == {1}
+    assert {step.cut for e in read_episodes(tmp_path / "out/episodes.jsonl") for step in e.trajectory.steps} == {
+        Cut.THOUGHTS
+    }
+
+
+def test_a_long_answer_names_the_flag_that_gives_it_room(run: Run, data: Path, tmp_path: Path) -> None:
+    with serving(thinker(0, " ".join(["word"] * 40))) as server:
+        printed, err = played(run, server, data, tmp_path / "out", "--limit", "3")
+        assert printed["cut_replies"]["kinds"] == {"length": 3}
+        assert "--reply-tokens raises it" in err
+        printed, _ = played(run, server, data, tmp_path / "more", "--limit", "3", "--reply-tokens", "64")
+    assert printed["cut_replies"]["count"] == 0
+    assert {asked["max_tokens"] for asked in server.asked} == {16, 64}
+
+
+def asking(limit: int, *stops: str) -> ChatRequest:
+    return ChatRequest((Message("user", "Go."),), Sampling(max_tokens=limit, stop=stops), "e1")
+
+
+def test_a_limit_counts_the_reply_and_not_the_reasoning_before_it() -> None:
+    with serving(thinker(30, "one two three four five six")) as server:
+        whole = ask(server, asking(6), thinking_tokens=100)
+        short = ask(server, asking(3), thinking_tokens=100)
+    assert (whole.text, whole.cut) == ("one two three four five six", None)
+    assert short.text == "one two three"[: len(whole.text) // 2]
+    assert short.cut is Cut.LENGTH
+    with serving(thinker(30, "one two three four five six", counts=False)) as server:
+        assert ask(server, asking(3), thinking_tokens=100).cut is None, "what is not counted apart is not cut"
+
+
+def test_reasoning_gets_the_room_that_the_context_has() -> None:
+    with serving(thinker(900, "B", context=5000)) as server:
+        reply = ask(server, asking(16))
+    assert [asked["max_tokens"] - 16 for asked in server.asked] == [0, 16_384, 8192, 4096]
+    assert (reply.text, reply.cut) == ("B", None)
+    with serving(thinker(900, "B", context=20)) as server:
+        reply = ask(server, asking(16))
+    assert (reply.text, reply.cut) == ("", Cut.THOUGHTS)
+    assert server.asked[-1]["max_tokens"] == 16
+
+
+def test_a_reply_that_a_stop_string_ends_is_complete() -> None:
+    with serving(thinker(0, "one two\nthree " + "four " * 40)) as server:
+        reply = ask(server, asking(16, "\n"))
+    assert "stop" not in server.asked[0]
+    assert (reply.text, reply.finish_reason, reply.cut) == ("one two", "stop", None)
