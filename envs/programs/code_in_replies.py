@@ -1,19 +1,61 @@
-"""Extracts the program from a reply: a chat model's fenced block, or a base model's completion."""
+"""Extracts the program from a reply: a chat model's fenced block, a program between sentences, or a completion."""
 
 from __future__ import annotations
 
 import re
 
-_FENCED = re.compile(r"```[ \t]*([\w+#.-]*)[^\n]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+from lemur_ray.host.python_source import parsed
+
+_FENCED = re.compile(
+    r"(?P<indent>(?:^|(?<=\n))[ \t]*)?(?P<fence>`{3,}|~{3,})[ \t]*[^\n`]*\n(?P<block>.*?)(?:\n[ \t]*(?P=fence)|\Z)",
+    re.DOTALL,
+)
+_BEGINS = re.compile(r"(?:async\s+def|def|class|import|from)\s+\w|@\w")
 
 
 def code_in(reply: str, defined: str = "") -> str:
     """The last fenced block that matches ``defined``, else the longest block; a reply without fences unchanged.
 
-    ``defined`` is a regular expression. A block without an end extends to the end of the reply.
+    ``defined`` is a regular expression. Fences are three or more backticks or tildes; the lines of an indented one lose
+    its indentation. A block without an end extends to the end of the reply.
     """
-    blocks = [block for _, block in _FENCED.findall(reply)]
+    blocks = [_outdented(match["block"], match["indent"] or "") for match in _FENCED.finditer(reply)]
     if not blocks:
         return reply
     right = [block for block in blocks if defined and re.search(defined, block, re.MULTILINE)]
     return right[-1] if right else max(blocks, key=len)
+
+
+def has_fence(reply: str) -> bool:
+    """Whether a reply contains a fenced block, closed or not."""
+    return _FENCED.search(reply) is not None
+
+
+def python_in(reply: str, defined: str) -> str:
+    """As ``code_in``, for Python. If a reply without fences has a line that matches ``defined``, the text around the
+    program is dropped: from the first line that begins a statement to the last one up to which it can be parsed."""
+    code = code_in(reply, defined)
+    if has_fence(reply) or not re.search(defined, code, re.MULTILINE):
+        return code
+    lines = code.splitlines()
+    first = next((n for n, line in enumerate(lines) if _BEGINS.match(line)), 0)
+    for last in range(len(lines), first, -1):
+        part = "\n".join(lines[first:last])
+        if can_be_parsed(part):
+            return part if re.search(defined, part, re.MULTILINE) else code
+    return code
+
+
+def _outdented(block: str, indent: str) -> str:
+    if not indent.strip("\n"):
+        return block
+    return "\n".join(line[len(indent) :] if line.startswith(indent) else line.lstrip() for line in block.split("\n"))
+
+
+def can_be_parsed(code: str) -> bool:
+    """Whether a text is Python."""
+    try:
+        parsed(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True

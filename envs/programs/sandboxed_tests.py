@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+from envs.programs.code_in_replies import can_be_parsed
 from lemur_ray.benchmarks.question import Graded
 from lemur_ray.grading.python_tests import TestRun, run_tests
+from lemur_ray.sandbox.python_repl import own_packages
 from lemur_ray.sandbox.sandbox import SandboxSpec
 from lemur_ray.sandbox.warm_pool import shared_pool
 
-_SOLUTIONS = SandboxSpec(run="program-solutions")
+_NUMPY = {
+    f"{place}/{name}": folder / name
+    for place, folder in own_packages().items()
+    for name in ("numpy", "numpy.libs")
+    if (folder / name).is_dir()
+}
+_SOLUTIONS = SandboxSpec(mounts=_NUMPY, env={"PYTHONPATH": ":".join(own_packages())}, run="program-solutions")
+"""Solutions have NumPy, as where HumanEval was first run."""
 _TESTS = SandboxSpec(run="program-tests")
 
 
@@ -20,6 +31,22 @@ def run_of(program: str, tests: str, backend: str, time_s: float, setup: str = "
         return run_tests(program, tests, of_solution, of_tests, time_s, setup)
 
 
-def graded(run: TestRun, program: str) -> Graded:
-    """Grade a test run: score 1.0 if all passed, else 0.0; the program as the answer; the run's note."""
-    return Graded(float(run.passed), program, run.note)
+def graded(readings: Mapping[str, str | None], headline: str, run: Callable[[str], TestRun], reply: str) -> Graded:
+    """Grade the programs that a reply is read as, by name of the reading; None: the reading finds no program.
+
+    The score is that of reading ``headline``, 1.0 if all tests passed. ``run`` runs the tests of a program, of equal
+    programs once.
+    """
+    runs: dict[str | None, TestRun] = {None: TestRun(False, note="no program")}
+    if not reply.strip():
+        runs |= dict.fromkeys(readings.values(), TestRun(False, note="an empty reply never scores"))
+    for program in readings.values():
+        if program not in runs:
+            runs[program] = run(program or "")
+    scores = {name: float(runs[program].passed) for name, program in readings.items()}
+    return Graded(scores[headline], readings[headline], runs[readings[headline]].note, scores)
+
+
+def parsed_or_none(program: str) -> str | None:
+    """The program, or None if it is no Python, so that no sandbox need run it."""
+    return program if can_be_parsed(program) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -45,6 +46,8 @@ class QuestionEnv(TextEnv):
 
     def respond(self, reply: str) -> Turn:
         graded = self._grade(cut_at(reply, self._stops), self._options)
+        if isinstance(graded, Graded) and not reply.strip() and graded.score:
+            graded = replace(graded, score=0.0, note="an empty reply never scores")
         if not isinstance(graded, Graded):
             raise TypeError(f"{self._options['grade']} answered {type(graded).__name__}: expected Graded")
         if not isinstance(graded.score, int | float) or not 0 <= graded.score <= 1:

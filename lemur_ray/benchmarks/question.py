@@ -31,6 +31,10 @@ class Graded:
     """Scores by further grading rules, by name of the rule"""
 
 
+STRICT, FLEXIBLE, RELEASED = "strict", "flexible", "released"
+"""Names of readings in ``Graded.scores``: the form that the prompt asks for, as published; the answer as a person reads
+it; the reading of the script released with Lemur."""
+
 Grade = Callable[[str, Mapping[str, Any]], Graded]
 
 

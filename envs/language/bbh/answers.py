@@ -1,8 +1,11 @@
 """Extracts and grades answers to BIG-Bench Hard, and averages over its files.
 
-``standard``: the text after "the answer is" up to a full stop, or the whole reply; must equal the reference exactly.
-``lemur``: as in the scripts released with Lemur, which were made for replies of an answer alone: the text before the
-first full stop, without case and punctuation, so that brackets and minus signs do not count.
+``strict``: the text after "the answer is" up to a full stop, or the whole reply; must equal the reference exactly.
+``flexible``: the answer as a person reads it, by the form of the reference (a letter, a number, yes or no, a list of
+words, brackets). ``released``: as in the scripts released with Lemur, which were made for replies of an answer alone:
+the text before the first full stop, without case and punctuation, so that brackets and minus signs do not count, and an
+empty answer equals a reference of brackets. The score is the strict verdict in mode standard, the released one in mode
+lemur.
 """
 
 from __future__ import annotations
@@ -14,7 +17,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.benchmarks.question import Graded, continues_prompt
+from lemur_ray.benchmarks.question import FLEXIBLE, RELEASED, STRICT, Graded, continues_prompt
+from lemur_ray.grading.written_answers import (
+    brackets_in,
+    chosen_letter,
+    chosen_word,
+    final_number,
+    listed_words,
+    same_number,
+)
 
 MERGED = ("logical_deduction", "tracking_shuffled_objects")
 """Tasks with three files each. They count as one task in the average over the benchmark's 23 tasks."""
@@ -28,6 +39,9 @@ FILES = (
     *(f"tracking_shuffled_objects_{n}_objects" for n in ("five", "seven", "three")),
     *("web_of_lies", "word_sorting"),
 )
+OPTIONS = "ABCDEFGHIJKLMNOPQR"
+"""Letters of the longest list of options"""
+_PAIRS = (("yes", "no"), ("true", "false"), ("valid", "invalid"), ("plausible", "implausible"))
 RELAXED = "no case, no punctuation"
 _ANSWER = re.compile(r"the answer is (.*?)\.")
 _BRACKETED = re.compile(r"\((.)\)")
@@ -36,16 +50,18 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 def grade_cot(reply: str, options: Mapping[str, Any]) -> Graded:
     match = _ANSWER.search(reply)
-    return _graded(match[1] if match else reply, options["reference"])
+    return _graded(reply, match[1] if match else reply, options["reference"])
 
 
 def grade_direct(reply: str, options: Mapping[str, Any]) -> Graded:
-    return _graded(_without_cue(reply), options["reference"])
+    return _graded(reply, _without_cue(reply), options["reference"])
 
 
 def grade_lemur(reply: str, options: Mapping[str, Any]) -> Graded:
-    answer = lemur_answer(reply if continues_prompt(options) else _without_cue(reply))
-    return Graded(float(_normalised(answer) == _normalised(options["reference"])), answer or None)
+    answer, target = lemur_answer(reply if continues_prompt(options) else _without_cue(reply)), options["reference"]
+    released = float(_normalised(answer) == _normalised(target))
+    scores = {RELEASED: released, STRICT: float(_without_cue(reply) == target), FLEXIBLE: float(means(reply, target))}
+    return Graded(released, answer or None, scores=scores)
 
 
 def lemur_answer(reply: str) -> str:
@@ -61,10 +77,26 @@ def _without_cue(reply: str) -> str:
     return reply.strip().removeprefix("A:").strip()
 
 
-def _graded(answer: str, target: str) -> Graded:
+def _graded(reply: str, answer: str, target: str) -> Graded:
     exact = float(answer == target)
     relaxed = float(_normalised(answer) == _normalised(target))
-    return Graded(exact, answer or None, scores={"exact": exact, RELAXED: relaxed})
+    scores = {"exact": exact, RELAXED: relaxed, STRICT: exact, FLEXIBLE: float(exact or means(reply, target))}
+    return Graded(exact, answer or None, scores=scores)
+
+
+def means(reply: str, target: str) -> bool:
+    """Whether the answer of a reply, as a person reads it, is ``target``, whose form says what kind of answer it is."""
+    reply = _without_cue(reply)
+    if letter := re.fullmatch(r"\(([A-Z])\)", target):
+        return chosen_letter(reply, OPTIONS) == letter[1]
+    if re.fullmatch(r"-?\d+", target):
+        return same_number(final_number(reply), target)
+    if pair := next((pair for pair in _PAIRS if target.lower() in pair), None):
+        return chosen_word(reply, pair) == target.lower()
+    if not _normalised(target).strip():
+        return brackets_in(reply) == "".join(target.split())
+    words = target.lower().split()
+    return listed_words(reply, len(words)) == words
 
 
 def _normalised(text: str) -> str:

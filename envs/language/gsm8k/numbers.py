@@ -1,7 +1,9 @@
-"""Extracts and compares numeric answers in the last sentence of a solution.
+"""Extracts and compares numeric answers of a solution.
 
-``standard``: the last number, compared as a number. ``lemur``: as in the scripts released with Lemur, in which whole
-numbers have no sign and the decimal point is removed before comparing, so that 3.6 equals 36.
+``strict``: the number of the sentence "The answer is ..." or after ``####``, as the worked examples have it.
+``flexible``: the number that the solution concludes with. ``released``: as in the scripts released with Lemur, in which
+whole numbers have no sign and the decimal point is removed before comparing, so that 3.6 equals 36. The score is the
+flexible verdict in mode standard and the released one in mode lemur.
 """
 
 from __future__ import annotations
@@ -9,15 +11,15 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from lemur_ray.benchmarks.question import Graded
+from lemur_ray.benchmarks.question import FLEXIBLE, RELEASED, STRICT, Graded
+from lemur_ray.grading.written_answers import final_number as standard_answer
+from lemur_ray.grading.written_answers import same_number as equal
 
 CALCULATOR = re.compile(r"<<[^>]*>>")
 """Calculator annotations in the data set's solutions, such as ``<<48/2=24>>``."""
-_COMMA = re.compile(r"(?<=\d),(?=\d)")
-_NUMBER = re.compile(r"(?:(?<![\w.)])[-+])?(?:\d+(?:\.\d+)?|\.\d+)")
+_ASKED = re.compile(r"(?:[Tt]he answer is|####)\s*(-?\$?-?[\d,.]*\d)")
 _LEMUR_COMMA = re.compile(r"(\d),(\d)")
 _LEMUR_NUMBER = re.compile(r"[-+]?\d*\.\d+|\d+")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -31,25 +33,16 @@ def final_answer(solution: str) -> str:
     return answer.strip()
 
 
-def standard_answer(text: str) -> str | None:
-    """The last number of a text with its sign, without currency and thousands separators; None without a number."""
-    plain = _COMMA.sub("", re.sub(r"[$%]", "", text.replace("\u2212", "-")))
-    numbers = _NUMBER.findall(plain)
-    return numbers[-1] if numbers else None
+def answer_asked(text: str) -> str | None:
+    """The last number in the form of the worked examples, without currency and separators; None without any."""
+    numbers = _ASKED.findall(text)
+    return re.sub(r"[$,]", "", numbers[-1]) if numbers else None
 
 
 def lemur_answer(text: str) -> str | None:
     """The last number of a text by the scripts released with Lemur (no sign of whole numbers); None without."""
     numbers = _LEMUR_NUMBER.findall(_LEMUR_COMMA.sub(r"\1\2", text))
     return numbers[-1] if numbers else None
-
-
-def equal(answer: str, reference: str) -> bool:
-    """Whether two texts are numbers of equal value."""
-    try:
-        return Decimal(answer) == Decimal(reference)
-    except InvalidOperation:
-        return False
 
 
 def lemur_equal(answer: str, reference: str) -> bool:
@@ -59,11 +52,14 @@ def lemur_equal(answer: str, reference: str) -> bool:
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     reference, rule = options["reference"]["answer"], options["reference"]["rule"]
-    if rule == "lemur":
-        answer = lemur_answer(reply)
-        return Graded(float(answer is not None and lemur_equal(answer, lemur_answer(reference) or "")), answer)
     answer = standard_answer(reply)
-    return Graded(float(answer is not None and equal(answer, standard_answer(reference) or "")), answer)
+    readings = {STRICT: answer_asked(reply), FLEXIBLE: answer}
+    scores = {name: float(equal(number, reference)) for name, number in readings.items()}
+    if rule != "lemur":
+        return Graded(scores[FLEXIBLE], answer, scores=scores)
+    answer = lemur_answer(reply)
+    score = float(answer is not None and lemur_equal(answer, lemur_answer(reference) or ""))
+    return Graded(score, answer, scores={**scores, RELEASED: score})
 
 
 def _normalised(text: str) -> str:

@@ -195,8 +195,8 @@ def _not_weighed(settings: Settings) -> Sequence[str]:
 
 def _version(options: MmluOptions) -> int:
     """Version of the scoring, by mode, and one higher if letters are generated. In mode lemur an option "None" in
-    parquet files now reads nan; of generated letters the one called the answer now takes precedence over the first."""
-    return version_by_mode(options) + (not options.weighs)
+    parquet files now reads nan; generated letters are read by what the reply concludes, and denied ones are not."""
+    return version_by_mode(options) + 2 * (not options.weighs)
 
 
 BENCHMARKS = {

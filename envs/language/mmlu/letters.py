@@ -9,43 +9,28 @@ from typing import Any
 
 from envs.language.mmlu.subjects import SUBJECTS
 from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.benchmarks.question import Graded
+from lemur_ray.benchmarks.question import FLEXIBLE, STRICT, Graded
+from lemur_ray.grading.written_answers import chosen_letter
 
 LETTERS = "ABCD"
-_SET_APART = re.compile(r"\W*([ABCD])(?=\W*$|[^\w\s',-]|\s*\n)")
-"""A letter at the start that is the whole reply, or is followed by punctuation or the end of the line."""
-_NAMED = re.compile(
-    r"(?<!\bnot )\b(?:answer|option|choice)\b(?:\s+(?:is|would\s+be|must\s+be))?(?:\s+(?:answer|option|choice))?"
-    r"\s*:?\s*[^\w\s]{0,3}\s?([ABCD])(?![\w'])",
-    re.IGNORECASE,
-)
-_ARTICLE = r"(?:A|a)\s+(?!(?:is|as|and|or|but|because|since)\b)[a-z]"
-"""The article A before a word, which is not a choice."""
-_FIRST = re.compile(rf"\W*(?!{_ARTICLE})([ABCD])(?![\w'-])")
-_ALONE = re.compile(rf"(?<![\w'])(?!{_ARTICLE})([ABCD])(?![\w'-])")
+_ASKED = re.compile(r"\s*\(?([ABCD])\)?[.:]?[ \t]*(?:\n|$)")
+"""A reply in the form of the worked examples: a first line with nothing but the letter."""
 
 
 def letter_in(reply: str) -> str | None:
-    """The letter, A to D, that a reply chooses, by the first rule that matches; None if none does.
+    """The letter, A to D, that a reply chooses, as a person reads it; None if it chooses none or several."""
+    return chosen_letter(reply, LETTERS)
 
-    The rules: a separate letter at the start ("B", "(B) ...", "B. ..."); the last letter called the answer, option or
-    choice; the first word, if it is a letter; the only letter in the reply. The article in "A good answer" does not
-    count, nor do other letters discussed on the way ("A is wrong, so the answer is B").
-    """
-    text = reply.strip()
-    if apart := _SET_APART.match(text):
-        return apart[1]
-    if named := [match[1] for match in _NAMED.finditer(text) if not re.match(_ARTICLE, text[match.start(1) :])]:
-        return named[-1].upper()
-    if first := _FIRST.match(text):
-        return first[1]
-    alone = set(_ALONE.findall(text))
-    return alone.pop() if len(alone) == 1 else None
+
+def letter_asked(reply: str) -> str | None:
+    """The letter of a reply that has the form of the worked examples; None for any other reply."""
+    return match[1] if (match := _ASKED.match(reply)) else None
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    letter = letter_in(reply)
-    return Graded(float(letter == options["reference"]), letter)
+    letter, right = letter_in(reply), options["reference"]
+    score = float(letter == right)
+    return Graded(score, letter, scores={STRICT: float(letter_asked(reply) == right), FLEXIBLE: score})
 
 
 def means(episodes: Sequence[Episode]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from envs.programs.code_in_replies import code_in
-from envs.programs.sandboxed_tests import graded, run_of
-from lemur_ray.benchmarks.question import Graded, continues_prompt
+from envs.programs.code_in_replies import python_in
+from envs.programs.sandboxed_tests import graded, parsed_or_none, run_of
+from lemur_ray.benchmarks.question import FLEXIBLE, RELEASED, STRICT, Graded, continues_prompt
 from lemur_ray.grading.names_in_tests import task_definitions
 
 TIME_S = 3.0
@@ -16,21 +16,28 @@ TIME_S = 3.0
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     asked = options["reference"]
-    kept = up_to_last_return if asked["rule"] == "lemur" else str
-    if asked["rule"] == "lemur" and continues_prompt(options):
-        program = asked["prompt"] + kept(reply)
-    else:  # the released script begins every reply, so how one that says the whole function is read is the project's
-        program = program_of(reply, asked["prompt"], asked["entry_point"], kept)
-    tests = f"{asked['test']}\ncheck({asked['entry_point']})\n"
-    setup = task_definitions(asked["prompt"], asked["test"])
-    return graded(run_of(f"{program}\n", tests, options.get("backend", "bwrap"), TIME_S, setup), program)
+    prompt, name = asked["prompt"], asked["entry_point"]
+    readings = {STRICT: parsed_or_none(prompt + reply), FLEXIBLE: program_of(reply, prompt, name)}
+    if asked["rule"] == "lemur":
+        # The released script begins every reply; how one that has the whole function is read is the project's rule.
+        begun = continues_prompt(options)
+        whole = up_to_last_return(reply)
+        readings[RELEASED] = prompt + whole if begun else program_of(reply, prompt, name, up_to_last_return)
+    tests = f"{asked['test']}\ncheck({name})\n"
+    setup, backend = task_definitions(prompt, asked["test"]), options.get("backend", "bwrap")
+    return graded(
+        readings,
+        RELEASED if RELEASED in readings else FLEXIBLE,
+        lambda program: run_of(f"{program}\n", tests, backend, TIME_S, setup),
+        reply,
+    )
 
 
 def program_of(reply: str, prompt: str, name: str, kept: Callable[[str], str] = str) -> str:
-    """The program with the function ``name``: as the reply defines it, after the prompt's imports and helpers, or
-    else the prompt with the reply as the function's body. ``kept`` selects a part of the reply's code."""
+    """The flexible reading, with the function ``name``: as the reply defines it, after the prompt's imports and helpers,
+    or else the prompt with the reply as the function's body. ``kept`` selects a part of the reply's code."""
     begins = rf"^(?:async\s+)?def\s+{re.escape(name)}\s*\("
-    code = kept(code_in(reply, begins))
+    code = kept(python_in(reply, begins))
     if re.search(begins, code, re.MULTILINE):
         above = re.split(begins, prompt, maxsplit=1, flags=re.MULTILINE)[0]
         return f"{above}\n{code}"

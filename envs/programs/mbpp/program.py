@@ -6,21 +6,26 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from envs.programs.code_in_replies import code_in
-from envs.programs.sandboxed_tests import graded, run_of
-from lemur_ray.benchmarks.question import Graded, cut_at
+from envs.programs.code_in_replies import python_in
+from envs.programs.sandboxed_tests import graded, parsed_or_none, run_of
+from lemur_ray.benchmarks.question import FLEXIBLE, STRICT, Graded, cut_at
+from lemur_ray.grading.names_in_tests import names_used
 
 TIME_S = 10.0
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     asked = options["reference"]
+    tests = "\n".join(asked["tests"]) + "\n"
     completion = cut_at(reply.rpartition("[PYTHON]")[2].rpartition("[BEGIN]")[2], ("\n[DONE]", "[/PYTHON]"))
-    program = code_in(completion)
-    run = run_of(
-        _with_setup(program, asked["setup"]), "\n".join(asked["tests"]) + "\n", options.get("backend", "bwrap"), TIME_S
+    names = "|".join(map(re.escape, names_used(tests, asked["setup"]).of_solution))
+    flexible = python_in(completion, rf"^(?:(?:async\s+)?def|class)\s+(?:{names})\b" if names else "")
+    return graded(
+        {STRICT: parsed_or_none(completion), FLEXIBLE: flexible},
+        FLEXIBLE,
+        lambda program: run_of(_with_setup(program, asked["setup"]), tests, options.get("backend", "bwrap"), TIME_S),
+        reply,
     )
-    return graded(run, program)
 
 
 def _with_setup(program: str, setup: str) -> str:

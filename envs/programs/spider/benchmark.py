@@ -90,6 +90,7 @@ BENCHMARKS = {
         _load,
         {"full": 256, "brief": 256},
         identity=single_protocol_identity,
+        version=2,  # a query between sentences; shots are questions of the training set
         needs=first_task_loads(_load),
         min_step_s=PROGRAM_S,
         sources=SOURCES,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from envs.intercode.sql.sqlite_processes import worker
 from envs.intercode.sql.sqlite_worker import Answer, Query
-from envs.programs.code_in_replies import code_in
+from envs.programs.code_in_replies import code_in, has_fence
 from envs.programs.spider.same_rows import as_compared, orders, same_rows
-from lemur_ray.benchmarks.question import Graded
+from lemur_ray.benchmarks.question import FLEXIBLE, STRICT, Graded
 
 TIME_S = 10.0
 TOTAL_S = 30.0
@@ -19,13 +20,35 @@ TOTAL_S = 30.0
 _MOST_ROWS = 100_000
 _MOST_BYTES = 4 * 2**20
 """Maximum bytes of a result's rows. The largest gold result needs a tenth of it."""
-_BEGINS = re.compile(r"\b(?:select|with)\b", re.IGNORECASE)
+_CTE = r"with\s+(?:recursive\s+)?[\w\"`\[\]]+\s*(?:\([^)]*\)\s*)?as\s+(?:(?:not\s+)?materialized\s+)?\("
+_BEGINS = re.compile(rf"\b(?:select\b|{_CTE})", re.IGNORECASE)
+_SET_APART = re.compile(
+    rf"(?:^[ \t>]*(?:\w+[ \t]*:[ \t]*)?|[`:]\s*)(?P<query>select\b|{_CTE})", re.IGNORECASE | re.MULTILINE
+)
+"""The start of a query at the start of a line, or after a colon or a backtick."""
+_CLAUSES = (
+    *("FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", "OFFSET", "UNION", "INTERSECT", "EXCEPT", "JOIN", "LEFT"),
+    *("RIGHT", "INNER", "OUTER", "CROSS", "NATURAL", "ON", "AND", "OR", "SELECT", "WITH", "AS", "USING", "CASE"),
+)
+_FOLLOWS = re.compile(rf"\s*(?:{'|'.join(_CLAUSES)}|{'|'.join(_CLAUSES).lower()})\b|\s*(?:[(),]|--)")
+"""The start of a paragraph that continues a query: a clause in capitals or in lower case, or punctuation."""
+_SENTENCE = re.compile(r"\s*[A-Z][a-z']*[\s,:]+(?:[a-z']+[\s,.:;]+){2}")
+"""The start of a line that is a sentence."""
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Score 1 if the query's rows equal the gold's on every file, else 0. RuntimeError if the gold query fails."""
+    """Score 1 if the flexible reading's rows equal the gold's on every file, else 0; beside it the strict reading.
+    Raises RuntimeError if the gold query fails."""
     asked = options["reference"]
-    query = query_in(reply, asked["begins"])
+    query, strict = query_in(reply, asked["begins"]), query_alone(reply, asked["begins"])
+    graded = graded_query(query, asked)
+    other = graded.score if strict == query or strict is None else graded_query(strict, asked).score
+    scores = {STRICT: 0.0 if strict is None else other, FLEXIBLE: graded.score}
+    return replace(graded, scores=scores)
+
+
+def graded_query(query: str | None, asked: Mapping[str, Any]) -> Graded:
+    """Grade a query by its rows. ``asked``: the task's reference."""
     if query is None:
         return Graded(0.0, None, "no query")
     ordered = orders(asked["query"])
@@ -47,13 +70,59 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def query_in(reply: str, begins: str = "") -> str | None:
-    """The query of a reply: in a fence, else from its first SELECT or WITH. ``begins``: the query's start in the
-    prompt."""
+    """The query of a reply as a person reads it: in a fence, else the last one that is set apart, else from the first
+    SELECT; up to its semicolon or to the sentence after it. ``begins``: the query's start in the prompt."""
     code = code_in(reply, r"(?i)\bselect\b").strip()
     if begins and not re.match(r"(?:select|with)\b", code, re.IGNORECASE):
         code = f"{begins} {code}"
-    match = _BEGINS.search(code)
-    return code[match.start() :].split("\n\n")[0].strip() if match else None
+    apart = [match.start("query") for match in _SET_APART.finditer(code) if _is_query(code[match.start("query") :])]
+    lines = [place for place in apart if not _goes_on(code[:place])]
+    loud = re.search(r"\bSELECT\b", code)
+    match = loud or _BEGINS.search(code)
+    places = lines[-1:] if not has_fence(reply) else lines[:1]
+    start = places[0] if places else match.start() if match else None
+    return None if start is None else _up_to_end(code[start:], is_inline=code[:start].endswith("`"))
+
+
+def query_alone(reply: str, begins: str = "") -> str | None:
+    """The query of a reply that is a query and nothing else, as the prompt asks; None for any other reply."""
+    code = reply.strip()
+    if begins and not re.match(r"(?:select|with)\b", code, re.IGNORECASE):
+        code = f"{begins} {code}"
+    return code if re.match(r"(?:select|with)\b", code, re.IGNORECASE) else None
+
+
+def _is_query(text: str) -> bool:
+    """Whether a text that begins with SELECT or WITH is SQL and no sentence."""
+    return bool(re.match(_CTE, text, re.IGNORECASE)) or not re.match(
+        r"select\s+(?:the|all|only|each|every|those|a|an|from\s+the)\s+[a-z]+\s+(?:of|that|whose|with|from|in|and|for|by)\b",
+        text,
+    )
+
+
+def _goes_on(before: str) -> bool:
+    """Whether a query is open at the end of a text, so that a SELECT after it is part of that query."""
+    query = before.rpartition(";")[2]
+    open_brackets = query.count("(") > query.count(")")
+    compound = re.search(r"\b(?:union(?:\s+all)?|intersect|except)\s*$|\)\s*$", query, re.IGNORECASE)
+    return bool(_BEGINS.search(query)) and (open_brackets or bool(compound))
+
+
+def _up_to_end(text: str, is_inline: bool) -> str:
+    """A query that begins a text, up to its end: a backtick, a semicolon, or a paragraph or line of prose."""
+    if is_inline:
+        return text.partition("`")[0].strip()
+    outside = re.sub(r"'(?:[^']|'')*'|\"[^\"]*\"", lambda match: "x" * len(match[0]), text)
+    end = outside.find(";")
+    text = text if end < 0 else text[:end]
+    kept: list[str] = []
+    for paragraph in re.split(r"(\n[ \t]*\n)", text):
+        if kept and paragraph.strip() and not _FOLLOWS.match(paragraph) and not _goes_on("".join(kept)):
+            break
+        kept.append(paragraph)
+    lines = "".join(kept).split("\n")
+    prose = next((n for n, line in enumerate(lines) if n and _SENTENCE.match(line)), len(lines))
+    return re.sub(r"(?<=['\"\w)])\.$", "", "\n".join(lines[:prose]).strip().rstrip("`").strip())
 
 
 def run(database: str, query: str, time_s: float = TIME_S) -> Answer:
