@@ -7,7 +7,8 @@ import re
 from lemur_ray.host.python_source import parsed
 
 _FENCED = re.compile(
-    r"(?P<indent>(?:^|(?<=\n))[ \t]*)?(?P<fence>`{3,}|~{3,})[ \t]*[^\n`]*\n(?P<block>.*?)(?:\n[ \t]*(?P=fence)|\Z)",
+    r"(?P<indent>(?:^|(?<=\n))[ \t]*)?(?P<fence>`{3,}|~{3,})[ \t]*[^\n`]*\n"
+    r"(?P<block>.*?)(?:\n[ \t]*(?P=fence)(?!\w+\()|\Z)",
     re.DOTALL,
 )
 _BEGINS = re.compile(r"(?:async\s+def|def|class|import|from)\s+\w|@\w")

@@ -104,7 +104,7 @@ def chosen_letter(reply: str, letters: str) -> str | None:
         if found_all:
             return found_all[-1][1] if len({m[1] for m in found_all}) == 1 or pattern[0] == "\\" else None
     rest = re.sub(
-        rf"\b{_DENYING}\s+(?:option\s+|choice\s+)?\(?{one}\)?(?![\w'])(?:\s+(?:or|nor|and)\s+\(?{one}\)?(?![\w']))*",
+        rf"\b(?i:{_DENYING})\s+(?:option\s+|choice\s+)?\(?{one}\)?(?![\w'])(?:\s+(?:or|nor|and)\s+\(?{one}\)?(?![\w']))*",
         " ",
         text,
     )
@@ -142,7 +142,7 @@ def final_number(reply: str) -> str | None:
     text = plain(reply)
     if marked := re.findall(rf"####\s*({_NUMBER.pattern})", text):
         return _as_number(marked[-1])
-    last = None
+    last: str | None = None
     for match, rest in announced(text):
         numbers = list(_NUMBER.finditer(_LABEL.sub(" ", rest)))
         if not numbers:
@@ -150,11 +150,11 @@ def final_number(reply: str) -> str | None:
         clean = _LABEL.sub(" ", rest)
         after_equals = [m for m in numbers if m.start() > clean.rfind("=")] if "=" in clean else []
         is_sentence = ":" in match[0] and re.search(r"[^\W\d]{2}", clean[: numbers[0].start()]) and not after_equals
-        last = (after_equals or (numbers[-1:] if is_sentence else numbers))[0][0]
+        last = (after_equals or (numbers[-1:] if is_sentence else numbers))[0].group()
     if last is not None:
         return _as_number(last)
-    numbers = _NUMBER.findall(_LABEL.sub(" ", text))
-    return _as_number(numbers[-1]) if numbers else None
+    others: list[str] = _NUMBER.findall(_LABEL.sub(" ", text))
+    return _as_number(others[-1]) if others else None
 
 
 def same_number(answer: str | None, reference: str) -> bool:

@@ -1,14 +1,17 @@
 """Extracts the solution from a reply to a DS-1000 prompt, and grades it by the item's own tests.
 
 The tests are programs of the data. They run the solution in their own process, on objects that cannot be sent as plain
-data (frames, tensors, figures). So solution and verdict are separated by the sandbox and a fresh process only, not by a
-second process as elsewhere: a malicious solution can reach the comparison, as it can upstream.
+data (frames, tensors, figures), so solution and verdict are in one process. ``guarded_exec`` runs the solution in a
+thread of its own and undoes what it changed in modules; the verdict is a random word at the end of the program. A
+solution that searches the memory of the process can still find it.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from envs.programs.code_in_replies import code_in
@@ -29,6 +32,7 @@ _CPU_S = 20.0
 """Seconds of processor time that count as a fair share: a program with less on a busy machine was starved."""
 _PATIENCE_S = 60.0
 _INSIDE = "/opt/ds1000"
+_GUARD = (Path(__file__).parent / "guarded_exec.py").read_text(encoding="utf-8")
 _LIMITS = Limits(memory_bytes=4 * 2**30, processes=256, disk_bytes=256 * 2**20)
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 _ENVIRONMENT = {
@@ -53,8 +57,10 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     if why := environment.lacking(asked["environment"], [asked["library"]]):
         raise ValueError(why)
     solution = solution_of(reply)
+    word = secrets.token_hex(16)
     program = _BEFORE.get(asked["library"], "") + program_of(solution, asked["code_context"])
-    return _run(program, solution, _spec(asked["environment"]), backend)
+    program = f"{_GUARD}\n{program}\nfinal_word = {word!r}\n"
+    return _run(program, solution, _spec(asked["environment"]), backend, word)
 
 
 def solution_of(reply: str) -> str:
@@ -87,7 +93,7 @@ def program_of(solution: str, code_context: str) -> str:
     return "\n".join([code_context, f"solution = {solution!r}", *calls, ""])
 
 
-def _run(program: str, solution: str, spec: SandboxSpec, backend: str) -> Graded:
+def _run(program: str, solution: str, spec: SandboxSpec, backend: str, word: str) -> Graded:
     with shared_pool(spec, backend).one() as sandbox:
         tester: Program | None = None
         try:
@@ -114,7 +120,7 @@ def _run(program: str, solution: str, spec: SandboxSpec, backend: str) -> Graded
     if reply.message is None:
         late = reply.failure is Failure.TIMED_OUT
         return Graded(0.0, solution, f"timed out after {TIME_S:g} s" if late else str(reply.failure))
-    return Graded(float(reply.message.get("passed") is True), solution, str(reply.message.get("raised", "")))
+    return Graded(float(reply.message.get("word") == word), solution, str(reply.message.get("raised", "")))
 
 
 def _spec(named: str) -> SandboxSpec:

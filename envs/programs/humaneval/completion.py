@@ -34,7 +34,7 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def program_of(reply: str, prompt: str, name: str, kept: Callable[[str], str] = str) -> str:
-    """The flexible reading, with the function ``name``: as the reply defines it, after the prompt's imports and helpers,
+    """The flexible reading, with function ``name``: as the reply defines it, after the prompt's imports and helpers,
     or else the prompt with the reply as the function's body. ``kept`` selects a part of the reply's code."""
     begins = rf"^(?:async\s+)?def\s+{re.escape(name)}\s*\("
     code = kept(python_in(reply, begins))

@@ -1,12 +1,12 @@
 """Turns a reply to a MultiPL-E prompt into a program, compiled and run in a fresh sandbox; every step must exit with 0.
 
-After the last test the program prints a random word, so that leaving early or quoting the tests does not pass. Tests
-and solution are one program, as upstream, so a program that reads its own file can print the word; upstream only
-requires exit code 0.
+After the last test the program prints a random word, so that leaving early or quoting the tests does not pass, and
+``guarded_tests`` keeps the solution from changing what the tests check; upstream only requires exit code 0.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,10 +14,11 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from envs.programs.code_in_replies import code_in
+from envs.programs.code_in_replies import code_in, has_fence
 from envs.programs.multipl_e import typescript
+from envs.programs.multipl_e.guarded_tests import function_name, guarded, split_close
 from envs.programs.multipl_e.toolchains import JARS, TOOLCHAINS, Toolchain
-from lemur_ray.benchmarks.question import Graded, cut_at
+from lemur_ray.benchmarks.question import FLEXIBLE, STRICT, Graded, cut_at
 from lemur_ray.sandbox.sandbox import Limits, SandboxDestroyed, SandboxSpec
 from lemur_ray.sandbox.warm_pool import WarmPool, shared_pool
 
@@ -26,6 +27,13 @@ IMAGE = "multipl_e"
 """The Docker sandbox's image with all tool chains."""
 PATIENCE_S = 60.0
 """Extra seconds for a machine that gives a step less than a third of its time."""
+DEFINITIONS = {
+    "js": r"\bfunction\s*\*?\s*{name}\s*\(|\b(?:const|let|var)\s+{name}\s*=|^{name}\s*=[^=]",
+    "ts": r"\bfunction\s*{name}\s*[(<]|\b(?:const|let|var)\s+{name}\s*[:=]",
+    "php": r"\bfunction\s+&?{name}\s*\(",
+    "sh": r"^[ \t]*(?:function\s+)?{name}\s*(?:\(\s*\))?\s*\{{",
+}
+"""Language -> regular expression of a definition of the function ``{name}``; other languages: of a typed function."""
 SHOWN = {"javatuples": JARS, "typescript": typescript.INSIDE}
 """Name of a folder in a task's options -> its mount point in the sandbox."""
 _FOLDER = "/work"
@@ -35,20 +43,33 @@ _FOLDER = "/work"
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     """Grade a reply. Raises SandboxDestroyed if the machine ended a sandbox or gave it no time."""
     asked = options["reference"]
+    program, strict = program_of(reply, asked), completed(reply, asked)
+    graded = _run(program, asked, options.get("backend", "bwrap"))
+    other = (
+        graded.score if strict in (None, program) else _run(str(strict), asked, options.get("backend", "bwrap")).score
+    )
+    return replace(graded, scores={STRICT: 0.0 if strict is None else other, FLEXIBLE: graded.score})
+
+
+def _run(program: str, asked: Mapping[str, Any], backend: str) -> Graded:
+    """Compile and run a program, which ends with the item's tests."""
     tools, word = TOOLCHAINS[asked["language"]], secrets.token_hex(16)
-    program = program_of(reply, asked)
-    tests = asked["tests"].strip()
-    checked = tools.with_own_check(tools.with_word(tests, word))
-    whole = (program.rpartition(tests)[0] if tests else program) + checked
+    tests, half = asked["tests"].strip(), len(word) // 2
+    checked = guarded(program.rpartition(tests)[0], asked, tools.says % (word[:half], word[half:]))
+    if checked.refused:
+        return Graded(0.0, program, checked.refused)
     shown = {place: Path(asked[name]) for name, place in SHOWN.items() if asked.get(name)}
-    with _pool(tools, options.get("backend", "bwrap"), shown).one() as sandbox:
+    with _pool(tools, backend, shown).one() as sandbox:
         try:
-            sandbox.write(f"{_FOLDER}/{tools.file}", whole.encode("utf-8", "replace"))
+            sandbox.write(f"{_FOLDER}/{tools.file}", checked.program.encode("utf-8", "replace"))
             for place, step in enumerate(tools.steps):
                 last = place == len(tools.steps) - 1
                 time_s = tools.run_s if last else tools.compile_s
                 limits = replace(sandbox.spec.limits, time_s=time_s, patience_s=PATIENCE_S, cpu_s=time_s / 3)
-                done = sandbox.exec(step, cwd=_FOLDER, limits=limits, env=tools.env)
+                stdin = checked.stdin.encode("utf-8", "replace") if last else b""
+                if last and place and tools.is_compiled:
+                    sandbox.exec(("rm", "-f", tools.file), cwd=_FOLDER)
+                done = sandbox.exec(step, cwd=_FOLDER, limits=limits, env=tools.env, stdin=stdin)
                 if done.blame == "infra":
                     raise SandboxDestroyed(f"the machine gave a program no time: {done.note}", "infra")
                 if not done.ok or (tools.failure and tools.failure in done.err):
@@ -63,24 +84,80 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     return Graded(1.0, program)
 
 
+def completed(reply: str, asked: Mapping[str, Any]) -> str | None:
+    """The strict reading: the reply continues the prompt, as published; None for one with a fence."""
+    if asked["tests"].strip() and asked["tests"].strip() in reply:
+        return reply
+    return None if has_fence(reply) else f"{asked['prompt']}{_cut_at_stops(reply, asked['stops'])}\n{asked['tests']}"
+
+
 def program_of(reply: str, asked: Mapping[str, Any]) -> str:
-    """The program: prompt, completion up to the item's first stop, and the tests, which close what the prompt opened.
+    """The flexible reading: prompt, completion up to the first stop, and the tests, which close what the prompt opened.
 
     A reply with the whole function, as chat models write it, replaces the prompt; one that also contains the tests is
     the program.
     """
     if asked["tests"].strip() and asked["tests"].strip() in reply:
         return reply
-    code = code_in(reply)
+    code = code_in(reply, rf"\b{function_name(asked['prompt'])}\s*[=(]")
     prompt, last = asked["prompt"].rstrip(), asked["prompt"].strip().splitlines()[-1]
     opening = last.strip()
     if opening not in code:
+        if whole := _whole(code, asked):
+            return whole
         return f"{asked['prompt']}{_cut_at_stops(code, asked['stops'])}\n{asked['tests']}"
     above, _, body = code.partition(opening)
     # A method that is repeated alone may be indented less than the stops, which close it, expect.
     missing = len(last) - len(last.lstrip()) - (len(above) - len(above.rstrip(" ")))
     body = indent(body, " " * max(0, missing)).lstrip(" ")
     return f"{prompt}{_cut_at_stops(body, asked['stops'])}\n{asked['tests']}"
+
+
+def _whole(code: str, asked: Mapping[str, Any]) -> str | None:
+    """The program of code that defines the function with a signature of its own (an arrow function, ``string`` for
+    ``std::string``); None if it does not."""
+    language, name = asked.get("language", ""), re.escape(function_name(asked["prompt"]))
+    defined = DEFINITIONS.get(language, r"^[ \t]*[\w:<>,\[\]&*? ]+[ >&*]{name}\s*\([^;{{}}]*\)[^;{{}}]*\{{").format(
+        name=name
+    )
+    if not name or not re.search(defined, code, re.MULTILINE):
+        return None
+    rest = split_close(asked["tests"])[1]
+    head = asked["prompt"].rstrip().rpartition("\n")[0]
+    match language:
+        case "cs" | "java":
+            above, _, inner = code.partition("class Problem")
+            inner = inner.partition("{")[2].rpartition("}")[0] if inner else code
+            imports = ("import ", "using ")
+            lines = [line for line in above.splitlines() if line.startswith(imports) and inner is not code]
+            inner = "\n".join(line for line in inner.splitlines() if not line.startswith(imports))
+            before = "\n".join([*lines, head])
+            return f"{before}\n{_without(inner, r'static (?:void|int|async Task) [mM]ain')}\n{rest}"
+        case "cpp":
+            given = "" if "using namespace std" in code else "using namespace std;\n"
+            return f"{head}\n{given}{_without(code, r'int main')}\n{rest}"
+        case "php":
+            bare = re.sub(r"<\?php|\?>", "", code)
+            return f"<?php\n{bare}\n{asked['tests']}"
+        case "js" | "ts":
+            bare = re.sub(r"(?m)^export\s+(?:default\s+)?(?=\w)|^module\.exports\b.*$|^export\s*\{.*$", "", code)
+            return f"{bare}\n{asked['tests']}"
+        case "sh":
+            return f"{code}\n{rest}"
+    return None
+
+
+def _without(code: str, begins: str) -> str:
+    """The code without the function whose signature matches ``begins``, by its braces."""
+    found = re.search(rf"(?m)^[ \t]*(?:public\s+)?{begins}\b", code)
+    if not found:
+        return code
+    depth, opened = 0, code.find("{", found.end())
+    for place in range(max(opened, 0), len(code)):
+        depth += {"{": 1, "}": -1}.get(code[place], 0)
+        if depth == 0:
+            return code[: found.start()] + code[place + 1 :]
+    return code[: found.start()]
 
 
 def _cut_at_stops(code: str, stops: Sequence[str]) -> str:

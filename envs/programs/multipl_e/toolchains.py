@@ -5,7 +5,6 @@ A program prints a random word at the end of its tests, since exit code 0 before
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass, field
 
 from envs.programs.multipl_e import typescript
@@ -30,8 +29,6 @@ class Toolchain:
     env: dict[str, str] = field(default_factory=dict)
     failure: str = ""
     """Text in the error output of a program that failed a check but still exits with 0."""
-    check: tuple[str, str] = ("", "")
-    """If a program can disable assertions: name of the check, and a ``%s`` that throws, appended to the tests."""
     compile_s: float = 30.0
     """Seconds for each step but the last. Together they stay within an environment's own time (--step-s)."""
     run_s: float = 15.0
@@ -50,13 +47,10 @@ class Toolchain:
         statement = self.says % (word[:half], word[half:])
         return f"{tests[:place]}\n{statement}\n{tests[place:]}"
 
-    def with_own_check(self, tests: str) -> str:
-        """The tests, with a randomly named check in languages where a program can disable the usual one."""
-        name, thrower = self.check
-        if not name:
-            return tests
-        own = f"Check{secrets.token_hex(8)}"
-        return f"{tests.replace(name, f'{own}.That')}\n{thrower % own}\n"
+    @property
+    def is_compiled(self) -> bool:
+        """Whether a step before the last makes another file of the program, which can then be deleted."""
+        return len(self.steps) > 1
 
 
 TSC = "tsc"
@@ -86,13 +80,9 @@ TOOLCHAINS: dict[str, Toolchain] = {
         says='System.Console.WriteLine("%s" + "%s");',
         within=2,
         etc=("mono",),
-        # Mono goes on after a failed Debug.Assert; only its listener tells of it.
+        # Mono goes on after a failed Debug.Assert of the solution's own; only its listener tells of it.
         env={"MONO_TRACE_LISTENER": "Console.Error"},
         failure="System.Diagnostics.DefaultTraceListener.Fail",
-        check=(
-            "Debug.Assert",
-            'class %s { public static void That(bool b) { if (!b) throw new System.Exception("Assert"); } }',
-        ),
         memory_bytes=2 * 2**30,
     ),
     "java": Toolchain(
@@ -110,7 +100,10 @@ TOOLCHAINS: dict[str, Toolchain] = {
     "js": Toolchain("program.js", (("node", "program.js"),), _NODE, _CONSOLE, memory_bytes=2 * 2**30),
     "php": Toolchain("program.php", (("php", "program.php"),), {"php": "php-cli"}, 'echo "%s" . "%s";', etc=("php",)),
     "sh": Toolchain(
-        "program.sh", (("/bin/bash", "program.sh"),), {"bash": "bash", "bc": "bc"}, "builtin printf '%%s' %s %s"
+        "program.sh",
+        (("/bin/bash", "-c", 'eval "$(cat)"'),),
+        {"bash": "bash", "bc": "bc"},
+        "builtin printf '%%s' %s %s",
     ),
     "ts": Toolchain(
         "program.ts",

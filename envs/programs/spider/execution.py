@@ -114,7 +114,7 @@ def _up_to_end(text: str, is_inline: bool) -> str:
         return text.partition("`")[0].strip()
     outside = re.sub(r"'(?:[^']|'')*'|\"[^\"]*\"", lambda match: "x" * len(match[0]), text)
     end = outside.find(";")
-    text = text if end < 0 else text[:end]
+    text = text if end < 0 else text[: end + 1]
     kept: list[str] = []
     for paragraph in re.split(r"(\n[ \t]*\n)", text):
         if kept and paragraph.strip() and not _FOLLOWS.match(paragraph) and not _goes_on("".join(kept)):

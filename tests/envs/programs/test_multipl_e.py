@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from envs.programs.multipl_e.benchmark import MultiplEOptions
 from envs.programs.multipl_e.program import IMAGE, program_of
@@ -30,6 +31,7 @@ from tests.envs.questions import Says, play, tasks_of, verdicts
 DATA = Path(os.environ.get("LEMUR_DATA", "../shared/data"))
 needs_data = pytest.mark.skipif(not (DATA / "bench/multipl_e").is_dir(), reason="needs MultiPL-E beneath LEMUR_DATA")
 TRANSLATED = sorted(RIGHT)
+FORMS = Path(__file__).parents[2] / "grading/written_replies"
 RECORDED = {"js": 77, "sh": 35, "php": 71}
 """How many of the recorded programs pass."""
 
@@ -226,3 +228,22 @@ def test_the_program_of_a_reply() -> None:
     assert program_of("    return x;\n}\nint g() {}", asked) == right
     assert program_of("```cpp\n#include <a>\nint f(int x) {\n    return x;\n}\n```", asked) == right
     assert program_of(right, asked) == right
+
+
+@needs_data
+@pytest.mark.slow
+def test_programs_are_read_from_replies_of_every_form(tmp_path: Path) -> None:
+    replies = yaml.safe_load((FORMS / "multipl_e.yaml").read_text())
+    there = {
+        language: rows
+        for language, rows in replies.items()
+        if not missing_programs(Sandboxed(), TOOLCHAINS[language].programs)
+    }
+    tasks = {language: add(language) for language in there}
+    said = {f"{language}/{n}": reply for language, rows in there.items() for n, reply in enumerate(rows)}
+    played = play(
+        [replace(tasks[name.partition("/")[0]], id=name) for name in said], Says(said), tmp_path, in_flight=2, starved=5
+    )
+    assert [(e.key.task, e.trajectory.steps[-1].observation) for e in played if e.score != 1] == []
+    strict = {e.key.task for e in played if e.scores["strict"] == 1}
+    assert strict == {f"{language}/0" for language in there}, "the first of each continues the prompt"

@@ -68,6 +68,7 @@ class Tests:
     def run(self, tests: str, defined: dict[str, Any], modules: dict[str, str], setup: str) -> dict[str, Any]:
         """Execute ``setup``, the task's own code, then ``tests``.
 
+        The answer has ``final_word`` of the tests' scope, if they define it.
         ``defined``: name -> encoded value, for names of the solution. ``modules``: name -> module to import for it.
         """
         try:
@@ -78,7 +79,7 @@ class Tests:
             exec(compile(tests, "<tests>", "exec", dont_inherit=True), scope)
         except BaseException as error:  # a test fails by raising anything
             return {"passed": False, "raised": f"{type(error).__name__}: {error}"[:200]}
-        return {"passed": True}
+        return {"passed": True, "word": str(scope.get("final_word", ""))[:64]}
 
     def _ask(self, order: dict[str, Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         whole = {**order, "args": self._encode(args), **({"named": self._encode(named)} if named else {})}

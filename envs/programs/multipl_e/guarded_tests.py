@@ -1,0 +1,162 @@
+"""Rewrites an item's tests so that the solution before them in the same program cannot change what they check.
+
+| language | what a solution cannot reach |
+|---|---|
+| all | the names of harness, candidate and flag, which are random for every run |
+| cpp | ``assert`` and every other identifier of the tests as a macro; ``==`` of a return type of its own |
+| cs, java | assertions (switched off, an ``Equals`` that is always true); types of the tests by its own of that name |
+| js, ts | ``require``, the assert module, the test function; the program's text, which is deleted before it runs |
+| php | the test functions; the program's text |
+| sh | the shell that runs the tests: the solution is called in a process of its own, without the tests |
+
+What the tests check is unchanged. A program that inspects its own machine code or heap can still find the final word.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_LITERAL = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_JS = """eval("arguments = undefined");
+const %(h)s%(any)s = (function () {
+  const original = require("node:assert"), files = require("node:fs"), kept%(any)s = {};
+  for (const name of Object.keys(original)) kept[name] = original[name];
+  for (const file of [__filename, __filename.replace(/js$/, "ts")]) { try { files.unlinkSync(file); } catch (gone) {} }
+  return Object.freeze(kept);
+})();
+"""
+_SHELL_CALL = '%s() { /bin/bash -c \'. ./program.sh > /dev/null; %s "$@"\' /bin/bash "$@" < /dev/null; }\n'
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """``program``: the file to compile and run. ``stdin``: input of the last step. ``refused``: why a solution fails
+    without being run; empty otherwise."""
+
+    program: str
+    stdin: str = ""
+    refused: str = ""
+
+
+def guarded(solution: str, asked: Mapping[str, Any], says: str) -> Guarded:
+    """The program of a solution and the item's tests. ``solution``: all text before the tests; ``says``: the statement
+    after the last test, which prints the final word."""
+    return _GUARDS[asked["language"]](solution, asked, says, f"h{secrets.token_hex(8)}")
+
+
+def function_name(prompt: str) -> str:
+    """Name of the function that the last line of a prompt opens; empty if it opens none."""
+    found = re.search(r"(\w+)\s*\(", prompt.strip().splitlines()[-1])
+    return found[1] if found else ""
+
+
+def split_close(tests: str) -> tuple[str, str]:
+    """(the brace that closes the function, if the tests begin with it, the rest of the tests)."""
+    bare = tests.lstrip()
+    return ("}\n", bare[1:]) if bare.startswith("}") else ("", tests)
+
+
+def _cpp(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
+    close, rest = split_close(asked["tests"])
+    if re.search(r"\bnamespace\s+std\b(?!\s*[;:])", _COMMENT.sub(" ", solution).replace("using namespace std", "")):
+        return Guarded("", refused="it adds to namespace std")
+    macros = "".join(f"#undef {name}\n" for name in sorted(set(re.findall(r"[A-Za-z_]\w*", _LITERAL.sub("", rest)))))
+    rest = re.sub(r"\bcandidate\b", f"candidate_{h}", rest)
+    first, last = asked["prompt"].rstrip().rpartition("\n")[::2]
+    returned = last.partition(function_name(asked["prompt"]))[0].strip()
+    if solution.startswith(first) and returned:
+        equal = f"static bool same_{h}(const {returned}& a, const {returned}& b) {{ return a == b; }}\n"
+        solution = f"{first}\n{equal}{solution[len(first) :].lstrip()}"
+        line = rf"(?m)^(\s*)assert\((candidate_{h}\(.*\)) == (\(.*\))\);[ \t]*$"
+        rest = re.sub(line, rf"\1passed_{h} &= same_{h}(\2, \3);", rest)
+    rest = re.sub(r"\bassert\((.*)\);", rf"passed_{h} &= (\1);", rest)
+    rest = rest.replace("int main() {", f"int main() {{\n    bool passed_{h} = true;", 1)
+    return Guarded(f"{solution}{close}{macros}{_before_last_brace(rest, f'if (passed_{h}) {says}', 1)}")
+
+
+def _java(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
+    text = re.sub(r"\\u+([0-9a-fA-F]{4})", lambda code: chr(int(code[1], 16)), solution)
+    close, rest = split_close(asked["tests"])
+    rest = re.sub(
+        r"(?m)^(\s*)assert\((.*)\.equals\((\(.*\))\)\);[ \t]*$", rf"\1passed_{h} &= Check_{h}.same(\2, \3);", rest
+    )
+    rest = re.sub(r"(?m)^(\s*)assert\((.*)\);[ \t]*$", rf"\1passed_{h} &= (\2);", rest)
+    rest = rest.replace("main(String[] args) {", f"main(String[] args) {{\n    boolean passed_{h} = true;", 1)
+    check = f"class Check_{h} {{ static boolean same(Object a, Object b) {{ return b.equals(a); }} }}\n"
+    program = f"{solution}{close}{_before_last_brace(rest, f'if (passed_{h}) {says}', 2)}\n{check}"
+    return Guarded(program, refused=_own_types(text, asked["tests"], {"System", "String", "Object"}))
+
+
+def _cs(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
+    text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda code: chr(int(code[1], 16)), solution).replace("@", "")
+    close, rest = split_close(asked["tests"])
+    rest = re.sub(
+        r"(?m)^(\s*)Debug\.Assert\((.*)\.Equals\((\(.*\))\)\);[ \t]*$",
+        rf"\1passed_{h} &= Check_{h}.Same(\2, \3);",
+        rest,
+    )
+    rest = re.sub(
+        r"(?m)^(\s*)Debug\.Assert\((.*)\.SequenceEqual\((\(.*\))\)\);[ \t]*$",
+        rf"\1passed_{h} &= System.Linq.Enumerable.SequenceEqual(\2, \3);",
+        rest,
+    )
+    rest = re.sub(r"(?m)^(\s*)Debug\.Assert\((.*)\);[ \t]*$", rf"\1passed_{h} &= (\2);", rest)
+    rest = rest.replace("Main(string[] args) {", f"Main(string[] args) {{\n    bool passed_{h} = true;", 1)
+    check = f"class Check_{h} {{ public static bool Same(object a, object b) {{ return b.Equals(a); }} }}\n"
+    program = f"{solution}{close}{_before_last_brace(rest, f'if (passed_{h}) {says}', 2)}\n{check}"
+    return Guarded(program, refused=_own_types(text, asked["tests"], {"System", "Console", "Enumerable", "Linq"}))
+
+
+def _own_types(solution: str, tests: str, more: set[str]) -> str:
+    """A refusal if a solution declares a type or a variable with the name of a type that the tests use; else empty."""
+    used = {name for name in re.findall(r"\b[A-Z]\w+", _LITERAL.sub("", tests)) if f"{name}(String" not in tests}
+    names = "|".join(sorted(used - {"Main", "Problem"} | more))
+    code = _COMMENT.sub(" ", _LITERAL.sub('""', solution))
+    found = re.search(
+        rf"\b(?:class|interface|enum|struct|record|delegate\s+\w+)\s+({names})\b|\b({names})\s*=(?!=)", code
+    )
+    return f"it declares {found[1] or found[2]}, which the tests use" if found else ""
+
+
+def _js(solution: str, asked: Mapping[str, Any], says: str, h: str, any_: str = "") -> Guarded:
+    rest = re.sub(
+        r"(?m)^(?:declare var require: any;|const assert = require\('node:assert'\);)[ \t]*$", "", asked["tests"]
+    )
+    rest = re.sub(r"\bassert\.", f"{h}.", rest)
+    rest = re.sub(r"\btest\(\)", f"test_{h}()", rest)
+    declared = "declare var require: any; declare var __filename: any;\n" if any_ else ""
+    return Guarded(f"{declared}{_JS % {'h': h, 'any': any_}}{solution}{rest}\n{says}\n")
+
+
+def _ts(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
+    return _js(solution, asked, says, h, ": any")
+
+
+def _php(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
+    rest = re.sub(r"\b(candidate|test)\(", rf"\1_{h}(", asked["tests"])
+    opening = re.compile(r"<\?php\s*(?:declare\s*\([^)]*\)\s*;)?")
+    return Guarded(f"{opening.sub(lambda found: f'{found[0]} unlink(__FILE__);', solution, count=1)}{rest}\n{says}\n")
+
+
+def _sh(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
+    close, rest = split_close(asked["tests"])
+    name = function_name(asked["prompt"])
+    return Guarded(solution + close, stdin=f"{_SHELL_CALL % (name, name)}{rest}\n{says}\n")
+
+
+def _before_last_brace(tests: str, statement: str, within: int) -> str:
+    """The tests with a statement before their last ``within`` closing braces."""
+    place = len(tests)
+    for _ in range(within):
+        place = tests.rfind("}", 0, place)
+    return f"{tests[:place]}{statement}\n{tests[place:]}"
+
+
+_GUARDS: Mapping[str, Callable[[str, Mapping[str, Any], str, str], Guarded]] = {
+    "cpp": _cpp, "cs": _cs, "java": _java, "js": _js, "php": _php, "sh": _sh, "ts": _ts,
+}  # fmt: skip
