@@ -54,8 +54,9 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 def _run(program: str, asked: Mapping[str, Any], backend: str) -> Graded:
     """Compile and run a program, which ends with the item's tests."""
     tools, word = TOOLCHAINS[asked["language"]], secrets.token_hex(16)
-    tests, half = asked["tests"].strip(), len(word) // 2
-    checked = guarded(program.rpartition(tests)[0], asked, tools.says % (word[:half], word[half:]))
+    half = len(word) // 2
+    solution, tests = _split(program, asked["tests"])
+    checked = guarded(solution, {**asked, "tests": tests}, tools.says % (word[:half], word[half:]))
     if checked.refused:
         return Graded(0.0, program, checked.refused)
     shown = {place: Path(asked[name]) for name, place in SHOWN.items() if asked.get(name)}
@@ -82,6 +83,14 @@ def _run(program: str, asked: Mapping[str, Any], backend: str) -> Graded:
                 raise
             return Graded(0.0, program, str(error))
     return Graded(1.0, program)
+
+
+def _split(program: str, tests: str) -> tuple[str, str]:
+    """(the solution, the tests as they are in the program: without the closing brace if that is the solution's)."""
+    whole, rest = tests.strip(), split_close(tests)[1].strip()
+    if not whole:
+        return program, tests
+    return (program.rpartition(whole)[0], tests) if whole in program else (program.rpartition(rest)[0], rest)
 
 
 def completed(reply: str, asked: Mapping[str, Any]) -> str | None:
