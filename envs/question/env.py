@@ -19,12 +19,13 @@ class QuestionEnv(TextEnv):
     - ``prompt`` (the question) with ``shots`` before it, or ``messages`` (a conversation that ends in the question);
     - ``raw``, ``prefill``, ``choices``, ``stop``: how it is asked;
     - ``grade`` ("module:function") and its ``reference``; ``backend`` of the grader's sandboxes;
+    - ``candidates``: answers from which a random baseline draws, by default ``choices``;
     - ``gold``: a reply that scores 1, the expert's hint; ``database_id`` (not read: identifies the data).
     """
 
     option_names: ClassVar[frozenset[str]] = frozenset(
         {"prompt", "shots", "messages", "raw", "prefill", "choices", "stop", "grade", "reference", "backend", "gold"}
-        | {"database_id"}
+        | {"database_id", "candidates"}
     )
     default_max_steps: ClassVar[int] = 1
 
@@ -66,7 +67,8 @@ class QuestionEnv(TextEnv):
 
     def hints(self) -> dict[str, Any]:
         """The gold reply, if there is one, as the expert's, and the possible choices."""
-        hints: dict[str, Any] = {"admissible": list(self._options.get("choices", ())) or [""]}
+        answers = self._options.get("choices") or self._options.get("candidates") or [""]
+        hints: dict[str, Any] = {"admissible": list(answers)}
         return hints | ({"expert": self._options["gold"]} if "gold" in self._options else {})
 
 

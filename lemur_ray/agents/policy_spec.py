@@ -14,7 +14,7 @@ from typing import Any
 
 from lemur_ray.agents.baselines.function_policy import Function, policy_of, resolve
 from lemur_ray.agents.baselines.human import HumanPolicy
-from lemur_ray.agents.baselines.scripted import ExpertPolicy, RandomPolicy
+from lemur_ray.agents.baselines.scripted import ExpertPolicy, NoopPolicy, RandomPolicy
 from lemur_ray.agents.endpoint import EndpointOptions, RequestSlots, checked_url, redact_url
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.openai_policy import OpenAIPolicy
@@ -207,8 +207,9 @@ KINDS: Mapping[str, PolicyKind] = {
     "function": PolicyKind("function:MODULE:NAME", "a Python function from messages to the text of a reply", _function,
                            _build_function),
     "human": PolicyKind("human", "a person at this terminal", _name_alone, lambda spec: HumanPolicy()),
-    "random": PolicyKind("random", "a random admissible action", _name_alone, lambda spec: RandomPolicy(),
-                         needs_hints=True),
+    "noop": PolicyKind("noop", "nothing at all: every reply is empty", _name_alone, lambda spec: NoopPolicy()),
+    "random": PolicyKind("random", "a random admissible action or answer, empty where a benchmark lists none",
+                         _name_alone, lambda spec: RandomPolicy()),
     "expert": PolicyKind("expert", "the environment's own expert", _name_alone, lambda spec: ExpertPolicy(),
                          needs_hints=True),
 }  # fmt: skip

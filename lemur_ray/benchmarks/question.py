@@ -60,6 +60,8 @@ class QuestionDetails:
     """Digest of the rows that the task comes from (``rows.files_digest``)"""
     cluster: str = ""
     """Group of dependent tasks, as in ``Task``"""
+    candidates: Sequence[str] = ()
+    """Answers from which a random baseline draws"""
 
 
 def question(
@@ -87,7 +89,7 @@ def question(
     options: dict[str, Any] = {"prompt": prompt} if isinstance(prompt, str) else {"messages": _json(prompt)}
     options |= {"grade": grade, "reference": reference}
     optional = {"shots": d.shots, "raw": d.raw, "prefill": d.prefill, "choices": list(d.choices), "stop": list(d.stop)}
-    optional |= {"backend": d.backend, "database_id": d.data}
+    optional |= {"candidates": list(d.candidates), "backend": d.backend, "database_id": d.data}
     options |= {name: value for name, value in optional.items() if value}
     options |= {"gold": d.gold} if d.gold is not None else {}
     return Task(benchmark, task, ENV_ID, category, options, max_turns=1, cluster=d.cluster)

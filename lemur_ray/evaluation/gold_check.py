@@ -1,4 +1,5 @@
-"""Gold check: plays a benchmark's reference answers (golds) in its environment, and names each that does not score 1.
+"""Gold check: plays a benchmark's reference answers (golds) in its environment, and names each that does not score 1,
+and each question whose prompt holds its own answer or a hidden test.
 
 The expert policy supplies the answers: a question's gold, a game's plan. Episodes are not stored.
 """
@@ -37,6 +38,8 @@ from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
 from lemur_ray.rollout.schedule.retries import RetryPolicy
 
 FLAG = "--check-gold"
+MIN_SECRET_CHARS, MIN_SECRET_WORDS = 30, 6
+"""Length from which a gold reply in its own prompt is a leak."""
 NO_GOLD = "declares no gold: neither an expert nor a task with one"
 _MAX_REASON_CHARS = 300
 """Maximum characters of the reason in a line of the check."""
@@ -88,10 +91,13 @@ def _is_right(config: EvalConfig[Any], report: Print) -> bool:
         raise ValueError(f"{FLAG}: {config.benchmark} {NO_GOLD}")
     episodes = play_golds(config, benchmark)
     wrong = list(failure_lines(episodes))
+    leaking = [*leak_lines(episodes)]
+    for line in leaking:
+        report(line)
     for line in wrong:
         report(line)
     report(f"{config.benchmark}: {len(episodes)} golds, {len(episodes) - len(wrong)} score 1")
-    return not wrong
+    return not wrong and not leaking
 
 
 def has_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> bool:
@@ -115,6 +121,23 @@ def play_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> list[Episo
             plan = EpisodePlan(tasks, epochs=1, **names, sampling=settings.sampling, limits=limits)
             progress = Progress(sys.stderr, clock, label=config.benchmark)
             return list(run_episodes(plan, pool, ledger, retries=RetryPolicy(), progress=progress, clock=clock))
+
+
+def leak_lines(episodes: Sequence[Episode]) -> Iterator[str]:
+    """A line for each question of one turn whose prompt contains its gold reply, or its question with an answer before
+    it. Golds of a few words are no secret: a letter, a number, yes."""
+    for episode in episodes:
+        steps, opening = episode.trajectory.steps, episode.trajectory.opening
+        if len(steps) != 1 or not opening:
+            continue
+        whole = "".join(message.content for message in opening)
+        first = episode.trajectory.shared or len(whole) - len(opening[-1].content)
+        texts = (whole, whole[:first], whole[first:], steps[0].reply)
+        prompt, examples, question, gold = (" ".join(text.split()) for text in texts)
+        if len(gold) >= MIN_SECRET_CHARS and len(gold.split()) >= MIN_SECRET_WORDS and gold in prompt:
+            yield f"{episode.key.task}: leaked: its prompt contains the gold: {gold[:_MAX_REASON_CHARS]}"
+        elif len(question) >= MIN_SECRET_CHARS and question in examples:
+            yield f"{episode.key.task}: leaked: a worked example is its own question: {question[:_MAX_REASON_CHARS]}"
 
 
 def failure_lines(episodes: Sequence[Episode]) -> Iterator[str]:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from lemur_ray.agents.trajectory import Episode
+from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.benchmarks.run_notes import RecordedName, RunDescription
 from lemur_ray.report.ledgers.stored_episodes import StoredEpisode
 from lemur_ray.report.protocol import differences
 from lemur_ray.report.statistics import PairedDifference, holm
-from lemur_ray.report.tables import Report, compare, summarise
+from lemur_ray.report.tables import Rate, Report, compare, is_solved, rate_of, summarise
 
 
 class PolicyKind(Enum):
@@ -26,14 +26,16 @@ class PolicyKind(Enum):
     UNTRAINED = 1
     RANDOM = 2
     EXPERT = 3
+    NOOP = 4
 
 
-_SCRIPTED = {"random": PolicyKind.RANDOM, "expert": PolicyKind.EXPERT}
+_SCRIPTED = {"random": PolicyKind.RANDOM, "expert": PolicyKind.EXPERT, "noop": PolicyKind.NOOP}
 """Policies without a model, by their name in keys (agents/baselines/scripted.py)."""
 _NAMES = {
     PolicyKind.UNTRAINED: "untrained model",
     PolicyKind.RANDOM: "random action",
     PolicyKind.EXPERT: "expert",
+    PolicyKind.NOOP: "no action",
 }
 
 
@@ -55,6 +57,10 @@ class PolicyResult:
     @property
     def is_baseline(self) -> bool:
         return is_baseline(self.report.policy)
+
+    def rate_without(self, tasks: Collection[str]) -> Rate:
+        """Success rate over the scored episodes of all other tasks."""
+        return rate_of([e for e in self.episodes if e.outcome.scored and e.key.task not in tasks], is_solved)
 
     @property
     def stored(self) -> list[StoredEpisode]:
@@ -86,6 +92,12 @@ def display_name(policy: str, recorded: RecordedName | None = None) -> str:
     if checkpoint := re.fullmatch(r"(\d+)-[0-9a-f]{8}", version):
         return f"{name}, step {checkpoint[1]}"
     return f"{name}, version {version}" if version else name
+
+
+def solved_without_skill(results: Sequence[PolicyResult]) -> list[str]:
+    """Ids of the tasks that doing nothing or random actions solve: a floor, in which a solved task shows no skill."""
+    floor = [r for r in results if r.kind in (PolicyKind.NOOP, PolicyKind.RANDOM)]
+    return sorted({e.key.task for r in floor for e in r.episodes if e.outcome is Outcome.SOLVED})
 
 
 def split_newest_versions(runs: Sequence[list[Episode]]) -> tuple[list[list[Episode]], list[list[Episode]]]:

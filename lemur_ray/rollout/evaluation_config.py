@@ -35,7 +35,8 @@ class EvalConfig(Generic[Options]):
     policy: str = "checkpoint"
     """openai:URL, checkpoint[:RUN] (a run folder or its name under LEMUR_HOME/runs; the newest by default),
     handle[:RUN] (the same by token ids inside the cluster, without HTTP), replay:FILE, ledger:DIR or replies:FILE
-    (existing replies, graded again), function:MODULE:NAME (a Python function), human, random or expert."""
+    (existing replies, graded again), function:MODULE:NAME (a Python function), human, noop (empty replies), random or
+    expert."""
     policy_model: str = ""
     """Model name at an openai endpoint; empty: the only one that it serves. With ledger:DIR, name of the policy."""
     policy_key_env: str = ""

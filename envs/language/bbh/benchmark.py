@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -47,6 +48,8 @@ SOURCES = tuple(
         (f"cot-prompts/{file}.txt", f"cot-prompts/{file}.txt"),
     )
 )
+MOST_CANDIDATES = 20
+"""Maximum number of a file's answers from which a random baseline draws."""
 _CONCLUSION = re.compile(r".*\bso the answer is\s*", re.IGNORECASE | re.DOTALL)
 
 
@@ -61,8 +64,11 @@ def _load(kind: Kind, options: Protocol, request: EvaluationRequest) -> Iterator
     for file, path in paths.items():
         assert path is not None
         shots = _examples(kind, options, prompts[file])
-        for place, row in enumerate(read_rows(path, ("input", "target"))):
-            yield _task(kind, options, file, row_number(row, place), row, shots, data_id)
+        rows = list(read_rows(path, ("input", "target")))
+        answers = sorted({row["target"] for row in rows})[:MOST_CANDIDATES]
+        for place, row in enumerate(rows):
+            task = _task(kind, options, file, row_number(row, place), row, shots, data_id)
+            yield replace(task, options={**task.options, "candidates": answers})
 
 
 def _task(kind: Kind, options: Protocol, file: str, number: int, row: dict[str, Any], shots: str, data_id: str) -> Task:

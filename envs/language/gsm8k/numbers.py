@@ -19,7 +19,7 @@ from lemur_ray.grading.written_answers import same_number as equal
 
 CALCULATOR = re.compile(r"<<[^>]*>>")
 """Calculator annotations in the data set's solutions, such as ``<<48/2=24>>``."""
-_ASKED = re.compile(r"(?:[Tt]he answer is|####)\s*(-?\$?-?[\d,.]*\d)")
+_ASKED = re.compile(r"(?:[Tt]he\s+answer\s+is|####)\s*(-?\$?-?[\d,.]*\d)")
 _LEMUR_COMMA = re.compile(r"(\d),(\d)")
 _LEMUR_NUMBER = re.compile(r"[-+]?\d*\.\d+|\d+")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)

@@ -117,6 +117,7 @@ def _load(options: MmluOptions, request: EvaluationRequest) -> Iterator[Task]:
                     gold=f" {LETTERS[item.answer]}",
                     data=data_id,
                     cluster=subject,
+                    candidates=[f" {letter}" for letter in LETTERS],
                 ),
             )
 

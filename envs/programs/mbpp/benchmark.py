@@ -65,7 +65,7 @@ def _load(options: MbppOptions, request: EvaluationRequest) -> Iterator[Task]:
     examples = [rows[number] for number in EXAMPLES[: options.shots]]
     for number in sorted(rows):
         if options.split == "all" or number in SPLITS[options.split]:
-            yield _task(options, rows[number], examples, data_id)
+            yield _task(options, rows[number], [row for row in examples if row["task_id"] != number], data_id)
 
 
 def _paths(data: Path, options: MbppOptions) -> list[Path]:

@@ -80,36 +80,36 @@ def _cpp(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
 
 
 def _java(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
-    text = re.sub(r"\\u+([0-9a-fA-F]{4})", lambda code: chr(int(code[1], 16)), solution)
-    close, rest = split_close(asked["tests"])
-    rest = re.sub(
-        r"(?m)^(\s*)assert\((.*)\.equals\((\(.*\))\)\);[ \t]*$", rf"\1passed_{h} &= Check_{h}.same(\2, \3);", rest
-    )
-    rest = re.sub(r"(?m)^(\s*)assert\((.*)\);[ \t]*$", rf"\1passed_{h} &= (\2);", rest)
-    rest = rest.replace("main(String[] args) {", f"main(String[] args) {{\n    boolean passed_{h} = true;", 1)
+    checks = ((r"assert\((.*)\.equals\((\(.*\))\)\)", f"Check_{h}.same"), (r"assert\((.*)\)", ""))
     check = f"class Check_{h} {{ static boolean same(Object a, Object b) {{ return b.equals(a); }} }}\n"
-    program = f"{solution}{close}{_before_last_brace(rest, f'if (passed_{h}) {says}', 2)}\n{check}"
-    return Guarded(program, refused=_own_types(text, asked["tests"], {"System", "String", "Object"}))
+    used = {"System", "String", "Object"}
+    return _in_class(solution, asked, says, h, (checks, check, "main(String[] args) {", "boolean", used))
 
 
 def _cs(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
-    text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda code: chr(int(code[1], 16)), solution).replace("@", "")
-    close, rest = split_close(asked["tests"])
-    rest = re.sub(
-        r"(?m)^(\s*)Debug\.Assert\((.*)\.Equals\((\(.*\))\)\);[ \t]*$",
-        rf"\1passed_{h} &= Check_{h}.Same(\2, \3);",
-        rest,
+    checks = (
+        (r"Debug\.Assert\((.*)\.Equals\((\(.*\))\)\)", f"Check_{h}.Same"),
+        (r"Debug\.Assert\((.*)\.SequenceEqual\((\(.*\))\)\)", "System.Linq.Enumerable.SequenceEqual"),
+        (r"Debug\.Assert\((.*)\)", ""),
     )
-    rest = re.sub(
-        r"(?m)^(\s*)Debug\.Assert\((.*)\.SequenceEqual\((\(.*\))\)\);[ \t]*$",
-        rf"\1passed_{h} &= System.Linq.Enumerable.SequenceEqual(\2, \3);",
-        rest,
-    )
-    rest = re.sub(r"(?m)^(\s*)Debug\.Assert\((.*)\);[ \t]*$", rf"\1passed_{h} &= (\2);", rest)
-    rest = rest.replace("Main(string[] args) {", f"Main(string[] args) {{\n    bool passed_{h} = true;", 1)
     check = f"class Check_{h} {{ public static bool Same(object a, object b) {{ return b.Equals(a); }} }}\n"
+    used = {"System", "Console", "Enumerable", "Linq"}
+    return _in_class(solution, asked, says, h, (checks, check, "Main(string[] args) {", "bool", used))
+
+
+def _in_class(solution: str, asked: Mapping[str, Any], says: str, h: str, language: tuple[Any, ...]) -> Guarded:
+    """The program of a language whose tests are a method of the solution's class. ``language``: (patterns of checks,
+    each with the function that compares its two parts, a class to append, the method's opening, the type of a truth
+    value, further types that tests use)."""
+    checks, check, main, truth, used = language
+    text = re.sub(r"\\u+([0-9a-fA-F]{4})", lambda code: chr(int(code[1], 16)), solution).replace("@", "")
+    close, rest = split_close(asked["tests"])
+    for pattern, function in checks:
+        compared = rf"{function}(\2, \3)" if function else r"(\2)"
+        rest = re.sub(rf"(?m)^(\s*){pattern};[ \t]*$", rf"\1passed_{h} &= {compared};", rest)
+    rest = rest.replace(main, f"{main}\n    {truth} passed_{h} = true;", 1)
     program = f"{solution}{close}{_before_last_brace(rest, f'if (passed_{h}) {says}', 2)}\n{check}"
-    return Guarded(program, refused=_own_types(text, asked["tests"], {"System", "Console", "Enumerable", "Linq"}))
+    return Guarded(program, refused=_own_types(text, asked["tests"], used))
 
 
 def _own_types(solution: str, tests: str, more: set[str]) -> str:
@@ -125,7 +125,9 @@ def _own_types(solution: str, tests: str, more: set[str]) -> str:
 
 def _js(solution: str, asked: Mapping[str, Any], says: str, h: str, any_: str = "") -> Guarded:
     rest = re.sub(
-        r"(?m)^(?:declare var require: any;|const assert = require\('node:assert'\);)[ \t]*$", "", asked["tests"]
+        r"(?m)^(?:declare\s+var\s+require:\s*any;|const\s+assert\s*=\s*require\('node:assert'\);)[ \t]*$",
+        "",
+        asked["tests"],
     )
     rest = re.sub(r"\bassert\.", f"{h}.", rest)
     rest = re.sub(r"\btest\(\)", f"test_{h}()", rest)

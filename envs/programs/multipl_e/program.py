@@ -135,7 +135,7 @@ def _whole(code: str, asked: Mapping[str, Any]) -> str | None:
     head = asked["prompt"].rstrip().rpartition("\n")[0]
     match language:
         case "cs" | "java":
-            above, _, inner = code.partition("class Problem")
+            above, inner = ([*re.split(r"\bclass\s+Problem\b", code, maxsplit=1), ""])[:2]
             inner = inner.partition("{")[2].rpartition("}")[0] if inner else code
             imports = ("import ", "using ")
             lines = [line for line in above.splitlines() if line.startswith(imports) and inner is not code]
@@ -143,7 +143,7 @@ def _whole(code: str, asked: Mapping[str, Any]) -> str | None:
             before = "\n".join([*lines, head])
             return f"{before}\n{_without(inner, r'static (?:void|int|async Task) [mM]ain')}\n{rest}"
         case "cpp":
-            given = "" if "using namespace std" in code else "using namespace std;\n"
+            given = "" if re.search(r"using\s+namespace\s+std", code) else "using namespace std;\n"
             return f"{head}\n{given}{_without(code, r'int main')}\n{rest}"
         case "php":
             bare = re.sub(r"<\?php|\?>", "", code)

@@ -7,10 +7,12 @@ execution accuracy by the test-suite rule on every available database file. Data
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from envs.programs.spider.databases import DEV, NAMES, SOURCE, described, files_of, home_of
+from envs.programs.spider.databases import DEV, NAMES, SOURCE, TRAIN, described, files_of, home_of
 from envs.programs.spider.hardness import hardness
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
@@ -43,7 +45,7 @@ class SpiderOptions(OneProtocol):
     """Command-line options of Spider."""
 
     shots: int = 0
-    """Number of other questions on the same database, with their queries, before the question."""
+    """Number of worked examples: questions of the training set, each of another database, with its tables."""
 
     def __post_init__(self) -> None:
         if self.shots < 0:
@@ -56,24 +58,20 @@ def _load(options: SpiderOptions, request: EvaluationRequest) -> Iterator[Task]:
     rows = list(read_rows(path, ("db_id", "question", "query")))
     files = {name: files_of(home, name) for name in {row["db_id"] for row in rows}}
     tables = {name: described(of[0]) for name, of in files.items()}
-    data_id = files_digest(path, *(file for name in sorted(files) for file in files[name]))
+    examples, used = _examples(home, options.shots)
+    data_id = files_digest(path, *used, *(file for name in sorted(files) for file in files[name]))
     for place, row in enumerate(rows):
         name = row["db_id"]
-        others = [other for other in rows if other["db_id"] == name and other["question"] != row["question"]]
-        examples = "".join(
-            f"-- Question: {other['question']}\n{other['query']};\n\n" for other in others[: options.shots]
-        )
         prefix = "SELECT" if options.raw or options.prefill else ""
         yield question(
             "spider",
             f"spider/{row_number(row, place)}",
             hardness(row["query"]),
-            f"{examples}-- Question: {row['question']}"
-            + (f"\n-- {REQUEST}\nSELECT" if options.raw else f"\n\n{REQUEST}"),
+            f"-- Question: {row['question']}" + (f"\n-- {REQUEST}\nSELECT" if options.raw else f"\n\n{REQUEST}"),
             "envs.programs.spider.execution:grade",
             {"databases": [HostPath(file) for file in files[name]], "query": row["query"], "begins": prefix},
             QuestionDetails(
-                shots=f"{tables[name]}\n\n",
+                shots=f"{examples}{tables[name]}\n\n",
                 raw=options.raw,
                 prefill="SELECT" if prefix and not options.raw else "",
                 stop=(";", "\n\n") if prefix else (),
@@ -82,6 +80,27 @@ def _load(options: SpiderOptions, request: EvaluationRequest) -> Iterator[Task]:
                 cluster=name,
             ),
         )
+
+
+def _examples(home: Path, count: int) -> tuple[str, list[Path]]:
+    """Worked examples, the first question of each of the first ``count`` databases of the training set, and the files
+    that they come from. Raises FileNotFoundError if the training set is missing, ValueError if it has too few."""
+    if not count:
+        return "", []
+    path = find_file(home, TRAIN, SOURCE)
+    firsts: dict[str, Mapping[str, Any]] = {}
+    for row in read_rows(path, ("db_id", "question", "query")):
+        firsts.setdefault(row["db_id"], row)
+        if len(firsts) == count:
+            break
+    if len(firsts) < count:
+        raise ValueError(f"--shots {count}: {path} has {len(firsts)} databases")
+    files = {name: files_of(home, name)[0] for name in firsts}
+    parts = (
+        f"{described(files[name])}\n\n-- Question: {row['question']}\n{row['query'].rstrip(';')};\n\n"
+        for name, row in firsts.items()
+    )
+    return "".join(parts), [path, *files.values()]
 
 
 BENCHMARKS = {

@@ -14,6 +14,8 @@ from lemur_ray.host.home import lemur_home
 
 HOMES = ("spider", "spider/spider", "spider/spider_data", "spider_data", "bench/spider")
 NAMES = ("dev.json", "dev.jsonl", "validation-00000-of-00001.parquet")
+TRAIN = ("train_spider.json", "train_spider.jsonl", "train.json", "train-00000-of-00001.parquet")
+"""Names of the training set, whose databases are other ones than those of dev."""
 DEV = [f"{home}/{name}" for home in HOMES for name in NAMES]
 _SET = "Spider: spider.zip of its authors (dev.json, tables.json, database); CC BY-SA 4.0"
 SOURCE = f"{_SET}; python jobs/fetch_data.py spider"

@@ -1,4 +1,4 @@
-"""Baseline policies without a model: a random admissible action, the expert's action.
+"""Baseline policies without a model: no answer at all, a random admissible action, the expert's action.
 
 They read ``request.hints``, which environments supply to policies with ``wants_hints`` and never to a model. The same
 request always gets the same reply (``repeats``).
@@ -15,6 +15,17 @@ class HintsMissing(Exception):
     """Raised if a request lacks the hint that a scripted policy needs; the message lists the hints that it has."""
 
 
+class NoopPolicy:
+    """Does nothing and answers nothing: every reply is empty."""
+
+    name = "noop"
+    wants_hints = False
+    repeats = True
+
+    def reply(self, request: ChatRequest) -> ChatReply:
+        return ChatReply("")
+
+
 class RandomPolicy:
     """Replies with a random action of ``hints["admissible"]``, drawn with the request's sampling seed."""
 
@@ -23,12 +34,14 @@ class RandomPolicy:
     repeats = True
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """A random admissible action. Raises HintsMissing if the request lists none."""
+        """A random admissible action; an empty reply in an environment without hints. Raises HintsMissing if its hints
+        list no actions."""
         admissible = request.hints.get("admissible")
-        if not admissible:
+        if not admissible and request.hints:
             raise HintsMissing(
                 f"random policy: hints {sorted(request.hints)} hold no 'admissible' actions to draw from"
             )
+        admissible = admissible or [""]
         return ChatReply(random.Random(request.sampling.seed).choice(list(admissible)))
 
 

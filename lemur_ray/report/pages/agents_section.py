@@ -31,7 +31,13 @@ from lemur_ray.report.pages.rendering import macro, render
 from lemur_ray.report.pages.transcript_pages import EPISODE_LIST
 from lemur_ray.report.pages.transcripts import mark
 from lemur_ray.report.paper import COLUMNS, FIGURE_5_GPT_4, SQL_BY_TURN
-from lemur_ray.report.policy_results import PolicyComparison, PolicyKind, PolicyResult, comparisons
+from lemur_ray.report.policy_results import (
+    PolicyComparison,
+    PolicyKind,
+    PolicyResult,
+    comparisons,
+    solved_without_skill,
+)
 from lemur_ray.report.protocol import differences, incomplete_tasks
 from lemur_ray.report.statistics import PairedTest
 
@@ -45,6 +51,8 @@ _EXTERNAL_CALLS = {
     "unsaid": "without words",
 }
 """Counts of external calls and their column."""
+MANY_TASKS = 100
+"""Maximum number of task names in a table."""
 _COLOURS = {PolicyKind.UNTRAINED: 4, PolicyKind.EXPERT: 2}
 """Colours of baselines beside models; others are grey."""
 _DETECTABLE = (
@@ -70,6 +78,7 @@ def section(benchmark: str, results: Results, earlier: Results = ()) -> Markup:
         remarks=" ".join(_remarks(results)),
         ctf=_published_ctf() if _in_column(results, "IC-CTF") else "",
         numbers=_numbers(results),
+        floor=_floor(results),
         endings=_endings(results),
         external_calls=_external_calls(results),
         pairs=pairs,
@@ -164,6 +173,16 @@ def _numbers(results: Results) -> Markup:
             ]
         )
     return table(header, rows, _models(results))
+
+
+def _floor(results: Results) -> Markup:
+    """Rates without the tasks that need no skill, and the names of these; empty if no baseline solves any."""
+    tasks = solved_without_skill(results)
+    if not tasks:
+        return Markup("")
+    header = [f"without the {len(tasks)} tasks that doing nothing or random actions solve", "solved of scored [95 %]"]
+    rows = [[r.name, numeric(rate_text(r.rate_without(tasks)))] for r in results]
+    return table(header, [*rows, ["these tasks", ", ".join(tasks[:MANY_TASKS])]], _models(results))
 
 
 def _endings(results: Results) -> Markup:

@@ -31,6 +31,7 @@ from lemur_ray.report.policy_results import (
     comparisons,
     display_name,
     policy_result,
+    solved_without_skill,
     split_newest_versions,
     with_distinct_names,
 )
@@ -90,6 +91,7 @@ def render_run(
         transcripts=transcripts,
     )
     numbers = {**last.headline(), "notes": dict(notes or {}), "runs": [r.report.to_json() for r in results]}
+    numbers["solved_without_skill"] = {name: solved_without_skill(of) for name, of in groups.items()}
     numbers["retries"] = [retries_json(run) for run in newest]
     numbers["earlier_versions"] = [r.report.to_json() for r in old]
     _write(out, html, numbers, {"episodes.csv": to_csv(r.report for r in results)})
@@ -237,6 +239,7 @@ def _numbers(inputs: Inputs, groups: Groups) -> dict[str, Any]:
         "corpus": {"folder": inputs.corpus_place or None, **corpus},
         "training": [training_section.run_summary(run) for run in inputs.runs],
         "agents": [r.report.to_json() for r in results],
+        "solved_without_skill": {benchmark: solved_without_skill(of) for benchmark, of in groups.items()},
         "comparisons": compared,
         "missing": inputs.missing,
         "limits": limits(results),
