@@ -75,24 +75,24 @@ def chosen_letter(reply: str, letters: str) -> str | None:
     named = rf"(?:option|choice|answer|letter|statement)?\s*[\"'(\[$]*({one})[\"')\]$]*(?![\w'])"
     last = None
     for match, rest in announced(text):
-        if (found := re.match(named, rest, re.IGNORECASE)) and not _is_article(rest, found.start(1)):
+        if (hit := re.match(named, rest, re.IGNORECASE)) and not _is_article(rest, hit.start(1)):
             others = re.match(
-                rf"\s*(?:,|/|or|and|&)\s*(?:or\s+|and\s+)?(?:option\s+)?\(?{one}\)?(?![\w'])", rest[found.end() :]
+                rf"\s*(?:,|/|or|and|&)\s*(?:or\s+|and\s+)?(?:option\s+)?\(?{one}\)?(?![\w'])", rest[hit.end() :]
             )
-            wrong = re.match(rf"\s*(?:{_WRONG})", rest[found.end() :], re.IGNORECASE)
+            wrong = re.match(rf"\s*(?:{_WRONG})", rest[hit.end() :], re.IGNORECASE)
             negated = re.search(rf"\b{_DENYING}\s*$", match[0], re.IGNORECASE)
-            last = last if wrong or negated else None if others else found[1].upper()
+            last = last if wrong or negated else None if others else hit[1].upper()
             if others:
                 return None
     if last:
         return last
-    if found := re.match(rf"\W*({one})(?=\W*$|[^\w\s',-]|\s*\n|\s+[-\u2013\u2014])", text):
-        rest = re.sub(r"^[\s).:\]]+", "", text[found.end() :])
-        listed = re.search(rf"(?:^|[\s(])(?!{found[1]})({one})\s?[).:]", rest)
+    if hit := re.match(rf"\W*({one})(?=\W*$|[^\w\s',-]|\s*\n|\s+[-\u2013\u2014])", text):
+        rest = re.sub(r"^[\s).:\]]+", "", text[hit.end() :])
+        listed = re.search(rf"(?:^|[\s(])(?!{hit[1]})({one})\s?[).:]", rest)
         denied = re.match(rf"(?:{_WRONG})", rest, re.IGNORECASE)
         verdict = re.search(rf"(?:^|[\s(])({one})\)?\s*[).:]?\s*(?:{_RIGHT})", rest, re.IGNORECASE)
         if not denied and not (listed and verdict):
-            return found[1]
+            return hit[1]
     for pattern in (
         rf"{_CHOOSE.pattern}{named}",
         rf"(?<![\w'])\(?({one})\)?\s*[).:]?\s*(?:{_RIGHT})",

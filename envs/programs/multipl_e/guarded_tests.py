@@ -51,8 +51,8 @@ def guarded(solution: str, asked: Mapping[str, Any], says: str) -> Guarded:
 
 def function_name(prompt: str) -> str:
     """Name of the function that the last line of a prompt opens; empty if it opens none."""
-    found = re.search(r"(\w+)\s*\(", prompt.strip().splitlines()[-1])
-    return found[1] if found else ""
+    match = re.search(r"(\w+)\s*\(", prompt.strip().splitlines()[-1])
+    return match[1] if match else ""
 
 
 def split_close(tests: str) -> tuple[str, str]:
@@ -117,10 +117,10 @@ def _own_types(solution: str, tests: str, more: set[str]) -> str:
     used = {name for name in re.findall(r"\b[A-Z]\w+", _LITERAL.sub("", tests)) if f"{name}(String" not in tests}
     names = "|".join(sorted(used - {"Main", "Problem"} | more))
     code = _COMMENT.sub(" ", _LITERAL.sub('""', solution))
-    found = re.search(
+    match = re.search(
         rf"\b(?:class|interface|enum|struct|record|delegate\s+\w+)\s+({names})\b|\b({names})\s*=(?!=)", code
     )
-    return f"it declares {found[1] or found[2]}, which the tests use" if found else ""
+    return f"it declares {match[1] or match[2]}, which the tests use" if match else ""
 
 
 def _js(solution: str, asked: Mapping[str, Any], says: str, h: str, any_: str = "") -> Guarded:
@@ -142,7 +142,7 @@ def _ts(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
 def _php(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
     rest = re.sub(r"\b(candidate|test)\(", rf"\1_{h}(", asked["tests"])
     opening = re.compile(r"<\?php\s*(?:declare\s*\([^)]*\)\s*;)?")
-    return Guarded(f"{opening.sub(lambda found: f'{found[0]} unlink(__FILE__);', solution, count=1)}{rest}\n{says}\n")
+    return Guarded(f"{opening.sub(lambda match: f'{match[0]} unlink(__FILE__);', solution, count=1)}{rest}\n{says}\n")
 
 
 def _sh(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:

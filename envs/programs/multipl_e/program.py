@@ -158,15 +158,15 @@ def _whole(code: str, asked: Mapping[str, Any]) -> str | None:
 
 def _without(code: str, begins: str) -> str:
     """The code without the function whose signature matches ``begins``, by its braces."""
-    found = re.search(rf"(?m)^[ \t]*(?:public\s+)?{begins}\b", code)
-    if not found:
+    signature = re.search(rf"(?m)^[ \t]*(?:public\s+)?{begins}\b", code)
+    if not signature:
         return code
-    depth, opened = 0, code.find("{", found.end())
+    depth, opened = 0, code.find("{", signature.end())
     for place in range(max(opened, 0), len(code)):
         depth += {"{": 1, "}": -1}.get(code[place], 0)
         if depth == 0:
-            return code[: found.start()] + code[place + 1 :]
-    return code[: found.start()]
+            return code[: signature.start()] + code[place + 1 :]
+    return code[: signature.start()]
 
 
 def _cut_at_stops(code: str, stops: Sequence[str]) -> str:
