@@ -111,11 +111,11 @@ def program_of(reply: str, asked: Mapping[str, Any]) -> str:
     code = code_in(reply, rf"\b{function_name(asked['prompt'])}\s*[=(]")
     prompt, last = asked["prompt"].rstrip(), asked["prompt"].strip().splitlines()[-1]
     opening = last.strip()
-    if opening not in code:
-        if whole := _whole(code, asked):
-            return whole
+    above, repeated, body = code.partition(opening)
+    if not any(stop in f"{body}\n" for stop in asked["stops"]) and (whole := _whole(code, asked)):
+        return whole
+    if not repeated:
         return f"{asked['prompt']}{_cut_at_stops(code, asked['stops'])}\n{asked['tests']}"
-    above, _, body = code.partition(opening)
     # A method that is repeated alone may be indented less than the stops, which close it, expect.
     missing = len(last) - len(last.lstrip()) - (len(above) - len(above.rstrip(" ")))
     body = indent(body, " " * max(0, missing)).lstrip(" ")
