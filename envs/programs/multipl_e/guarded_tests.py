@@ -69,7 +69,13 @@ def _cpp(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
     rest = re.sub(r"\bcandidate\b", f"candidate_{h}", rest)
     first, last = asked["prompt"].rstrip().rpartition("\n")[::2]
     returned = last.partition(function_name(asked["prompt"]))[0].strip()
-    if solution.startswith(first) and returned:
+    if solution.startswith(first) and returned.startswith("Union_"):  # compared with texts and numbers, by operators
+        kind = f"template <class T> constexpr bool is_{h} = std::is_same_v<T, {returned}>;\n"
+        kind += f"template <class R, class... A> R result_{h}(R (*)(A...));\n"
+        solution = f"{first}\n{kind}{solution[len(first) :].lstrip()}"
+        opened = f"auto candidate_{h} = {function_name(asked['prompt'])};"
+        rest = rest.replace(opened, f"{opened}\n    static_assert(is_{h}<decltype(result_{h}(candidate_{h}))>);", 1)
+    elif solution.startswith(first) and returned:
         equal = f"static bool same_{h}(const {returned}& a, const {returned}& b) {{ return a == b; }}\n"
         solution = f"{first}\n{equal}{solution[len(first) :].lstrip()}"
         line = rf"(?m)^(\s*)assert\((candidate_{h}\(.*\)) == (\(.*\))\);[ \t]*$"
