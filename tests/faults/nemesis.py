@@ -6,6 +6,7 @@ seed determines where in the run it strikes. Knows the processes of a command by
 
 from __future__ import annotations
 
+import math
 import random
 import signal
 import time
@@ -23,7 +24,8 @@ MOST_COMMANDS = 8
 LONGEST_S = 400.0
 """Of one run with all its faults."""
 _HELD_S = 6.0
-"""A process stays stopped, and an entrance cut off, for at most so long."""
+"""A process stays stopped, an entrance cut off, and a service in error for at most so long. Clients wait longer and
+longer between two tries: 60 errors alone, one after another, would last for minutes."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Fault:
     """Whether the same command is run meanwhile, as on another host."""
     status: int = 503
     times: int = 0
-    """Number of requests answered with an error."""
+    """Maximum number of requests answered with an error."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,8 @@ class Nemesis:
         self.struck.append(f"{fault.kind} {fault.role} at {write.name} (write {self._count} of {self.num_writes})")
         command, entrance = self._running[-1], self._entrances[self.commands.index(self._running[-1])]
         if fault.kind == "errors":
-            self.service.trouble(match=".", status=fault.status, times=fault.times)
+            trouble = self.service.trouble(match=".", status=fault.status, times=fault.times)
+            self._held.append(_Held(partial(setattr, trouble, "times", 0), math.inf, time.monotonic() + _HELD_S))
             return
         if fault.kind == "expired":
             self._expired = True

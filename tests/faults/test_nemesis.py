@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +15,22 @@ from tests.faults.training_command import Command, Settings, ended_after
 from tests.storage.bucket_server import Entrance, Service, google_service
 from tests.train.conftest import corpus  # noqa: F401  # a fixture
 
-STEPS = 24
+STEPS = 12
 RECIPE = (
     "nano --model.vocab-size 320 --model.num-layers 1 --model.dim 32 --model.ffn-dim 64 --model.num-heads 2 "
     "--model.num-kv-heads 1 --model.head-dim 16 --model.max-seq-len 64 --data.seq-len 64 --optimizer.warmup-steps 2 "
-    f"--train.rows-per-step 2 --train.log-every-steps 1 --train.steps {STEPS} --train.checkpoint-every-steps 6 "
+    f"--train.rows-per-step 2 --train.log-every-steps 1 --train.steps {STEPS} --train.checkpoint-every-steps 4 "
     "--train.checkpoint-every-s 1000000 --train.keep-checkpoints 2 --train.eval-rows 0"
 ).split()
 OUT = "gs://bucket/run"
-SLOW_SEEDS, ALL_SEEDS = 1, 100
+SLOW_SEEDS, ALL_SEEDS = 10, 100
 """Seeds in the slow tests, and with those of the sweep."""
+AT_ONCE = 4
+"""Seeds that run at the same time: most of the time of a run under faults is waiting."""
 
 
 def settings(folder: Path, entrance: Entrance, corpus: Path, **more: Any) -> Settings:  # noqa: F811
-    environment = {**entrance.environment, "LEMUR_BUCKET_PATIENCE_S": "20", "LEMUR_HOME": str(folder / "home")}
+    environment = {**entrance.environment, "LEMUR_BUCKET_PATIENCE_S": "8", "LEMUR_HOME": str(folder / "home")}
     argv = (*RECIPE, "--corpus", str(corpus), "--out", OUT)
     return Settings(argv, folder, environment, **more)
 
@@ -50,36 +54,59 @@ def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple
         return losses(service), len(writes)
 
 
+def run_seed(seed: int, corpus: Path, folder: Path, undisturbed: tuple[list[tuple[int, float]], int]) -> str:  # noqa: F811
+    """Run a command under the faults of a seed. Returns what went wrong, empty if nothing did."""
+    schedule, commands = draw(seed), list[Command]()
+    expected, num_writes = undisturbed
+
+    def start(entrance: Entrance, clock_s: float) -> Command:
+        beat_s = 1.5 if schedule.rate_limited else 0.25
+        more = {"clock_s": clock_s, "beat_s": beat_s, "linger_s": schedule.linger_s}
+        return Command(settings(folder / f"{len(commands)}", entrance, corpus, **more))
+
+    struck: list[str] = []
+    try:
+        with google_service() as service, ended_after(commands):
+            nemesis = Nemesis(service, schedule, start, num_writes, commands, struck)
+            nemesis.run()
+            result = json.loads(service.objects.get("bucket", "run/result.json", {}).data)
+            assert losses(service) == expected
+            assert (result["steps"], result["replays_that_differ"]) == (STEPS, [])
+    except Exception as error:
+        ends = [f"--- exit code {command.exit_code()}\n{command.output()[-3000:]}" for command in commands]
+        return "\n".join([f"{schedule}: {error}", f"struck: {'; '.join(struck)}", *ends])
+    return ""
+
+
+def check_seeds(
+    seeds: Iterable[int],
+    corpus: Path,  # noqa: F811
+    undisturbed: tuple[list[tuple[int, float]], int],
+    folder: Path,
+) -> None:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        failures = list(pool.map(lambda seed: run_seed(seed, corpus, folder / f"{seed}", undisturbed), seeds))
+    assert not any(failures), "\n\n".join(filter(None, failures))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=[pytest.mark.sweep] * (seed >= SLOW_SEEDS)) for seed in range(ALL_SEEDS)]
-)
-def test_a_run_under_faults_ends_as_the_undisturbed_run(
+def test_runs_under_the_faults_of_ten_seeds_end_as_the_undisturbed_run(
+    corpus: Path,  # noqa: F811
+    tmp_path: Path,
+    undisturbed: tuple[list[tuple[int, float]], int],
+) -> None:
+    check_seeds(range(SLOW_SEEDS), corpus, undisturbed, tmp_path)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(ALL_SEEDS))
+def test_a_run_under_the_faults_of_a_seed_ends_as_the_undisturbed_run(
     seed: int,
     corpus: Path,  # noqa: F811
     tmp_path: Path,
     undisturbed: tuple[list[tuple[int, float]], int],
 ) -> None:
-    schedule = draw(seed)
-    expected, num_writes = undisturbed
-    print(schedule)  # shown if the test fails
-    with google_service() as service, ended_after([]) as commands:
-
-        def start(entrance: Entrance, clock_s: float) -> Command:
-            beat_s = 1.5 if schedule.rate_limited else 0.25
-            more = {"clock_s": clock_s, "beat_s": beat_s, "linger_s": schedule.linger_s}
-            return Command(settings(tmp_path / f"{len(commands)}", entrance, corpus, **more))
-
-        nemesis = Nemesis(service, schedule, start, num_writes, commands)
-        try:
-            nemesis.run()
-            result = json.loads(service.objects.get("bucket", "run/result.json", {}).data)
-            assert losses(service) == expected
-            assert (result["steps"], result["replays_that_differ"]) == (STEPS, [])
-        finally:
-            print(f"seed {seed}: {len(commands)} commands, struck: {'; '.join(nemesis.struck)}")
-            for command in commands:
-                print(f"--- exit code {command.exit_code()}\n{command.output()[-3000:]}")
+    check_seeds([seed], corpus, undisturbed, tmp_path)
 
 
 def test_a_seed_alone_determines_the_schedule() -> None:
