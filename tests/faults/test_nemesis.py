@@ -30,7 +30,7 @@ AT_ONCE = 4
 
 
 def settings(folder: Path, entrance: Entrance, corpus: Path, **more: Any) -> Settings:  # noqa: F811
-    environment = {**entrance.environment, "LEMUR_BUCKET_PATIENCE_S": "8", "LEMUR_HOME": str(folder / "home")}
+    environment = {**entrance.environment, "LEMUR_BUCKET_PATIENCE_S": "20", "LEMUR_HOME": str(folder / "home")}
     argv = (*RECIPE, "--corpus", str(corpus), "--out", OUT)
     return Settings(argv, folder, environment, **more)
 
@@ -47,7 +47,7 @@ def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple
     with google_service() as service, ended_after([]) as commands:
         folder = tmp_path_factory.mktemp("undisturbed") / "command"
         commands.append(Command(settings(folder, service.entrances[0], corpus)))
-        commands[0].process.join(120)
+        commands[0].process.join(600)
         assert commands[0].exit_code() == 0, commands[0].output()
         writes = [write for write in service.history.accepted() if not write.name.endswith(".run.lease")]
         assert [step for step, _ in losses(service)] == list(range(1, STEPS + 1))
@@ -90,6 +90,7 @@ def check_seeds(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_runs_under_the_faults_of_ten_seeds_end_as_the_undisturbed_run(
     corpus: Path,  # noqa: F811
     tmp_path: Path,
@@ -99,6 +100,7 @@ def test_runs_under_the_faults_of_ten_seeds_end_as_the_undisturbed_run(
 
 
 @pytest.mark.sweep
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", range(ALL_SEEDS))
 def test_a_run_under_the_faults_of_a_seed_ends_as_the_undisturbed_run(
     seed: int,
