@@ -21,6 +21,7 @@ from lemur_ray.train.job_arguments import TrainingJob, parse_job
 from lemur_ray.train.run.folder import Run
 from lemur_ray.weights.checkpoints import commits
 from tests.e2e.processes import descendants
+from tests.faults.training_command import is_stopped
 from tests.storage.bucket_server import Service
 from tests.storage.conftest import google  # noqa: F401  # a fixture
 from tests.train.test_resume import RECIPE, ROOT, Head, heads  # noqa: F401  # a fixture
@@ -46,10 +47,6 @@ def wait(condition: Callable[[], Any], process: subprocess.Popen[str], within_s:
         assert process.poll() is None, f"ended with {process.returncode}: {Path(process.args[-1]).read_text()[-3000:]}"  # type: ignore[index]
         assert time.monotonic() < deadline, "timed out"
         time.sleep(0.05)
-
-
-def frozen(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 @pytest.fixture
@@ -95,7 +92,7 @@ def test_a_worker_that_wakes_after_the_newer_attempt_has_finished_ends_and_leave
     out = "gs://bucket/runs/one"
     (tmp_path / "run.pickle").write_bytes(pickle.dumps(Run(recipe, str(corpus), out)))
     older = start(tmp_path / "older", "worker", str(tmp_path / "run.pickle"), str(step))
-    wait(lambda: frozen(older.pid), older)
+    wait(lambda: is_stopped(older.pid), older)
     result = run_here(recipe, out)
     whole = losses((tmp_path / "whole" / "metrics.jsonl").read_bytes())
     assert losses(stored(google, "runs/one/metrics.jsonl")) == whole
