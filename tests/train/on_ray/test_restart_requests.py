@@ -56,7 +56,7 @@ def kept(google: Service) -> Service:  # noqa: F811
     return google
 
 
-@pytest.mark.parametrize("num_workers", [4, pytest.param(1000, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("num_workers", [4, pytest.param(1000, marks=[pytest.mark.sweep, pytest.mark.timeout(3000)])])
 def test_only_rank_0_lists_what_the_workers_restore(
     kept: Service, num_workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
