@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -36,12 +37,26 @@ def run(main: Callable[[], int]) -> NoReturn:
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            sys.exit(128 + signal.SIGPIPE)
         traceback.print_exc()
         code = exit_code_of(error)
+    _reader_is_gone()
     is_final = code not in list(ExitCode) or ExitCode(code).is_final
     if code and is_final and os.environ.get(RETRIED_BY) == KUBERAY:
         _stop_ray_job(code)
     sys.exit(code)
+
+
+def _reader_is_gone() -> bool:
+    """Whether the reader of stdout has ended (``| head``). What is left to print is then dropped without a message."""
+    stdout = 1
+    poller = select.poll()
+    poller.register(stdout, 0)
+    gone = any(event & select.POLLERR for _, event in poller.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
+    return gone
 
 
 def _stop_ray_job(code: int) -> None:

@@ -71,6 +71,19 @@ def test_an_error_that_ends_a_job_has_the_code_of_what_helps(error: BaseExceptio
     assert exit_code_of(error) is code
 
 
+@pytest.mark.parametrize(("flush", "status"), [(False, 0), (True, 141)], ids=["buffered", "flushed"])
+def test_a_job_whose_reader_ends_first_prints_no_traceback(
+    flush: bool, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    source = f"from lemur_ray.cluster import job_end; job_end.run(lambda: print('line', flush={flush}) or 0)"
+    process = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    assert process.stdout is not None
+    process.stdout.close()
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (status, b"")
+
+
 @pytest.mark.parametrize("cause", [timeout_error("gs://b", 1), refusal_error("gs://b", 403, "x"), KeyError("lr")])
 def test_an_error_from_another_process_keeps_the_code_of_its_cause(cause: Exception) -> None:
     error = caused(RowSetError("rows cannot be read"), cause)
