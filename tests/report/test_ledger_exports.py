@@ -15,8 +15,7 @@ from report_samples import episode, write_ledger
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Episode, Outcome, Step, Trajectory
-from lemur_ray.report.ledgers.export_and_search import export_eval_logs, search_ledgers
-from lemur_ray.report.ledgers.find_text import find_text
+from lemur_ray.report.ledgers.export_and_search import export_eval_logs, find_text, search_ledgers
 from lemur_ray.report.ledgers.inspect_log import sample_id
 from lemur_ray.report.ledgers.stored_episodes import anchor_of
 
