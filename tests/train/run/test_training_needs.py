@@ -23,6 +23,7 @@ from lemur_ray.doctor.devices import Devices, cluster_devices
 from lemur_ray.recipes import NAMES, get_recipe
 from lemur_ray.text.bpe_training import NUMBERED, SMALLEST, train_bpe
 from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.train.job_arguments import TrainingJob, parse_job
 from lemur_ray.train.pod.chips import GIB
 from lemur_ray.train.pod.memory import state_bytes
 from lemur_ray.train.run import needs, sinks
@@ -110,8 +111,6 @@ def test_flags_that_are_told_are_flags_that_pass() -> None:
     with pytest.raises(ValueError, match="or use the GPUs: --mesh") as refused:
         needs.check_devices(get_recipe("llama2-7b"), EIGHT_GPUS)
     flags = str(refused.value).partition("or use the GPUs: ")[2].split()
-    from lemur_ray.train.job_arguments import TrainingJob, parse_job
-
     job = parse_job(TrainingJob, ["llama2-7b", *flags], prog="pretrain.py")
     needs.check_recipe(job.recipe)
     needs.check_devices(job.recipe, EIGHT_GPUS)
@@ -195,23 +194,31 @@ def test_a_tuning_names_model_and_files_together(tmp_path: Path, lemur_home: Pat
 
 
 @pytest.fixture
-def tune(lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """What jobs/instruct.py says where it refuses; on a laptop, where Ray is not started."""
+def refusal(
+    lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """What a job, by name, says where it refuses its arguments: on a laptop, and without Ray."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.syspath_prepend(str(ROOT / "jobs"))
-    job = importlib.import_module("instruct")
+    monkeypatch.setattr(connection, "connect", lambda **options: pytest.fail("Ray was started"))
+    monkeypatch.setattr(connection, "available_devices", lambda: LAPTOP)
+
+    def said(job: str, *argv: str) -> str:
+        assert importlib.import_module(job).main([*argv]) == 1
+        return capsys.readouterr().err
+
+    return said
+
+
+@pytest.fixture
+def tune(refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """What jobs/instruct.py says; "begun" where it would start Ray."""
 
     def begun(**options: object) -> None:
         raise ValueError("begun")
 
     monkeypatch.setattr(connection, "connect", begun)
-    monkeypatch.setattr(connection, "available_devices", lambda: LAPTOP)
-
-    def said(*argv: str) -> str:
-        assert job.main([*argv]) == 1
-        return capsys.readouterr().err
-
-    return said
+    return partial(refusal, "instruct")
 
 
 def nano_folder(folder: Path, **files: str) -> Path:
@@ -291,14 +298,8 @@ def test_sources_and_row_lengths_of_the_embedded_corpus_are_known_before_it_is_b
         needs.check_corpus(longer, str(tmp_path), False)
 
 
-def test_the_job_says_it_without_ray_and_leaves_nothing(
-    lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.syspath_prepend(str(ROOT / "jobs"))
-    monkeypatch.setattr(connection, "connect", lambda **options: pytest.fail("Ray was started"))
-    assert importlib.import_module("pretrain").main(["lemur-70b"]) == 1
-    said = capsys.readouterr().err
+def test_the_job_says_it_without_ray_and_leaves_nothing(refusal: Callable[..., str], lemur_home: Path) -> None:
+    said = refusal("pretrain", "lemur-70b")
     assert "lemur-70b is not begun" in said
     assert "256 TPU chips" in said
     assert not list(lemur_home.glob("**/*.json"))
@@ -307,39 +308,13 @@ def test_the_job_says_it_without_ray_and_leaves_nothing(
 
 @pytest.mark.parametrize("job", ["pretrain", "instruct", "mixture_study"])
 def test_every_job_that_trains_refuses_s3_at_once_and_makes_no_folder_of_that_name(
-    job: str,
-    lemur_home: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    job: str, refusal: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.syspath_prepend(str(ROOT / "jobs"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(connection, "connect", lambda **options: pytest.fail("Ray was started"))
-    assert importlib.import_module(job).main(["--out", "s3://bucket/run"]) == 1
-    said = capsys.readouterr().err
+    said = refusal(job, "--out", "s3://bucket/run")
     assert "--out s3://bucket/run: " in said
     assert "choose a folder" in said
     assert not list(tmp_path.rglob("s3:*"))
-
-
-@pytest.fixture
-def pretrain(
-    lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., str]:
-    """What jobs/pretrain.py says where it refuses, before Ray or a placement group is asked for anything."""
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.syspath_prepend(str(ROOT / "jobs"))
-    job = importlib.import_module("pretrain")
-    monkeypatch.setattr(connection, "connect", lambda **options: pytest.fail("Ray was started"))
-    monkeypatch.setattr(connection, "available_devices", lambda: LAPTOP)
-
-    def refusal(*argv: str) -> str:
-        assert job.main([*argv]) == 1
-        return capsys.readouterr().err
-
-    return refusal
 
 
 @pytest.mark.parametrize(
@@ -356,7 +331,7 @@ def pretrain(
     ids=["mesh", "corpus", "init-from", "weights", "tokenizer", "sinks", "out"],
 )
 def test_every_input_of_a_pretraining_is_checked_before_anything_is_started(
-    pretrain: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...], says: str
+    refusal: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...], says: str
 ) -> None:
     monkeypatch.setitem(sinks.PACKAGES, "wandb", "no_such_package")
     (tmp_path / "file").write_text("")
@@ -365,11 +340,11 @@ def test_every_input_of_a_pretraining_is_checked_before_anything_is_started(
     Tokenizer(train_bpe(["ab ab ab"] * 9, SMALLEST + 2, NUMBERED)).save(tmp_path / "c" / "tokenizer.json")
     words = [word.format(**places) for word in argv]
     for preflight in ([], ["--preflight"]):
-        assert says in pretrain("nano", *words, *preflight)
+        assert says in refusal("pretrain", "nano", *words, *preflight)
 
 
 def test_a_preflight_that_finds_nothing_ends_with_0_and_asks_for_no_device(
-    pretrain: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "available_devices", lambda: pytest.fail("devices were asked for"))
     assert importlib.import_module("pretrain").main(["nano", "--preflight"]) == 0
