@@ -17,7 +17,6 @@ from markupsafe import Markup
 from lemur_ray.report.escape import slug
 from lemur_ray.report.inputs import Inputs, ReportError, Stage, TrainingRun, collect_inputs, read_settings
 from lemur_ray.report.ledgers.stored_episodes import stored_episodes
-from lemur_ray.report.merged_runs import join_parts
 from lemur_ray.report.pages import agents_section, paper_section, training_section
 from lemur_ray.report.pages.caveats import limits
 from lemur_ray.report.pages.episode_list import write_all
@@ -35,7 +34,7 @@ from lemur_ray.report.policy_results import (
     split_newest_versions,
     with_distinct_names,
 )
-from lemur_ray.report.run_metadata import RunMetadata
+from lemur_ray.report.run_metadata import RunMetadata, join_parts
 from lemur_ray.report.tables import Group, Report, by_run, csv_text, to_csv
 from lemur_ray.rollout.evaluation_folder import replace_file
 
