@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 import pytest
 
-from envs.intercode.shell.tree_listing import listing
+from envs.intercode.shell.bash_env import listing
 from lemur_ray.sandbox.backends.driven_sandbox import DrivenSandbox
 from lemur_ray.sandbox.inside import tree
 from lemur_ray.sandbox.sandbox import SandboxQuarantined

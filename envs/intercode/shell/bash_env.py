@@ -18,10 +18,9 @@ from typing import Any, ClassVar
 from envs.intercode.recording import recorded_episode
 from envs.intercode.shell.shell_reply import parse_bash
 from envs.intercode.shell.terminal import Output, Terminal
-from envs.intercode.shell.tree_listing import listing
 from envs.text_env import Opening, TextEnv, Turn, check_texts
 from lemur_ray.agents.trajectory import Outcome
-from lemur_ray.grading.files import Tree, bash_reward
+from lemur_ray.grading.files import Entry, Tree, bash_reward
 from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxFileError, SandboxSpec
 from lemur_ray.sandbox.warm_pool import shared_pool
 
@@ -187,3 +186,17 @@ def shown(text: str) -> str:
     if not text.strip():
         return "No output"
     return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "..."
+
+
+# fmt: off
+IGNORED = (
+    "bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "media", "opt", "proc", "root", "run",
+    "sbin", "srv", "sys", "usr", "var",  # by upstream's repository
+    "work", "inside", "generation", "base", ".git",  # ours alone
+)
+# fmt: on
+
+
+def listing(sandbox: Sandbox) -> dict[str, Entry]:
+    """Every entry of the sandbox's file tree, by path. Raises SandboxFileError if paths are too long or too many."""
+    return {path: Entry(kind, mode, content) for path, kind, mode, content in sandbox.listing(IGNORED)}
