@@ -8,16 +8,20 @@ five messages besides system prompt and question (``dialogue_limit``).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 from envs.intercode.recording import recorded_episode
 from envs.intercode.sql import prompts
-from envs.intercode.sql.databases import open_database
-from envs.intercode.sql.engine import QueryLimits, Rows, SqlDatabase, SqlError
+from envs.intercode.sql.engine import QueryLimits, Row, Rows, SqlDatabase, SqlError
 from envs.intercode.sql.mysql_dialect import mysql_refuses
 from envs.intercode.sql.recorded_rows import neutral, read_rows
 from envs.intercode.sql.reply import parse_sql
+from envs.intercode.sql.spider_dump import CATALOGUE
+from envs.intercode.sql.sqlite_engine import SqliteDatabase
 from envs.text_env import Opening, TextEnv, Turn, check_texts, one_of
 from lemur_ray.agents.recording import RecordedTurn
 from lemur_ray.grading.sql import Row, sql_reward
@@ -126,3 +130,27 @@ class InterCodeSQLEnv(TextEnv):
         if self._database is not None:
             self._database.close()
             self._database = None
+
+
+def open_database(options: Mapping[str, Any]) -> SqlDatabase:
+    """Open ``options["database"]``: a SQLite file, or a name on ``options["server"]`` (URL of a MySQL or MariaDB).
+
+    Raises FileNotFoundError, sqlite3.DatabaseError, ConnectionError.
+    """
+    if options.get("server"):
+        from envs.intercode.sql.mysql_engine import MySqlDatabase  # its driver is an extra
+
+        return MySqlDatabase(options["server"], options["database"])
+    path = Path(options["database"])
+    catalogue = path.parent / CATALOGUE
+    return SqliteDatabase(path, _catalogue(catalogue)[path.stem] if catalogue.is_file() else None)
+
+
+@lru_cache(maxsize=4)
+def _catalogue(path: Path) -> dict[str, dict[str, tuple[Row, ...]]]:
+    """Database name -> table name -> rows of DESCRIBE, read from ``catalogue.json``; the last four files are cached."""
+    read = json.loads(path.read_text(encoding="utf-8"))
+    return {
+        name: {table: tuple(tuple(row) for row in rows) for table, rows in tables.items()}
+        for name, tables in read.items()
+    }

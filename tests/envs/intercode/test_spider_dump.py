@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from envs.intercode.sql.databases import open_database
 from envs.intercode.sql.engine import Rows
 from envs.intercode.sql.mysql_dialect import mysql_refuses
 from envs.intercode.sql.recorded_rows import neutral, read_rows
 from envs.intercode.sql.spider_dump import sqlite_databases
+from envs.intercode.sql.sql_env import open_database
 
 DUMP = r"""
 -- a comment
