@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from envs.intercode.needs import DATA, bash_departures, ctf_departures, needs_of, question, sql
-from envs.intercode.recorded_runs import RUNS
-from envs.intercode.recording import read_recording, recorded_tasks, recorded_with
+from envs.intercode.recording import RUNS, read_recording, recorded_tasks, recorded_with
 from envs.intercode.run_notes import about
 from envs.outside_data import SOURCES
 from lemur_ray.agents.trajectory import Episode, Task

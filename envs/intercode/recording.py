@@ -9,6 +9,7 @@ action that upstream parsed, not the model's reply: it serves as the recorded re
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from lemur_ray.agents.recording import (
     trailing_number,
 )
 from lemur_ray.agents.replay_comparison import Comparison, EpisodeComparison
+from lemur_ray.agents.replay_goals import Goal, PublishedRuns, RecordedRun, StrictReplays
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.host.json_files import read_json, read_json_lines
 from lemur_ray.storage.bundles.host_path import HostPath
@@ -193,3 +195,36 @@ def _rewards(tolerance: float, episode: Episode, recorded: InterCodeEpisode) -> 
     pairs = list(zip(episode.trajectory.steps, recorded.turns, strict=False))
     same = sum(abs(step.reward - (turn.reward or 0.0)) <= tolerance for step, turn in pairs)
     return EpisodeComparison({"turns": len(pairs), "same_reward": same})
+
+
+_NAME = re.compile(r"ic_(sql|bash|ctf|python)_")
+_BY_ORDER = ("vicuna", "starchat")
+"""Models whose published SQL rewards are overlap times order (``--reward tau``)."""
+
+_GPT_HANDICAP, _GPT_BASH = r"gpt-3\.5.*10_turns_handicap", r"gpt-3\.5.*fs_[134]"
+_GOALS = (
+    Goal("SQL, gpt-3.5, 10 turns, handicap: solved alike", "intercode/sql", 0.989, file=_GPT_HANDICAP, under="sqlite"),
+    Goal("SQL, gpt-3.5, 10 turns, handicap: solved alike", "intercode/sql", 0.993, file=_GPT_HANDICAP, under="mysql"),
+    Goal("SQL, vicuna: solved alike", "intercode/sql", 0.998, file="vicuna", under="mysql"),
+    Goal("SQL, text-bison, handicap: solved alike", "intercode/sql", 0.990, file="bison.*handicap", under="mysql"),
+    Goal("Bash, gpt-3.5, fs 1, 3, 4: solved alike", "intercode/bash", 0.92, file=_GPT_BASH, under="bwrap"),
+    Goal("Bash, gpt-3.5, fs 1, 3, 4: solved alike", "intercode/bash", 0.93, file=_GPT_BASH, under="docker"),
+    Goal("CTF: rewards alike", "intercode/ctf", 1.0, part="same_reward", whole="turns"),
+)
+
+
+def _runs_of_file(file: Path, name: str, strict: StrictReplays) -> Iterator[RecordedRun]:
+    match = _NAME.match(file.name)
+    if match is None or "_react_" in file.name:
+        return
+    kind = match[1]
+    flags: tuple[str, ...] = ()
+    if kind == "sql":
+        order = "tau" if any(model in name for model in _BY_ORDER) else "iou"
+        flags = ("--reward", order, *(("--handicap",) if "handicap" in name else ()))
+    elif kind == "bash":
+        flags = ("--compat",)
+    yield RecordedRun(file, name, f"intercode/{kind}", "grading" if kind == "ctf" else "strict", flags)
+
+
+RUNS = PublishedRuns(_runs_of_file, _GOALS)
