@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from envs.mint.disclosure import WITHHELD, without_solution
 from envs.mint.sources import teacher_of
-from envs.mint.teacher import ModelTeacher, Situation
+from envs.mint.teacher import WITHHELD, ModelTeacher, Situation, without_solution
 from lemur_ray.agents.api_keys import Key
 from lemur_ray.agents.endpoint import Endpoint, EndpointOptions
 from lemur_ray.agents.external_calls import CallMeter, register_endpoints, use_meter
