@@ -40,3 +40,23 @@ def version_of(program: str) -> int:
         return 0
     match = re.search(r"(\d+)\.\d+\.\d+", done.stdout)
     return int(match[1]) if match else 0
+
+
+_OF_PLAYWRIGHT = (
+    *("AimEnabled", "AvoidCorsURLLoaderRestartOnRedirect", "AvoidUnnecessaryBeforeUnloadCheckSync"),
+    *("DestroyProfileOnBrowserClose", "HttpsFirstBalancedModeAutoEnable", "HttpsUpgrades", "LensOverlay"),
+    *("MediaRouter", "NetworkTimeServiceQuerying", "OptimizationHints", "PaintHolding", "PreconnectToSearch"),
+    *("TcpPortRandomizationWin", "ThirdPartyStoragePartitioning", "msEdgeUpdateLaunchServicesPreferredVersion"),
+    "msForceBrowserSignIn",
+)
+"""Features that Playwright switches off itself. They are repeated, because Chromium only obeys the last such switch."""
+_COSTLY = (
+    *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "WebUIOmniboxFullPopup"),
+    "SpareRendererForSitePerProcess",  # a process for each context in case that it goes to another site
+)
+FLAGS = (
+    *("--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions", "--mute-audio", "--no-first-run"),
+    *("--disable-component-update", "--disable-sync", "--disable-breakpad", "--disable-domain-reliability"),
+    *("--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--js-flags=--max-old-space-size=1024"),
+    f"--disable-features={','.join((*_OF_PLAYWRIGHT, *_COSTLY))}",
+)

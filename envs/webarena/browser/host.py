@@ -23,8 +23,7 @@ from typing import Any, TypeVar
 from playwright.async_api import Browser, Playwright, async_playwright
 from playwright.async_api import Error as PlaywrightError
 
-from envs.webarena.browser.chromium import executable
-from envs.webarena.browser.flags import FLAGS
+from envs.webarena.browser.chromium import FLAGS, executable
 from lemur_ray.agents.external_calls import ExternalCallError
 
 T = TypeVar("T")
