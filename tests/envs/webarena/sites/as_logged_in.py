@@ -11,7 +11,7 @@ from html import unescape
 from typing import Any
 
 from envs.webarena.site_set import Lease
-from envs.webarena.sites.login import AGENT, _hidden
+from envs.webarena.sites.golden import AGENT, _hidden
 
 
 class Visitor:
