@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lemur_ray import doctor
-from lemur_ray.doctor import accelerators, cluster, packages, programs, resources, sandbox_tools
+from lemur_ray.doctor import cluster, packages, programs, resources, sandbox_tools
 from lemur_ray.doctor.machine import Check, Machine
 from lemur_ray.doctor.resources import GIB
 
@@ -238,18 +238,18 @@ def test_a_docker_engine_without_package_or_image_names_the_command(machine: Mac
 
 def test_a_gpu_that_jax_does_not_use_is_said(machine: Machine) -> None:
     idle = but(machine, which=lambda name: f"/usr/bin/{name}")
-    assert accelerators.jax(idle).status == "warn"
-    assert accelerators.jax(but(idle, env={"JAX_PLATFORMS": "cpu"})).status == "ok"
+    assert packages.jax(idle).status == "warn"
+    assert packages.jax(but(idle, env={"JAX_PLATFORMS": "cpu"})).status == "ok"
 
 
 def test_a_tpu_host_without_its_variables_is_said(machine: Machine) -> None:
-    assert accelerators.tpu(machine).status == "ok"
+    assert packages.tpu(machine).status == "ok"
     (machine.system / "dev/accel0").touch()
-    check = accelerators.tpu(machine)
+    check = packages.tpu(machine)
     assert check.status == "warn"
     assert "TPU_WORKER_HOSTNAMES" in check.fix
     env = {"TPU_NAME": "slice", "TPU_WORKER_ID": "1", "TPU_WORKER_HOSTNAMES": "a,b"}
-    assert accelerators.tpu(but(machine, env=env)).found == "host 1 of 2 in slice, 1 chips"
+    assert packages.tpu(but(machine, env=env)).found == "host 1 of 2 in slice, 1 chips"
 
 
 def test_a_dashboard_address_is_told_from_a_cluster_address(machine: Machine) -> None:

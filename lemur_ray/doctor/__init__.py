@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lemur_ray.doctor import accelerators, cluster, packages, programs, resources, sandbox_tools
+from lemur_ray.doctor import cluster, packages, programs, resources, sandbox_tools
 from lemur_ray.doctor.machine import Check, Machine
 
 __all__ = ["CHECKS", "Check", "Machine", "examine", "healthy", "lines"]
@@ -17,7 +17,7 @@ CHECKS = (
     packages.python,
     packages.packages,
     cluster.ray,
-    accelerators.jax,
+    packages.jax,
     cluster.ray_auth,
     cluster.ray_address,
     packages.envs_package,
@@ -26,7 +26,7 @@ CHECKS = (
     resources.shared_memory,
     resources.disk,
     resources.cores,
-    accelerators.tpu,
+    packages.tpu,
     programs.bubblewrap,
     sandbox_tools.sandbox_tools,
     programs.docker,
