@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.evaluation.suites.live_suite_page import live_suite
+from lemur_ray.evaluation.suites.play import live_suite
 
 
 def grow(ledger: Path) -> None:

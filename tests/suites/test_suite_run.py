@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.evaluation.suites.live_suite_page import live_suite
+from lemur_ray.evaluation.suites.play import live_suite
 from tests.agents.misbehaving import completion, serving
 
 Run = Callable[..., tuple[int, list[str], str]]

@@ -2,19 +2,57 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lemur_ray.evaluation.evaluate import attach_policy, play_prepared
 from lemur_ray.evaluation.suites.command_line import Suite
-from lemur_ray.evaluation.suites.live_suite_page import live_suite
 from lemur_ray.evaluation.suites.page import seconds_before, write_suite
 from lemur_ray.evaluation.suites.progress import PartSoFar, SuiteProgress
 from lemur_ray.evaluation.suites.suite_preflight import prepare_suite
+from lemur_ray.report.pages.live_page import EVERY_S, SHARE
 from lemur_ray.rollout.attempt import Prices
+
+
+@contextlib.contextmanager
+def live_suite(write: Callable[[], object], ledgers: Sequence[Path], every_s: float = EVERY_S) -> Iterator[None]:
+    """Context manager: a thread calls ``write`` after each ``every_s`` seconds in which a ledger has grown."""
+    over = threading.Event()
+
+    def rewrite(last_bytes: int) -> None:
+        pause, reported = every_s, False
+        while not over.wait(pause):
+            if (now := _bytes(ledgers)) == last_bytes:
+                continue
+            began = time.monotonic()
+            try:
+                write()
+                last_bytes = now
+            except Exception as error:  # whatever it is, the run goes on, and its end writes the page again
+                if not reported:
+                    reported = True
+                    reason = f"{type(error).__name__}: {error}"
+                    print(f"the suite's page cannot be written while it goes on: {reason}", file=sys.stderr, flush=True)
+            pause = max(every_s, (time.monotonic() - began) * (1 / SHARE - 1))
+
+    thread = threading.Thread(target=rewrite, args=(_bytes(ledgers),), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _bytes(ledgers: Sequence[Path]) -> int:
+    return sum(path.stat().st_size for path in ledgers if path.is_file())
+
 
 BENCHMARK_KEYS = ("benchmark", "column", "taught", "n", "scored", "solved", "success_rate")
 """Keys of each benchmark in a suite's last line; report.json has more."""
