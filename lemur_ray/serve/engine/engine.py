@@ -23,11 +23,10 @@ import numpy as np
 from lemur_ray.serve.engine.batch import Batch
 from lemur_ray.serve.engine.compute_protocol import Compute
 from lemur_ray.serve.engine.errors import EngineClosed, QueueFull
-from lemur_ray.serve.engine.events import Finish, Listener, Stats, event_of
+from lemur_ray.serve.engine.events import Finish, Listener, Outbox, Stats, event_of
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.inbox import Cancel, Item, Submit, Update, give_up
 from lemur_ray.serve.engine.live_sequence import LiveSequence
-from lemur_ray.serve.engine.outbox import Outbox
 from lemur_ray.serve.engine.token_logprobs import ALTERNATIVES, TokenLogprobs
 
 log = logging.getLogger(__name__)

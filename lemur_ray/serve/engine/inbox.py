@@ -7,9 +7,8 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from lemur_ray.serve.engine.errors import EngineClosed
-from lemur_ray.serve.engine.events import Event, Listener
+from lemur_ray.serve.engine.events import Event, Listener, Outbox
 from lemur_ray.serve.engine.live_sequence import LiveSequence
-from lemur_ray.serve.engine.outbox import Outbox
 
 
 class Submit(NamedTuple):
