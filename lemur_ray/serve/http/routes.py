@@ -27,8 +27,8 @@ from lemur_ray.serve.http.metrics import Metrics
 from lemur_ray.serve.http.operator_routes import MetricsPage, operator_routes
 from lemur_ray.serve.http.request_body import check_lengths, check_model, read_body
 from lemur_ray.serve.http.tokenizer_routes import tokenizer_routes
+from lemur_ray.serve.openai.body_fields import described
 from lemur_ray.serve.openai.checked_requests import Common, parse_chat, parse_completion
-from lemur_ray.serve.openai.described_routes import described
 from lemur_ray.serve.openai.errors import ApiError, invalid
 from lemur_ray.serve.openai.request_models import MAX_SESSION_CHARACTERS, ChatBody, CompletionBody
 from lemur_ray.serve.openai.response_bodies import Answer

@@ -18,8 +18,8 @@ from fastapi.responses import JSONResponse, Response
 from lemur_ray.serve.http.chat_prompts import chat_prompt
 from lemur_ray.serve.http.error_answers import errors_about
 from lemur_ray.serve.http.request_body import check_model, read_body
+from lemur_ray.serve.openai.body_fields import described
 from lemur_ray.serve.openai.checked_requests import TokenizeCall, parse_tokenize
-from lemur_ray.serve.openai.described_routes import described
 from lemur_ray.serve.openai.errors import invalid
 from lemur_ray.serve.openai.request_models import DetokenizeBody, TokenizeBody
 from lemur_ray.serve.text_engine import TextEngine

@@ -161,3 +161,23 @@ Text = Annotated[str, Expects("must be a string"), AfterValidator(checked_text)]
 NonEmptyText = Annotated[str, Field(min_length=1), AfterValidator(checked_text), Expects("must be a string")]
 """Text that is not empty"""
 ModelName = Annotated[str, Field(min_length=1), Expects("must be the name of a model: see /v1/models")]
+
+
+def described(body: type[Body], model: str) -> dict[str, Any]:
+    """``openapi_extra`` of a route: the JSON schema of its body, in which ``model`` is the only valid model name."""
+    schema = body.model_json_schema()
+    inlined = _inlined(schema, schema.get("$defs", {}))
+    inlined["properties"]["model"] = {"enum": [model]}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": inlined}}}}
+
+
+def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+    """A schema with its definitions inlined, and without titles, which repeat names."""
+    if isinstance(schema, list):
+        return [_inlined(one, definitions) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(definitions[schema["$ref"].removeprefix("#/$defs/")], definitions)
+    left_out = {"title", "$defs", *(["default"] if schema.get("default", 0) is None else [])}
+    return {name: _inlined(part, definitions) for name, part in schema.items() if name not in left_out}

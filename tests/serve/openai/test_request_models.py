@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from lemur_ray.serve.openai.body_fields import described
 from lemur_ray.serve.openai.checked_requests import parse_chat, parse_completion
-from lemur_ray.serve.openai.described_routes import described
 from lemur_ray.serve.openai.errors import ApiError
 from lemur_ray.serve.openai.request_models import Body, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 
