@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from envs.mint.comparison import recorded_as
 from envs.mint.needs import DATA, departures, needs, opening, size
-from envs.mint.recorded_runs import RUNS
-from envs.mint.recording import SUBSETS
+from envs.mint.recording import RUNS, SUBSETS
 from envs.mint.run_notes import about, mint_notes
 from envs.outside_data import SOURCES
 from lemur_ray.agents.trajectory import Task
