@@ -24,7 +24,7 @@ from envs.intercode.sql.spider_dump import CATALOGUE
 from envs.intercode.sql.sqlite_engine import SqliteDatabase
 from envs.text_env import Opening, TextEnv, Turn, check_texts, one_of
 from lemur_ray.agents.recording import RecordedTurn
-from lemur_ray.grading.sql import Row, sql_reward
+from lemur_ray.grading.sql import sql_reward
 
 DIALOGUE_LIMIT = 5
 LIMITS = QueryLimits(time_s=10.0)
