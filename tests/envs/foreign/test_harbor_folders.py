@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.foreign.harbor.env import HarborEnv
-from envs.foreign.harbor.reward import JSON, TEXT, NoReward, reward_in
+from envs.foreign.harbor.env import JSON, TEXT, HarborEnv, NoReward, reward_in
 from envs.foreign.harbor.task_folder import folders, read
 from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
