@@ -17,8 +17,7 @@ from typing import Any
 
 from envs.alfworld.games.catalogue import TOOL_OF_VERB
 from envs.alfworld.games.game import Game, GrammarName
-from envs.alfworld.games.pddl import atoms, parse_pddl
-from envs.alfworld.games.pddl_problem import read_problem
+from envs.alfworld.games.pddl_problem import atoms, parse_pddl, read_problem
 
 GAME_FILE = "game.tw-pddl"
 _PLAYED = ("pddl_problem", "pddl_domain", "grammar")
