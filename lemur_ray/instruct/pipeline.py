@@ -25,8 +25,7 @@ from lemur_ray.corpus.on_ray import Workers
 from lemur_ray.corpus.rows import write_atomically
 from lemur_ray.instruct import stages
 from lemur_ray.instruct.config import WITHOUT_NEAR_DUPLICATES, SetsConfig, settings
-from lemur_ray.instruct.encoders import encoder
-from lemur_ray.instruct.near_duplicates import BLOCK, any_similar, keep_first
+from lemur_ray.instruct.near_duplicates import BLOCK, any_similar, encoder, keep_first
 from lemur_ray.instruct.readers.public_sets import SETS
 from lemur_ray.instruct.statistics import MEASURES, lines, summary
 from lemur_ray.instruct.table import Example, NumRows, place_in, write_table

@@ -22,7 +22,7 @@ from lemur_ray.corpus.cleaning.decontaminate import overlap
 from lemur_ray.instruct import clean
 from lemur_ray.instruct.config import FILTERED_BY_TEXT, SetsConfig
 from lemur_ray.instruct.conversation import Conversation, readable
-from lemur_ray.instruct.encoders import encoder
+from lemur_ray.instruct.near_duplicates import encoder
 from lemur_ray.instruct.readers.public_sets import read_set
 from lemur_ray.instruct.statistics import MEASURES, measures
 from lemur_ray.instruct.table import REFUSED

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.instruct.clean import character_run, instruction, with_instruction, without_foreign_sentences
-from lemur_ray.instruct.encoders import encoder, hash_vectors
-from lemur_ray.instruct.near_duplicates import any_similar, keep_first
+from lemur_ray.instruct.near_duplicates import any_similar, encoder, hash_vectors, keep_first
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lemur_ray.instruct.config import SetsConfig
-from lemur_ray.instruct.encoders import encoder
+from lemur_ray.instruct.near_duplicates import encoder
 from lemur_ray.instruct.pipeline import build_sets
 from lemur_ray.instruct.readers.public_sets import read_set
 from lemur_ray.instruct.table_1 import table_1_files
