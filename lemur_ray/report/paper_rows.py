@@ -6,12 +6,37 @@ A row names the protocol of its runs (protocol.py); two runs share a cell only a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lemur_ray.agents.trajectory import Episode
+from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.benchmarks.run_notes import RunDescription
+from lemur_ray.report.ledgers.stored_episodes import TRACEBACK
 from lemur_ray.report.protocol import differences, incomplete_tasks
+
+REASONING = ("M-GSM8K", "M-MATH", "M-TheoremQA", "M-HotpotQA", "M-MMLU")
+CODE = ("M-HumanEval", "M-MBPP")
+DECISION = ("ALFWorld",)
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "reasoning": REASONING,
+    "code": CODE,
+    "micro": REASONING + CODE,
+    "all": REASONING + CODE + DECISION,
+}
+
+
+def saw_traceback(episode: Episode) -> bool:
+    """Whether the model was shown a Python traceback."""
+    steps = episode.trajectory.steps
+    # The model read every observation but the last, and that too if the context overflowed after it.
+    observed = steps if episode.outcome is Outcome.CONTEXT_OVERFLOW else steps[:-1]
+    return any(TRACEBACK in step.observation for step in observed)
+
+
+def had_invalid_action(episode: Episode) -> bool:
+    """Whether any reply had no valid action."""
+    return any(step.action is None for step in episode.trajectory.steps)
+
 
 Runs = dict[str, Sequence[Episode]]
 """Column of the paper -> the episodes of one run, or of the runs of its parts."""

@@ -20,7 +20,7 @@ from lemur_ray.report.ledgers.stored_episodes import anchor_of, stored_episodes
 from lemur_ray.report.pages import transcript_pages
 from lemur_ray.report.pages.whole_page import render_report, render_run
 from lemur_ray.report.paper import COLUMNS, FIGURE_5_GPT_4, MODELS, TABLE_4_MICRO, TABLE_6
-from lemur_ray.report.paper_groups import REASONING
+from lemur_ray.report.paper_rows import REASONING
 from lemur_ray.report.policy_results import display_name, is_baseline
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}

@@ -12,7 +12,7 @@ from envs.mint.recording import SUBSETS
 from lemur_ray.benchmarks.discovery import describe_run
 from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.report.paper import COLUMNS, NOTES, TABLE_4_MICRO, TABLE_6, TABLE_9
-from lemur_ray.report.paper_groups import GROUPS
+from lemur_ray.report.paper_rows import GROUPS
 from tests.report.recorded_counts import Counts, counts_of_recording, together
 
 WHOLE = ("Llama-2-70b-chat-hf", "CodeLlama-34b-Instruct-hf", "gpt-3.5-turbo-0613")

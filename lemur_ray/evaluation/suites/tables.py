@@ -15,7 +15,7 @@ from lemur_ray.benchmarks.plugin_calls import call_about
 from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription
 from lemur_ray.config import did_you_mean
 from lemur_ray.report.paper import COLUMNS
-from lemur_ray.report.paper_groups import CODE, REASONING
+from lemur_ray.report.paper_rows import CODE, REASONING
 
 FEEDBACK = "table6"
 """Name of the suite of Table 6, which has the columns of two groups, each without and with a teacher."""

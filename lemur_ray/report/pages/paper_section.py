@@ -29,8 +29,19 @@ from lemur_ray.report.paper import (
     TABLE_10,
     Published,
 )
-from lemur_ray.report.paper_groups import CODE, DECISION, GROUPS, REASONING, had_invalid_action, saw_traceback
-from lemur_ray.report.paper_rows import PaperRun, Row, Runs, paired_runs, rows_of
+from lemur_ray.report.paper_rows import (
+    CODE,
+    DECISION,
+    GROUPS,
+    REASONING,
+    PaperRun,
+    Row,
+    Runs,
+    had_invalid_action,
+    paired_runs,
+    rows_of,
+    saw_traceback,
+)
 from lemur_ray.report.statistics import Interval, mcnemar, mean_of_macros, stratified_mean
 from lemur_ray.report.strata import Stratum, solved_or_not, strata_of, units_of
 from lemur_ray.report.tables import Rate, compare, is_solved, rate_of

@@ -18,7 +18,7 @@ from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task
 from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.report.agreement import Agreement, compare_recording, measure_agreement
-from lemur_ray.report.paper_groups import had_invalid_action, saw_traceback
+from lemur_ray.report.paper_rows import had_invalid_action, saw_traceback
 from lemur_ray.rollout.attempt import EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.episode import run_episode
 from tests.report.recorded_counts import counts_of_recording
