@@ -23,9 +23,19 @@ import numpy as np
 from lemur_ray.serve.engine.batch import Batch
 from lemur_ray.serve.engine.compute_protocol import Compute
 from lemur_ray.serve.engine.errors import EngineClosed, QueueFull
-from lemur_ray.serve.engine.events import Finish, Listener, Outbox, Stats, event_of
+from lemur_ray.serve.engine.events import (
+    Cancel,
+    Finish,
+    Item,
+    Listener,
+    Outbox,
+    Stats,
+    Submit,
+    Update,
+    event_of,
+    give_up,
+)
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.engine.inbox import Cancel, Item, Submit, Update, give_up
 from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.engine.token_logprobs import ALTERNATIVES, TokenLogprobs
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from lemur_ray.serve.engine.errors import EngineClosed
 from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.engine.token_logprobs import TokenLogprobs, joined
 
@@ -105,3 +107,34 @@ class Outbox:
                 log.exception("a listener failed: its requests are given up")
                 failed |= {event.number for event in batch}
         return failed
+
+
+class Submit(NamedTuple):
+    sequence: LiveSequence
+    listener: Listener
+    every_token: bool
+
+
+class Cancel(NamedTuple):
+    number: int
+
+
+class Update(NamedTuple):
+    weights: Any
+    """As returned by ``Compute.prepare``"""
+    version: str
+    done: Future[None]
+
+
+Item = Submit | Cancel | Update | None
+"""None only wakes the thread."""
+
+
+def give_up(pending: dict[int, Submit], updates: Iterable[Update]) -> None:
+    """Fail pending requests and updates, for an engine that has ended."""
+    outbox = Outbox()
+    for number, item in pending.items():
+        outbox.put(item.listener, Event(number, (), "error"))
+    outbox.send()
+    for update in updates:
+        update.done.set_exception(EngineClosed("the engine ended before the weights were replaced"))
