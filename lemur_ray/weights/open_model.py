@@ -10,8 +10,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
+
 from lemur_ray.config import LoraConfig, ModelConfig, from_dict
 from lemur_ray.host.exit_codes import CausedError
+from lemur_ray.model.llama import Params, init_params
 from lemur_ray.model.lora import MergedWeights, adapter_shapes
 from lemur_ray.recipes import get_recipe, with_vocabulary
 from lemur_ray.storage.file_system import file_system
@@ -29,9 +33,8 @@ from lemur_ray.weights.checkpoints import (
 )
 from lemur_ray.weights.hf_config import HuggingFaceError, raw_config
 from lemur_ray.weights.hf_tensors import HuggingFaceWeights
-from lemur_ray.weights.host_params import random_weights
 from lemur_ray.weights.orbax_params import CheckpointError, CheckpointWeights
-from lemur_ray.weights.param_slices import Source
+from lemur_ray.weights.param_slices import Index, Source, label
 from lemur_ray.weights.safetensors_reader import TensorFileError
 from lemur_ray.weights.vocabulary_growth import GrownWeights
 
@@ -205,3 +208,25 @@ def vocabulary_faults(folder: str, tokenizer: Tokenizer, config: ModelConfig) ->
         f"{folder}: the tokenizer has ids for {tokens} tokens, the model {rows} rows: its files and the weights do not "
         "belong together, or tokens were added to the tokenizer that the model was never given rows for"
     ]
+
+
+class HostWeights:
+    """Weight source (``param_slices.Source``) of a parameter tree of numpy arrays."""
+
+    def __init__(self, params: Params, config: ModelConfig) -> None:
+        self.config = config
+        self._leaves = {label(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
+
+    def chunk(self, label: str) -> tuple[int, ...]:
+        return (1,) * self._leaves[label].ndim
+
+    def dtype(self, label: str) -> np.dtype[Any]:
+        return np.dtype(self._leaves[label].dtype)
+
+    def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
+        return np.asarray(self._leaves[label][index], dtype or self.dtype(label))
+
+
+def random_weights(config: ModelConfig, seed: int) -> HostWeights:
+    """Weight source of random float32 parameters of a model, the same for the same seed."""
+    return HostWeights(jax.tree.map(np.asarray, init_params(config, seed)), config)

@@ -12,7 +12,7 @@ from lemur_ray.config import ModelConfig
 from lemur_ray.serve.engine.block_cache import BlockCache
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.loading import open_engine
-from lemur_ray.weights.host_params import random_weights
+from lemur_ray.weights.open_model import random_weights
 from tests.serve.offline import generate
 
 NANO = ModelConfig(vocab_size=3072)

@@ -12,7 +12,7 @@ from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.http.uvicorn_server import running
 from lemur_ray.serve.loading import open_engine
 from lemur_ray.serve.text_engine import TextEngine
-from lemur_ray.weights.host_params import random_weights
+from lemur_ray.weights.open_model import random_weights
 from tests.serve.tiny import OPTIONS, TINY, TOKENIZER
 
 

@@ -19,7 +19,7 @@ from lemur_ray.serve.engine.errors import EngineClosed
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.sampling_options import LogitBias, SamplingOptions
 from lemur_ray.serve.loading import open_engine
-from lemur_ray.weights.host_params import HostWeights, random_weights
+from lemur_ray.weights.open_model import HostWeights, random_weights
 from tests.serve.offline import generate
 from tests.serve.tiny import TINY, Waiter, prompts
 

@@ -10,8 +10,7 @@ from lemur_ray.model.llama import Params, abstract_params
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.weights.convert import export
 from lemur_ray.weights.hf_tensors import DTYPES
-from lemur_ray.weights.host_params import HostWeights
-from lemur_ray.weights.open_model import open_chat_model
+from lemur_ray.weights.open_model import HostWeights, open_chat_model
 from lemur_ray.weights.param_slices import Source, label, leaves
 
 

@@ -25,7 +25,7 @@ from lemur_ray.text.special_tokens import BOS
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.text.tokenizer_folder import tokenizer_in
 from lemur_ray.weights.hf_config import tokenizer_files
-from lemur_ray.weights.host_params import random_weights
+from lemur_ray.weights.open_model import random_weights
 from tests.agents.misbehaving import Answer, serving
 from tests.envs.language.conftest import Found
 from tests.envs.questions import play, tasks_of

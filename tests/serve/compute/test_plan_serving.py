@@ -14,7 +14,7 @@ import pytest
 
 from lemur_ray.serve.compute.ahead_of_time import abstract_weights
 from lemur_ray.serve.compute.weights import prepare
-from lemur_ray.weights.host_params import random_weights
+from lemur_ray.weights.open_model import random_weights
 from tests.serve.tiny import TINY
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.loading import open_engine, served_version
-from lemur_ray.weights.host_params import random_weights
+from lemur_ray.weights.open_model import random_weights
 from tests.serve.engine.test_engine import mixed_requests
 from tests.serve.offline import generate
 from tests.serve.tiny import TINY, Waiter, prompts

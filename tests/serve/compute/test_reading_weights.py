@@ -9,7 +9,7 @@ import pytest
 
 from lemur_ray.serve.compute.invariant import Transposed, product
 from lemur_ray.serve.compute.weights import prepare
-from lemur_ray.weights.host_params import HostWeights, random_weights
+from lemur_ray.weights.open_model import HostWeights, random_weights
 from lemur_ray.weights.param_slices import Index, normalised
 from tests.serve.tiny import TINY
 from tests.weights.whole_models import whole

@@ -29,7 +29,7 @@ SEVERAL = [(model, str(n)) for model, parts in PARTS.items() for n in parts[1:]]
 RUN = """
 import dataclasses, json, sys
 import jax, numpy as np
-from lemur_ray.weights.host_params import random_weights
+from lemur_ray.weights.open_model import random_weights
 from lemur_ray.serve.compute.attention import block_bytes
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine

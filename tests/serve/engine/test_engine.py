@@ -18,7 +18,7 @@ from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.sampling_options import SamplingOptions
 from lemur_ray.serve.http.metrics import Metrics
 from lemur_ray.serve.loading import open_engine
-from lemur_ray.weights.host_params import HostWeights, random_weights
+from lemur_ray.weights.open_model import HostWeights, random_weights
 from tests.serve.offline import generate
 from tests.serve.tiny import OPTIONS, TINY, Waiter, poll, prompts, slowed
 

@@ -11,7 +11,7 @@ from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.loading import open_engine
 from lemur_ray.weights.hf_tensors import HuggingFaceWeights
-from lemur_ray.weights.host_params import random_weights
+from lemur_ray.weights.open_model import random_weights
 from tests.serve.offline import generate
 from tests.serve.tiny import Waiter
 from tests.weights.torch_models import FAMILIES, VOCAB, saved, torch_model

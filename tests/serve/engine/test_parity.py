@@ -17,7 +17,7 @@ from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.token_logprobs import joined
 from lemur_ray.serve.loading import open_engine
 from lemur_ray.weights.hf_config import config_files
-from lemur_ray.weights.host_params import HostWeights
+from lemur_ray.weights.open_model import HostWeights
 from tests.serve.offline import generate
 from tests.serve.tiny import Waiter, prompts
 

@@ -23,8 +23,7 @@ from lemur_ray.serve.loading import load_text_engine, open_engine, update_weight
 from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.weights.convert import Convert, convert
 from lemur_ray.weights.hf_tensors import transposes
-from lemur_ray.weights.host_params import HostWeights, random_weights
-from lemur_ray.weights.open_model import open_model
+from lemur_ray.weights.open_model import HostWeights, open_model, random_weights
 from lemur_ray.weights.orbax_params import CheckpointSink
 from lemur_ray.weights.param_slices import leaves, stream
 from tests.serve.offline import generate

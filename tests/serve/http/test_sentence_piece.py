@@ -15,7 +15,7 @@ from lemur_ray.serve.loading import open_engine
 from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.text.tokenizer_folder import tokenizer_in
-from lemur_ray.weights.host_params import random_weights
+from lemur_ray.weights.open_model import random_weights
 from tests.serve.tiny import OPTIONS, TINY
 from tests.text import kinds
 

@@ -17,7 +17,7 @@ from lemur_ray.serve.http.uvicorn_server import running
 from lemur_ray.serve.loading import open_engine
 from lemur_ray.serve.openai.tools import CallStream, Toolbox
 from lemur_ray.serve.text_engine import TextEngine
-from lemur_ray.weights.host_params import random_weights
+from lemur_ray.weights.open_model import random_weights
 from tests.serve.protocol import ASK, error
 from tests.serve.tiny import TINY, TOKENIZER
 
