@@ -75,17 +75,10 @@ def _load_real(split: str, options: RealOptions, request: EvaluationRequest) -> 
         print(f"{where}: {warning}", file=sys.stderr, flush=True)
     shared = {"file": HostPath(where), "real_split": split, "engine": options.engine, "prompt": request.prompt}
     shared["database_id"] = digest_of_all(games)
+    more = {name: (name.partition("-")[0], {**shared, "id": name}, name.partition("/")[0]) for name in games}
     return [
-        Task(
-            f"alfworld/{split}",
-            name,
-            ENV_ID,
-            name.partition("-")[0],
-            {**shared, "id": name},
-            MAX_TURNS,
-            cluster=name.partition("/")[0],
-        )
-        for name in games
+        Task(f"alfworld/{split}", name, ENV_ID, category, options, MAX_TURNS, cluster=cluster)
+        for name, (category, options, cluster) in more.items()
     ]
 
 
@@ -94,16 +87,15 @@ def _needs_real(split: str, options: RealOptions, request: EvaluationRequest) ->
     return [*required, Requirement("alfworld package", package_missing)] if options.engine == "alfworld" else required
 
 
-def _about_real(run: EvaluationRun) -> RunDescription:
-    return replace(
-        default_description(run),
-        limits=(
-            "ALFWorld's own games with text actions, one a turn: not the protocol of the paper's column, which calls "
-            "tools from Python in five turns.",
-        ),
-        column="ALFWorld",
-        other_protocol="actions from Python tool calls, few turns",
-    )
+_REAL_LIMITS = (
+    "ALFWorld's own games with text actions, one a turn: not the protocol of the paper's column, which calls "
+    "tools from Python in five turns.",
+)
+
+
+def _about(limits: tuple[str, ...], run: EvaluationRun) -> RunDescription:
+    other = "actions from Python tool calls, few turns"
+    return replace(default_description(run), limits=limits, column="ALFWorld", other_protocol=other)
 
 
 BENCHMARKS = {
@@ -115,7 +107,7 @@ BENCHMARKS = {
             needs=partial(_needs_real, split),
             sources=(GAMES,),
             has_hints=True,
-            details=BenchmarkDetails(size=str(SPLITS[split]), about=_about_real),
+            details=BenchmarkDetails(size=str(SPLITS[split]), about=partial(_about, _REAL_LIMITS)),
         )
         for split in SPLITS
     },
@@ -127,14 +119,6 @@ BENCHMARKS = {
         identity=lambda options, request: {},
         default_limit=120,
         has_hints=True,
-        details=BenchmarkDetails(
-            size="as many as are asked for, 120 by default",
-            about=lambda run: replace(
-                default_description(run),
-                limits=_LIMITS,
-                column="ALFWorld",
-                other_protocol="actions from Python tool calls, few turns",
-            ),
-        ),
+        details=BenchmarkDetails(size="as many as are asked for, 120 by default", about=partial(_about, _LIMITS)),
     ),
 }

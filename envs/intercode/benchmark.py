@@ -137,59 +137,48 @@ def _sql_notes(episodes: Iterable[Episode]) -> Mapping[str, Any]:
     return spider_notes(list(episodes))
 
 
-BENCHMARKS = {
-    "bash": Benchmark(
+def _details(kind: str, **own: Any) -> BenchmarkDetails:
+    shared = {"opening": question, "recording_format": recorded_with(), "published_runs": RUNS, "about": about(kind)}
+    return BenchmarkDetails(**{**shared, **own})
+
+
+def _of_programs(
+    kind: str, options: type[Options], load: Callable[[Options, EvaluationRequest], Iterable[Task]], **own: Any
+) -> Benchmark[Options]:
+    """A benchmark whose actions run in a sandbox; ``own``: its details."""
+    return Benchmark(
+        options,
+        partial(_sandboxed, load),
+        {"full": 512, "brief": 512},
+        needs=needs_of(kind),
+        min_step_s=PROGRAM_S if kind == "python" else COMMAND_S,
+        resources=PROGRAMS if kind == "python" else COMMANDS,
+        has_hints=True,
+        sources=SOURCES[f"intercode/{kind}"],
+        details=_details(kind, **own),
+    )
+
+
+BENCHMARKS: dict[str, Benchmark[Any]] = {
+    "bash": _of_programs(
+        "bash",
         BashOptions,
-        partial(_sandboxed, _bash),
-        {"full": 512, "brief": 512},
-        needs=needs_of("bash"),
-        min_step_s=COMMAND_S,
-        resources=COMMANDS,
-        has_hints=True,
-        sources=SOURCES["intercode/bash"],
-        details=BenchmarkDetails(
-            opening=question,
-            departures=bash_departures,
-            size="200",
-            recording_format=recorded_with(reward_tolerance=0.011),
-            published_runs=RUNS,
-            settings={"compat": True},
-            about=about("bash"),
-        ),
+        _bash,
+        departures=bash_departures,
+        size="200",
+        recording_format=recorded_with(reward_tolerance=0.011),
+        settings={"compat": True},
     ),
-    "ctf": Benchmark(
+    "ctf": _of_programs(
+        "ctf",
         CodeOptions,
-        partial(_sandboxed, _ctf),
-        {"full": 512, "brief": 512},
-        needs=needs_of("ctf"),
-        min_step_s=COMMAND_S,
-        resources=COMMANDS,
-        has_hints=True,
-        sources=SOURCES["intercode/ctf"],
-        details=BenchmarkDetails(
-            opening=question,
-            departures=ctf_departures,
-            size="76 without a network, 100 with --compat",
-            recording_format=recorded_with(),
-            published_runs=RUNS,
-            settings={"compat": True},
-            about=about("ctf"),
-            replay_mode="grading",
-        ),
+        _ctf,
+        departures=ctf_departures,
+        size="76 without a network, 100 with --compat",
+        settings={"compat": True},
+        replay_mode="grading",
     ),
-    "python": Benchmark(
-        CodeOptions,
-        partial(_sandboxed, _python),
-        {"full": 512, "brief": 512},
-        needs=needs_of("python"),
-        min_step_s=PROGRAM_S,
-        resources=PROGRAMS,
-        has_hints=True,
-        sources=SOURCES["intercode/python"],
-        details=BenchmarkDetails(
-            opening=question, size="974", recording_format=recorded_with(), published_runs=RUNS, about=about("python")
-        ),
-    ),
+    "python": _of_programs("python", CodeOptions, _python, size="974"),
     "sql": Benchmark(
         SqlOptions,
         _sql,
@@ -199,15 +188,12 @@ BENCHMARKS = {
         min_step_s=QUERY_S,
         has_hints=True,
         sources=SOURCES["intercode/sql"],
-        details=BenchmarkDetails(
+        details=_details(
+            "sql",
             cluster=_database,
-            opening=question,
             size="1028 (1034 with --compat); without data about 50 of a sample database",
             notes=_sql_notes,
-            recording_format=recorded_with(),
-            published_runs=RUNS,
             settings={"handicap": True},
-            about=about("sql"),
         ),
     ),
 }

@@ -66,21 +66,8 @@ class MintEnv(TextEnv):
     """One MINT task: replies with ``<execute>`` or ``<solution>`` in, MINT's messages out. Options: see the module."""
 
     option_names: ClassVar[frozenset[str]] = frozenset(
-        {
-            *_CHOICES,
-            "id",
-            "prompt",
-            "reference",
-            "example",
-            "answer_type",
-            "games",
-            "wording",
-            "max_propose",
-            "wikipedia",
-            "teacher",
-            "recording",
-            "database_id",
-        }
+        {*_CHOICES, "id", "prompt", "reference", "example", "answer_type", "games", "wording", "max_propose"}
+        | {"wikipedia", "teacher", "recording", "database_id"}
     )
     default_max_steps: ClassVar[int] = MAX_STEPS
     graders: ClassVar[tuple[str, ...]] = GRADERS

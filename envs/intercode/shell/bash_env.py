@@ -62,19 +62,8 @@ class InterCodeBashEnv(TextEnv):
     """
 
     option_names: ClassVar[frozenset[str]] = frozenset(
-        {
-            "question",
-            "gold",
-            "trees",
-            "file_system",
-            "rootfs",
-            "backend",
-            "compat",
-            "recorded",
-            "recording",
-            "index",
-            "database_id",
-        }
+        {"question", "gold", "trees", "file_system", "rootfs", "backend", "compat", "recorded", "recording", "index"}
+        | {"database_id"}
     )
     default_max_steps: ClassVar[int] = 10
     _sandbox: Sandbox | None = None

@@ -36,6 +36,12 @@ class Kind(StrEnum):
 
 
 ON_ELEMENTS = (Kind.CLICK, Kind.HOVER, Kind.TYPE)
+_FIELDS = {
+    Kind.CLICK: ("element_id",), Kind.HOVER: ("element_id",), Kind.TYPE: ("element_id", "text"),
+    Kind.KEY_PRESS: ("key_comb",), Kind.SCROLL: ("direction",), Kind.GOTO_URL: ("url",),
+    Kind.PAGE_FOCUS: ("page_number",), Kind.STOP: ("answer",),
+}  # fmt: skip
+"""Fields of an action that its kind uses, but for ``enter``; other kinds use none."""
 
 
 @dataclass(frozen=True)
@@ -60,23 +66,8 @@ class Action:
 
     def to_upstream(self) -> dict[str, Any]:
         """Convert the action to the dict of WebArena's recorded parser results: its type and the fields in use."""
-        row: dict[str, Any] = {"type": self.kind.value}
-        match self.kind:
-            case Kind.CLICK | Kind.HOVER:
-                row["element_id"] = self.element_id
-            case Kind.TYPE:
-                row |= {"element_id": self.element_id, "text": self.text + "\n" * self.enter}
-            case Kind.KEY_PRESS:
-                row["key_comb"] = self.key_comb
-            case Kind.SCROLL:
-                row["direction"] = self.direction
-            case Kind.GOTO_URL:
-                row["url"] = self.url
-            case Kind.PAGE_FOCUS:
-                row["page_number"] = self.page_number
-            case Kind.STOP:
-                row["answer"] = self.answer
-        return row
+        row = {"type": self.kind.value, **{name: getattr(self, name) for name in _FIELDS.get(self.kind, ())}}
+        return {**row, "text": self.text + "\n" * self.enter} if self.kind is Kind.TYPE else row
 
 
 NOTHING = Action(Kind.NONE)
@@ -84,19 +75,5 @@ NOTHING = Action(Kind.NONE)
 
 def equivalent(one: Action, other: Action) -> bool:
     """Whether libwebarena treats two actions as equal: same kind and arguments, except the text of a TYPE."""
-    if one.kind is not other.kind:
-        return False
-    match one.kind:
-        case Kind.SCROLL:
-            return one.direction == other.direction
-        case Kind.KEY_PRESS:
-            return one.key_comb == other.key_comb
-        case Kind.CLICK | Kind.HOVER | Kind.TYPE:
-            return one.element_id == other.element_id
-        case Kind.PAGE_FOCUS:
-            return one.page_number == other.page_number
-        case Kind.GOTO_URL:
-            return one.url == other.url
-        case Kind.STOP:
-            return one.answer == other.answer
-    return True
+    compared = (name for name in _FIELDS.get(one.kind, ()) if name != "text")
+    return one.kind is other.kind and all(getattr(one, name) == getattr(other, name) for name in compared)

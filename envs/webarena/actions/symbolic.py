@@ -21,6 +21,18 @@ _ALONE = {
     "go_back": Kind.GO_BACK,
     "go_forward": Kind.GO_FORWARD,
 }
+_FORMS = {
+    Kind.CLICK: "click [{0.element_id}]",
+    Kind.HOVER: "hover [{0.element_id}]",
+    Kind.TYPE: "type [{0.element_id}] [{0.text}] [{0.enter:d}]",
+    Kind.KEY_PRESS: "press [{0.key_comb}]",
+    Kind.SCROLL: "scroll [{0.direction}]",
+    Kind.GOTO_URL: "goto [{0.url}]",
+    Kind.PAGE_FOCUS: "tab_focus [{0.page_number}]",
+    Kind.PAGE_CLOSE: "close_tab",
+    Kind.STOP: "stop [{0.answer}]",
+}
+"""Forms of actions that are not written as the name of their kind alone."""
 _ENTER_FLAG = re.compile(r"\[(?:press_enter_after=)?([01])\]$")
 
 
@@ -100,24 +112,7 @@ NAMES = (*_ON_ELEMENT, *_READERS, *_ALONE)
 
 def render_symbolic(action: Action) -> str:
     """Write an action in symbolic form. The none-action becomes ``none``."""
-    match action.kind:
-        case Kind.CLICK | Kind.HOVER:
-            return f"{action.kind.lower()} [{action.element_id}]"
-        case Kind.TYPE:
-            return f"type [{action.element_id}] [{action.text}] [{int(action.enter)}]"
-        case Kind.KEY_PRESS:
-            return f"press [{action.key_comb}]"
-        case Kind.SCROLL:
-            return f"scroll [{action.direction}]"
-        case Kind.GOTO_URL:
-            return f"goto [{action.url}]"
-        case Kind.PAGE_FOCUS:
-            return f"tab_focus [{action.page_number}]"
-        case Kind.PAGE_CLOSE:
-            return "close_tab"
-        case Kind.STOP:
-            return f"stop [{action.answer}]"
-    return action.kind.lower()
+    return _FORMS.get(action.kind, action.kind.lower()).format(action)
 
 
 def loses(action: Action) -> bool:

@@ -14,42 +14,47 @@ from lemur_ray.instruct.conversation import Conversation, Dropped, readable
 ReadResult = Conversation | Dropped
 
 
+def read_each(dataset: str, path: Path, convert: Callable[[Any, str], Conversation]) -> Iterator[ReadResult]:
+    """Yield what ``convert(record, default id)`` makes of each record of a file, or a Dropped where it raises BadRecord
+    or the record cannot be read."""
+    for number, record in records(path):
+        where = f"{path.name}:{number:08d}"
+        try:
+            if isinstance(record, BadRecord):
+                raise record
+            yield convert(record, where)
+        except BadRecord as error:
+            yield Dropped(dataset, where, error.reason)
+
+
 def read_openorca(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
     """Yield a conversation, or a Dropped, per record {id, system_prompt, question, response} of an OpenOrca file.
 
     An empty system prompt gives no system turn, or an empty one if ``config.openorca_system`` is ``lemur``.
     """
-    for number, record in records(path):
-        where = f"{path.name}:{number:08d}"
-        try:
-            question, response = _texts(record, "question", "response")
-            (system,) = _texts({"system_prompt": "", **_without_null(record)}, "system_prompt")
-        except BadRecord as error:
-            yield Dropped("openorca", where, error.reason)
-            continue
+
+    def convert(record: Any, where: str) -> Conversation:
+        question, response = _texts(record, "question", "response")
+        (system,) = _texts({"system_prompt": "", **_without_null(record)}, "system_prompt")
         messages = [Message("user", question), Message("assistant", response)]
         if system.strip() or config.openorca_system == "lemur":
             messages.insert(0, Message("system", system))
-        yield Conversation("openorca", str(record.get("id") or where), tuple(messages))
+        return Conversation("openorca", str(record.get("id") or where), tuple(messages))
+
+    return read_each("openorca", path, convert)
 
 
 def read_alpaca(dataset: str) -> Callable[[Path, SetsConfig], Iterator[ReadResult]]:
     """Reader for files of {instruction, input (optional), output}; input follows instruction after a blank line."""
 
-    def read(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
-        for number, record in records(path):
-            where = f"{path.name}:{number:08d}"
-            try:
-                instruction, output = _texts(record, "instruction", "output")
-                (given,) = _texts({"input": "", **_without_null(record)}, "input")
-            except BadRecord as error:
-                yield Dropped(dataset, where, error.reason)
-                continue
-            if given.strip():
-                instruction = f"{instruction}\n\n{given}"
-            yield Conversation(dataset, where, (Message("user", instruction), Message("assistant", output)))
+    def convert(record: Any, where: str) -> Conversation:
+        instruction, output = _texts(record, "instruction", "output")
+        (given,) = _texts({"input": "", **_without_null(record)}, "input")
+        if given.strip():
+            instruction = f"{instruction}\n\n{given}"
+        return Conversation(dataset, where, (Message("user", instruction), Message("assistant", output)))
 
-    return read
+    return lambda path, config: read_each(dataset, path, convert)
 
 
 def _without_null(record: dict[str, Any]) -> dict[str, Any]:
@@ -58,8 +63,6 @@ def _without_null(record: dict[str, Any]) -> dict[str, Any]:
 
 def _texts(record: Any, *names: str) -> list[str]:
     """Values of the named fields of a record. Raises BadRecord if one is missing or not a string."""
-    if isinstance(record, BadRecord):
-        raise record
     if not isinstance(record, dict):
         raise BadRecord("no_object")
     missing = [name for name in names if not isinstance(record.get(name), str)]

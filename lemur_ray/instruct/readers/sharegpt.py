@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.messages import Message, Role
-from lemur_ray.corpus.sources.records import BadRecord, records
+from lemur_ray.corpus.sources.records import BadRecord
 from lemur_ray.instruct.config import SetsConfig
 from lemur_ray.instruct.conversation import Conversation, Dropped, readable
 from lemur_ray.instruct.readers.chat_html import looks_like_html, to_markdown
+from lemur_ray.instruct.readers.questions import read_each
 
 NAME = "sharegpt"
 ROLES: dict[str, Role] = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant"}
@@ -23,19 +24,15 @@ def read_sharegpt(path: Path, config: SetsConfig) -> Iterator[Conversation | Dro
 
     Assistant turns before the first question are removed; the caller checks that turns alternate.
     """
-    for number, record in records(path):
-        where = f"{path.name}:{number:08d}"
-        try:
-            messages = _messages(record, config)
-        except BadRecord as error:
-            yield Dropped(NAME, where, error.reason)
-            continue
-        yield Conversation(NAME, str(record.get("id") or where), messages)
+
+    def convert(record: Any, where: str) -> Conversation:
+        messages = _messages(record, config)
+        return Conversation(NAME, str(record.get("id") or where), messages)
+
+    return read_each(NAME, path, convert)
 
 
 def _messages(record: Any, config: SetsConfig) -> tuple[Message, ...]:
-    if isinstance(record, BadRecord):
-        raise record
     turns = record.get("conversations") if isinstance(record, dict) else None
     if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
         raise BadRecord("no_conversations")
