@@ -1,4 +1,4 @@
-"""Reads the logs of InterCode's published runs, and selects the tasks of a replay.
+"""Reads the logs of InterCode's published runs, selects the tasks of a replay, and states how far it must agree.
 
 The format is princeton-nlp/intercode's log (c3e46d8): a JSON object keyed by task index, or one such object per line,
 each episode with ``query``, ``turn_history`` (lists of equal length) and ``summary``. Plain or gzip. A log has the

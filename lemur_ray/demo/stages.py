@@ -1,4 +1,4 @@
-"""State of a stage of the demo, and a runner that runs one stage, logs its output and updates a display.
+"""State of a stage of the demo, its progress by the lines that its job prints, and a runner with log and display.
 
 Draws nothing and starts no Ray.
 """

@@ -1,4 +1,7 @@
-"""Checks of the Python version, the pinned packages, and which package ``envs`` is imported. Imports none of them."""
+"""Checks of the Python version, the pinned packages, the devices that jax sees, and which package ``envs`` is imported.
+
+Imports none of them: jax runs in a process of its own.
+"""
 
 from __future__ import annotations
 

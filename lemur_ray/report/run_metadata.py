@@ -1,6 +1,6 @@
-"""Run notes of stored runs: from their benchmark, or as stored when they were played. Draws nothing.
+"""Run notes of stored runs: from their benchmark, or as stored when they were played, else empty. Draws nothing.
 
-A run without either gets empty notes.
+Also joins recorded runs that are stored in several files, one for each part of a data set.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """InterCode-Bash: carry out a task with shell commands; every attempt is answered with its output and reward.
 
 The gold command runs first, in the same sandbox, which is then reset, and verified by hash. Its changes and output are
-the reference for the model's commands. The grader lists the file tree itself (``tree_listing``). Since observations
+the reference for the model's commands. The grader lists the file tree itself (``listing``). Since observations
 contain the reward, this is an oracle-feedback setting, and reports must say so. The episode ends at reward 1 exactly,
 at ``skip``, or after ``max_steps`` turns; its score is the best reward of any turn. Protocol: princeton-nlp/intercode
 c3e46d8; a model sees the last seven messages.

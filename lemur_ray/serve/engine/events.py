@@ -1,4 +1,7 @@
-"""Events of requests for their listeners, and the engine's counters. Knows nothing of how tokens are generated."""
+"""What enters and leaves the engine's thread: items of its inbox, events for listeners, counters.
+
+Knows nothing of how tokens are generated.
+"""
 
 from __future__ import annotations
 
