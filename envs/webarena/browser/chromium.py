@@ -60,5 +60,5 @@ FLAGS = (
     *("--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--js-flags=--max-old-space-size=1024"),
     f"--disable-features={','.join((*_OF_PLAYWRIGHT, *_COSTLY))}",
 )
-"""Switches besides Playwright's own, which save resources and change nothing that a page shows. Without the popups of the
-address bar off, each browser context has one more process, and opening one takes three times the processor time."""
+"""Switches besides Playwright's own, which save resources and change nothing that a page shows. With the popups of the
+address bar, each browser context has one more process, and opening one takes three times the processor time."""

@@ -3,8 +3,8 @@
 XLA's kernels on CPU choose the order of a sum by the shape: from about 20 rows on (depending on the width) and at a
 single row, a matrix product sums in another order than for 2 to 16 rows, and a reduction does so at almost every
 shape. A greedy choice between two close tokens would then depend on the load of the server. Here products can run in
-tiles of 2 to 16 rows, and sums along a row are a tree of additions. ``on_devices.py`` measures whether that is enough on
-this machine. Knows nothing of models.
+tiles of 2 to 16 rows, and sums along a row are a tree of additions. ``on_devices.py`` measures whether that is enough
+on this machine. Knows nothing of models.
 
 Legend: T rows, K kv heads, Q queries, h head width.
 """
