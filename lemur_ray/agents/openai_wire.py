@@ -26,27 +26,14 @@ MOST_STOPS = 4
 NEXT_HUMAN = "\nHuman:"
 """Stop string for base models, which would go on to write the user's turn"""
 OVERFLOW = (
-    "context_length_exceeded",
-    "exceed_context_size",
-    "maximum context length",
-    "model's context length",
-    "available context size",
-    "context window",
-    "maximum prompt length",
-    "prompt is too long",
-    "input is too long",
-    "too many tokens",
-    "exceeds the maximum number of tokens",
-    "max_new_tokens` must be <=",
+    *("context_length_exceeded", "exceed_context_size", "maximum context length", "model's context length"),
+    *("available context size", "context window", "maximum prompt length", "prompt is too long", "input is too long"),
+    *("too many tokens", "exceeds the maximum number of tokens", "max_new_tokens` must be <="),
     "too large for model with",
 )
 """Phrases of servers for a conversation that is too long"""
 AGAINST_RULES = (
-    "content_filter",
-    "content_policy",
-    "content management policy",
-    "content policy",
-    "moderation",
+    *("content_filter", "content_policy", "content management policy", "content policy", "moderation"),
     "input was flagged",
 )
 """Phrases of servers for content that their rules forbid"""

@@ -14,26 +14,10 @@ from lemur_ray.doctor.machine import Check, Machine
 __all__ = ["CHECKS", "Check", "Machine", "examine", "healthy", "lines"]
 
 CHECKS = (
-    packages.python,
-    packages.packages,
-    cluster.ray,
-    packages.jax,
-    cluster.ray_auth,
-    cluster.ray_address,
-    packages.envs_package,
-    cluster.temp_path,
-    resources.memory,
-    resources.shared_memory,
-    resources.disk,
-    resources.cores,
-    packages.tpu,
-    programs.bubblewrap,
-    sandbox_tools.sandbox_tools,
-    programs.docker,
-    programs.chromium,
-    programs.compiler,
-    programs.textworld,
-    programs.mariadb,
+    *(packages.python, packages.packages, cluster.ray, packages.jax, cluster.ray_auth, cluster.ray_address),
+    *(packages.envs_package, cluster.temp_path, resources.memory, resources.shared_memory, resources.disk),
+    *(resources.cores, packages.tpu, programs.bubblewrap, sandbox_tools.sandbox_tools, programs.docker),
+    *(programs.chromium, programs.compiler, programs.textworld, programs.mariadb),
 )
 """Every check, in the order a person wants to read them."""
 

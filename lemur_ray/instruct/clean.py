@@ -63,18 +63,8 @@ def character_run(text: str) -> int:
 
 
 _NO_SCRIPT = (
-    "MATHEMATICAL",
-    "DOUBLE-STRUCK",
-    "SCRIPT",
-    "BLACK-LETTER",
-    "MODIFIER LETTER",
-    "FEMININE ORDINAL",
-    "MASCULINE ORDINAL",
-    "MICRO SIGN",
-    "OHM SIGN",
-    "KELVIN SIGN",
-    "ANGSTROM SIGN",
-    "INFORMATION SOURCE",
+    *("MATHEMATICAL", "DOUBLE-STRUCK", "SCRIPT", "BLACK-LETTER", "MODIFIER LETTER", "FEMININE ORDINAL"),
+    *("MASCULINE ORDINAL", "MICRO SIGN", "OHM SIGN", "KELVIN SIGN", "ANGSTROM SIGN", "INFORMATION SOURCE"),
 )
 """Prefixes of the Unicode names of letters that are symbols rather than part of a script."""
 
