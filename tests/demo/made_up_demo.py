@@ -14,9 +14,8 @@ from functools import partial
 
 import demo
 
-from lemur_ray.demo.head import DemoFailed, LineCallback, run_command
+from lemur_ray.demo.head import DemoFailed, LineCallback, end_head, run_command
 from lemur_ray.demo.pipeline import run
-from lemur_ray.demo.process_cleanup import end_head
 
 mode, folder = sys.argv[1:]
 WAIT = "sleep 600" if mode == "endless" else f"until [ -e {folder}/go ]; do sleep 0.1; done"
