@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from envs.alfworld.demonstrations import demonstrations
+from envs.alfworld.expert import demonstrations
 from envs.alfworld.games.catalogue import class_names
 from lemur_ray.host.home import resolve_out
 from lemur_ray.instruct.readers.code_chats import code_chats, standard_library

@@ -6,8 +6,7 @@ import re
 import pytest
 from alfworld_players import play_expert
 
-from envs.alfworld.demonstrations import demonstrations
-from envs.alfworld.expert import Expert
+from envs.alfworld.expert import Expert, demonstrations
 from envs.alfworld.games.catalogue import TASK_LINES, TASK_TYPES
 from envs.alfworld.games.game import Game
 from envs.alfworld.games.generator import draw_game
