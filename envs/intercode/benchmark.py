@@ -1,4 +1,4 @@
-"""The benchmarks ``intercode/sql``, ``bash``, ``ctf`` and ``python``."""
+"""The benchmarks ``intercode/sql``, ``bash``, ``ctf`` and ``python``: options, requirements, tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from envs.intercode.recording import RUNS, read_recording, recorded_tasks, recorded_with
+from envs.intercode.recording import RUNS, question_of, read_recording, recorded_tasks, recorded_with
 from envs.intercode.run_notes import about
 from envs.outside_data import SOURCES, required
 from lemur_ray.agents.trajectory import Episode, Task
@@ -34,7 +34,7 @@ CRYPTO = "Crypto"
 """Import name of pycryptodome, which upstream's image has and the sandbox mounts from this interpreter."""
 
 
-def files(kind: str, request: EvaluationRequest) -> list[Requirement]:
+def _files(kind: str, request: EvaluationRequest) -> list[Requirement]:
     """One requirement for each data file of a benchmark; a failure names the command that fetches the file."""
     if request.data is None:
         return [requirement_of("data", partial(request.data_folder, DATA))]
@@ -43,19 +43,19 @@ def files(kind: str, request: EvaluationRequest) -> list[Requirement]:
     return [requirement_of(name, partial(required, request.data, name)) for name in names]
 
 
-def sandboxed(kind: str, options: Sandboxed, request: EvaluationRequest) -> list[Requirement]:
+def _needs(kind: str, options: Sandboxed, request: EvaluationRequest) -> list[Requirement]:
     """Data files and a sandbox. A CTF replay that only grades recorded submissions needs no sandbox."""
     nothing_runs = kind == "ctf" and request.recording is not None and request.mode == "grading"
-    return [*files(kind, request), *([] if nothing_runs else [sandbox_requirement(options)])]
+    return [*_files(kind, request), *([] if nothing_runs else [sandbox_requirement(options)])]
 
 
-def sql(options: Any, request: EvaluationRequest) -> list[Requirement]:
+def _sql_needs(options: Any, request: EvaluationRequest) -> list[Requirement]:
     """Data files and, for a mysql engine, a server that answers. The sample database needs neither."""
     server = options.engine != "sqlite"
     if request.data is None and not server and request.recording is None:
         return []
     return [
-        *files("sql", request),
+        *_files("sql", request),
         *([requirement_of("engine", partial(_connected, options.engine))] if server else []),
     ]
 
@@ -78,15 +78,6 @@ def ctf_departures(options: Sandboxed, request: EvaluationRequest, tasks: Sequen
         return ()
     module = () if importlib.util.find_spec(CRYPTO) else ("sandbox without pycryptodome (the extra ctf)",)
     return (*missing_programs_departure(options, sandbox_tools.CTF), *module)
-
-
-def question(task: Task) -> str:
-    """The question in the first observation of an InterCode task."""
-    return str(task.options.get("question", ""))
-
-
-def needs_of(kind: str) -> Callable[[Any, EvaluationRequest], list[Requirement]]:
-    return partial(sandboxed, kind)
 
 
 @dataclass(frozen=True)
@@ -207,7 +198,7 @@ def _sql_notes(episodes: Iterable[Episode]) -> Mapping[str, Any]:
 
 
 def _details(kind: str, **own: Any) -> BenchmarkDetails:
-    shared = {"opening": question, "recording_format": recorded_with(), "published_runs": RUNS, "about": about(kind)}
+    shared = {"opening": question_of, "recording_format": recorded_with(), "published_runs": RUNS, "about": about(kind)}
     return BenchmarkDetails(**{**shared, **own})
 
 
@@ -219,7 +210,7 @@ def _of_programs(
         options,
         partial(_sandboxed, load),
         {"full": 512, "brief": 512},
-        needs=needs_of(kind),
+        needs=partial(_needs, kind),
         min_step_s=PROGRAM_S if kind == "python" else COMMAND_S,
         resources=PROGRAMS if kind == "python" else COMMANDS,
         has_hints=True,
@@ -253,7 +244,7 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         _sql,
         {"full": 512, "brief": 96},
         identity=_sql_identity,
-        needs=sql,
+        needs=_sql_needs,
         min_step_s=QUERY_S,
         has_hints=True,
         sources=SOURCES["intercode/sql"],

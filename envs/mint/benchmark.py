@@ -1,4 +1,4 @@
-"""The benchmarks ``mint/<subset>`` of MINT's eight subsets."""
+"""The benchmarks ``mint/<subset>`` of MINT's eight subsets: options, requirements, tasks."""
 
 from __future__ import annotations
 
