@@ -215,29 +215,16 @@ SOURCES: Mapping[str, tuple[Source, ...]] = {
         ),
     ),
     "mint/gsm8k": (
-        _mint_tasks(
-            "gsm8k",
-            15_676,
-            "cb64217de242508aa95ececfffde657c507d244ae434bfed80b9663a331e3006",
-            "GSM8K, MIT",
-        ),
+        _mint_tasks("gsm8k", 15_676, "cb64217de242508aa95ececfffde657c507d244ae434bfed80b9663a331e3006", "GSM8K, MIT"),
         *_EXAMPLES["reasoning"],
     ),
     "mint/math": (
-        _mint_tasks(
-            "math",
-            27_578,
-            "48a8c50efe9a206ca2cc634192545ed132596846fcd07631d5de2f4c6b54642d",
-            "MATH, MIT",
-        ),
+        _mint_tasks("math", 27_578, "48a8c50efe9a206ca2cc634192545ed132596846fcd07631d5de2f4c6b54642d", "MATH, MIT"),
         *_EXAMPLES["reasoning"],
     ),
     "mint/theoremqa": (
         _mint_tasks(
-            "theoremqa",
-            14_651,
-            "0a66cce3ccfbb3645fb26c5c37951c7043284f9c82c04121a2bd0102abe12779",
-            "TheoremQA, MIT",
+            "theoremqa", 14_651, "0a66cce3ccfbb3645fb26c5c37951c7043284f9c82c04121a2bd0102abe12779", "TheoremQA, MIT"
         ),
         *_EXAMPLES["reasoning"],
     ),
@@ -251,29 +238,18 @@ SOURCES: Mapping[str, tuple[Source, ...]] = {
         *_EXAMPLES["reasoning"],
     ),
     "mint/mmlu": (
-        _mint_tasks(
-            "mmlu",
-            20_067,
-            "77bd8aa372ddabb587392d7c9c7d275b75ac32d31fdbc836f1faa4d66d4300c3",
-            "MMLU, MIT",
-        ),
+        _mint_tasks("mmlu", 20_067, "77bd8aa372ddabb587392d7c9c7d275b75ac32d31fdbc836f1faa4d66d4300c3", "MMLU, MIT"),
         *_EXAMPLES["reasoning"],
     ),
     "mint/humaneval": (
         _mint_tasks(
-            "humaneval",
-            95_482,
-            "4928a066639367b11c18d903816d6c5705073694c974892371fe9d30f5b6a75d",
-            "HumanEval, MIT",
+            "humaneval", 95_482, "4928a066639367b11c18d903816d6c5705073694c974892371fe9d30f5b6a75d", "HumanEval, MIT"
         ),
         *_EXAMPLES["humaneval"],
     ),
     "mint/mbpp": (
         _mint_tasks(
-            "mbpp",
-            85_879,
-            "5aa7dd825467a624b400f4a18c95f23211019bb9da76c9041288b44b315538b6",
-            "MBPP, CC BY 4.0",
+            "mbpp", 85_879, "5aa7dd825467a624b400f4a18c95f23211019bb9da76c9041288b44b315538b6", "MBPP, CC BY 4.0"
         ),
         *_EXAMPLES["mbpp"],
     ),

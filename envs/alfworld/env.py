@@ -73,11 +73,7 @@ class ALFWorldTextEnv(TextEnv):
         if self._expert is not None and command is not None:
             self._expert.observe(reworded(command, "new"), answer)
         return Turn(
-            observation=answer,
-            action=command,
-            valid=answer != NOTHING_HAPPENS,
-            solved=play.won,
-            score=float(play.won),
+            observation=answer, action=command, valid=answer != NOTHING_HAPPENS, solved=play.won, score=float(play.won)
         )
 
     def hints(self) -> dict[str, Any]:

@@ -19,14 +19,7 @@ from lemur_ray.sandbox.exec_slots import lost_s
 from lemur_ray.sandbox.inside.payload.harness_functions import ENOUGH_CHARS
 from lemur_ray.sandbox.programs import framed, start
 from lemur_ray.sandbox.python_repl import REPL, own_packages
-from lemur_ray.sandbox.sandbox import (
-    ExecResult,
-    Limits,
-    Sandbox,
-    SandboxDestroyed,
-    SandboxSpec,
-    Session,
-)
+from lemur_ray.sandbox.sandbox import ExecResult, Limits, Sandbox, SandboxDestroyed, SandboxSpec, Session
 from lemur_ray.sandbox.untrusted_output import Bounds, UntrustedData, has_shape, untrusted_json
 from lemur_ray.sandbox.warm_pool import WarmPool, shared_pool
 

@@ -17,13 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from envs.webarena.actions.languages import FENCE
-from lemur_ray.agents.recording import (
-    RecordedEpisode,
-    RecordedTurn,
-    Recording,
-    RecordingFormat,
-    task_number,
-)
+from lemur_ray.agents.recording import RecordedEpisode, RecordedTurn, Recording, RecordingFormat, task_number
 from lemur_ray.agents.replay_comparison import Comparison, EpisodeComparison
 from lemur_ray.agents.trajectory import Episode, Task
 

@@ -77,10 +77,7 @@ def _departures(settings: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(departures)
 
 
-_COUNTED = (
-    *("parse_failures", "coercions", "in_vain", "beyond_symbolic"),
-    *("outside", "dialogs", "without_picture"),
-)
+_COUNTED = (*("parse_failures", "coercions", "in_vain", "beyond_symbolic"), *("outside", "dialogs", "without_picture"))
 
 
 def notes(episodes: Sequence[Episode]) -> dict[str, Any]:

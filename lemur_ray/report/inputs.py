@@ -199,9 +199,7 @@ def _add_ledgers(inputs: Inputs, folders: Sequence[Path]) -> None:
         raise ReportError(f"no episodes found ({places}): run jobs/agent_eval.py first, or pass --episodes")
 
 
-def _with_unique_anchors(
-    ledgers: list[tuple[Path, list[StoredEpisode]]],
-) -> list[tuple[Path, list[StoredEpisode]]]:
+def _with_unique_anchors(ledgers: list[tuple[Path, list[StoredEpisode]]]) -> list[tuple[Path, list[StoredEpisode]]]:
     """Ledgers with a numbered anchor for each further copy of an episode, for example in a copied ledger."""
     count: dict[str, int] = {}
     out = []

@@ -138,11 +138,7 @@ TABLE_10: Mapping[str, tuple[int, int, int, int]] = {
 """InterCode-SQL with the schema shown: solved of 248 easy, 446 medium, 174 hard and 166 extra hard questions."""
 
 FIGURE_4: Mapping[str, Mapping[str, tuple[float, float]]] = {
-    "WebArena": {
-        "Llama-2-70B-Chat": (1.72, 2.09),
-        "CodeLlama-34B-INST": (4.06, 4.68),
-        "Lemur-70B-Chat": (5.30, 5.67),
-    }
+    "WebArena": {"Llama-2-70B-Chat": (1.72, 2.09), "CodeLlama-34B-INST": (4.06, 4.68), "Lemur-70B-Chat": (5.30, 5.67)}
 }
 """By column: % of 812 tasks solved with symbolic actions, and with Python calls (14, 33, 43 and 17, 38, 46 of them)."""
 FIGURE_4_VARIANTS = ("symbolic actions", "Python calls")

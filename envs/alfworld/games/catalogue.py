@@ -113,9 +113,7 @@ NEVER_TARGET = frozenset({"StoveBurner", "CoffeeMachine", "Toaster", "ToiletPape
 OPENABLE = frozenset({"Fridge", "Cabinet", "Microwave", "Drawer", "Safe"})
 
 NOVEL_OBJECTS = frozenset(
-    {
-        *("Egg", "Spatula", "Statue", "Laptop", "Candle", "Plate", "Fork", "Pillow", "SprayBottle", "CreditCard"),
-    }
+    {*("Egg", "Spatula", "Statue", "Laptop", "Candle", "Plate", "Fork", "Pillow", "SprayBottle", "CreditCard")}
 )
 """Ten classes that are goal objects only in the split novel_object; elsewhere they are clutter."""
 

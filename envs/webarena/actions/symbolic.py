@@ -15,12 +15,7 @@ from envs.webarena.actions.action import TYPEABLE, Action, ActionParsingError, K
 MAX_DIGITS = 18
 """Maximum digits of a number. Python refuses to convert texts of thousands of digits."""
 _ON_ELEMENT = {"click": Kind.CLICK, "hover": Kind.HOVER}
-_ALONE = {
-    "new_tab": Kind.NEW_TAB,
-    "close_tab": Kind.PAGE_CLOSE,
-    "go_back": Kind.GO_BACK,
-    "go_forward": Kind.GO_FORWARD,
-}
+_ALONE = {"new_tab": Kind.NEW_TAB, "close_tab": Kind.PAGE_CLOSE, "go_back": Kind.GO_BACK, "go_forward": Kind.GO_FORWARD}
 _FORMS = {
     Kind.CLICK: "click [{0.element_id}]",
     Kind.HOVER: "hover [{0.element_id}]",

@@ -44,8 +44,7 @@ async def capture(cdp: CDPSession) -> tuple[Sequence[Node], dict[int, Box]]:
     """
     await _check_size(cdp)
     snapshot, tree = await asyncio.gather(
-        cdp.send("DOMSnapshot.captureSnapshot", {"computedStyles": []}),
-        cdp.send("Accessibility.getFullAXTree"),
+        cdp.send("DOMSnapshot.captureSnapshot", {"computedStyles": []}), cdp.send("Accessibility.getFullAXTree")
     )
     nodes = [node for node in tree["nodes"] if node.get("role", {}).get("value") != "ListMarker"]
     boxes = _boxes(snapshot)

@@ -19,16 +19,7 @@ from envs.webarena.browser.host import LAUNCH_S, BrowserHost, BrowserLost, TooSl
 from envs.webarena.browser.last_page import LastTab
 from envs.webarena.browser.login_steps import state_of
 from envs.webarena.browser.public_hosts import hosts_of
-from envs.webarena.browser.session import (
-    CAPTURE_S,
-    LOAD_S,
-    VIEWPORT,
-    NoSuchTab,
-    NotAllowed,
-    NotReached,
-    Seen,
-    Session,
-)
+from envs.webarena.browser.session import CAPTURE_S, LOAD_S, VIEWPORT, NoSuchTab, NotAllowed, NotReached, Seen, Session
 from envs.webarena.browser.set_of_marks import Easel, data_url
 from envs.webarena.browser.tree import AxCompat
 from envs.webarena.site_set import Lease

@@ -43,10 +43,7 @@ def to_real(text: str, urls: Mapping[str, str]) -> str:
 def with_real_urls(action: Action, urls: Mapping[str, str]) -> Action:
     """Return the action with real URLs in place of public ones in its URL, text and answer."""
     return replace(
-        action,
-        url=to_real(action.url, urls),
-        text=to_real(action.text, urls),
-        answer=to_real(action.answer, urls),
+        action, url=to_real(action.url, urls), text=to_real(action.text, urls), answer=to_real(action.answer, urls)
     )
 
 

@@ -46,11 +46,7 @@ def environment() -> Environment:
         extensions=[_LineBreaks],
     )
     new.globals["asset"] = asset
-    new.filters |= {
-        "block": lambda *text: Markup(block(*text)),
-        "slug": slug,
-        "thousands": "{:,}".format,
-    }
+    new.filters |= {"block": lambda *text: Markup(block(*text)), "slug": slug, "thousands": "{:,}".format}
     return new
 
 

@@ -38,13 +38,7 @@ class Model(NamedTuple):
 
 
 def _layer(
-    w: LayerWeights,
-    cache: Any,
-    x_TD: jax.Array,
-    rope: Table,
-    place: Place,
-    model: Model,
-    window: int,
+    w: LayerWeights, cache: Any, x_TD: jax.Array, rope: Table, place: Place, model: Model, window: int
 ) -> tuple[jax.Array, Any]:
     (c, how, layout), rows, tokens, dtype = model, place.starts.shape[0], x_TD.shape[0], x_TD.dtype
     length, groups = tokens // rows, c.num_heads // c.num_kv_heads
