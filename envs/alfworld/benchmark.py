@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
+from envs.alfworld.demonstrations import demonstrations
+from envs.alfworld.games.catalogue import class_names
 from envs.alfworld.games.game_file import digest_of_all
 from envs.alfworld.package_play import package_missing
 from envs.alfworld.real_games import SPLITS, find_games, game_digests
@@ -129,6 +131,8 @@ BENCHMARKS = {
         has_hints=True,
         details=BenchmarkDetails(
             size="as many as are asked for, 120 by default",
+            demonstrations=demonstrations,
+            vocabulary=class_names,
             about=lambda run: replace(
                 default_description(run),
                 limits=_LIMITS,

@@ -25,6 +25,7 @@ from lemur_ray.corpus.manifest import row_folder
 from lemur_ray.corpus.packing import PackedRow
 from lemur_ray.corpus.rows import (
     INDEX,
+    PROVENANCE,
     Arrays,
     RowReader,
     Rows,
@@ -145,7 +146,8 @@ class BucketRows:
         with here.staging_folder(self._name(shard), _size(entry), f"{self.url}/{entry['name']}") as half:
             (half / "shard").mkdir()
             for kind, expected in entry["files"].items():
-                self._copy_file(f"{entry['name']}.{kind}", half / "shard", expected)
+                if kind not in PROVENANCE:
+                    self._copy_file(f"{entry['name']}.{kind}", half / "shard", expected)
             (half / "shard").rename(here.folder / self._name(shard))
 
     def _copy_file(self, name: str, to: Path, expected: dict[str, int]) -> None:
@@ -234,4 +236,5 @@ def plan_copies(readers: Sequence[BucketRows], whole: Sequence[bool]) -> None:
 
 
 def _size(shard: dict[str, Any]) -> int:
-    return sum(int(file["bytes"]) for file in shard["files"].values())
+    """Bytes of a shard that training reads."""
+    return sum(int(file["bytes"]) for kind, file in shard["files"].items() if kind not in PROVENANCE)

@@ -56,7 +56,7 @@ def check_manifest(manifest: Any, folder: str | Path) -> None:
     path = f"{str(folder).rstrip('/')}/{MANIFEST}"
     if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
         version = manifest.get("version") if isinstance(manifest, dict) else type(manifest).__name__
-        raise CorpusError(f"{path} has version {version!r}, expected {VERSION}: {_renewed_by(manifest, folder)}")
+        raise CorpusError(f"{path} has version {version!r}, expected {VERSION}: {renewed_by(manifest, folder)}")
     missing = [name for name in _REQUIRED if name not in manifest]
     if missing:
         raise CorpusError(f"{path} lacks {', '.join(missing)}: run jobs/build_corpus.py again")
@@ -69,7 +69,7 @@ def _absent(folder: str | Path) -> str:
     return f"corpus {folder} {state}: run jobs/build_corpus.py, finished parts are kept"
 
 
-def _renewed_by(manifest: Any, folder: str | Path) -> str:
+def renewed_by(manifest: Any, folder: str | Path) -> str:
     """Advice with the command that rebuilds a corpus of another version: a pretraining corpus or instruction table."""
     sources = manifest.get("sources") if isinstance(manifest, dict) else None
     if isinstance(sources, list) and any(isinstance(one, dict) and one.get("kind") == "chat" for one in sources):

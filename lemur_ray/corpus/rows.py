@@ -29,6 +29,10 @@ VERSION = 1
 SHARD_ROWS = 8192
 """Rows of a shard written by RowWriter: 16 MiB of uint16 tokens at 1,024 tokens a row."""
 
+PROVENANCE = ("numbers", "documents")
+"""Kinds of files of a shard that training does not read: the document of each piece (uint32), and a parquet table of
+the documents."""
+
 Arrays = dict[str, np.ndarray]
 """Arrays of a shard by kind: tokens (rows, seq_len), lengths of pieces (pieces,), starts (rows + 1,): index of each
 row's first piece, and for chat trained (rows, bytes): one bit per token, most significant first."""
@@ -64,10 +68,12 @@ def write_shard(
     piece_lengths: np.ndarray,
     pieces_per_row: np.ndarray,
     trained: np.ndarray | None = None,
+    provenance: tuple[np.ndarray, bytes] | None = None,
 ) -> dict[str, Any]:
     """Write one shard and return its entry in ``rows.json`` (JSON values: name, rows, tokens, files).
 
     tokens: (rows, seq_len) uint16 or uint32; piece_lengths flat; pieces_per_row (rows,); trained: (rows, seq_len) bool.
+    provenance: index of the document of each piece (pieces,), and a parquet table of the documents.
     """
     row_starts = np.concatenate([[0], np.cumsum(pieces_per_row)]).astype("<i8")
     arrays = {
@@ -77,9 +83,11 @@ def write_shard(
     }
     if trained is not None:
         arrays["trained"] = np.packbits(trained, axis=1)
+    contents = {kind: array.tobytes() for kind, array in arrays.items()}
+    if provenance is not None:
+        contents |= dict(zip(PROVENANCE, (np.asarray(provenance[0], "<u4").tobytes(), provenance[1]), strict=True))
     files = {}
-    for kind, array in arrays.items():
-        data = array.tobytes()
+    for kind, data in contents.items():
         write_atomically(folder / f"{name}.{kind}", data)
         files[kind] = {"bytes": len(data), "crc32": zlib.crc32(data)}
     return {"name": name, "rows": len(tokens), "tokens": int(np.sum(piece_lengths, dtype=np.int64)), "files": files}

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lemur_ray.corpus.bucket_build import BucketCorpus
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.config import CorpusConfig
+from lemur_ray.corpus.destinations.bucket_build import BucketCorpus
 from lemur_ray.corpus.manifest import CorpusError, is_complete, read_manifest
 from lemur_ray.plan.fetch import PlanReader
 from lemur_ray.plan.plan import Plan, PlanSource

@@ -6,12 +6,14 @@ result is committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.corpus.bucket_build import BucketCorpus
 from lemur_ray.corpus.config import CorpusConfig
+from lemur_ray.corpus.destinations.bucket_build import BucketCorpus
+from lemur_ray.corpus.destinations.step_files import BUILDS, SharedFolder, end_builds
 from lemur_ray.corpus.manifest import (
     MANIFEST,
     CorpusError,
@@ -24,8 +26,6 @@ from lemur_ray.corpus.manifest import (
 )
 from lemur_ray.corpus.rows import RowReader, RowSetError
 from lemur_ray.corpus.sources.catalogue_sets import catalogue_source
-from lemur_ray.corpus.sources.folders import Source
-from lemur_ray.corpus.step_files import SharedFolder, remove_build_files
 from lemur_ray.storage.file_system import is_bucket
 from lemur_ray.storage.published_folder import check_writable, publish
 
@@ -51,6 +51,11 @@ class CorpusFolder:
     def shared_folder(self) -> Path:
         """Folder in which all workers read and write files of the build; None if they exchange files by bucket."""
         return self.folder
+
+    @property
+    def store(self) -> str:
+        """Path or URL of the corpus whose build folder keeps the outputs of steps."""
+        return str(self.folder)
 
     def committed(self) -> dict[str, Any] | None:
         """Manifest of the committed corpus, whatever its configuration; None if there is none that can be read."""
@@ -83,6 +88,7 @@ class CorpusFolder:
                 RowReader(row_folder(self.folder, source["name"])).verify()
         except RowSetError as error:
             say(f"{self.folder} is damaged ({error}): it is built again")
+            shutil.rmtree(self.folder / BUILDS, ignore_errors=True)  # what damaged the rows may have damaged more
             return None
         return manifest
 
@@ -90,9 +96,9 @@ class CorpusFolder:
         """Manifest if another process has committed the described corpus meanwhile; None in a folder (locked)."""
         return None  # the folder's lock keeps other processes out
 
-    def handover(self, work: Path, sources: Sequence[Source]) -> SharedFolder:
-        """Object by which the driver and the workers exchange files of a build in the folder ``work``."""
-        return SharedFolder(work)
+    def handover(self, work: Path, name: str) -> SharedFolder:
+        """Object by which the driver and the workers exchange files of the build ``name`` in the folder ``work``."""
+        return SharedFolder(work, name)
 
     def commit(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """Write the manifest, which completes the corpus; returns the manifest as stored."""
@@ -118,8 +124,12 @@ class UploadedCorpus(BucketCorpus):
         local = self._local.reusable(description, True, say)  # built before, but its upload was cut off
         return self._upload(local) if local else None
 
-    def handover(self, work: Path, sources: Sequence[Source]) -> SharedFolder:
-        return self._local.handover(work, sources)
+    @property
+    def store(self) -> str:
+        return self._local.store
+
+    def handover(self, work: Path, name: str) -> SharedFolder:
+        return self._local.handover(work, name)
 
     def commit(self, manifest: dict[str, Any]) -> dict[str, Any]:
         return self._upload(self._local.commit(manifest))
@@ -130,7 +140,7 @@ class UploadedCorpus(BucketCorpus):
             return other
         self.claim(manifest["build"], self._overwrite)
         publish(self.folder, self.url, last=MANIFEST)
-        remove_build_files(self.url)
+        end_builds(self.url)
         return manifest
 
 

@@ -1,0 +1,211 @@
+"""Removal of documents from a corpus by id, origin or licence, as a new version of it beside the old one.
+
+Only shards that hold a removed document are written again; the files of all others are linked, or copied within a
+bucket. The old version stays as it is, so that runs on it can be resumed; it is for the user to delete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fnmatch
+import hashlib
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from lemur_ray.corpus.assembly import mixture_built
+from lemur_ray.corpus.config import build_hash
+from lemur_ray.corpus.destinations.garbage import remove_leftovers
+from lemur_ray.corpus.manifest import MANIFEST, CorpusError, manifest_bytes, read_manifest
+from lemur_ray.corpus.packing import best_fit
+from lemur_ray.corpus.provenance.lookup import read_documents, read_pieces, read_row_index
+from lemur_ray.corpus.rows import commit_row_set, write_shard
+from lemur_ray.storage.file_system import file_system, is_bucket
+from lemur_ray.storage.published_folder import scratch_folder
+from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.text.tokenizer_folder import tokenizer_in
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Documents to remove: those with one of the ids, origins or licences."""
+
+    ids: frozenset[str] = frozenset()
+    """32 hex digits each."""
+    origins: frozenset[str] = frozenset()
+    """Equal to the origin or to the file of a document; ``*`` stands for any characters."""
+    licences: frozenset[str] = frozenset()
+    """Equal to one of the licences of a document."""
+
+    @classmethod
+    def read(cls, path: str) -> Removal:
+        """Removal of a YAML or JSON file, a mapping of ids, origins and licences to lists. Raises CorpusError."""
+        fields = [field.name for field in dataclasses.fields(cls)]
+        try:
+            fs, inner = file_system(path)
+            value = yaml.safe_load(fs.cat_file(inner))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise CorpusError(f"--remove {path}: {error}") from error
+        listed = isinstance(value, dict) and value and all(isinstance(one, list) for one in value.values())
+        if not listed or set(value) - set(fields):
+            raise CorpusError(f"--remove {path}: expected a mapping of some of {', '.join(fields)} to lists")
+        return cls(**{name: frozenset(map(str, ones)) for name, ones in value.items()})
+
+    @property
+    def digest(self) -> str:
+        """Hash of what is removed; the names themselves are not stored in the corpus."""
+        value = {name: sorted(ones) for name, ones in vars(self).items()}
+        return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+
+    def mask(self, documents: pa.Table) -> np.ndarray:
+        """(documents,) bool: which documents of a shard are removed."""
+        columns = [documents.column(name).to_pylist() for name in ("id", "licence", "origin", "path")]
+        patterns = [origin for origin in self.origins if "*" in origin]
+        return np.array(
+            [
+                id in self.ids
+                or not self.licences.isdisjoint(one.strip() for one in licence.split(","))
+                or any(
+                    name in self.origins or any(fnmatch.fnmatchcase(name, one) for one in patterns) for name in names
+                )
+                for id, licence, *names in zip(*columns, strict=True)
+            ],
+            bool,
+        )
+
+
+def remove_documents(corpus: str | Path, out: str | Path, removal: Removal, say: Say = print) -> dict[str, Any]:
+    """Write the corpus without the documents of ``removal`` to ``out``; returns its manifest.
+
+    Both are folders, or URLs in one bucket. A killed removal is begun again by the same command, with the same bytes.
+    Raises CorpusError if ``out`` holds a corpus, no document is removed, or none is left; OSError.
+    """
+    manifest, tokenizer = read_manifest(corpus), tokenizer_in(corpus)
+    fs, root = file_system(str(out))
+    if is_bucket(str(corpus)) != is_bucket(str(out)):
+        raise CorpusError(f"{corpus} and {out}: expected two folders, or two addresses in one bucket")
+    if fs.exists(f"{root}/{MANIFEST}"):
+        raise CorpusError(f"{out} holds a corpus: choose another --out")
+    total: Counter[str] = Counter()
+    for kind in ("sources", "heldout"):
+        for entry in manifest[kind]:
+            done = _without(str(corpus), str(out), entry, tokenizer, removal)
+            total += done
+            if done["removed"]:
+                counts = manifest["counts"][entry.get("source", entry["name"])]
+                counts["kept"] -= done["removed"]
+                counts["dropped"] = Counter(counts["dropped"]) + Counter(removed=done["removed"])
+        manifest[kind] = [entry for entry in manifest[kind] if entry["rows"]]
+    if not total["removed"]:
+        raise CorpusError(f"{corpus} has no document with one of these ids, origins or licences: it stays as it is")
+    if not manifest["sources"]:
+        raise CorpusError(f"no document of {corpus} would be left")
+    manifest |= mixture_built(manifest["sources"], manifest["seq_len"])
+    manifest["config"]["removed"] = [*manifest["config"].get("removed", ()), removal.digest]
+    manifest |= {"build": build_hash(manifest["config"]), "removed": manifest.get("removed", 0) + total["removed"]}
+    for name in tokenizer.to_files():
+        _transfer(f"{corpus}/{name}", f"{out}/{name}")
+    fs.pipe_file(f"{root}/{MANIFEST}", manifest_bytes(out, manifest))
+    remove_leftovers(out)
+    say(
+        "{removed:,} documents removed; {rewritten} of {shards} shards written again".format(
+            **Counter(rewritten=0) | total
+        )
+    )
+    return read_manifest(out)
+
+
+def _without(corpus: str, out: str, entry: dict[str, Any], tokenizer: Tokenizer, removal: Removal) -> Counter[str]:
+    """Write a row set without the removed documents and update its entry in the manifest; counts of documents removed,
+    shards, and shards rewritten. Raises CorpusError, OSError."""
+    name, index = entry["name"], read_row_index(corpus, entry["name"])
+    there, to = f"{corpus}/rows/{name}", f"{out}/rows/{name}"
+    shards, counts = [], Counter(shards=len(index["shards"]))
+    with scratch_folder() as scratch:
+        here = scratch if is_bucket(out) else Path(to)
+        here.mkdir(parents=True, exist_ok=True)
+        for shard in index["shards"]:
+            documents = read_documents(there, shard)
+            mask = removal.mask(documents)
+            if not mask.any():
+                shards.append(shard)
+                for kind in shard["files"]:
+                    _transfer(f"{there}/{shard['name']}.{kind}", f"{to}/{shard['name']}.{kind}")
+                continue
+            counts += Counter(removed=int(mask.sum()), rewritten=1)
+            entry["documents"] -= int(mask.sum())
+            entry["text_bytes"] -= int(np.array(documents.column("bytes"))[mask].sum())
+            if not mask.all():
+                shards.append(_rewrite(there, shard, documents, mask, index, here, tokenizer.filler_id))
+        shape = {"seq_len": index["seq_len"], "vocab_size": tokenizer.vocab_size}
+        rows = commit_row_set(here, shards, documents=entry["documents"], text_bytes=entry["text_bytes"], **shape)
+        for path in sorted(scratch.iterdir()):
+            fs, root = file_system(to)
+            fs.put_file(str(path), f"{root}/{path.name}")
+    entry |= {"rows": rows["rows"], "tokens": rows["tokens"]}
+    entry["fill"] = round(rows["tokens"] / max(rows["rows"] * index["seq_len"], 1), 6)
+    return counts
+
+
+def _rewrite(
+    there: str,
+    shard: dict[str, Any],
+    documents: pa.Table,
+    mask: np.ndarray,
+    index: dict[str, Any],
+    to: Path,
+    pad_id: int,
+) -> dict[str, Any]:
+    """Write a shard with the pieces of the documents that stay, packed into rows again; returns its entry."""
+    arrays, seq_len = read_pieces(there, shard), index["seq_len"]
+    fs, path = file_system(f"{there}/{shard['name']}.tokens")
+    tokens = np.frombuffer(fs.cat_file(path), np.dtype(index["dtype"])).reshape(-1, seq_len)
+    lengths, numbers = arrays["lengths"].astype(np.int64), arrays["numbers"]
+    counts = np.diff(arrays["starts"])
+    row_of = np.repeat(np.arange(len(counts)), counts)
+    first = np.cumsum(lengths) - lengths
+    begin = first - first[arrays["starts"][row_of]]
+    stays = np.flatnonzero(~mask[numbers])
+    new_row, num_rows = best_fit(lengths[stays], seq_len)
+    order = np.lexsort((np.arange(len(stays)), -lengths[stays], new_row))
+    stays, new_row = stays[order], new_row[order]
+    out = np.full((num_rows, seq_len), pad_id, tokens.dtype)
+    used = np.zeros(num_rows, np.int64)
+    for piece, row in zip(stays.tolist(), new_row.tolist(), strict=True):
+        length = lengths[piece]
+        out[row, used[row] : used[row] + length] = tokens[row_of[piece], begin[piece] : begin[piece] + length]
+        used[row] += length
+    renumbered = np.cumsum(~mask) - 1
+    sink = pa.BufferOutputStream()
+    pq.write_table(documents.filter(pa.array(~mask)), sink, compression="zstd")
+    provenance = (renumbered[numbers[stays]], bytes(sink.getvalue()))
+    per_row = np.bincount(new_row, minlength=num_rows)
+    return write_shard(to, shard["name"], out, lengths[stays], per_row, provenance=provenance)
+
+
+def _transfer(path: str, to: str) -> None:
+    """Make a file appear at ``to`` as it is: as a hard link or copy on a disk, copied by the service in a bucket."""
+    fs, inner = file_system(path)
+    if is_bucket(path):
+        fs.cp_file(inner, file_system(to)[1])
+        return
+    Path(to).parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(to)
+    try:
+        os.link(path, to)
+    except OSError:  # another disk, or a file system without links
+        shutil.copyfile(path, to)
