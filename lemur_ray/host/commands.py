@@ -18,6 +18,7 @@ from lemur_ray import __version__
 
 COMMANDS = {
     "corpus": ("build_corpus", "make a corpus: clean, deduplicate, tokenise and pack code and text"),
+    "inspect-corpus": ("inspect_corpus", "documents of the rows of a corpus, their removal, its page and its space"),
     "pretrain": ("pretrain", "train a model on a corpus"),
     "instruct": ("instruct", "tune a model on conversations"),
     "instruct-table": ("instruct_table", "count and clean the instruction sets of Table 1"),

@@ -1,7 +1,7 @@
 """Ask a corpus for the documents of its rows, remove documents, free space, or write its page.
 
-python jobs/corpus.py corpus/mine --rows python:17 wiki:3
-python jobs/corpus.py corpus/mine --remove takedown.yaml --out corpus/mine-2
+python jobs/inspect_corpus.py corpus/mine --rows python:17 wiki:3
+python jobs/inspect_corpus.py corpus/mine --remove takedown.yaml --out corpus/mine-2
 """
 
 import _path
@@ -38,7 +38,7 @@ class Arguments:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = parse(Arguments, argv, prog="corpus")
+    arguments = parse(Arguments, argv, prog="inspect_corpus.py")
     corpus = resolve_out(arguments.corpus, "")
     try:
         for name, _, number in (row.rpartition(":") for row in arguments.rows):
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not arguments.rows and not arguments.gc:
             print(json.dumps({"corpus": corpus, "page": write_corpus_page(corpus)}))
     except (CorpusError, IndexError, OSError, ReportError, RowSetError, ValueError) as error:
-        return _path.fail("corpus", error)
+        return _path.fail("inspect_corpus", error)
     return 0
 
 
