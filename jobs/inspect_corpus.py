@@ -38,7 +38,7 @@ class Arguments:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = parse(Arguments, argv, prog="inspect_corpus.py")
+    arguments = parse(Arguments, argv, prog="inspect_corpus.py", bare_flags=True)
     corpus = resolve_out(arguments.corpus, "")
     try:
         for name, _, number in (row.rpartition(":") for row in arguments.rows):
