@@ -324,9 +324,10 @@ class _Build:
 
         began = reported = time.monotonic()
         tables = [pa.Table.from_pylist([task]) for task in tasks]
-        for number, table in enumerate(self.workers.map(tables, one)):
+        results = (result for table in self.workers.map(tables, one) for result in table.column("result").to_pylist())
+        for number, result in enumerate(results):
             if done:
-                done(tasks[number]["name"], json.loads(table.column("result")[0].as_py()))
+                done(tasks[number]["name"], json.loads(result))
             elif time.monotonic() - reported > _SAY_EVERY_S:
                 reported = time.monotonic()
                 self.say(f"{label}: {number + 1} of {len(tasks)} parts, {reported - began:.0f} s")
