@@ -20,8 +20,8 @@ from lemur_ray.corpus.packing import WINDOW, windows
 from lemur_ray.corpus.rows import commit_row_set, write_atomically
 from lemur_ray.corpus.selection import CleanDocuments
 from lemur_ray.corpus.sources.listing import Listing
+from lemur_ray.corpus.sources.stage_keys import array_hash, stage_key
 from lemur_ray.corpus.steps import stages
-from lemur_ray.corpus.steps.keys import array_hash, stage_key
 from lemur_ray.corpus.steps.tokenise import train_tokenizer
 from lemur_ray.text.bpe_training import GENERAL
 from lemur_ray.text.tokenizer import Tokenizer

@@ -36,8 +36,8 @@ from lemur_ray.corpus.selection import CleanDocuments, select_documents, write_k
 from lemur_ray.corpus.sources.embedded import embedded_sources
 from lemur_ray.corpus.sources.folders import Source, list_source
 from lemur_ray.corpus.sources.listing import Listing, files_hash, read_listing, write_listing
+from lemur_ray.corpus.sources.stage_keys import stage_key
 from lemur_ray.corpus.steps import stages
-from lemur_ray.corpus.steps.keys import stage_key
 from lemur_ray.host.file_lock import hold
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.text.tokenizer import Tokenizer

@@ -19,8 +19,8 @@ from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.corpus.documents import ID_BYTES, first_occurrences, shuffled_order
 from lemur_ray.corpus.rows import write_atomically
 from lemur_ray.corpus.sources.listing import Listing
+from lemur_ray.corpus.sources.stage_keys import array_hash
 from lemur_ray.corpus.steps import stages
-from lemur_ray.corpus.steps.keys import array_hash
 
 _BYTES_PER_TOKEN = 3.0
 """Rough estimate, used only to size the held-out sets before tokenisation."""

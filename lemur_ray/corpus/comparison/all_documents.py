@@ -13,8 +13,8 @@ from lemur_ray.corpus.cleaning.minhash import minhash_name
 from lemur_ray.corpus.comparison import scan_steps
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.corpus.destinations.step_files import SharedFolder
+from lemur_ray.corpus.sources.stage_keys import array_hash, stage_key
 from lemur_ray.corpus.steps import stages
-from lemur_ray.corpus.steps.keys import array_hash, stage_key
 
 Parallel = Callable[[str, Callable[..., None], Sequence[dict[str, Any]]], None]
 """Function of a label, a step and the arguments of each task that runs the tasks."""

@@ -20,8 +20,8 @@ from lemur_ray.corpus.cleaning.decontaminate import NgramIndex
 from lemur_ray.corpus.cleaning.minhash import BANDS, band_keys, candidate_pairs, components
 from lemur_ray.corpus.cleaning.near_duplicates import later_copies, text_sets
 from lemur_ray.corpus.rows import write_atomically
+from lemur_ray.corpus.sources.stage_keys import array_hash, stage_key
 from lemur_ray.corpus.steps import stages
-from lemur_ray.corpus.steps.keys import array_hash, stage_key
 
 _GROUP_BYTES = 128e6
 """Bytes of text that one task compares; their n-grams take about as much memory again."""

@@ -19,7 +19,7 @@ from lemur_ray.corpus.sources.file_parts import split_file
 from lemur_ray.corpus.sources.file_refs import FileRef
 from lemur_ray.corpus.sources.file_tags import file_tags
 from lemur_ray.corpus.sources.folders import Source
-from lemur_ray.corpus.steps.keys import VERSIONS, clean_key
+from lemur_ray.corpus.sources.stage_keys import VERSIONS, clean_key
 
 LISTING = "listing.json"
 _BYTES_PER_TOKEN = 8.0
@@ -34,7 +34,7 @@ class Listing:
     """Per source: name, kind, looked_for, required, files (count), bytes, state (``files_hash``), parts (numbers) and
     spec (the user's specification, ``SourceSpec.to_json``)."""
     parts: tuple[str, ...]
-    """Keys of the cleaned parts (``steps.keys``) by number."""
+    """Keys of the cleaned parts (``stage_keys``) by number."""
     sizes: tuple[int, ...]
     """Bytes of the files of each part."""
 

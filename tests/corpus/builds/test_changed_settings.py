@@ -18,7 +18,7 @@ from lemur_ray.corpus.build import build
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.corpus.destinations.garbage import collect_garbage
 from lemur_ray.corpus.manifest import CorpusError
-from lemur_ray.corpus.steps import keys
+from lemur_ray.corpus.sources import stage_keys
 from lemur_ray.text.tokenizer import Tokenizer
 
 STAGES = ("clean", "bands", "hits", "near", "tokens", "sets")
@@ -152,7 +152,7 @@ def test_an_upgrade_of_the_rules_uses_no_output_of_the_old_ones(
     corpus: Corpus, stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus.build()
-    monkeypatch.setitem(keys.VERSIONS, stage, 99)
+    monkeypatch.setitem(stage_keys.VERSIONS, stage, 99)
     assert corpus.build() == {}, "a complete corpus stays as it is"
     (corpus.out / "manifest.json").unlink()
     done = corpus.build()

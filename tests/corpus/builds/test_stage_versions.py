@@ -13,8 +13,8 @@ from lemur_ray.corpus.cleaning.minhash import numpy_minima
 from lemur_ray.corpus.cleaning.near_duplicates import text_sets
 from lemur_ray.corpus.cleaning.shingles import ngram_hashes
 from lemur_ray.corpus.packing import pack
+from lemur_ray.corpus.sources.stage_keys import VERSIONS
 from lemur_ray.corpus.steps import stages
-from lemur_ray.corpus.steps.keys import VERSIONS
 
 WORDS = [
     "the",
