@@ -43,9 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lemur_ray.corpus.rows import RowSetError
 
     try:
-        asked = corpus_inputs(arguments.config)
         options = {name: getattr(arguments, name) for name in ("overwrite", "workers", "allow_failed")}
-        manifest = build(**asked, folder=out, **options)
+        manifest = build(**corpus_inputs(arguments.config), folder=out, **options)
         page = write_corpus_page(out, earlier=False)
     except (CorpusError, RowSetError, OSError) as error:
         return _path.fail("build_corpus", error)

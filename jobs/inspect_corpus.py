@@ -1,8 +1,4 @@
-"""Ask a corpus for the documents of its rows, remove documents, free space, or write its page.
-
-python jobs/inspect_corpus.py corpus/mine --rows python:17 wiki:3
-python jobs/inspect_corpus.py corpus/mine --remove takedown.yaml --out corpus/mine-2
-"""
+"""Ask a corpus for the documents of its rows, remove documents, free space, or write its page."""
 
 import _path
 import json
@@ -47,14 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.remove:
             if not arguments.out:
                 raise CorpusError("--remove: expected --out with a folder or URL for the new version")
-            corpus = resolve_out(arguments.out, "")
-            manifest = remove_documents(
-                resolve_out(arguments.corpus, ""), corpus, Removal.read(resolve_out(arguments.remove, ""))
-            )
+            old, corpus = corpus, resolve_out(arguments.out, "")
+            manifest = remove_documents(old, corpus, Removal.read(resolve_out(arguments.remove, "")))
             print(json.dumps({"corpus": corpus, "removed": manifest["removed"]}))
         if arguments.gc:
-            files, size = collect_garbage(corpus)
-            print(json.dumps({"corpus": corpus, "files_removed": files, "bytes_removed": size}))
+            print(json.dumps(dict(zip(("files_removed", "bytes_removed"), collect_garbage(corpus), strict=True))))
         if not arguments.rows and not arguments.gc:
             print(json.dumps({"corpus": corpus, "page": write_corpus_page(corpus)}))
     except (CorpusError, IndexError, OSError, ReportError, RowSetError, ValueError) as error:

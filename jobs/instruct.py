@@ -3,12 +3,11 @@
 import _path
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from lemur_ray.cluster import connection
-from lemur_ray.evaluation.demonstration_data import conversations
+from lemur_ray.evaluation.demonstration_data import make_table
 from lemur_ray.host.home import resolve_out
 from lemur_ray.instruct.config import Sets, SetsConfig, Template
 from lemur_ray.train.job_arguments import RunJob, parse_job
@@ -41,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lemur_ray.train.pod.placement import batch_parts
     from lemur_ray.train.run.needs import RUN_ERRORS, check_tuning_run
     from lemur_ray.train.on_ray.trainer import train
+    from lemur_ray.weights.open_model import load_tokenizer
 
     look = partial(check_table_needs, job.sets, job.conversations, job.chat_template)
     try:
@@ -49,36 +49,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if job.preflight:
             return _path.done("instruct: everything that needs no devices is there")
         connection.connect()
-        table = resolve_out(job.corpus, "") if job.corpus else instruction_table(job, out, init_from)
+        table = (
+            resolve_out(job.corpus, "") if job.corpus else make_table(job, out, load_tokenizer, init_from, batch_parts)
+        )
         recipe, steps = with_whole_epochs(recipe, read_manifest(table), batch_parts(recipe.mesh))
         print(f"instruction table: {table}\n{steps}", flush=True)
         return _path.done(f"finished: {out}\n{json.dumps(train(recipe, corpus=table, out=out, init_from=init_from))}")
     except RUN_ERRORS as error:
         return _path.fail("instruct", error)
-
-
-def instruction_table(job: Any, out: str, init_from: str) -> str:
-    """Build the instruction table of a job from its ``sets``, or from games, questions and files. Returns its
-    folder."""
-    from lemur_ray.instruct.chat_tokens import with_chat_format
-    from lemur_ray.instruct.config import SET_NAMES
-    from lemur_ray.instruct.pipeline import build_sets
-    from lemur_ray.instruct.table import build_table
-    from lemur_ray.instruct.epochs import whole_epochs
-    from lemur_ray.train.pod.placement import batch_parts
-    from lemur_ray.weights.open_model import load_tokenizer
-
-    shelf = resolve_out(f"{out}/table" if "://" in out else f"instruct/{job.recipe.name}", "")
-    recipe, tokenizer = job.recipe, with_chat_format(load_tokenizer(init_from), job.chat_template)
-    shape = {"seq_len": recipe.data.seq_len, "num_rows": whole_epochs(recipe, batch_parts(recipe.mesh))}
-    if job.sets.files:
-        files = {name: getattr(job.sets, name) for name in (*SET_NAMES, "decontaminate")}
-        found = {name: tuple(resolve_out(file, "") for file in listed) for name, listed in files.items()}
-        return str(build_sets(replace(job.sets, **found), tokenizer, shelf, **shape)[0])
-    talks = conversations(job.games, job.chats, job.conversations)
-    folder, manifest = build_table(talks, tokenizer, shelf, **shape)
-    print(f"conversations: {json.dumps(manifest['counts'])}", flush=True)
-    return str(folder)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,3 +42,29 @@ def agent_texts(games: int = 300, chats: int = 100) -> list[str]:
     talks = [talk.messages for talk in conversations(games, chats)]
     texts = [text for talk in talks for message in talk for text in (f"{message.role}\n", message.content)]
     return texts + [", ".join(f"a {name} 1" for name in find(GAMES).details.vocabulary())] * games
+
+
+def make_table(
+    job: Any, out: str, load_tokenizer: Callable[[str], Any], init_from: str, batch_parts: Callable[[Any], int]
+) -> str:
+    """Build the instruction table of a job from its ``sets``, or from games, questions and files. Returns its folder.
+
+    load_tokenizer: function of the model ``init_from``. batch_parts: function of a mesh: number of parts of a batch.
+    """
+    from lemur_ray.instruct.chat_tokens import with_chat_format
+    from lemur_ray.instruct.config import SET_NAMES
+    from lemur_ray.instruct.epochs import whole_epochs
+    from lemur_ray.instruct.pipeline import build_sets
+    from lemur_ray.instruct.table import build_table
+
+    shelf = resolve_out(f"{out}/table" if "://" in out else f"instruct/{job.recipe.name}", "")
+    tokenizer = with_chat_format(load_tokenizer(init_from), job.chat_template)
+    shape = {"seq_len": job.recipe.data.seq_len, "num_rows": whole_epochs(job.recipe, batch_parts(job.recipe.mesh))}
+    if job.sets.files:
+        files = {name: getattr(job.sets, name) for name in (*SET_NAMES, "decontaminate")}
+        resolved = {name: tuple(resolve_out(file, "") for file in listed) for name, listed in files.items()}
+        return str(build_sets(replace(job.sets, **resolved), tokenizer, shelf, **shape)[0])
+    talks = conversations(job.games, job.chats, job.conversations)
+    folder, manifest = build_table(talks, tokenizer, shelf, **shape)
+    print(f"conversations: {json.dumps(manifest['counts'])}", flush=True)
+    return str(folder)
