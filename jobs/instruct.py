@@ -49,9 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if job.preflight:
             return _path.done("instruct: everything that needs no devices is there")
         connection.connect()
-        table = (
-            resolve_out(job.corpus, "") if job.corpus else make_table(job, out, load_tokenizer, init_from, batch_parts)
-        )
+        table = make_table(job, out, load_tokenizer, init_from, batch_parts)
         recipe, steps = with_whole_epochs(recipe, read_manifest(table), batch_parts(recipe.mesh))
         print(f"instruction table: {table}\n{steps}", flush=True)
         return _path.done(f"finished: {out}\n{json.dumps(train(recipe, corpus=table, out=out, init_from=init_from))}")

@@ -47,7 +47,7 @@ def agent_texts(games: int = 300, chats: int = 100) -> list[str]:
 def make_table(
     job: Any, out: str, load_tokenizer: Callable[[str], Any], init_from: str, batch_parts: Callable[[Any], int]
 ) -> str:
-    """Build the instruction table of a job from its ``sets``, or from games, questions and files. Returns its folder.
+    """Folder of the instruction table that a job names, or that is built of its ``sets``, or of games and questions.
 
     load_tokenizer: function of the model ``init_from``. batch_parts: function of a mesh: number of parts of a batch.
     """
@@ -57,6 +57,8 @@ def make_table(
     from lemur_ray.instruct.pipeline import build_sets
     from lemur_ray.instruct.table import build_table
 
+    if job.corpus:
+        return resolve_out(job.corpus, "")
     shelf = resolve_out(f"{out}/table" if "://" in out else f"instruct/{job.recipe.name}", "")
     tokenizer = with_chat_format(load_tokenizer(init_from), job.chat_template)
     shape = {"seq_len": job.recipe.data.seq_len, "num_rows": whole_epochs(job.recipe, batch_parts(job.recipe.mesh))}
