@@ -5,7 +5,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-
 from lemur_ray.cluster import connection
 from lemur_ray.evaluation.demonstration_data import make_table
 from lemur_ray.host.home import resolve_out
