@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lemur_ray.model.attention import cudnn
 from lemur_ray.model.attention.block_skipping import reaches, skipping
-from lemur_ray.model.attention.cudnn import cudnn
 from lemur_ray.model.attention.dispatch import IMPLEMENTATIONS, attention, choose
+from lemur_ray.model.attention.interface import Limits
 from lemur_ray.model.attention.oracle import plain
 from lemur_ray.model.attention.splash import splash
 
@@ -52,9 +53,9 @@ LIMITS = [(0, 2.0), (40, 0.0), (130, 2.0)]
 @pytest.mark.parametrize(("window", "cap"), LIMITS)
 @pytest.mark.parametrize("name", HERE)
 def test_windows_and_caps_equal_the_plain_ones(name: str, window: int, cap: float) -> None:
-    limits = {"window": window, "cap": cap}
-    values = values_and_gradients(partial(attention, name=name, **limits), 300, 2, WIDTH)
-    for found, expected in zip(values, values_and_gradients(partial(plain, **limits), 300, 2, WIDTH), strict=True):
+    limits = Limits(window, cap)
+    values = values_and_gradients(partial(attention, name=name, limits=limits), 300, 2, WIDTH)
+    for found, expected in zip(values, values_and_gradients(partial(plain, limits=limits), 300, 2, WIDTH), strict=True):
         assert jnp.abs(found - expected).max() < 1e-5
 
 
@@ -62,9 +63,9 @@ def test_windows_and_caps_equal_the_plain_ones(name: str, window: int, cap: floa
 @pytest.mark.slow
 @pytest.mark.parametrize(("window", "cap", "width"), [(40, 0.0, 128), (130, 2.0, 64), (0, 2.0, 80)])
 def test_windows_caps_and_narrow_heads_of_the_kernel_for_tpu(window: int, cap: float, width: int) -> None:
-    limits = {"window": window, "cap": cap}
-    values = values_and_gradients(partial(splash, interpret=True, **limits), 256, 2, width)
-    for found, expected in zip(values, values_and_gradients(partial(plain, **limits), 256, 2, width), strict=True):
+    limits = Limits(window, cap)
+    values = values_and_gradients(partial(splash, interpret=True, limits=limits), 256, 2, width)
+    for found, expected in zip(values, values_and_gradients(partial(plain, limits=limits), 256, 2, width), strict=True):
         assert found.shape == expected.shape
         assert jnp.abs(found - expected).max() < 2e-5
 
@@ -75,13 +76,15 @@ def test_the_kernel_for_tpu_equals_the_plain_one(kv_heads: int) -> None:
 
 
 @pytest.mark.parametrize("kv_heads", [4, 2])
-def test_the_call_of_cudnn_means_what_the_plain_one_does(kv_heads: int) -> None:
-    assert_equal_to_plain(partial(cudnn, implementation="xla"), 200, kv_heads)
+def test_the_masked_call_of_cudnn_equals_the_plain_one(kv_heads: int) -> None:
+    assert_equal_to_plain(partial(cudnn.masked, implementation="xla"), 200, kv_heads)
 
 
-def test_the_call_of_cudnn_knows_windows() -> None:
-    values = values_and_gradients(partial(cudnn, implementation="xla", window=40), 200, 2, WIDTH)
-    for found, expected in zip(values, values_and_gradients(partial(plain, window=40), 200, 2, WIDTH), strict=True):
+def test_the_masked_call_of_cudnn_knows_windows() -> None:
+    values = values_and_gradients(partial(cudnn.masked, implementation="xla", limits=Limits(40)), 200, 2, WIDTH)
+    for found, expected in zip(
+        values, values_and_gradients(partial(plain, limits=Limits(40)), 200, 2, WIDTH), strict=True
+    ):
         assert jnp.abs(found - expected).max() < 1e-5
 
 

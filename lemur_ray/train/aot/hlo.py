@@ -1,7 +1,8 @@
 """Cost of a compiled program: floating point operations and bytes of collectives, multiplied by loop trip counts.
 
-Read from optimised HLO, because XLA's own cost analysis counts the body of a loop once. A product is a ``dot`` or
-``convolution``; kernels are opaque to XLA, so the caller gives the cost of a call. Knows nothing of models and meshes.
+Read from optimised HLO, because XLA's own cost analysis counts the body of a loop once. A product is a ``dot``, a
+``convolution`` or a call of cuBLAS; kernels are opaque to XLA, so the caller gives the cost of a call, and kernels of
+libraries that nobody counts are listed. Knows nothing of models and meshes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from lemur_ray.train.aot.trips import trips_of
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "collective-permute", "all-to-all")
 _CALLS = re.compile(r"(?:calls|body|true_computation|false_computation|branch_computations)=(\{[^}]*\}|%?[\w.\-]+)")
+_CONTRACTED = re.compile(r'(?:lhs_contracting_dims=\{|"lhs_contracting_dimensions":\[)([\d,"]*)')
 _CALLS_OF_CALL = re.compile(r"to_apply=(%?[\w.\-]+)")
 
 
@@ -62,19 +64,33 @@ class Program:
     kernel_flops: float
     """Floating point operations of kernels, as the caller counts them."""
     kernels: dict[str, int]
-    """Kernel -> number of calls."""
+    """Kernel -> number of calls; a kernel of cuDNN has the name of its call target."""
+    uncounted: dict[str, int]
+    """Call target of a library without known cost -> number of calls."""
     collectives: tuple[Collective, ...]
     loops: tuple[Loop, ...]
 
 
+_PRODUCTS = ("__cublas$gemm", "__cublas$lt$matmul")
+"""Beginnings of call targets that are one product of two matrices."""
+
+
+def _call_target(instruction: Instruction) -> str:
+    """Target of a custom call; "" for any other instruction."""
+    target = (
+        re.search(r'custom_call_target="([^"]*)"', instruction.rest) if instruction.opcode == "custom-call" else None
+    )
+    return target[1] if target else ""
+
+
 def _product_flops(instruction: Instruction, shape_of: dict[str, tuple[Shape, ...]]) -> float:
-    """FLOPs of a dot or convolution: 2 x elements of the result x terms of each sum."""
+    """FLOPs of a dot, convolution or call of cuBLAS: 2 x elements of the result x terms of each sum."""
     out = elements(instruction.shapes[0])
-    if instruction.opcode == "dot":
-        contracted = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", instruction.rest)
+    if instruction.opcode in ("dot", "custom-call"):
+        contracted = _CONTRACTED.search(instruction.rest)
         left = shape_of[instruction.operands[0]][0][1]
         length = 1
-        for dim in contracted[1].split(",") if contracted else ():
+        for dim in re.findall(r"\d+", contracted[1]) if contracted else ():
             length *= left[int(dim)]
         return 2.0 * out * length
     labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.rest)
@@ -122,7 +138,7 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
     Raises ValueError for text that is not HLO, or a loop without a constant trip count.
     """
     computations, entry = parse(hlo)
-    flops, opaque, kernels = 0.0, 0.0, defaultdict[str, int](int)
+    flops, opaque, kernels, uncounted = 0.0, 0.0, defaultdict[str, int](int), defaultdict[str, int](int)
     origins = Origins.of(hlo)
     totals: dict[tuple[str, tuple[int, ...], Shape, str], list[float]] = defaultdict(lambda: [0, 0.0])
     loops: list[Loop] = []
@@ -141,7 +157,8 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
 
         for i in instructions:
             kind = i.opcode.removesuffix("-start")
-            if i.opcode in ("dot", "convolution"):
+            target = _call_target(i)
+            if i.opcode in ("dot", "convolution") or target.startswith(_PRODUCTS):
                 flops += times * _product_flops(i, shape_of)
             elif kind in COLLECTIVES:
                 group = group_of(i.rest)
@@ -152,10 +169,12 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
             elif i.opcode == "send" and (between := between_slices(i)) is not None:
                 kind, group = between
                 add(kind, group, i, _sent_bytes(kind, dataclasses.replace(i, shapes=i.shapes[:1]), len(group)))
-            elif i.opcode == "custom-call" and "tpu_custom_call" in i.rest:
-                kernel = re.sub(r"[.\d]+$", "", i.name)
+            elif target == "tpu_custom_call" or target.startswith("__cudnn$fmha"):
+                kernel = re.sub(r"[.\d]+$", "", i.name) if target == "tpu_custom_call" else target
                 kernels[kernel] += times
                 opaque += times * kernel_flops(kernel, i.shapes)
+            elif target.startswith("__"):
+                uncounted[target] += times
             trips = 1
             if i.opcode == "while":
                 trips = trips_of(i, computations, by_name)
@@ -170,4 +189,4 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
         Collective(kind, group, *shape, origin, int(count), sent)
         for (kind, group, shape, origin), (count, sent) in totals.items()
     )
-    return Program(flops, opaque, dict(kernels), collectives, tuple(loops))
+    return Program(flops, opaque, dict(kernels), dict(uncounted), collectives, tuple(loops))

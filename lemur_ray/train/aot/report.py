@@ -61,16 +61,21 @@ def lines(plan: PodPlan) -> Iterator[str]:
         f"{plan.executed_flops:.3e} ({plan.executed_flops / plan.model_flops:.3f}x; products, attention kernels and "
         "recomputation, loops counted)"
     )
+    if plan.program.uncounted:
+        yield f"not counted in them: {', '.join(f'{n} x {target}' for target, n in plan.program.uncounted.items())}"
+    if cudnn := [name for name in plan.program.kernels if name.startswith("__cudnn")]:
+        yield f"memory that {', '.join(cudnn)} ask for while they run is not known without a device and not counted"
     yield from sent(plan)
-    chip, torus = CHIPS[plan.where.generation.name], plan.where
+    chip = CHIPS[plan.where.name]
+    links = "of NVLink, 50 between hosts" if chip.network_bytes_per_s else f"a link on torus {plan.where.topology}"
     by_axis = ", ".join(f"{axis} {seconds:.1f} s" for axis, seconds in plan.time.by_axis_s.items() if seconds >= 0.05)
-    best = MEASURED_MFU.get(plan.where.generation.name, BEST_MFU)
+    best = MEASURED_MFU.get(plan.where.name, BEST_MFU)
     yield (
         f"a range, nothing was measured: {plan.range_s[0]:.1f} to {plan.range_s[1]:.1f} s a step = {plan.mfu[0]:.0%} "
         f"to {plan.mfu[1]:.0%} MFU (6N + 6LDS), from all of the shorter hidden to nothing, at most the {best:.1%} that "
         f"others have measured. Products {plan.time.compute_s:.1f} s at {PRODUCTS_AT_PEAK:.0%} of "
         f"{chip.peak_flops / 1e12:.0f} TFLOP/s; links {plan.time.communication_s:.1f} s ({by_axis}) at "
-        f"{chip.link_bytes_per_s / 1e9:.0f} GB/s a link on torus {torus.topology}. Memory-bound operations, stragglers "
+        f"{chip.link_bytes_per_s / 1e9:.0f} GB/s {links}. Memory-bound operations, stragglers "
         "and input are left out"
     )
 

@@ -45,7 +45,7 @@ from lemur_ray.train.run.folder import (
 )
 from lemur_ray.train.run.goodput import SignsOfLife
 from lemur_ray.train.run.lease import lease
-from lemur_ray.train.run.needs import check_tokenizer
+from lemur_ray.train.run.needs import check_rows, check_tokenizer
 from lemur_ray.train.run.sinks import check_sinks
 from lemur_ray.train.run.stage import staged
 from lemur_ray.weights.checkpoints import Commit, newest_commit
@@ -82,6 +82,8 @@ def train(
     plan = plan_for(run.planned, manifest)
     check_sinks(recipe.watch.sinks)
     check_tokenizer(corpus, init_from)
+    if recipe.mesh.use_gpu:
+        check_rows(run.planned, corpus)
     check_writable(out)
     if blind := hosts_without_storage(run):
         raise RunFolderError(unshared_storage_message(run, blind))
