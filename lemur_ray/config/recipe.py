@@ -59,7 +59,7 @@ _NEWER = (
     "local_rope_theta", "activation", "norm_offset", "post_norms", "embed_scale", "query_scalar", "attention_cap",
     "logit_cap", "schedule", "decay_fraction", "decay_shape", "max_documents",
 )  # fmt: skip
-"""Fields of model, rope_scaling, optimizer and data newer than the first recorded hashes; in the identity unless default."""
+"""Fields of model, rope_scaling, optimizer and data newer than the first hashes; in the identity unless default."""
 
 
 def drop_newer(value: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lemur_ray.model.attention import cudnn
+from lemur_ray.model.attention import splash as splash_module
 from lemur_ray.model.attention.block_skipping import reaches, skipping
 from lemur_ray.model.attention.dispatch import IMPLEMENTATIONS, attention, choose
 from lemur_ray.model.attention.interface import Limits
@@ -73,6 +74,19 @@ def test_windows_caps_and_narrow_heads_of_the_kernel_for_tpu(window: int, cap: f
 @pytest.mark.parametrize("kv_heads", [4, 2])
 def test_the_kernel_for_tpu_equals_the_plain_one(kv_heads: int) -> None:
     assert_equal_to_plain(partial(splash, interpret=True), 256, kv_heads, 128, 2e-5)
+
+
+@pytest.mark.slow
+def test_long_rows_take_two_kernels_for_the_gradients_on_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert splash_module.is_fused(4096)
+    assert not splash_module.is_fused(32_768)
+    monkeypatch.setattr(splash_module, "BLOCK", 128)
+    monkeypatch.setattr(splash_module, "MOST_FUSED_BLOCKS", 1)
+    splash_module._kernel.cache_clear()
+    try:
+        assert_equal_to_plain(partial(splash, interpret=True), 256, 2, 128, 2e-5)
+    finally:
+        splash_module._kernel.cache_clear()
 
 
 @pytest.mark.parametrize("kv_heads", [4, 2])

@@ -16,6 +16,10 @@ NARROWEST = 64
 """Minimum features of a head that is worth padding to LANES: the kernel then computes at most twice as much."""
 BLOCK = 512
 """Maximum number of tokens in a block."""
+MOST_FUSED_BLOCKS = 8
+"""Maximum number of blocks of a row in whose backward pass one kernel computes all gradients. It keeps a gradient of
+the queries for each block of keys: 16 GiB for 32 heads of 32,768 tokens, where two kernels take 0.5 (compiled for v5p).
+"""
 
 
 def unfit(length: int, head_dim: int) -> str:
@@ -35,15 +39,21 @@ def block_size(length: int) -> int:
     return size
 
 
+def is_fused(length: int) -> bool:
+    """Whether one kernel computes all gradients of a row, with fewer operations than two but more memory."""
+    return length // block_size(length) <= MOST_FUSED_BLOCKS
+
+
 @lru_cache(maxsize=8)
 def _kernel(heads: int, length: int, window: int, cap: float, interpret: bool) -> Any:
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
-    size = block_size(length)
+    size, fused = block_size(length), is_fused(length)
     blocks = kernels.BlockSizes(
         block_q=size, block_kv=size, block_kv_compute=size, block_q_dkv=size, block_kv_dkv=size,
-        block_kv_dkv_compute=size, use_fused_bwd_kernel=True,
+        block_kv_dkv_compute=size, use_fused_bwd_kernel=fused, block_q_dq=None if fused else size,
+        block_kv_dq=None if fused else size,
     )  # fmt: skip
     shape = (length, length)
     one = masks.LocalMask(shape, (window - 1, 0), 0) if window else masks.CausalMask(shape)

@@ -116,22 +116,26 @@ def plan(recipe: Recipe, where: Devices) -> PodPlan:
     program = read(compiled.as_text(), lambda kernel, shapes: attention_flops(recipe, kernel))
     chips = mesh.size
     sent: dict[str, float] = {}
+    waiting: dict[str, float] = {}
     for collective in program.collectives:
         axis = axis_of(collective.group, recipe.mesh)
         sent[axis] = sent.get(axis, 0.0) + collective.sent_bytes
+        if not collective.overlapped:
+            waiting[axis] = waiting.get(axis, 0.0) + collective.sent_bytes
     flops = program.product_flops + program.kernel_flops
     sizes = {"dcn": recipe.mesh.dcn, "fsdp": recipe.mesh.fsdp, "tp": recipe.mesh.tp}
     torus = tuple(int(n) for n in where.topology.split("x"))
     return PodPlan(
         recipe, where, _memory(recipe, mesh, compiled.memory_analysis(), program), program, compile_s,
         model_flops=tokens * flops_per_token(recipe.model, recipe.data.seq_len),
-        executed_flops=flops * chips, sent_bytes=sent,
-        time=step_time(CHIPS[where.name], torus, sizes, flops, sent),
+        executed_flops=flops * chips, sent_bytes=sent, waiting_bytes=waiting,
+        time=step_time(CHIPS[where.name], torus, sizes, flops, sent, waiting),
     )  # fmt: skip
 
 
 _KERNEL_PRODUCTS = {
-    "splash_mha_fwd": 2, "splash_mha_dkv": 5, "__cudnn$fmhaSoftmaxBackward": 5, "__cudnn$fmhaSoftmax": 2,
+    "splash_mha_fwd": 2, "splash_mha_dkv": 4, "splash_mha_dq": 3,
+    "__cudnn$fmhaSoftmaxBackward": 5, "__cudnn$fmhaSoftmax": 2,
     "__cudnn$fmhaScaleBiasSoftmaxBackward": 5, "__cudnn$fmhaScaleBiasSoftmax": 2,
 }  # fmt: skip
 """First letters of an attention kernel's name -> products of two matrices in it; a longer name before its beginning."""
@@ -142,7 +146,7 @@ def attention_flops(recipe: Recipe, kernel: str) -> float:
 
     cuDNN skips other documents' blocks, too; a row counts as one document, which is the most.
     """
-    from lemur_ray.model.attention.splash import LANES, block_size, blocks_computed
+    from lemur_ray.model.attention.splash import LANES, block_size, blocks_computed, is_fused
 
     model, length, mesh = recipe.model, recipe.data.seq_len, recipe.mesh
     rows = recipe.train.rows_per_step // recipe.train.microbatches // (mesh.dcn * mesh.fsdp)
@@ -153,6 +157,8 @@ def attention_flops(recipe: Recipe, kernel: str) -> float:
     done = sum(blocks_computed(length, window, size) for window in windows) / model.num_layers
     width = model.head_dim if on_gpu else -(-model.head_dim // LANES) * LANES
     count = next((n for name, n in _KERNEL_PRODUCTS.items() if kernel.startswith(name)), 0)
+    if kernel.startswith("splash_mha_dkv") and is_fused(length):
+        count = 5
     return count * done * 2.0 * rows * (model.num_heads // mesh.tp) * length**2 * width
 
 

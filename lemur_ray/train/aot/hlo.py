@@ -17,12 +17,11 @@ import numpy as np
 from lemur_ray.train.aot.device_groups import between_slices, group_of
 from lemur_ray.train.aot.hlo_text import Instruction, Shape, elements, parse, size_bytes
 from lemur_ray.train.aot.origins import Origins
+from lemur_ray.train.aot.schedule import Schedule, call_target, called_by, is_kernel, is_product
 from lemur_ray.train.aot.trips import trips_of
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "collective-permute", "all-to-all")
-_CALLS = re.compile(r"(?:calls|body|true_computation|false_computation|branch_computations)=(\{[^}]*\}|%?[\w.\-]+)")
 _CONTRACTED = re.compile(r'(?:lhs_contracting_dims=\{|"lhs_contracting_dimensions":\[)([\d,"]*)')
-_CALLS_OF_CALL = re.compile(r"to_apply=(%?[\w.\-]+)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +41,8 @@ class Collective:
     """Number of executions."""
     sent_bytes: float
     """Bytes that a device sends in all executions with a ring algorithm, a lower bound on a ring."""
+    overlapped: bool = False
+    """Whether the schedule computes products or kernels while it runs; else the device waits for it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,18 +70,6 @@ class Program:
     """Call target of a library without known cost -> number of calls."""
     collectives: tuple[Collective, ...]
     loops: tuple[Loop, ...]
-
-
-_PRODUCTS = ("__cublas$gemm", "__cublas$lt$matmul")
-"""Beginnings of call targets that are one product of two matrices."""
-
-
-def _call_target(instruction: Instruction) -> str:
-    """Target of a custom call; "" for any other instruction."""
-    target = (
-        re.search(r'custom_call_target="([^"]*)"', instruction.rest) if instruction.opcode == "custom-call" else None
-    )
-    return target[1] if target else ""
 
 
 def _product_flops(instruction: Instruction, shape_of: dict[str, tuple[Shape, ...]]) -> float:
@@ -140,7 +129,8 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
     computations, entry = parse(hlo)
     flops, opaque, kernels, uncounted = 0.0, 0.0, defaultdict[str, int](int), defaultdict[str, int](int)
     origins = Origins.of(hlo)
-    totals: dict[tuple[str, tuple[int, ...], Shape, str], list[float]] = defaultdict(lambda: [0, 0.0])
+    totals: dict[tuple[str, tuple[int, ...], Shape, str, bool], list[float]] = defaultdict(lambda: [0, 0.0])
+    schedule = Schedule(computations)
     loops: list[Loop] = []
 
     def visit(name: str, times: int, caller: str = "") -> None:
@@ -149,16 +139,18 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
         instructions = computations[name]
         by_name = {i.name: i for i in instructions}
         shape_of = {i.name: i.shapes for i in instructions}
+        overlapped = schedule.overlapped(name)
 
         def add(kind: str, group: tuple[int, ...], i: Instruction, sent: float) -> None:
-            sums = totals[kind, group, i.shapes[0], origins.of_instruction(i, by_name) or caller]
+            origin = origins.of_instruction(i, by_name) or caller
+            sums = totals[kind, group, i.shapes[0], origin, i.name in overlapped]
             sums[0] += times
             sums[1] += times * sent
 
         for i in instructions:
             kind = i.opcode.removesuffix("-start")
-            target = _call_target(i)
-            if i.opcode in ("dot", "convolution") or target.startswith(_PRODUCTS):
+            target = call_target(i)
+            if is_product(i):
                 flops += times * _product_flops(i, shape_of)
             elif kind in COLLECTIVES:
                 group = group_of(i.rest)
@@ -169,7 +161,7 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
             elif i.opcode == "send" and (between := between_slices(i)) is not None:
                 kind, group = between
                 add(kind, group, i, _sent_bytes(kind, dataclasses.replace(i, shapes=i.shapes[:1]), len(group)))
-            elif target == "tpu_custom_call" or target.startswith("__cudnn$fmha"):
+            elif is_kernel(i):
                 kernel = re.sub(r"[.\d]+$", "", i.name) if target == "tpu_custom_call" else target
                 kernels[kernel] += times
                 opaque += times * kernel_flops(kernel, i.shapes)
@@ -180,13 +172,12 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
                 trips = trips_of(i, computations, by_name)
                 origin = re.search(r'op_name="([^"]*)"', i.rest)
                 loops.append(Loop(trips, origin[1] if origin else "", i.shapes))
-            names = _CALLS.findall(i.rest) + (_CALLS_OF_CALL.findall(i.rest) if i.opcode == "call" else [])
-            for called in re.findall(r"[\w.\-]+", " ".join(names)):
+            for called in called_by(i):
                 visit(called, times * trips, origins.of_instruction(i, by_name) if i.opcode == "fusion" else "")
 
     visit(entry, 1)
     collectives = tuple(
-        Collective(kind, group, *shape, origin, int(count), sent)
-        for (kind, group, shape, origin), (count, sent) in totals.items()
+        Collective(kind, group, *shape, origin, int(count), sent, overlapped)
+        for (kind, group, shape, origin, overlapped), (count, sent) in totals.items()
     )
     return Program(flops, opaque, dict(kernels), dict(uncounted), collectives, tuple(loops))

@@ -57,6 +57,8 @@ class PodPlan:
     """FLOPs per step as compiled, recomputation included."""
     sent_bytes: dict[str, float]
     """Mesh axis -> bytes that a chip sends in a step."""
+    waiting_bytes: dict[str, float]
+    """Mesh axis -> those of ``sent_bytes`` during which the schedule computes no product."""
     time: StepTime
 
     @property
@@ -97,6 +99,7 @@ class PodPlan:
             "executed_flops_per_step": self.executed_flops,
             "executed_over_model": round(self.executed_flops / self.model_flops, 4),
             "uncounted": self.program.uncounted, "sent_bytes_per_chip": self.sent_bytes,
+            "waiting_bytes_per_chip": self.waiting_bytes,
             "collectives": [
                 {**dataclasses.asdict(c), "group": len(c.group), "axis": axis_of(c.group, mesh)}
                 for c in sorted(self.program.collectives, key=lambda c: -c.sent_bytes)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 GIB = 2**30
 
@@ -91,11 +92,13 @@ class StepTime:
     compute_s: float
     communication_s: float
     by_axis_s: dict[str, float]
+    waiting_s: float = 0.0
+    """Part of ``communication_s`` during which the schedule computes nothing."""
 
     @property
     def at_least_s(self) -> float:
-        """Lower bound: computation and communication overlap fully."""
-        return max(self.compute_s, self.communication_s)
+        """Lower bound: what the schedule runs beside products is hidden as far as these last."""
+        return max(self.compute_s, self.communication_s - self.waiting_s) + self.waiting_s
 
     @property
     def at_most_s(self) -> float:
@@ -109,12 +112,19 @@ class StepTime:
 
 
 def step_time(
-    chip: Chip, topology: tuple[int, ...], sizes: Mapping[str, int], flops: float, sent_bytes: Mapping[str, float]
+    chip: Chip,
+    topology: tuple[int, ...],
+    sizes: Mapping[str, int],
+    flops: float,
+    sent_bytes: Mapping[str, float],
+    waiting_bytes: Mapping[str, float] = MappingProxyType({}),
 ) -> StepTime:
-    """Estimate the time of a step. flops: executed per chip. sent_bytes: mesh axis -> bytes that a chip sends."""
+    """Estimate the time of a step. flops: executed per chip. sent_bytes: mesh axis -> bytes that a chip sends;
+    waiting_bytes: those of them that nothing overlaps."""
     speed = axis_bytes_per_s(chip, topology, sizes)
     slowest = min(
         (speed[name] for name in speed if sizes.get(name, 1) > 1), default=1.0
     )  # for groups over several axes
     by_axis = {axis: sent / speed.get(axis, slowest) for axis, sent in sent_bytes.items()}
-    return StepTime(flops / (chip.peak_flops * PRODUCTS_AT_PEAK), sum(by_axis.values()), by_axis)
+    waiting = sum(sent / speed.get(axis, slowest) for axis, sent in waiting_bytes.items())
+    return StepTime(flops / (chip.peak_flops * PRODUCTS_AT_PEAK), sum(by_axis.values()), by_axis, waiting)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 import re
 from dataclasses import dataclass
 
-from lemur_ray.config import MeshConfig, did_you_mean
+from lemur_ray.config import MeshConfig
 from lemur_ray.train.pod.chips import CHIPS
-from lemur_ray.train.pod.slices import GENERATIONS, Slice
+from lemur_ray.train.pod.slices import Slice, parse_slice
 
 GPUS = tuple(name for name, chip in CHIPS.items() if chip.network_bytes_per_s)
 """Names of GPUs in a topology of ``plan_pod.py``."""
@@ -62,13 +63,11 @@ Devices = Slice | GpuHosts
 
 def parse_devices(text: str) -> Devices:
     """``v4:4x8x8`` as a slice, ``h100:8`` and ``h100:2x8`` (hosts x GPUs) as hosts. Raises ValueError."""
-    name, colon, topology = text.strip().lower().partition(":")
-    if not colon:
-        raise ValueError(f"topology is {text!r}: expected GENERATION:TOPOLOGY, for example v4:4x8x8 or h100:8")
+    name, _, topology = text.strip().lower().partition(":")
     if name not in GPUS:
-        if name.startswith(("v", "tpu-")):
-            return Slice.of(name, topology)
-        raise ValueError(f"topology is {text!r}: {name!r} is no TPU or GPU{did_you_mean(name, [*GENERATIONS, *GPUS])}")
+        if near := difflib.get_close_matches(name, GPUS, n=1, cutoff=0.7):
+            raise ValueError(f"topology is {text!r}: did you mean {near[0]!r} (known: {', '.join(GPUS)})")
+        return parse_slice(text)
     if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", topology):
         raise ValueError(f"topology is {text!r}: expected {name}:GPUS or {name}:HOSTSxGPUS, for example {name}:2x8")
     *hosts, gpus = map(int, topology.split("x"))

@@ -124,6 +124,14 @@ class Slice:
         )
 
 
+def parse_slice(text: str) -> Slice:
+    """``v4:4x8x8`` as a slice. Raises ValueError."""
+    name, colon, topology = text.partition(":")
+    if not colon:
+        raise ValueError(f"topology is {text!r}: expected GENERATION:TOPOLOGY, for example v4:4x8x8 or h100:8")
+    return Slice.of(name, topology)
+
+
 @dataclass(frozen=True)
 class RunShape:
     """Workers, slices and mesh of a run with a certain number of workers. Ranks are numbered slice by slice."""

@@ -35,10 +35,11 @@ def test_a_topology_names_gpus_by_hosts_or_a_slice() -> None:
     ("text", "message"),
     [
         ("h100:7", "a host has 1, 2, 4, 8 GPUs, not 7"),
-        ("h100", "expected GENERATION:TOPOLOGY"),
+        ("h100", "expected h100:GPUS"),
+        ("v4", "expected GENERATION:TOPOLOGY"),
         ("h100:2x2x2", "expected h100:GPUS or h100:HOSTSxGPUS"),
         ("h10:8", "did you mean 'h100'"),
-        ("v9:2x2", "did you mean"),
+        ("v9:2x2", "known: TPU-V4"),
     ],
 )
 def test_a_topology_that_does_not_exist_is_refused_with_what_does(text: str, message: str) -> None:
