@@ -146,12 +146,7 @@ def masked(
     """`interface.Attention` with documents as a mask. implementation: "xla" computes the same on any platform."""
     assert not limits.cap, "see unfit"
     same = segment_ids_BL[:, None, :, None] == segment_ids_BL[:, None, None, :]
+    window = (limits.window - 1, 0) if limits.window else None
     return jax.nn.dot_product_attention(
-        q_BLHh,
-        k_BLKh,
-        v_BLKh,
-        mask=same,
-        is_causal=True,
-        implementation=implementation,
-        local_window_size=(limits.window - 1, 0) if limits.window else None,
+        q_BLHh, k_BLKh, v_BLKh, mask=same, is_causal=True, implementation=implementation, local_window_size=window
     )

@@ -44,7 +44,7 @@ def candidates(recipe: Recipe, where: Devices) -> list[Guess]:
     guesses: list[Guess] = []
     mesh, model, rows, length = recipe.mesh, recipe.model, recipe.train.rows_per_step, recipe.data.seq_len
     for tp in TENSORS:
-        if any(size % tp for size in (model.num_kv_heads, where.num_chips, model.vocab_size, model.ffn_dim, length)):
+        if any(size % tp for size in (model.num_kv_heads, where.tp_within, model.vocab_size, model.ffn_dim, length)):
             continue
         meshed = placed(recipe, where, MeshConfig(dcn=mesh.dcn, tp=tp))
         shares = meshed.mesh.dcn * meshed.mesh.fsdp

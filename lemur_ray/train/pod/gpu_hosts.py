@@ -39,20 +39,23 @@ class GpuHosts:
         """Number of devices of a run: all GPUs; ``mesh.dcn`` divides them."""
         return self.num_chips
 
+    @property
+    def tp_within(self) -> int:
+        """Number of devices that a tp group must divide."""
+        return self.chips_per_host
+
     def mesh_of(self, mesh: MeshConfig) -> MeshConfig:
-        """``mesh`` with one worker for each GPU."""
+        """``mesh`` with one worker for each GPU. Raises ValueError for a tp group over several hosts: the products of
+        every layer would wait for the network."""
+        if self.chips_per_host % mesh.tp:
+            choices = ", ".join(str(n) for n in PER_HOST if n <= self.chips_per_host)
+            raise ValueError(
+                f"mesh.tp {mesh.tp} does not divide the {self.chips_per_host} GPUs of a host of {self}: its products "
+                f"would wait for the network between hosts; choose one of {choices}"
+            )
         return dataclasses.replace(
             mesh, use_gpu=True, use_tpu=False, topology="", accelerator_type="", num_workers=self.num_chips
         )
-
-    def check_mesh(self, mesh: MeshConfig) -> None:
-        """Raises ValueError for a tp group over several hosts: it would send every layer's activations by network."""
-        if self.chips_per_host % mesh.tp:
-            raise ValueError(
-                f"mesh.tp {mesh.tp} does not divide the {self.chips_per_host} GPUs of a host of {self}: its products "
-                f"would wait for the network between hosts; choose one of "
-                f"{', '.join(str(n) for n in PER_HOST if n <= self.chips_per_host)}"
-            )
 
     def __str__(self) -> str:
         return f"{self.num_chips} {self.name.upper()}, {self.chips_per_host} per host"

@@ -107,15 +107,17 @@ class Slice:
         """Number of devices of a run on ``mesh.dcn`` such slices."""
         return self.num_chips * mesh.dcn
 
+    @property
+    def tp_within(self) -> int:
+        """Number of devices that a tp group must divide."""
+        return self.num_chips
+
     def mesh_of(self, mesh: MeshConfig) -> MeshConfig:
         """``mesh`` with the workers of ``mesh.dcn`` such slices."""
         return dataclasses.replace(
             mesh, use_tpu=True, use_gpu=False, topology=self.topology,
             accelerator_type=self.generation.accelerator_type, num_workers=self.num_hosts * mesh.dcn,
         )  # fmt: skip
-
-    def check_mesh(self, mesh: MeshConfig) -> None:
-        """Any mesh that fills the chips can be planned."""
 
     def __str__(self) -> str:
         return (

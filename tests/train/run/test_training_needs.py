@@ -86,6 +86,20 @@ def test_rows_that_are_gone_are_said_before_anything_is_begun_and_not_by_a_trace
         look()
 
 
+def test_rows_with_more_documents_than_attention_on_gpu_takes_are_refused_with_the_flag(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "corpus", "python", seq_len=16)
+    with RowWriter(row_folder(folder, "python"), 16, vocab_size=300) as writer:
+        writer.write([np.array([1])] * 5)
+    small = of_mesh("nano", use_gpu=True)
+    data = dataclasses.replace(small.data, seq_len=16, sources=(SourceConfig("python", "code", 1.0),), max_documents=5)
+    recipe = dataclasses.replace(small, data=data)
+    with pytest.raises(ValueError, match=r"rows of source python have up to 6.* give --data\.max-documents 6"):
+        needs.check_rows(recipe, folder)
+    needs.check_rows(dataclasses.replace(recipe, data=dataclasses.replace(data, max_documents=6)), folder)
+    needs.check_rows(dataclasses.replace(recipe, data=dataclasses.replace(data, mask_documents=False)), folder)
+    needs.check_rows(dataclasses.replace(recipe, mesh=of_mesh("nano").mesh), folder)
+
+
 def test_the_small_recipes_begin_on_a_laptop_and_the_large_ones_where_their_slices_are(tmp_path: Path) -> None:
     for name in ("nano", "nano-chat", "nano-mixture"):
         needs.check_run(get_recipe(name), LAPTOP, str(tmp_path / name), [])
