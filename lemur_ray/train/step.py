@@ -102,11 +102,12 @@ def execution(recipe: Recipe, mesh: Mesh | None = None) -> Execution:
     """
     device = jax.devices()[0] if mesh is None else mesh.devices.flat[0]
     platform, capability = device.platform, getattr(device, "compute_capability", "9.0")  # others than GPUs have none
+    major, minor = map(int, capability.split("."))
     cpu, devices = platform == "cpu", 1 if mesh is None else mesh.size
     dtype = jnp.dtype(recipe.train.compute_dtype)
     attention, fallback = choose(
         platform, devices, recipe.data.seq_len, recipe.model.head_dim, dtype, recipe.model.attention_cap,
-        tuple(map(int, capability.split("."))),
+        (major, minor),
     )  # fmt: skip
     compute_dtype, layout = jnp.dtype(jnp.float32) if cpu else dtype, Layout(mesh if devices > 1 else None)
     documents = recipe.data.max_documents if recipe.data.mask_documents else 1

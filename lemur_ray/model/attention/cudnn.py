@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from lemur_ray.model.attention.interface import NO_LIMITS, Limits
 from lemur_ray.model.remat import named
 
-HOPPER = (9, 0)
+HOPPER: tuple[int, int] = (9, 0)
 """Minimum compute capability of packed rows."""
 PACKED_HEAD_DIM, MASKED_HEAD_DIM = 256, 128
 """Maximum features of a head, on Hopper and before (the limits that jax checks)."""
