@@ -180,7 +180,12 @@ def test_the_choice_depends_on_platform_devices_and_shape() -> None:
     assert choose("tpu", 1, 4096, 64, "bfloat16") == ("splash", "")
     assert choose("gpu", 1, 4096, 128, "bfloat16", 50.0) == ("chunked", "cuDNN attention has no soft cap of scores")
     assert choose("gpu", 1, 4096, 128, "bfloat16") == ("cudnn", "")
-    assert set(IMPLEMENTATIONS) == {"plain", "chunked", "skipping", "splash", "cudnn"}
+    assert choose("gpu", 1, 4096, 256, "bfloat16") == ("cudnn", "")
+    before_hopper = "packed rows of cuDNN need compute capability 9.0, got 8.0"
+    assert choose("gpu", 1, 8192, 128, "bfloat16", capability=(8, 0)) == ("cudnn_mask", before_hopper)
+    assert choose("gpu", 1, 8320, 128, "bfloat16", capability=(8, 0)) == ("chunked", before_hopper)
+    assert choose("gpu", 1, 4096, 256, "bfloat16", capability=(8, 0)) == ("chunked", before_hopper)
+    assert set(IMPLEMENTATIONS) == {"plain", "chunked", "skipping", "splash", "cudnn", "cudnn_mask"}
 
 
 @pytest.mark.parametrize(
@@ -189,7 +194,7 @@ def test_the_choice_depends_on_platform_devices_and_shape() -> None:
         ("tpu", 4096, 32, "bfloat16", "heads of at least 64 features, got 32"),
         ("tpu", 100, 128, "bfloat16", "rows of a multiple of 128 tokens, got 100"),
         ("gpu", 4096, 128, "float32", "bfloat16 or float16, got float32"),
-        ("gpu", 4096, 256, "bfloat16", "up to 128 features, got 256"),
+        ("gpu", 4096, 264, "bfloat16", "up to 256 features, got 264"),
         ("metal", 4096, 128, "bfloat16", "no kernel for platform 'metal'"),
     ],
 )
