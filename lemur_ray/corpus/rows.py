@@ -71,7 +71,7 @@ def write_shard(
     trained: np.ndarray | None = None,
     provenance: tuple[np.ndarray, bytes] | None = None,
 ) -> dict[str, Any]:
-    """Write one shard and return its entry in ``rows.json`` (JSON values: name, rows, tokens, files, most_pieces).
+    """Write one shard and return its entry in ``rows.json`` (JSON values: name, rows, tokens, files).
 
     tokens: (rows, seq_len) uint16 or uint32; piece_lengths flat; pieces_per_row (rows,); trained: (rows, seq_len) bool.
     provenance: index of the document of each piece (pieces,), and a parquet table of the documents.
@@ -91,10 +91,7 @@ def write_shard(
     for kind, data in contents.items():
         write_atomically(folder / f"{name}.{kind}", data)
         files[kind] = {"bytes": len(data), "crc32": zlib.crc32(data)}
-    return {
-        "name": name, "rows": len(tokens), "tokens": int(np.sum(piece_lengths, dtype=np.int64)), "files": files,
-        "most_pieces": int(np.max(pieces_per_row, initial=0)),
-    }  # fmt: skip
+    return {"name": name, "rows": len(tokens), "tokens": int(np.sum(piece_lengths, dtype=np.int64)), "files": files}
 
 
 def commit_row_set(
@@ -318,16 +315,13 @@ def packed_rows(tokens: np.ndarray, pieces: Sequence[np.ndarray], trained: np.nd
 def most_pieces(folder: str, index: dict[str, Any]) -> int:
     """Maximum number of pieces in a row of the set in ``folder`` (path or URL) with this ``rows.json``.
 
-    Reads the ``starts`` of shards that were written before their entry had this number.
+    Reads the ``starts`` of all shards, 8 bytes a row.
     """
-
-    def of_shard(shard: dict[str, Any]) -> int:
-        if "most_pieces" in shard:
-            return int(shard["most_pieces"])
+    most = 0
+    for shard in index["shards"]:
         fs, path = file_system(f"{folder}/{shard['name']}.starts")
-        return int(np.diff(np.frombuffer(fs.cat_file(path), "<i8")).max(initial=0))
-
-    return max(map(of_shard, index["shards"]), default=0)
+        most = max(most, int(np.diff(np.frombuffer(fs.cat_file(path), "<i8")).max(initial=0)))
+    return most
 
 
 def read_index(folder: Path) -> dict[str, Any]:
