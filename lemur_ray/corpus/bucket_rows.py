@@ -57,6 +57,18 @@ def open_rows(corpus: str | Path, source: str, *, check: bool = True) -> Rows:
     return BucketRows(f"{str(corpus).rstrip('/')}/rows/{source}", check=check)
 
 
+def most_pieces(folder: str, index: dict[str, Any]) -> int:
+    """Maximum number of pieces in a row of the set in ``folder`` (path or URL) with this ``rows.json``.
+
+    Reads the ``starts`` of all shards, 8 bytes a row.
+    """
+    most = 0
+    for shard in index["shards"]:
+        fs, path = file_system(f"{folder}/{shard['name']}.starts")
+        most = max(most, int(np.diff(np.frombuffer(fs.cat_file(path), "<i8")).max(initial=0)))
+    return most
+
+
 def shard_cache() -> BoundedCache:
     """The cache of shards on this host, limited to ``$LEMUR_CORPUS_GB`` gigabytes (default 50)."""
     return BoundedCache(lemur_home() / "cache" / "corpora", LIMIT, RowSetError)

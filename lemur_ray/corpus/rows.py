@@ -23,7 +23,6 @@ import numpy as np
 
 from lemur_ray.corpus.packing import PackedRow, expand
 from lemur_ray.host.exit_codes import CausedError
-from lemur_ray.storage.file_system import file_system
 
 INDEX = "rows.json"
 VERSION = 1
@@ -310,18 +309,6 @@ def packed_rows(tokens: np.ndarray, pieces: Sequence[np.ndarray], trained: np.nd
     """Model input from tokens (rows, seq_len), the piece lengths of each row, and trained (rows, seq_len) or None."""
     counts = np.array([len(piece) for piece in pieces], np.int64)
     return expand(tokens, np.concatenate(pieces) if len(pieces) else np.zeros(0, np.int64), counts, trained)
-
-
-def most_pieces(folder: str, index: dict[str, Any]) -> int:
-    """Maximum number of pieces in a row of the set in ``folder`` (path or URL) with this ``rows.json``.
-
-    Reads the ``starts`` of all shards, 8 bytes a row.
-    """
-    most = 0
-    for shard in index["shards"]:
-        fs, path = file_system(f"{folder}/{shard['name']}.starts")
-        most = max(most, int(np.diff(np.frombuffer(fs.cat_file(path), "<i8")).max(initial=0)))
-    return most
 
 
 def read_index(folder: Path) -> dict[str, Any]:

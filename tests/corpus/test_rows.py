@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lemur_ray.corpus.rows import RowReader, RowSetError, RowWriter, most_pieces
+from lemur_ray.corpus.bucket_rows import most_pieces
+from lemur_ray.corpus.rows import RowReader, RowSetError, RowWriter
 
 SEQ_LEN = 12
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from lemur_ray.config import MeshConfig, ModelConfig, Recipe, differing_fields
 from lemur_ray.config.mesh import FEED_CPUS
-from lemur_ray.corpus.bucket_rows import open_rows
+from lemur_ray.corpus.bucket_rows import most_pieces, open_rows
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.corpus.manifest import CorpusError, is_complete, read_manifest
-from lemur_ray.corpus.rows import RowSetError, most_pieces
+from lemur_ray.corpus.rows import RowSetError
 from lemur_ray.corpus.sources.embedded import SOURCES
 from lemur_ray.doctor.devices import Devices
 from lemur_ray.host.exit_codes import ExitCode, common_exit_code
