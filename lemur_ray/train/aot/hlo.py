@@ -149,7 +149,6 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
 
         for i in instructions:
             kind = i.opcode.removesuffix("-start")
-            target = call_target(i)
             if is_product(i):
                 flops += times * _product_flops(i, shape_of)
             elif kind in COLLECTIVES:
@@ -162,10 +161,10 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
                 kind, group = between
                 add(kind, group, i, _sent_bytes(kind, dataclasses.replace(i, shapes=i.shapes[:1]), len(group)))
             elif is_kernel(i):
-                kernel = re.sub(r"[.\d]+$", "", i.name) if target == "tpu_custom_call" else target
+                kernel = re.sub(r"[.\d]+$", "", i.name) if (target := call_target(i)) == "tpu_custom_call" else target
                 kernels[kernel] += times
                 opaque += times * kernel_flops(kernel, i.shapes)
-            elif target.startswith("__"):
+            elif (target := call_target(i)).startswith("__"):
                 uncounted[target] += times
             trips = 1
             if i.opcode == "while":

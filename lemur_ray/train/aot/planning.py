@@ -35,18 +35,14 @@ def run(recipe: Recipe, where: Devices, *, search: int, describe: bool, say: Cal
     """Plan the step, log it, and return the JSON that the job prints. describe: only show how parameters are sharded.
 
     On a slice other than the recipe's own, only dcn and tp of an unmodified mesh are used. search: maximum number of
-    candidates to compile; 0: compile the recipe's own mesh. Raises ValueError if recipe and devices do not fit
-    together, NoGpuCompiler.
+    candidates to compile; 0: compile the recipe's own mesh. Raises NoGpuCompiler, ValueError (they do not fit together).
     """
     if (on_gpus := isinstance(where, GpuHosts)) and not describe:
         absent_gpus.check_installed()
     with_compiler = on_gpus or absent_slice.has_libtpu()
     searching = search and with_compiler and not describe  # the search chooses fsdp and tp
     placed = compiled_step.placed(recipe, where, MeshConfig(dcn=recipe.mesh.dcn) if searching else _mesh(recipe, where))
-    if isinstance(where, GpuHosts):
-        os.environ.update(absent_gpus.environment())
-    else:
-        os.environ.update(absent_slice.environment(where, with_compiler, where.devices_of(placed.mesh)))
+    os.environ.update(_environment(where, with_compiler, placed.mesh))
     from lemur_ray.train.aot import report
     from lemur_ray.train.aot import search as candidates
     from lemur_ray.train.pod.placement import check_recipe
@@ -95,6 +91,13 @@ def run(recipe: Recipe, where: Devices, *, search: int, describe: bool, say: Cal
             f"--train.microbatches {train.microbatches} --train.remat {train.remat}"
         )
     return {**best.to_json(), "tried": tried}
+
+
+def _environment(where: Devices, with_compiler: bool, mesh: MeshConfig) -> dict[str, str]:
+    """Variables to set before jax is imported."""
+    if isinstance(where, GpuHosts):
+        return absent_gpus.environment()
+    return absent_slice.environment(where, with_compiler, where.devices_of(mesh))
 
 
 def _mesh(recipe: Recipe, where: Devices) -> MeshConfig:
