@@ -35,7 +35,7 @@ def run(recipe: Recipe, where: Devices, *, search: int, describe: bool, say: Cal
     """Plan the step, log it, and return the JSON that the job prints. describe: only show how parameters are sharded.
 
     On a slice other than the recipe's own, only dcn and tp of an unmodified mesh are used. search: maximum number of
-    candidates to compile; 0: compile the recipe's own mesh. Raises NoGpuCompiler, ValueError (they do not fit together).
+    candidates to compile; 0: compile the recipe's own mesh. Raises NoGpuCompiler, ValueError (they do not fit).
     """
     if (on_gpus := isinstance(where, GpuHosts)) and not describe:
         absent_gpus.check_installed()
