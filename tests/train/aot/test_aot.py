@@ -187,7 +187,7 @@ def test_a_recipe_of_another_pod_takes_the_mesh_of_the_slice_it_is_planned_for()
     meshed = placed(recipe, where, MeshConfig(tp=2))
     assert (meshed.mesh.fsdp, meshed.mesh.tp, meshed.mesh.num_workers) == (8, 2, 4)
     with pytest.raises(ValueError, match="names no slice"):
-        planning.slice_of(get_recipe("nano"))
+        planning.devices_of(get_recipe("nano"))
 
 
 def test_an_estimate_lies_between_all_hidden_and_nothing_hidden() -> None:

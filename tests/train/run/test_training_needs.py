@@ -283,7 +283,7 @@ def test_packages_of_filters_are_asked_for_where_the_table_is_made_here(
     (tmp_path / "talks.json").write_text("[]")
     start = ("nano-chat", "--init-from", "random:nano", "--sharegpt", f"{tmp_path}/talks.json")
     said = tune(*start)
-    assert "near-duplicates are found with sentence-transformers: pip install 'lemur-ray[instruct]'" in said
+    assert f"near-duplicates are found with sentence-transformers: pip install '{ROOT}[instruct]'" in said
     assert "the language filter needs langdetect" in said
     assert tune(*start, "--encoder", "hashing:64", "--language=") == "instruct: begun\n"
     monkeypatch.setattr(connection, "available_devices", lambda: dataclasses.replace(LAPTOP, in_cluster=True))
@@ -364,7 +364,7 @@ def pretrain(
         (("--init-from", "gone"), "model 'gone': neither a folder nor a run"),
         (("--init-from", "{nano}"), "--init-from: no tensor 'model.embed_tokens.weight'"),
         (("--init-from", "{nano}", "--corpus", "{corpus}"), "was trained with another tokenizer than corpus"),
-        (("--watch.sinks", "wandb"), "pip install 'lemur-ray[wandb]'"),
+        (("--watch.sinks", "wandb"), f"pip install '{ROOT}[wandb]'"),
         (("--out", "{file}/run"), "is not writable"),
     ],
     ids=["mesh", "corpus", "init-from", "weights", "tokenizer", "sinks", "out"],
