@@ -85,6 +85,7 @@ def test_what_evaluate_does_not_know_is_named(lemur_home: Path) -> None:
     assert "alfworld/text" in lr.list_benchmarks()
 
 
+@pytest.mark.slow
 def test_a_model_of_this_process_chats_and_plays(lemur_home: Path) -> None:
     model = lr.load_model("random:nano", max_slots=2)
     try:
