@@ -2,9 +2,9 @@
 
     python -m tests.perf.train.metrics_rate [--repeats 3]
 
-Both runs train in this process, one after the other, in turns; the first pair compiles and is not counted. "steps": from
-the first logged step to the last. "run": also the one checkpoint at the end, to which tensorstore writes one manifest five
-times.
+Both runs train in this process, one after the other, in turns; the first pair compiles and is not counted. "steps":
+from the first logged step to the last. "run": also the one checkpoint at the end, to which tensorstore writes one
+manifest five times.
 """
 
 from __future__ import annotations
