@@ -53,7 +53,7 @@ def register(function: Function | Policy) -> str:
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     if module in sys.modules and module != "__main__" and getattr(sys.modules[module], name, None) is function:
         return f"{module}:{name}"
-    short = f"{name or type(function).__qualname__}@{id(function):x}"
+    short = f"{name or type(function).__qualname__}@{_digest(function) or getattr(function, 'name', '')}"
     _REGISTERED[short] = function
     return short
 
@@ -69,12 +69,18 @@ def label_of(value: Function | Policy, name: str) -> str:
             raise ValueError(f"--policy function:{name}: a policy with a method reply needs a name, an attribute")
         return str(own)
     short = name.partition("@")[0].rpartition(":")[2].rpartition(".")[2].strip("<>")
-    code = getattr(value, "__code__", None) or getattr(type(value).__call__, "__code__", None)
+    digest = _digest(value)
+    return f"{short}-{digest}" if digest else short
+
+
+def _digest(value: Any) -> str:
+    """8 hex digits of a function's code, defaults and plain values that it holds; empty for what is no function."""
+    code = getattr(value, "__code__", None)
     if code is None:
-        return short
+        return ""
     held = [getattr(value, "__defaults__", None), *(c.cell_contents for c in getattr(value, "__closure__", None) or ())]
     plain = [item for item in held if isinstance(item, (str, int, float, tuple, type(None)))]
-    return f"{short}-{hashlib.sha256(repr((_constants(code), plain)).encode()).hexdigest()[:8]}"
+    return hashlib.sha256(repr((_constants(code), plain)).encode()).hexdigest()[:8]
 
 
 def _constants(code: CodeType) -> list[Any]:
