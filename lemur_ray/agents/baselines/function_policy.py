@@ -101,7 +101,7 @@ def resolve(name: str) -> Function | Policy:
         raise ValueError(f"--policy function:{name}: expected function:MODULE:NAME; {error}") from error
     if not callable(value) and not callable(getattr(value, "reply", None)):
         raise ValueError(f"--policy function:{name}: neither a function nor a policy with a method reply")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def policy_of(value: Function | Policy, name: str) -> Policy:
