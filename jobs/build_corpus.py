@@ -5,6 +5,7 @@ python jobs/build_corpus.py --source stack:code:/data/stack --source wiki:text:/
 
 import _path
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -34,7 +35,11 @@ class Arguments:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = parse(Arguments, argv, prog="build_corpus")
+    words = list(sys.argv[1:] if argv is None else argv)
+    for at, word in enumerate(words):
+        if word == "--overwrite" and words[at + 1 : at + 2] not in (["True"], ["False"]):
+            words[at] = "--overwrite=True"
+    arguments = parse(Arguments, words, prog="build_corpus")
     out = resolve_out(arguments.out, "corpus/embedded")
     if arguments.workers != 0:
         connection.connect()

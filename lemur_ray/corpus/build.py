@@ -76,7 +76,7 @@ def build(
     Raises CorpusError if there is such a corpus and ``overwrite`` is False, a source has no documents, more than
     ``allow_failed`` parts cannot be read, the folder cannot be written, or the disk is full; finished parts stay.
     """
-    location = corpus_location(folder, config, workers, overwrite, say)
+    location = corpus_location(folder, config, workers, overwrite, say, allow_failed)
     work_folder, description = location.folder, None
     try:
         extra, given = [*read_extra_texts(config), *extra_texts], given_tokenizer(config)

@@ -96,11 +96,17 @@ def matches_build(
     description: dict[str, Any],
     overwrite: bool,
     say: Callable[[str], None],
+    allow_failed: int = 0,
 ) -> bool:
     """Whether the corpus at ``where`` was built from ``description``; reports the result by ``say``.
 
-    manifest: that of the corpus. Raises CorpusError if it was not and ``overwrite`` is False.
+    manifest: that of the corpus, which does not match if more than ``allow_failed`` parts were left out of it. Raises
+    CorpusError if it was built from something else and ``overwrite`` is False.
     """
+    left_out = len(manifest.get("failed", ()))
+    if manifest.get("build") == build_hash(description) and left_out > allow_failed:
+        say(f"{where} lacks {left_out} parts that could not be read: it is built again")
+        return False
     if manifest.get("build") == build_hash(description):
         say(f"{where} is complete and of this configuration: used as it is")
         return True

@@ -30,7 +30,8 @@ def compare_documents(
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
     """(by rule, mask (documents,) bool of all cleaned documents that it drops; overlapping documents by benchmark).
 
-    parts: keys of the cleaned parts.
+    parts: keys of the cleaned parts. A part that could not be read is compared as empty, under keys of its own, because
+    a later build cleans it again under the same key.
     """
     drops: dict[str, np.ndarray] = {}
     overlaps: dict[str, int] = {}
@@ -50,19 +51,26 @@ def _benchmark_hits(
     name = stage_key("hits", index.digest, list(index.names), array_hash(index.owners))
     index.save(work / "hits" / f"{name}.npz")
     handover.send(f"hits/{name}.npz")
-    clean = {stage_key("hits", part, name): part for part in parts}
+    names = [stage_key("hits", state, name) for state in _states(work, parts)]
+    clean = dict(zip(names, parts, strict=True))
     to_do = handover.parts_to_do("hits", clean)
     tasks = [{"name": one, "clean": clean[one], "index": name} for one in to_do]
     parallel("compare with benchmarks", handover.runs(scan_steps.overlap_part), tasks)
     handover.used["hits"].append(name)
     handover.fetch(*(f"hits/{one}.hits" for one in clean))
-    return scan_steps.benchmark_hits(work, [stage_key("hits", part, name) for part in parts])
+    return scan_steps.benchmark_hits(work, names)
+
+
+def _states(work: Path, parts: Sequence[str]) -> list[Any]:
+    """Key of each cleaned part, and with it whether the part could not be read."""
+    failed = {one["part"] for one in stages.failed_parts(work, parts)}
+    return [[part, "failed"] if number in failed else part for number, part in enumerate(parts)]
 
 
 def _near_duplicates(
     work: Path, parts: Sequence[str], threshold: float, handover: SharedFolder, parallel: Parallel
 ) -> np.ndarray:
-    names = [stage_key("bands", part, minhash_name()) for part in parts]
+    names = [stage_key("bands", state, minhash_name()) for state in _states(work, parts)]
     clean = dict(zip(names, parts, strict=True))
     banding = [{"name": name, "clean": clean[name]} for name in handover.parts_to_do("bands", names)]
     parallel("MinHash", handover.runs(scan_steps.band_part), banding)

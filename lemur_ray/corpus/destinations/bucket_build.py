@@ -41,8 +41,9 @@ class Replacement(Enum):
 class BucketCorpus:
     """A corpus in the bucket folder ``url``, with the same methods as ``locations.CorpusFolder``."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, url: str, allow_failed: int = 0) -> None:
+        """allow_failed: number of parts that may be left out of the corpus."""
+        self.url, self.allow_failed = url, allow_failed
 
     @property
     def name(self) -> str:
@@ -102,9 +103,8 @@ class BucketCorpus:
         if manifest.get("build") == build_hash(description) and (damage := self._damage(manifest)):
             say(f"{self.url} is damaged ({damage}): it is built again")
             return Replacement.DAMAGED
-        return (
-            None if matches_build(self.url, manifest, description, overwrite, say) else Replacement.OTHER_CONFIGURATION
-        )
+        matches = matches_build(self.url, manifest, description, overwrite, say, self.allow_failed)
+        return None if matches else Replacement.OTHER_CONFIGURATION
 
     def reusable(self, description: dict[str, Any], overwrite: bool, say: Any) -> dict[str, Any] | None:
         """Manifest if the described corpus is committed, else None after reserving the URL. Raises as ``find``."""

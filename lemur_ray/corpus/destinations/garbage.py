@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.corpus.destinations.step_files import BUILDS
-from lemur_ray.corpus.manifest import CorpusError, read_manifest
+from lemur_ray.corpus.destinations.step_files import BUILDS, CLAIM
+from lemur_ray.corpus.manifest import MANIFEST, CorpusError, read_manifest
 from lemur_ray.corpus.rows import INDEX
 from lemur_ray.corpus.sources.listing import LISTING
 from lemur_ray.corpus.steps.stages import FOLDERS
@@ -51,7 +51,7 @@ def collect_garbage(corpus: str | Path) -> tuple[int, int]:
 
 
 def _is_begun_in_bucket(corpus: str | Path, files: Iterable[str]) -> bool:
-    return is_bucket(str(corpus)) and any(name.endswith(f"/{LISTING}") for name in files)
+    return is_bucket(str(corpus)) and any(name == CLAIM or name.endswith(f"/{LISTING}") for name in files)
 
 
 def _is_output(name: str, used: dict[str, Any], only_used: bool = False) -> bool:
@@ -68,13 +68,17 @@ def _is_output(name: str, used: dict[str, Any], only_used: bool = False) -> bool
 
 
 def _used(corpus: str | Path) -> dict[str, Any]:
-    """Names of the outputs by stage that the committed corpus used; {} if none is committed."""
-    fs, path = file_system(f"{corpus}/{BUILDS}/{USED}")
-    with contextlib.suppress(FileNotFoundError, ValueError, CorpusError):
-        used = json.loads(fs.cat_file(path))
-        if used["build"] == read_manifest(corpus)["build"]:
-            return dict(used["outputs"])
-    return {}
+    """Names of the outputs by stage that the committed corpus used; {} if none is committed.
+
+    Raises OSError or CorpusError if the corpus may be there but cannot be read.
+    """
+    fs, root = file_system(str(corpus))
+    try:
+        fs.cat_file(f"{root}/{MANIFEST}")
+        used = json.loads(fs.cat_file(f"{root}/{BUILDS}/{USED}"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return dict(used["outputs"]) if used["build"] == read_manifest(corpus)["build"] else {}
 
 
 def _files(folder: str) -> dict[str, int]:

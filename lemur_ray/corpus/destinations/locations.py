@@ -38,9 +38,10 @@ class CorpusFolder:
     Methods raise OSError from storage, and CorpusError if an existing corpus may not be replaced.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """folder: path of the corpus on this host; the driver of a build works in it."""
-        self.folder = folder
+    def __init__(self, folder: Path, allow_failed: int = 0) -> None:
+        """folder: path of the corpus on this host; the driver of a build works in it. allow_failed: number of parts that
+        may be left out of the corpus."""
+        self.folder, self.allow_failed = folder, allow_failed
 
     @property
     def name(self) -> str:
@@ -69,7 +70,7 @@ class CorpusFolder:
         if not is_complete(self.folder):
             return None
         manifest = self._intact_manifest(overwrite, say)
-        if manifest and matches_build(self.folder, manifest, description, overwrite, say):
+        if manifest and matches_build(self.folder, manifest, description, overwrite, say, self.allow_failed):
             return manifest
         (self.folder / MANIFEST).unlink()
         return None
@@ -109,9 +110,9 @@ class CorpusFolder:
 class UploadedCorpus(BucketCorpus):
     """A corpus that this host builds in a local folder, because a source is local or workers is 0, and then uploads."""
 
-    def __init__(self, url: str, overwrite: bool, say: Say) -> None:
-        super().__init__(url)
-        self._local, self._overwrite, self._say = CorpusFolder(self.folder), overwrite, say
+    def __init__(self, url: str, overwrite: bool, say: Say, allow_failed: int = 0) -> None:
+        super().__init__(url, allow_failed)
+        self._local, self._overwrite, self._say = CorpusFolder(self.folder, allow_failed), overwrite, say
 
     @property
     def shared_folder(self) -> Path:
@@ -149,12 +150,14 @@ CorpusLocation = CorpusFolder | BucketCorpus
 
 
 def corpus_location(
-    folder: str | Path, config: CorpusConfig, workers: int | None, overwrite: bool, say: Say
+    folder: str | Path, config: CorpusConfig, workers: int | None, overwrite: bool, say: Say, allow_failed: int = 0
 ) -> CorpusLocation:
     """Destination for ``folder``, a path or URL. Hosts build together in a bucket if all sources are in buckets."""
     if not is_bucket(str(folder)):
-        return CorpusFolder(local_folder(folder).absolute())
+        return CorpusFolder(local_folder(folder).absolute(), allow_failed)
     url = str(folder).rstrip("/")
     places = [catalogue_source(spec).place for spec in config.specs()]
     in_buckets = bool(places) and all(is_bucket(place) for place in places)
-    return BucketCorpus(url) if in_buckets and workers != 0 else UploadedCorpus(url, overwrite, say)
+    if in_buckets and workers != 0:
+        return BucketCorpus(url, allow_failed)
+    return UploadedCorpus(url, overwrite, say, allow_failed)

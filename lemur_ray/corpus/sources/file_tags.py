@@ -1,6 +1,7 @@
-"""Tags of the content of files: two files with equal tags and sizes have equal content, wherever they lie.
+"""Tags of the content of files: two files with equal tags and sizes have equal content.
 
-A tag is the hash of a local file, or the version that a bucket or server reports. Hashes are remembered by path, size
+A tag is the hash of a local file, wherever it lies, or the path with the modification time of a large file or with the
+version that a bucket or server reports, which other files may have, too. Hashes are remembered by path, size
 and modification time in ``tags.json`` of the build folder, so that a file is hashed once.
 """
 
@@ -27,12 +28,15 @@ def file_tags(folder: Path, refs: Sequence[FileRef]) -> dict[str, str]:
         known = json.loads((folder / _FILE).read_bytes())
     except (OSError, ValueError):
         known = {}
-    tags = {ref.path: ref.version or ref.path for ref in refs if ref.version or "://" in ref.path}
+    tags = {ref.path: f"{ref.path} {ref.version}" for ref in refs if ref.version or "://" in ref.path}
     local = sorted({ref.path for ref in refs} - tags.keys())
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         states = dict(zip(local, threads.map(lambda path: _state(path, known.get(path)), local), strict=True))
     write_atomically(folder / _FILE, json.dumps(states, sort_keys=True).encode(), durable=False)
-    return {**tags, **{path: str(tag) for path, (_, _, tag) in states.items()}}
+    return {
+        **tags,
+        **{path: f"{tag} {path}" if tag.startswith("mtime ") else tag for path, (_, _, tag) in states.items()},
+    }
 
 
 def _state(path: str, known: Sequence[int | str] | None) -> tuple[int, int, str]:

@@ -20,7 +20,7 @@ from lemur_ray.corpus.cleaning.language import detector_name
 from lemur_ray.corpus.documents import Kind
 from lemur_ray.corpus.sources.file_refs import FileRef
 
-VERSIONS = {"list": 1, "clean": 1, "bands": 1, "hits": 1, "near": 1, "tokenizer": 1, "tokens": 1, "pack": 1}
+VERSIONS = {"list": 1, "clean": 2, "bands": 1, "hits": 1, "near": 1, "tokenizer": 1, "tokens": 1, "pack": 1}
 """Version of the rules of each stage. A change of code that changes an output raises it, so that no build mixes outputs
 of two releases; a test compares outputs with recorded hashes."""
 
@@ -41,7 +41,7 @@ def array_hash(*arrays: np.ndarray) -> str:
 
 
 def clean_key(files: Sequence[FileRef], tags: Sequence[str], kind: Kind, filters: Any) -> str:
-    """Key of a cleaned part. tags: of the content of each file (``sources.file_tags``); its path does not matter."""
+    """Key of a cleaned part. tags: of the content of each file (``sources.file_tags``)."""
     rules = filter_set(filters, kind)
     tools = [unicodedata.unidata_version]  # ids of documents are hashes of normalised text
     tools += [detector_name()] if rules.languages else []

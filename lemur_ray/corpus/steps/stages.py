@@ -126,7 +126,9 @@ class _Cleaned:
         """Count a dropped document, and store the first of each rule as examples."""
         self.dropped[rule] += 1
         if self.dropped[rule] <= EXAMPLES:
-            self.examples.setdefault(rule, []).append((path, excerpt(text)))
+            self.examples.setdefault(rule, []).append(
+                (path, excerpt(mask_personal_data(text[: 10 * _EXAMPLE_CHARACTERS])[0]))
+            )
 
 
 def excerpt(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,13 @@ from test_build import PROSE, tree_hash
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.corpus.destinations.garbage import collect_garbage
+from lemur_ray.corpus.destinations.step_files import ThroughBucket
 from lemur_ray.corpus.manifest import CorpusError
-from lemur_ray.corpus.sources import stage_keys
+from lemur_ray.corpus.sources import file_tags, stage_keys
+from lemur_ray.corpus.sources.file_refs import FileRef
+from lemur_ray.corpus.steps import stages
+from lemur_ray.outside_data.byte_stream import ReadFailure
+from lemur_ray.storage.file_system import file_system
 from lemur_ray.text.tokenizer import Tokenizer
 
 STAGES = ("clean", "bands", "hits", "near", "tokens", "sets")
@@ -45,6 +51,7 @@ class Corpus:
             tokenizer=str(home / "tokenizer.json"), seq_len=128, heldout_rows=0, part_mb=0.001, near_duplicates=0.8
         )
         self.lines: list[str] = []
+        self.allow_failed = 0
 
     def build(self, **changes: Any) -> dict[str, int]:
         self.config = replace(self.config, sources=str(self.home / "sources.yaml"), **changes)
@@ -52,8 +59,9 @@ class Corpus:
         before = self._written()
         self.lines.clear()
         self.manifest = build(
-            self.config, self.out, True, workers=0, benchmarks={"farm": [QUESTION]}, say=self.lines.append
-        )
+            self.config, self.out, True, workers=0, benchmarks={"farm": [QUESTION]}, say=self.lines.append,
+            allow_failed=self.allow_failed,
+        )  # fmt: skip
         after = self._written()
         done = {
             stage: sum(before.get(path) != at for path, at in after.items() if path[0] == stage) for stage in STAGES
@@ -204,3 +212,71 @@ def test_a_source_that_ends_empty_or_cannot_be_read_leaves_the_parts_of_the_othe
     (bad / "broken.parquet").unlink()
     corpus.specs.pop()
     assert corpus.build() == {"clean": 1, "bands": 1, "tokens": 1, "sets": 1}
+
+
+def test_a_part_that_was_left_out_is_built_once_it_can_be_read(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(ref: FileRef) -> Any:
+        if ref.path.endswith("first/0.txt"):
+            raise ReadFailure(ref.name, "at its beginning", "no answer")
+        return read_texts(ref)
+
+    edit_file(corpus)
+    corpus.config, corpus.allow_failed, read_texts = replace(corpus.config, decontaminate=True), 1, stages.read_texts
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "read_texts", read)
+        corpus.build()
+    assert len(corpus.manifest["failed"]) == 1
+    assert corpus.build() == {}, "as many parts are missing as are allowed"
+    corpus.allow_failed = 0
+    assert corpus.build() == {"clean": 1, "bands": 1, "hits": 1, "tokens": 1, "sets": 1}
+    assert "failed" not in corpus.manifest
+    assert corpus.manifest["counts"]["first"]["kept"] == 6
+
+
+def test_a_bucket_build_fetches_cleaned_parts_anew(tmp_path: Path) -> None:
+    url = f"memory://{uuid.uuid4().hex}"
+    fs, root = file_system(f"{url}/.build/clean")
+    for suffix in ("json", "ids"):
+        fs.pipe_file(f"{root}/key.{suffix}", b"whole")
+    (tmp_path / "clean").mkdir()
+    (tmp_path / "clean" / "key.ids").write_bytes(b"")
+    handover = ThroughBucket(tmp_path, url, "name")
+    assert handover.parts_to_do("clean", ["key"]) == []
+    handover.fetch("clean/key.ids")
+    assert (tmp_path / "clean" / "key.ids").read_bytes() == b"whole"
+
+
+def test_files_with_equal_times_or_versions_have_tags_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_tags, "_HASHED_BYTES", 3)
+    refs = [FileRef(f"https://{host}/x", 4, version="1") for host in "ab"]
+    for name in "ab":
+        (tmp_path / name).write_text(name * 4)
+        os.utime(tmp_path / name, (1, 1))
+        refs.append(FileRef(str(tmp_path / name), 4))
+    for _ in range(2):
+        assert len(set(file_tags.file_tags(tmp_path, refs).values())) == 4
+
+
+def test_examples_of_dropped_documents_hold_no_addresses(corpus: Corpus) -> None:
+    (corpus.home / "first" / "short.txt").write_text("Ask jane.roe@mail.org")
+    corpus.build()
+    shown = (corpus.out / "statistics.json").read_text()
+    assert "Ask " in shown
+    assert "jane.roe" not in shown
+
+
+def test_garbage_is_kept_where_the_corpus_cannot_be_read_or_is_reserved(corpus: Corpus) -> None:
+    corpus.build()
+    (corpus.out / "manifest.json").write_text("{")
+    before = tree_hash(corpus.out)
+    with pytest.raises(CorpusError, match="cannot be read"):
+        collect_garbage(corpus.out)
+    assert tree_hash(corpus.out) == before
+    url = f"memory://{uuid.uuid4().hex}"
+    fs, root = file_system(f"{url}/.build")
+    fs.pipe_file(f"{root}/claim.json", b"build")
+    with pytest.raises(CorpusError, match="is being built"):
+        collect_garbage(url)
+    assert fs.exists(f"{root}/claim.json")
