@@ -5,7 +5,6 @@ python jobs/build_corpus.py --source stack:code:/data/stack --source wiki:text:/
 
 import _path
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -35,11 +34,7 @@ class Arguments:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if argv is None else argv)
-    for at, word in enumerate(words):
-        if word == "--overwrite" and words[at + 1 : at + 2] not in (["True"], ["False"]):
-            words[at] = "--overwrite=True"
-    arguments = parse(Arguments, words, prog="build_corpus")
+    arguments = parse(Arguments, argv, prog="build_corpus")
     out = resolve_out(arguments.out, "corpus/embedded")
     if arguments.workers != 0:
         connection.connect()
