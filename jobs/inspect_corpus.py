@@ -35,7 +35,7 @@ class Arguments:
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(Arguments, argv, prog="inspect_corpus.py", bare_flags=True)
-    corpus = resolve_out(arguments.corpus, "")
+    corpus, unmatched = resolve_out(arguments.corpus, ""), set[str]()
     try:
         for name, _, number in (row.rpartition(":") for row in arguments.rows):
             (documents,) = documents_of_rows(corpus, name, [int(number)])
@@ -44,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not arguments.out:
                 raise CorpusError("--remove: expected --out with a folder or URL for the new version")
             old, corpus = corpus, resolve_out(arguments.out, "")
-            manifest = remove_documents(old, corpus, Removal.read(resolve_out(arguments.remove, "")))
+            removal = Removal.read(resolve_out(arguments.remove, ""))
+            manifest = remove_documents(old, corpus, removal, unmatched=unmatched)
             print(json.dumps({"corpus": corpus, "removed": manifest["removed"]}))
         if arguments.gc:
             print(json.dumps(dict(zip(("files_removed", "bytes_removed"), collect_garbage(corpus), strict=True))))
@@ -52,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(json.dumps({"corpus": corpus, "page": write_corpus_page(corpus)}))
     except (CorpusError, IndexError, OSError, ReportError, RowSetError, ValueError) as error:
         return _path.fail("inspect_corpus", error)
-    return 0
+    return 1 if unmatched else 0
 
 
 if __name__ == "__main__":

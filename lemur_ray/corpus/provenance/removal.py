@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fnmatch
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -25,12 +25,13 @@ import pyarrow.parquet as pq
 import yaml
 
 from lemur_ray.corpus.assembly import mixture_built
+from lemur_ray.corpus.build_report.statistics import STATISTICS
 from lemur_ray.corpus.config import build_hash
 from lemur_ray.corpus.destinations.garbage import remove_leftovers
 from lemur_ray.corpus.manifest import MANIFEST, CorpusError, manifest_bytes, read_manifest
 from lemur_ray.corpus.packing import best_fit
 from lemur_ray.corpus.provenance.lookup import read_documents, read_pieces, read_row_index
-from lemur_ray.corpus.rows import commit_row_set, write_shard
+from lemur_ray.corpus.rows import commit_row_set, write_atomically, write_shard
 from lemur_ray.storage.file_system import file_system, is_bucket
 from lemur_ray.storage.published_folder import scratch_folder
 from lemur_ray.text.tokenizer import Tokenizer
@@ -44,11 +45,11 @@ class Removal:
     """Documents to remove: those with one of the ids, origins or licences."""
 
     ids: frozenset[str] = frozenset()
-    """32 hex digits each."""
+    """32 hex digits each, in either case."""
     origins: frozenset[str] = frozenset()
-    """Equal to the origin or to the file of a document; ``*`` stands for any characters."""
+    """Equal to the origin, the file, or FILE:NUMBER of a document; ``*`` stands for any characters."""
     licences: frozenset[str] = frozenset()
-    """Equal to one of the licences of a document."""
+    """Equal to one of the licences of a document, in either case."""
 
     @classmethod
     def read(cls, path: str) -> Removal:
@@ -70,27 +71,36 @@ class Removal:
         value = {name: sorted(ones) for name, ones in vars(self).items()}
         return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
-    def mask(self, documents: pa.Table) -> np.ndarray:
-        """(documents,) bool: which documents of a shard are removed."""
+    def mask(self, documents: pa.Table, unmatched: set[str] | None = None) -> np.ndarray:
+        """(documents,) bool: which documents of a shard are removed.
+
+        unmatched: set from which the ids, origins and licences that match a document are removed.
+        """
         columns = [documents.column(name).to_pylist() for name in ("id", "licence", "origin", "path")]
-        patterns = [origin for origin in self.origins if "*" in origin]
-        return np.array(
-            [
-                id in self.ids
-                or not self.licences.isdisjoint(one.strip() for one in licence.split(","))
-                or any(
-                    name in self.origins or any(fnmatch.fnmatchcase(name, one) for one in patterns) for name in names
-                )
-                for id, licence, *names in zip(*columns, strict=True)
-            ],
-            bool,
-        )
+        ids, licences = ({one.casefold(): one for one in ones} for ones in (self.ids, self.licences))
+        patterns = {
+            one: re.compile(re.escape(one).replace(r"\*", ".*"), re.DOTALL) for one in self.origins if "*" in one
+        }
+        mask = np.zeros(len(documents), bool)
+        for at, (id, licence, origin, path) in enumerate(zip(*columns, strict=True)):
+            names = {origin, path, re.sub(r":\d+$", "", path)}
+            hits = {licences.get(one.strip().casefold()) for one in licence.split(",")} | {ids.get(id)}
+            hits |= names & self.origins
+            hits |= {one for one, pattern in patterns.items() if any(map(pattern.fullmatch, names))}
+            hits.discard(None)
+            mask[at] = bool(hits)
+            if unmatched:
+                unmatched -= hits
+        return mask
 
 
-def remove_documents(corpus: str | Path, out: str | Path, removal: Removal, say: Say = print) -> dict[str, Any]:
+def remove_documents(
+    corpus: str | Path, out: str | Path, removal: Removal, say: Say = print, unmatched: set[str] | None = None
+) -> dict[str, Any]:
     """Write the corpus without the documents of ``removal`` to ``out``; returns its manifest.
 
     Both are folders, or URLs in one bucket. A killed removal is begun again by the same command, with the same bytes.
+    unmatched: set to which the ids, origins and licences that match no document are added; each is reported by ``say``.
     Raises CorpusError if ``out`` holds a corpus, no document is removed, or none is left; OSError.
     """
     manifest, tokenizer = read_manifest(corpus), tokenizer_in(corpus)
@@ -100,15 +110,19 @@ def remove_documents(corpus: str | Path, out: str | Path, removal: Removal, say:
     if fs.exists(f"{root}/{MANIFEST}"):
         raise CorpusError(f"{out} holds a corpus: choose another --out")
     total: Counter[str] = Counter()
+    unmatched = set() if unmatched is None else unmatched
+    unmatched |= removal.ids | removal.origins | removal.licences
     for kind in ("sources", "heldout"):
         for entry in manifest[kind]:
-            done = _without(str(corpus), str(out), entry, tokenizer, removal)
+            done = _without(str(corpus), str(out), entry, tokenizer, removal, unmatched)
             total += done
             if done["removed"]:
                 counts = manifest["counts"][entry.get("source", entry["name"])]
                 counts["kept"] -= done["removed"]
                 counts["dropped"] = Counter(counts["dropped"]) + Counter(removed=done["removed"])
         manifest[kind] = [entry for entry in manifest[kind] if entry["rows"]]
+    for one in sorted(unmatched):
+        say(f"no document has the id, origin or licence {one}")
     if not total["removed"]:
         raise CorpusError(f"{corpus} has no document with one of these ids, origins or licences: it stays as it is")
     if not manifest["sources"]:
@@ -118,7 +132,13 @@ def remove_documents(corpus: str | Path, out: str | Path, removal: Removal, say:
     manifest |= {"build": build_hash(manifest["config"]), "removed": manifest.get("removed", 0) + total["removed"]}
     for name in tokenizer.to_files():
         _transfer(f"{corpus}/{name}", f"{out}/{name}")
-    fs.pipe_file(f"{root}/{MANIFEST}", manifest_bytes(out, manifest))
+    for name in (STATISTICS, "corpus.html"):  # of an earlier corpus there
+        with contextlib.suppress(FileNotFoundError):
+            fs.rm_file(f"{root}/{name}")
+    if is_bucket(str(out)):
+        fs.pipe_file(f"{root}/{MANIFEST}", manifest_bytes(out, manifest))
+    else:
+        write_atomically(Path(root) / MANIFEST, manifest_bytes(out, manifest))
     remove_leftovers(out)
     say(
         "{removed:,} documents removed; {rewritten} of {shards} shards written again".format(
@@ -128,7 +148,9 @@ def remove_documents(corpus: str | Path, out: str | Path, removal: Removal, say:
     return read_manifest(out)
 
 
-def _without(corpus: str, out: str, entry: dict[str, Any], tokenizer: Tokenizer, removal: Removal) -> Counter[str]:
+def _without(
+    corpus: str, out: str, entry: dict[str, Any], tokenizer: Tokenizer, removal: Removal, unmatched: set[str]
+) -> Counter[str]:
     """Write a row set without the removed documents and update its entry in the manifest; counts of documents removed,
     shards, and shards rewritten. Raises CorpusError, OSError."""
     name, index = entry["name"], read_row_index(corpus, entry["name"])
@@ -139,7 +161,7 @@ def _without(corpus: str, out: str, entry: dict[str, Any], tokenizer: Tokenizer,
         here.mkdir(parents=True, exist_ok=True)
         for shard in index["shards"]:
             documents = read_documents(there, shard)
-            mask = removal.mask(documents)
+            mask = removal.mask(documents, unmatched)
             if not mask.any():
                 shards.append(shard)
                 for kind in shard["files"]:

@@ -190,3 +190,21 @@ def test_a_corpus_of_an_earlier_release_names_the_command_that_rebuilds_it(corpu
     assert len(RowReader(path.parent)) > 0
     with pytest.raises(CorpusError, match=r"does not record the documents of its rows: run jobs/build_corpus\.py"):
         documents_of_rows(tmp_path / "old", "python", [0])
+
+
+def test_a_removal_by_file_reports_what_matches_nothing(corpus: Path, tmp_path: Path) -> None:
+    first = documents_of_rows(corpus, "language", [0])[0][0]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "statistics.json").write_text("of an earlier corpus")
+    lines: list[str] = []
+    origins = frozenset(["python.jsonl", "site/[a-z]*", "else"])
+    removal, unmatched = Removal(frozenset([first.id.upper()]), origins, frozenset(["gpl-3.0"])), set[str]()
+    manifest = remove_documents(corpus, tmp_path / "out", removal, lines.append, unmatched)
+    assert [entry["name"] for entry in manifest["sources"]] == ["language"]
+    assert unmatched == {"else", "site/[a-z]*"}
+    assert "no document has the id, origin or licence else" in lines
+    of_set = documents_of_rows(tmp_path / "out", "language", range(manifest["sources"][0]["rows"]))
+    left = [one for documents in of_set for one in documents]
+    assert left
+    assert not [one for one in left if "GPL" in one.licence or one.id == first.id]
+    assert not (tmp_path / "out" / "statistics.json").exists()
