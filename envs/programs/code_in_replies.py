@@ -43,7 +43,10 @@ def python_in(reply: str, defined: str) -> str:
     if _is_program(code):
         return code
     lines = code.splitlines()
+    behind = 0
     for first in [n for n, line in enumerate(lines) if _BEGINS.match(line)] or [0]:
+        if first < behind:
+            continue
         last = len(lines)
         while last > first:
             part = "\n".join(lines[first:last])
@@ -53,6 +56,7 @@ def python_in(reply: str, defined: str) -> str:
             last = min(last, first + wrong) - 1
         if last > first and re.search(defined, part, re.MULTILINE):
             return part
+        behind = last
     return code
 
 

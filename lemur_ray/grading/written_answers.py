@@ -77,7 +77,7 @@ _OPINION = re.compile(
     re.IGNORECASE,
 )
 """Words between an announcement and the answer, as in "the answer is I think (B)"."""
-_EMPHASIS = re.compile(r"(?<=[\d)])\*(?=[\d($])|(?<=[\d)] )\*(?= [\d($])|([*`]+|(?<!\w)_+|_+(?!\w))")
+_EMPHASIS = re.compile(r"(?<=[\d)])\*(?=[\d($])|(?<=\S )\*(?= \S)|([*`]+|(?<!\w)_+|_+(?!\w))")
 """Markdown emphasis, in its group; outside of it the sign of a product."""
 
 

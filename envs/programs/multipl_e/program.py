@@ -37,7 +37,7 @@ DEFINITIONS = {
 SHOWN = {"javatuples": JARS, "typescript": typescript.INSIDE}
 """Name of a folder in a task's options -> its mount point in the sandbox."""
 _LITERAL = re.compile(
-    r"//[^\n]*|/\*.*?\*/|\"{3}.*?\"{3}|\bR\"\(.*?\)\"|@\"(?:[^\"]|\"\")*\"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'",
+    r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"{3}.*?\"{3}|\bR\"\(.*?\)\"|@\"(?:[^\"]|\"\")*\"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'",
     re.DOTALL,
 )
 """A comment, string or character of C++, C# or Java."""

@@ -115,7 +115,7 @@ def _up_to_end(text: str, is_inline: bool) -> str:
     if is_inline:
         return text.partition("`")[0].strip()
     outside = re.sub(
-        r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"[^\"]*\"", lambda match: "x" * len(match[0]), text, flags=re.DOTALL
+        r"--[^\n]*|/\*.*?(?:\*/|\Z)|'(?:[^']|'')*'|\"[^\"]*\"", lambda match: "x" * len(match[0]), text, flags=re.DOTALL
     )
     end = outside.find(";")
     text = text if end < 0 else text[: end + 1]
