@@ -77,7 +77,7 @@ TOOLCHAINS: dict[str, Toolchain] = {
         "program.cs",
         (("mcs", "-d:DEBUG", "-r:System.Numerics.dll", "program.cs", "-out:program.exe"), ("mono", "program.exe")),
         {"mcs": "mono-mcs", "mono": "mono-runtime"},
-        says='System.Console.WriteLine("%s" + "%s");',
+        says='global::System.Console.WriteLine("%s" + "%s");',
         within=2,
         etc=("mono",),
         # Mono goes on after a failed Debug.Assert of the solution's own; only its listener tells of it.
@@ -107,8 +107,13 @@ TOOLCHAINS: dict[str, Toolchain] = {
     ),
     "ts": Toolchain(
         "program.ts",
-        ((TSC, "--target", "es5", "--lib", "es2015,dom", "program.ts"), ("node", "program.js")),
-        {TSC: "node-typescript", **_NODE},
+        (
+            (TSC, "--target", "es5", "--lib", "es2015,dom", "program.ts"),
+            # Not by the compiler, which would refuse functions in blocks. Functions of strict code have no caller.
+            ("sed", "-i", '1i "use strict";', "program.js"),
+            ("node", "program.js"),
+        ),
+        {TSC: "node-typescript", "sed": "sed", **_NODE},
         _CONSOLE,
         env={"PATH": f"{typescript.PROGRAMS}:/usr/local/bin:/usr/bin:/bin"},
         memory_bytes=2 * 2**30,
