@@ -86,7 +86,8 @@ ROOMS: dict[str, set[str]] = {
         "lemur_ray/grading", "lemur_ray/sandbox",
     },
     "envs/language": {
-        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/grading/written_answers", "lemur_ray/outside_data",
+        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/grading/written_answers",
+        "lemur_ray/grading/written_letters", "lemur_ray/outside_data",
     },
     "envs/programs": {
         "envs/intercode/sql", "envs/question/env", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks",

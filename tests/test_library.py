@@ -111,8 +111,8 @@ def test_what_evaluate_does_not_know_is_named(lemur_home: Path) -> None:
 def test_a_model_of_this_process_chats_and_plays(lemur_home: Path) -> None:
     model = lr.load_model("random:nano", max_slots=2)
     try:
-        said = model.chat("hello", max_tokens=4)
-        assert said == model.chat([{"role": "user", "content": "hello"}], max_tokens=4)
+        reply = model.chat("hello", max_tokens=4)
+        assert reply == model.chat([{"role": "user", "content": "hello"}], max_tokens=4)
         result = lr.evaluate(model, limit=1, prompt="brief", max_tokens=4, episode_tokens=1500, out="five")
         assert result.rows()[0]["policy"] == "function:random-nano"
         assert result.rows()[0]["completion_tokens"] > 0

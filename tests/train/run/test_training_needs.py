@@ -16,27 +16,17 @@ import numpy as np
 import pytest
 
 from lemur_ray.cluster import connection
-from lemur_ray.config import Recipe, SourceConfig
+from lemur_ray.config import SourceConfig
 from lemur_ray.corpus.manifest import VERSION, row_folder, write_manifest
 from lemur_ray.corpus.rows import RowWriter
-from lemur_ray.doctor.devices import Devices, cluster_devices
+from lemur_ray.doctor.devices import Devices
 from lemur_ray.recipes import NAMES, get_recipe
 from lemur_ray.text.bpe_training import NUMBERED, SMALLEST, train_bpe
 from lemur_ray.text.tokenizer import Tokenizer
-from lemur_ray.train.pod.chips import GIB
-from lemur_ray.train.pod.memory import state_bytes
 from lemur_ray.train.run import needs, sinks
 from lemur_ray.weights.hf_config import config_files
 from tests.conftest import ROOT
-
-LAPTOP = Devices(cpus=2, memory_bytes=16 * GIB)
-EIGHT_GPUS = Devices(cpus=64, gpus=8, gpu_bytes=8 * 80 * GIB, memory_bytes=512 * GIB)
-
-
-def of_mesh(name: str, **mesh: object) -> Recipe:
-    recipe = get_recipe(name)
-    plain = {"use_tpu": False, "topology": "", "accelerator_type": "", "num_workers": 1, "fsdp": -1, "tp": 1}
-    return dataclasses.replace(recipe, mesh=dataclasses.replace(recipe.mesh, **{**plain, **mesh}))
+from tests.train.run.test_device_needs import LAPTOP, of_mesh
 
 
 def corpus(folder: Path, *sources: str, seq_len: int = 1024) -> str:
@@ -109,92 +99,6 @@ def test_the_small_recipes_begin_on_a_laptop_and_the_large_ones_where_their_slic
         needs.check_memory(get_recipe(name), pod)
 
 
-def test_what_does_not_fit_is_said_with_numbers_and_flags() -> None:
-    with pytest.raises(ValueError, match=r"100\.4 GiB, this machine has 16\.0 GiB to give: .*--lora\.rank"):
-        needs.check_memory(of_mesh("llama2-7b"), LAPTOP)
-    with pytest.raises(ValueError, match=r"100\.4 GiB on each of 1 GPUs with 73\.6 GiB for jax: take at least 2 "):
-        needs.check_memory(of_mesh("llama2-7b", use_gpu=True), EIGHT_GPUS)
-    needs.check_memory(of_mesh("llama2-7b", use_gpu=True, num_workers=8), EIGHT_GPUS)
-    on_tpu = {"use_tpu": True, "accelerator_type": "TPU-V4"}
-    with pytest.raises(ValueError, match=r"257\.0 GiB on each of 4 chips with 32\.0 GiB: take at least 33 chips"):
-        needs.check_memory(of_mesh("llama2-70b", **on_tpu, topology="2x2x1"), LAPTOP)
-
-
-def test_flags_that_are_told_are_flags_that_pass() -> None:
-    with pytest.raises(ValueError, match="or use the GPUs: --mesh") as refused:
-        needs.check_devices(get_recipe("llama2-7b"), EIGHT_GPUS)
-    flags = str(refused.value).partition("or use the GPUs: ")[2].split()
-    from lemur_ray.train.job_arguments import TrainingJob, parse_job
-
-    job = parse_job(TrainingJob, ["llama2-7b", *flags], prog="pretrain.py")
-    needs.check_recipe(job.recipe)
-    needs.check_devices(job.recipe, EIGHT_GPUS)
-    needs.check_memory(job.recipe, EIGHT_GPUS)
-
-
-def test_adapters_need_the_frozen_base_alone() -> None:
-    recipe = get_recipe("lemur-7b-chat")
-    tuned = dataclasses.replace(recipe, lora=dataclasses.replace(recipe.lora, rank=8))
-    assert state_bytes(tuned) == 2 * recipe.model.num_params
-    assert state_bytes(recipe) == 16 * recipe.model.num_params
-
-
-def test_a_cluster_that_grows_counts_as_it_may_become() -> None:
-    assert cluster_devices({"CPU": 8.0}, None).tpus == 0
-    grown = cluster_devices({"CPU": 8.0}, {"CPU": 512, "TPU": 256})
-    assert (grown.cpus, grown.tpus) == (512, 256)
-    needs.check_devices(get_recipe("lemur-70b"), grown)
-
-
-@pytest.mark.parametrize(
-    ("labels", "most", "fits"),
-    [
-        (["4x4x4"] * 16, None, True),
-        (["4x4x4"] * 12, {"TPU": 64}, True),
-        (["4x4x4"] * 12 + ["2x2x4"] * 4, None, False),
-        (["2x4x4"] * 16, None, False),
-        ([], None, True),
-    ],
-)
-def test_slices_of_another_topology_are_refused_before_ray_waits_for_the_right_ones_for_ever(
-    labels: list[str], most: dict[str, float] | None, fits: bool
-) -> None:
-    nodes = [{"Alive": True, "Labels": {"ray.io/tpu-topology": label}} for label in labels]
-    nodes += [{"Alive": True, "Labels": {}}, {"Alive": False}]
-    found = cluster_devices({"CPU": 99.0, "TPU": 4.0 * len(labels) if most else 64.0}, most, nodes)
-    if fits:
-        needs.check_devices(get_recipe("llama2-7b"), found)
-        return
-    there = r"12 of topology 4x4x4" if "4x4x4" in labels else "16 of topology 2x4x4"
-    with pytest.raises(
-        ValueError, match=rf"it takes 16 hosts of topology 4x4x4 .* has .*{there}.*: give --mesh.topology"
-    ):
-        needs.check_devices(get_recipe("llama2-7b"), found)
-
-
-def test_an_elastic_run_begins_with_the_least_that_it_goes_on_with() -> None:
-    recipe = get_recipe("lemur-7b-chat")
-    elastic = dataclasses.replace(recipe, mesh=dataclasses.replace(recipe.mesh, num_workers=8, dcn=2, min_workers=4))
-    needs.check_devices(elastic, Devices(cpus=8, tpus=16))
-    with pytest.raises(ValueError, match="it takes 16 TPU chips"):
-        needs.check_devices(elastic, Devices(cpus=8, tpus=12))
-
-
-def test_a_run_that_would_leave_no_core_for_ray_data_is_refused_with_what_would_do() -> None:
-    nano = get_recipe("nano")
-    with pytest.raises(ValueError, match=r"waits for ever without 0\.1; .* 1 CPU .*--mesh\.cpus-per-worker 0\.9$"):
-        needs.check_devices(nano, Devices(cpus=1))
-    needs.check_devices(of_mesh("nano", cpus_per_worker=0.9), Devices(cpus=1))
-    two_of_one_core = of_mesh("nano", num_workers=2)
-    with pytest.raises(ValueError, match=r"2 worker\(s\) with 1 each leave 0 CPU .*--mesh\.cpus-per-worker 0\.95$"):
-        needs.check_devices(two_of_one_core, Devices(cpus=2, in_cluster=True))
-    needs.check_devices(two_of_one_core, Devices(cpus=3, in_cluster=True))
-    with pytest.raises(ValueError, match=r"2 worker\(s\) with 1 each"):  # an elastic run takes as many as there are
-        needs.check_devices(of_mesh("nano", num_workers=4, min_workers=1), Devices(cpus=2, in_cluster=True))
-    with pytest.raises(ValueError, match="hosts with two cores each"):
-        needs.check_devices(get_recipe("lemur-7b-chat"), Devices(cpus=4, tpus=16, in_cluster=True))
-
-
 def test_a_finished_run_needs_no_devices(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text("{}")
     needs.check_run(get_recipe("lemur-70b"), LAPTOP, str(tmp_path), [])
@@ -209,23 +113,31 @@ def test_a_tuning_names_model_and_files_together(tmp_path: Path, lemur_home: Pat
 
 
 @pytest.fixture
-def tune(lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """What jobs/instruct.py says where it refuses; on a laptop, where Ray is not started."""
+def refusal(
+    lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """What a job, by name, says where it refuses its arguments: on a laptop, and without Ray."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.syspath_prepend(str(ROOT / "jobs"))
-    job = importlib.import_module("instruct")
+    monkeypatch.setattr(connection, "connect", lambda **options: pytest.fail("Ray was started"))
+    monkeypatch.setattr(connection, "available_devices", lambda: LAPTOP)
+
+    def said(job: str, *argv: str) -> str:
+        assert importlib.import_module(job).main([*argv]) == 1
+        return capsys.readouterr().err
+
+    return said
+
+
+@pytest.fixture
+def tune(refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """What jobs/instruct.py says; "begun" where it would start Ray."""
 
     def begun(**options: object) -> None:
         raise ValueError("begun")
 
     monkeypatch.setattr(connection, "connect", begun)
-    monkeypatch.setattr(connection, "available_devices", lambda: LAPTOP)
-
-    def said(*argv: str) -> str:
-        assert job.main([*argv]) == 1
-        return capsys.readouterr().err
-
-    return said
+    return partial(refusal, "instruct")
 
 
 def nano_folder(folder: Path, **files: str) -> Path:
@@ -305,14 +217,8 @@ def test_sources_and_row_lengths_of_the_embedded_corpus_are_known_before_it_is_b
         needs.check_corpus(longer, str(tmp_path), False)
 
 
-def test_the_job_says_it_without_ray_and_leaves_nothing(
-    lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.syspath_prepend(str(ROOT / "jobs"))
-    monkeypatch.setattr(connection, "connect", lambda **options: pytest.fail("Ray was started"))
-    assert importlib.import_module("pretrain").main(["lemur-70b"]) == 1
-    said = capsys.readouterr().err
+def test_the_job_says_it_without_ray_and_leaves_nothing(refusal: Callable[..., str], lemur_home: Path) -> None:
+    said = refusal("pretrain", "lemur-70b")
     assert "lemur-70b is not begun" in said
     assert "256 TPU chips" in said
     assert not list(lemur_home.glob("**/*.json"))
@@ -321,39 +227,13 @@ def test_the_job_says_it_without_ray_and_leaves_nothing(
 
 @pytest.mark.parametrize("job", ["pretrain", "instruct", "mixture_study"])
 def test_every_job_that_trains_refuses_s3_at_once_and_makes_no_folder_of_that_name(
-    job: str,
-    lemur_home: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    job: str, refusal: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.syspath_prepend(str(ROOT / "jobs"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(connection, "connect", lambda **options: pytest.fail("Ray was started"))
-    assert importlib.import_module(job).main(["--out", "s3://bucket/run"]) == 1
-    said = capsys.readouterr().err
+    said = refusal(job, "--out", "s3://bucket/run")
     assert "--out s3://bucket/run: " in said
     assert "choose a folder" in said
     assert not list(tmp_path.rglob("s3:*"))
-
-
-@pytest.fixture
-def pretrain(
-    lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., str]:
-    """What jobs/pretrain.py says where it refuses, before Ray or a placement group is asked for anything."""
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.syspath_prepend(str(ROOT / "jobs"))
-    job = importlib.import_module("pretrain")
-    monkeypatch.setattr(connection, "connect", lambda **options: pytest.fail("Ray was started"))
-    monkeypatch.setattr(connection, "available_devices", lambda: LAPTOP)
-
-    def refusal(*argv: str) -> str:
-        assert job.main([*argv]) == 1
-        return capsys.readouterr().err
-
-    return refusal
 
 
 @pytest.mark.parametrize(
@@ -370,7 +250,7 @@ def pretrain(
     ids=["mesh", "corpus", "init-from", "weights", "tokenizer", "sinks", "out"],
 )
 def test_every_input_of_a_pretraining_is_checked_before_anything_is_started(
-    pretrain: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...], says: str
+    refusal: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...], says: str
 ) -> None:
     monkeypatch.setitem(sinks.PACKAGES, "wandb", "no_such_package")
     (tmp_path / "file").write_text("")
@@ -379,11 +259,11 @@ def test_every_input_of_a_pretraining_is_checked_before_anything_is_started(
     Tokenizer(train_bpe(["ab ab ab"] * 9, SMALLEST + 2, NUMBERED)).save(tmp_path / "c" / "tokenizer.json")
     words = [word.format(**places) for word in argv]
     for preflight in ([], ["--preflight"]):
-        assert says in pretrain("nano", *words, *preflight)
+        assert says in refusal("pretrain", "nano", *words, *preflight)
 
 
 def test_a_preflight_that_finds_nothing_ends_with_0_and_asks_for_no_device(
-    pretrain: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "available_devices", lambda: pytest.fail("devices were asked for"))
     assert importlib.import_module("pretrain").main(["nano", "--preflight"]) == 0
