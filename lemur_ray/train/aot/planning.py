@@ -31,10 +31,6 @@ def devices_of(recipe: Recipe) -> Devices:
     return Slice.of(mesh.accelerator_type, mesh.topology)
 
 
-slice_of = devices_of
-"""Older name of ``devices_of``."""
-
-
 def run(recipe: Recipe, where: Devices, *, search: int, describe: bool, say: Callable[[str], None]) -> dict[str, Any]:
     """Plan the step, log it, and return the JSON that the job prints. describe: only show how parameters are sharded.
 
