@@ -43,7 +43,7 @@ class LayerCache(NamedTuple):
 Cache = tuple[Any, ...]
 """The pools of all layers, whose type depends on the ``CacheLayout``: here ``LayerCache``."""
 
-CUT = P(None, AXIS)
+CUT: P = P(None, AXIS)
 """Partition of the pools over devices: along the kv heads."""
 
 Ints = Any

@@ -116,7 +116,7 @@ class Devices:
         return jax.jit(split, in_shardings=shardings(inputs), out_shardings=shardings(outputs), donate_argnums=donate)
 
 
-ONE = Devices()
+ONE: Devices = Devices()
 
 
 def _is_spec(x: Any) -> bool:
