@@ -113,7 +113,7 @@ class ThroughBucket(SharedFolder):
 
     def parts_to_do(self, stage: str, names: Iterable[str]) -> list[str]:
         there = {path.rpartition("/")[2] for path in self._fs.find(f"{self._there}/{stage}")}
-        for copy in (self.work / stage).iterdir() if stage == "clean" else ():
+        for copy in (self.work / stage).glob("*") if stage == "clean" else ():
             copy.unlink(missing_ok=True)  # of a part that could not be read then: it is cleaned again under this key
         return [name for name in self.use(stage, names) if f"{name}.json" not in there]
 
