@@ -74,7 +74,8 @@ def _run(program: str, asked: Mapping[str, Any], backend: str) -> Graded:
                 limits = replace(sandbox.spec.limits, time_s=time_s, patience_s=PATIENCE_S, cpu_s=time_s / 3)
                 stdin = checked.stdin.encode("utf-8", "replace") if last else b""
                 if last and place and tools.is_compiled:
-                    sandbox.exec(("rm", "-f", tools.file), cwd=_FOLDER)
+                    for command in filter(None, (("rm", "-f", tools.file), tools.rewrite)):
+                        sandbox.exec(command, cwd=_FOLDER)
                 done = sandbox.exec(step, cwd=_FOLDER, limits=limits, env=tools.env, stdin=stdin)
                 if done.blame == "infra":
                     raise SandboxDestroyed(f"the machine gave a program no time: {done.note}", "infra")

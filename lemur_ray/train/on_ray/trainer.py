@@ -14,6 +14,7 @@ from typing import Any
 import ray
 import ray.data
 import ray.train
+from ray.exceptions import RayActorError
 from ray.train.v2.api.config import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError
 from ray.train.v2.jax import JaxConfig, JaxTrainer
@@ -142,6 +143,10 @@ def _fit(run: Run, shapes: dict[int, RunShape], feed: PlanFeed, fence: Fence) ->
         raise WorkersLost(
             f"what starts the workers failed: {short(error)}; run the same command again to resume"
         ) from error
+    except RayActorError as error:
+        if (why := stop_reason(fence)) is not None:
+            raise TrainingStopped(why) from error
+        raise WorkersLost("the process that starts the workers died; run the same command again to resume") from error
     except TrainingFailedError as error:
         if (why := stop_reason(fence)) is not None:
             raise TrainingStopped(why) from error
