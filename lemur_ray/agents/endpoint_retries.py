@@ -202,7 +202,10 @@ class RetryPolicy:
         return self._clock() - began
 
     def pressure(self) -> Pressure:
-        """Limit of concurrent requests, number of waiting ones, and number of refusals so far."""
+        """Limit of concurrent requests (0: none), number of waiting ones, and number of refusals so far.
+
+        All zero if other processes share the limit.
+        """
         return self._places.pressure()
 
     def ever_answered(self) -> bool:

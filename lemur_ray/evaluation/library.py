@@ -120,7 +120,7 @@ def load_evaluation(out: str | Path) -> Evaluation:
 
 
 def list_benchmarks() -> Sequence[str]:
-    """Names of all benchmarks, built in or installed."""
+    """Names of all benchmarks that can be loaded: the built-in ones, then installed ones. Imports each of them."""
     return list(names())
 
 

@@ -228,7 +228,11 @@ def scaling_config(mesh: MeshConfig) -> ScalingConfig:
 
 
 def ray_train_settings(mesh: MeshConfig) -> dict[str, str]:
-    """Default environment variables of Ray Train's controller; those the caller has set win."""
+    """Default environment variables of Ray Train's controller for a mesh: name -> value.
+
+    It waits 30 s for hosts if the run is elastic (``min_workers`` set), else 600 s. Variables of this process are not
+    read: the caller gives them precedence.
+    """
     # After a loss an elastic run first requests all its former hosts: Ray's count of them is up to 20 s old, and a dead
     # host is noticed later than its worker. Ray counts again when this wait is over. Other runs can only wait.
     wait_for_hosts_s = 30 if mesh.min_workers else 600
