@@ -26,7 +26,7 @@ class Expert:
         self.knowledge = Knowledge.from_opening(opening, goal)
 
     def observe(self, command: str, answer: str) -> None:
-        """Record one turn: a command of any player and the game's answer. Refused commands change no more than the place.
+        """Record one turn: a command of any player and the game's answer. A refused command changes at most the place.
 
         The command must be in the new grammar (``move cup 2 to shelf 1``); ``reworded`` translates others.
         """

@@ -50,7 +50,7 @@ def guarded(solution: str, asked: Mapping[str, Any], says: str) -> Guarded:
 
 
 def function_name(prompt: str) -> str:
-    """The word before the first ``(`` in the last line of a prompt, which opens its function; empty if there is none."""
+    """Word before the first ``(`` in the last line of a prompt, which opens its function; empty if there is none."""
     match = re.search(r"(\w+)\s*\(", prompt.strip().splitlines()[-1])
     return match[1] if match else ""
 
