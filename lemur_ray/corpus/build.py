@@ -218,7 +218,9 @@ class _Build:
         handover.send(*{f"keep/{inputs[name]['keep']}.npy" for name in to_do})
         handover.use("keep", keep)
         tasks = [{"name": name, **inputs[name], "tokenizer": tokenizer} for name in to_do]
-        self._parallel("tokenise", handover.runs(stages.tokenise_part), tasks)
+        results = self._parallel("tokenise", handover.runs(stages.tokenise_part), tasks)
+        for library, reason in sorted({(one["library"], one["reason"]) for one in results if one}):
+            self.say(f"tokenised with {library}" + (f" ({reason})" if reason else ""))
         handover.fetch(*(f"tokens/{name}.lengths" for name in inputs))
         return names
 
@@ -310,13 +312,14 @@ class _Build:
         step: Callable[..., Any],
         tasks: Sequence[dict[str, Any]],
         done: Callable[[str, Any], None] | None = None,
-    ) -> None:
-        """Run ``step(**task)`` for every task on the workers and report progress every few seconds.
+    ) -> list[Any]:
+        """Run ``step(**task)`` for every task on the workers and report progress every few seconds; their results.
 
         done: function of a task's name and result that reports progress instead.
         """
+        values: list[Any] = []
         if not tasks:
-            return
+            return values
 
         def one(task: pa.Table) -> pa.Table:
             (arguments,) = task.to_pylist()
@@ -326,9 +329,11 @@ class _Build:
         tables = [pa.Table.from_pylist([task]) for task in tasks]
         results = (result for table in self.workers.map(tables, one) for result in table.column("result").to_pylist())
         for number, result in enumerate(results):
+            values.append(json.loads(result))
             if done:
-                done(tasks[number]["name"], json.loads(result))
+                done(tasks[number]["name"], values[-1])
             elif time.monotonic() - reported > _SAY_EVERY_S:
                 reported = time.monotonic()
                 self.say(f"{label}: {number + 1} of {len(tasks)} parts, {reported - began:.0f} s")
         self.say(f"{label}: {len(tasks)} parts in {time.monotonic() - began:.1f} s")
+        return values

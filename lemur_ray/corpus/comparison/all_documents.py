@@ -16,7 +16,7 @@ from lemur_ray.corpus.destinations.step_files import SharedFolder
 from lemur_ray.corpus.sources.stage_keys import array_hash, stage_key
 from lemur_ray.corpus.steps import stages
 
-Parallel = Callable[[str, Callable[..., None], Sequence[dict[str, Any]]], None]
+Parallel = Callable[[str, Callable[..., None], Sequence[dict[str, Any]]], list[Any]]
 """Function of a label, a step and the arguments of each task that runs the tasks."""
 
 

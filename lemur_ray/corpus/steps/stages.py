@@ -34,6 +34,7 @@ from lemur_ray.corpus.documents import ID_BYTES, Kind, content_id
 from lemur_ray.corpus.packing import pack
 from lemur_ray.corpus.rows import token_dtype, write_atomically, write_shard
 from lemur_ray.corpus.sources.texts import FileRef, read_texts
+from lemur_ray.corpus.steps.document_encoder import DocumentEncoder, IdsDiffer, document_encoder
 from lemur_ray.corpus.steps.tokenise import tokenise
 from lemur_ray.outside_data.byte_stream import ReadFailure
 from lemur_ray.text.tokenizer_folder import tokenizer_in
@@ -148,9 +149,10 @@ def _clean_into(path: Path, files: Sequence[Sequence[Any]], kind: Kind, filters:
                     out.drop(rule, item.path, text)
                     continue
                 text, replaced = mask_personal_data(text)
-                out.masked.update(replaced)
+                if replaced:
+                    out.masked.update(replaced)
                 out.ids += content_id(text)
-                out.sizes.append(len(text.encode()))
+                out.sizes.append(len(text) if text.isascii() else len(text.encode()))
                 texts.append(text)
                 name = item.path.encode("utf-8", "replace").decode()
                 about.append((name, item.licence, item.language, item.origin))
@@ -186,28 +188,42 @@ def texts_of(build: Path, name: str, keep: np.ndarray) -> list[str]:
     return table.filter(pa.array(keep)).column("text").to_pylist()
 
 
-def tokenise_part(build: Path, name: str, clean: str, keep: str, tokenizer: str) -> None:
-    """Encode the documents of the cleaned part ``clean`` that ``keep/KEEP.npy`` selects; writes ids and lengths."""
+def tokenise_part(build: Path, name: str, clean: str, keep: str, tokenizer: str) -> dict[str, str]:
+    """Encode the documents of the cleaned part ``clean`` that ``keep/KEEP.npy`` selects; writes ids and lengths.
+
+    Returns the library that encoded them, and why it is not the fast one; {} if the part was complete.
+    """
     if part_done(build, name, "tokens"):
-        return
-    mask = np.load(build / "keep" / f"{keep}.npy")
-    encoder = tokenizer_in(build / TOKENIZER / tokenizer)
-    dtype = token_dtype(encoder.vocab_size)
+        return {}
+    mask, text = np.load(build / "keep" / f"{keep}.npy"), tokenizer_in(build / TOKENIZER / tokenizer)
     base = build / "tokens" / name
-    lengths: list[np.ndarray] = []
     temporary = base.with_suffix(f".{uuid.uuid4().hex[:12]}.part")
-    begin = 0
-    with open(temporary, "wb") as f, pq.ParquetFile(build / "clean" / f"{clean}.parquet") as table:
+    source = build / "clean" / f"{clean}.parquet"
+    encoder = document_encoder(text)
+    try:
+        lengths = _encode_into(temporary, source, mask, encoder)
+    except IdsDiffer as error:
+        encoder = DocumentEncoder(text, fallback_reason=str(error))
+        lengths = _encode_into(temporary, source, mask, encoder)
+    temporary.replace(base.with_suffix(".bin"))
+    write_atomically(base.with_suffix(".lengths"), lengths.astype("<i8").tobytes(), durable=False)
+    commit(base, _TOKENS)
+    return {"library": encoder.library, "reason": encoder.fallback_reason}
+
+
+def _encode_into(path: Path, clean: Path, keep: np.ndarray, encoder: DocumentEncoder) -> np.ndarray:
+    """Write the ids of the selected documents of a cleaned part; returns the length of each. Raises IdsDiffer."""
+    lengths, begin = [np.zeros(0, np.int64)], 0
+    dtype = token_dtype(encoder.tokenizer.vocab_size)
+    with open(path, "wb") as f, pq.ParquetFile(clean) as table:
         for batch in table.iter_batches(batch_size=BATCH):
-            here = mask[begin : begin + len(batch)]
+            here = keep[begin : begin + len(batch)]
             begin += len(batch)
-            flat, counts = tokenise(batch.column("text").filter(pa.array(here)).to_pylist(), encoder, dtype)
+            texts = batch.column("text").filter(pa.array(here)).to_pylist()
+            flat, counts = tokenise(texts, encoder.tokenizer, dtype, encoder)
             f.write(flat.tobytes())
             lengths.append(counts)
-    temporary.replace(base.with_suffix(".bin"))
-    all_lengths = np.concatenate([np.zeros(0, np.int64), *lengths])
-    write_atomically(base.with_suffix(".lengths"), all_lengths.astype("<i8").tobytes(), durable=False)
-    commit(base, _TOKENS)
+    return np.concatenate(lengths)
 
 
 def read_lengths(build: Path, name: str) -> np.ndarray:

@@ -68,9 +68,10 @@ class Corpus:
         }
         return {stage: count for stage, count in done.items() if count}
 
-    def _written(self) -> Mapping[tuple[str, str], int]:
-        commits = (self.out / ".build").glob("*/*.json")
-        return {(path.parent.name, path.stem): path.stat().st_ino for path in commits}
+    def _written(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+        """Inode and time of each commit file: the inode of a removed file may be that of the next one."""
+        commits = [(path, path.stat()) for path in (self.out / ".build").glob("*/*.json")]
+        return {(path.parent.name, path.stem): (about.st_ino, about.st_mtime_ns) for path, about in commits}
 
 
 @pytest.fixture(scope="module")
