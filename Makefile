@@ -105,10 +105,11 @@ test-all: dev clients
 
 check: dev
 	@failed=0; \
+	$(BIN)/mypy & types=$$!; \
 	$(BIN)/ruff format --check . || failed=1; \
 	$(BIN)/ruff check . || failed=1; \
-	$(BIN)/mypy || failed=1; \
 	$(BIN)/python -m pytest -q $(LAYERING) || failed=1; \
+	wait $$types || failed=1; \
 	exit $$failed
 
 format: dev

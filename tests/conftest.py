@@ -1,12 +1,13 @@
 """What all tests share: a quiet private Ray, the data folder, and nothing of the machine's own clusters."""
 
 import atexit
+import gc
 import logging
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 # Before `import ray` anywhere: authentication mode, temp dir and telemetry are read at import (docs: one token file in
@@ -110,17 +111,57 @@ def ray_local() -> Iterator[str]:
     os.environ.pop("RAY_ADDRESS", None)
 
 
-LONG = ("train", "e2e", "corpus")
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nothing of hundreds of imported modules is garbage: looking for it took a third of the collection's time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()  # nor is it looked at again while tests run
+
+
+LONG = ("train/", "e2e/", "corpus/", "faults/", "weights/", "serve/compute/")
 """Folders whose files begin first, so that no process is left alone with one of them at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that share the cluster come first and one after another, then the longest."""
     sharing = {item.path for item in items if "ray_local" in getattr(item, "fixturenames", ())}
-    items.sort(key=lambda item: (item.path not in sharing, item.path.relative_to(ROOT / "tests").parts[0] not in LONG))
+    items.sort(key=lambda item: (item.path not in sharing, not in_tests(item).startswith(LONG)))
+
+
+def in_tests(item: pytest.Item) -> str:
+    """Path of a test's file in the folder of tests."""
+    return item.path.relative_to(ROOT / "tests").as_posix()
+
+
+LIGHTLY_COMPILED = ("model/test_attention.py", "model/test_cudnn_attention.py", "model/test_llama.py",
+    "model/test_loss.py", "serve/compute/test_token_choice.py", "serve/engine/test_families_served.py",
+    "train/test_lora.py", "train/test_mesh_parity.py", "train/test_optimizer.py", "train/test_step.py",
+    "weights/test_families.py")  # fmt: skip
+"""Files that compare values within a tolerance and spend their time in XLA's compiler: there it leaves out its most
+expensive passes. Whole runs, bit equality and memory are tested with the compiler as users have it."""
+NO_PASSES = "JAX_DISABLE_MOST_OPTIMIZATIONS"
+
+
+def compile_lightly(light: bool) -> None:
+    """Compile with XLA's expensive passes left out, or as users do; no program of the one way is left for the other."""
+    if light == (NO_PASSES in os.environ):
+        return
+    if light:
+        os.environ[NO_PASSES] = "1"
+    else:
+        del os.environ[NO_PASSES]
+    if jax := sys.modules.get("jax"):
+        jax.config.update(NO_PASSES.lower(), light)
+        if not light:
+            jax.clear_caches()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    compile_lightly(in_tests(item).startswith(LIGHTLY_COMPILED))
     if "RAY_ADDRESS" not in os.environ and "ray_local" not in getattr(item, "fixturenames", ()):
         PRIVATE_RAY.end()
 
