@@ -87,7 +87,6 @@ class PrivateRay:
             log_to_driver=False,
             logging_level="ERROR",
             _temp_dir=self._folder.name,
-            runtime_env={"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}},
         )
         return str(context.address_info["address"])
 
@@ -138,11 +137,10 @@ def in_tests(item: pytest.Item) -> str:
 
 
 LIGHTLY_COMPILED = ("model/test_attention.py", "model/test_cudnn_attention.py", "model/test_llama.py",
-    "model/test_loss.py", "serve/compute/test_token_choice.py", "serve/engine/test_families_served.py",
-    "train/test_lora.py", "train/test_mesh_parity.py", "train/test_optimizer.py", "train/test_step.py",
+    "model/test_loss.py", "train/test_lora.py", "train/test_optimizer.py", "train/test_step.py",
     "weights/test_families.py")  # fmt: skip
-"""Files that compare values within a tolerance and spend their time in XLA's compiler: there it leaves out its most
-expensive passes. Whole runs, bit equality and memory are tested with the compiler as users have it."""
+"""Files whose default tests compare values within a tolerance and spend their time in XLA's compiler: there it leaves
+out its most expensive passes. Whole runs, the bits of serving, memory and slow tests are compiled as users have it."""
 NO_PASSES = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 
 
@@ -161,7 +159,7 @@ def compile_lightly(light: bool) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    compile_lightly(in_tests(item).startswith(LIGHTLY_COMPILED))
+    compile_lightly(in_tests(item).startswith(LIGHTLY_COMPILED) and not item.get_closest_marker("slow"))
     if "RAY_ADDRESS" not in os.environ and "ray_local" not in getattr(item, "fixturenames", ()):
         PRIVATE_RAY.end()
 

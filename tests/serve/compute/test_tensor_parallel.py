@@ -73,10 +73,7 @@ def run(config, parts, **options):
     return out
 
 models, parts = json.loads(sys.argv[1]), json.loads(sys.argv[2])
-found = {}
-for name in models:  # the first as users have it, the others with less work for the compiler
-    found[name] = {n: run(dataclasses.replace(TINY, **models[name]), n) for n in parts[name]}
-    jax.config.update("jax_disable_most_optimizations", True)
+found = {name: {n: run(dataclasses.replace(TINY, **models[name]), n) for n in parts[name]} for name in models}
 mha = dataclasses.replace(TINY, **models["MHA"])
 found["int8"] = {n: run(mha, n, quantization="int8") for n in (1, 4)}
 found["bfloat16, int8"] = {n: run(mha, n, dtype="bfloat16", quantization="int8") for n in (1, 4)}
