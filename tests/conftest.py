@@ -87,6 +87,7 @@ class PrivateRay:
             log_to_driver=False,
             logging_level="ERROR",
             _temp_dir=self._folder.name,
+            runtime_env={"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}},
         )
         return str(context.address_info["address"])
 
