@@ -9,6 +9,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ import numpy as np
 
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.corpus.documents import shuffled_order
-from lemur_ray.corpus.packing import WINDOW, windows
-from lemur_ray.corpus.rows import commit_row_set, write_atomically
+from lemur_ray.corpus.packing import SHARD_BYTES, WINDOW, shard_ends, windows
+from lemur_ray.corpus.rows import commit_row_set, token_dtype, write_atomically
 from lemur_ray.corpus.selection import CleanDocuments
 from lemur_ray.corpus.sources.listing import Listing
 from lemur_ray.corpus.sources.stage_keys import array_hash, stage_key
@@ -154,15 +155,21 @@ def row_sets(
         pieces = np.cumsum(-(-lengths[at] // config.seq_len))
         ends = [int(np.searchsorted(pieces, end)) + 1 for _, end in windows(int(pieces[-1]), WINDOW)]
         ends = sorted({*(min(end, len(at)) for end in ends), len(at)})
+        sizes = (
+            np.diff(np.cumsum(lengths[at])[np.array(ends) - 1], prepend=0) * token_dtype(shape["vocab_size"]).itemsize
+        )
         keys = []
-        for window, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-            here = at[begin:end]
+        for shard, (first, last) in enumerate(pairwise([0, *shard_ends(sizes, SHARD_BYTES)])):
+            begin = ends[first - 1] if first else 0
+            of_shard = np.array(ends[first:last]) - begin
+            here = at[begin : ends[last - 1]]
             parts, local = np.unique(clean.part[here], return_inverse=True)
             table = np.stack([local, clean.place[here], lengths[here], clean.row[here]], axis=1)
             buffer = io.BytesIO()
-            np.savez(buffer, documents=table, parts=names[parts])
-            write_atomically(work / "sets" / f"{name}-{window:05d}.npz", buffer.getvalue(), durable=False)
-            keys.append(stage_key("pack", name, window, names[parts].tolist(), array_hash(table), shape))
+            np.savez(buffer, documents=table, parts=names[parts], windows=of_shard)
+            write_atomically(work / "sets" / f"{name}-{shard:05d}.npz", buffer.getvalue(), durable=False)
+            several = [array_hash(of_shard)] if len(of_shard) > 1 else []
+            keys.append(stage_key("pack", name, shard, names[parts].tolist(), array_hash(table), shape, *several))
         sets.append(RowSet(name, kind, len(at), int(clean.sizes[at].sum()), tuple(keys)))
     return sets
 

@@ -38,6 +38,7 @@ from lemur_ray.corpus.sources.folders import Source, list_source
 from lemur_ray.corpus.sources.listing import Listing, files_hash, read_listing, write_listing
 from lemur_ray.corpus.sources.stage_keys import stage_key
 from lemur_ray.corpus.steps import stages
+from lemur_ray.corpus.steps.pack_shards import pack_window
 from lemur_ray.host.file_lock import hold
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.text.tokenizer import Tokenizer
@@ -268,7 +269,7 @@ class _Build:
         packing = handover.shards_to_do(keys)
         handover.send(*(f"sets/{shard}.npz" for shard in packing))
         windows = [{"shard": shard, "key": keys[shard], **shape} for shard in packing]
-        self._parallel("pack", handover.runs(stages.pack_window), windows)
+        self._parallel("pack", handover.runs(pack_window), windows)
         handover.fetch(*(f"sets/{shard}.json" for shard in keys))
 
     def _list(self, sources: list[Source], handover: SharedFolder) -> Listing:

@@ -46,6 +46,7 @@ def test_a_corpus_in_a_bucket_is_that_on_a_disk(
     here = build(config(texts), tmp_path / "here", workers=0, say=lambda line: None)
     made = build(config(texts), url, workers=0, say=lambda line: None)
     assert made["sources"] == here["sources"] == read_manifest(url)["sources"]
+    assert not list((lemur_home / "copies").glob("making-*/.build")), "texts of the sources stay in no hidden place"
     fs, there = file_system(url)
     for path in (tmp_path / "here").rglob("*"):
         name = path.relative_to(tmp_path / "here")

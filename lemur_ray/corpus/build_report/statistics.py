@@ -35,13 +35,14 @@ def statistics(
     shards = [shard for row_set in sets if not row_set.heldout for shard in row_set.shards]
     counts = [stages.read_json(work / "sets" / f"{shard}.json")["counts"] for shard in shards]
     return {
-        "languages": _totals([count["language"] for count in counts]),
-        "licences": _totals([count["licence"] for count in counts]),
+        "languages": add_totals([count["language"] for count in counts]),
+        "licences": add_totals([count["licence"] for count in counts]),
         "examples": {rule: ones for rule, ones in sorted(examples.items()) if ones},
     }
 
 
-def _totals(counts: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, list[int]]:
+def add_totals(counts: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, list[int]]:
+    """Documents and tokens by name, added up over the shards; the most frequent names and the others together."""
     documents: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
     for count in counts:

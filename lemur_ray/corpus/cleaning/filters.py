@@ -11,7 +11,7 @@ import dataclasses
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -19,6 +19,8 @@ from lemur_ray.corpus.documents import Kind
 
 MAX_BYTES = 1 << 20
 """Longer files, mostly data and minified bundles, are not read at all."""
+LONGEST_PIECE = 4 << 20
+"""Characters of the longest document; a longer text, of a set of filters that allows it, is cut into several."""
 Rules = Literal["code", "prose", "web", "book", "none"]
 _GENERATED = re.compile(
     r"@generated|\b(?:auto|automatically)[ -]?generated\b|\bgenerated (?:by|from|file|code|automatically)\b"
@@ -93,6 +95,18 @@ def filter_set(value: str | Mapping[str, Any], kind: Kind = "text") -> FilterSet
         if name != "languages" and (isinstance(number, bool) or not isinstance(number, int | float)):
             raise ValueError(f"filters: {name} {number!r}: expected a number")
     return dataclasses.replace(SETS[base], **changes)
+
+
+def pieces_of(text: str, rules: FilterSet) -> Iterator[str]:
+    """The text, or pieces of it if it is too long for one document, cut after a paragraph, line or word."""
+    begin = 0
+    while len(text) - begin > LONGEST_PIECE < rules.max_characters:
+        half, end = begin + LONGEST_PIECE // 2, begin + LONGEST_PIECE
+        cuts = (text.rfind(mark, half, end) + len(mark) for mark in ("\n\n", "\n", " "))
+        cut = next((cut for cut in cuts if cut > half), end)
+        yield text[begin:cut]
+        begin = cut
+    yield text[begin:] if begin else text
 
 
 def drop_rule(text: str, kind: Kind, rules: FilterSet | None = None) -> str | None:

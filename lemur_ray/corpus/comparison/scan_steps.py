@@ -47,9 +47,7 @@ def overlap_part(build: Path, name: str, clean: str, index: str) -> None:
 
 
 def _batches(build: Path, clean: str) -> Iterator[list[str]]:
-    with pq.ParquetFile(build / "clean" / f"{clean}.parquet") as table:
-        for batch in table.iter_batches(batch_size=stages.BATCH):
-            yield batch.column("text").to_pylist()
+    return (batch.to_pylist() for batch in stages.text_batches(build / "clean" / f"{clean}.parquet"))
 
 
 def benchmark_hits(build: Path, names: Sequence[str]) -> np.ndarray:

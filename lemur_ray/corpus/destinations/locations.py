@@ -144,6 +144,7 @@ class UploadedCorpus(BucketCorpus):
         self.claim(manifest["build"], self._overwrite)
         publish(self.folder, self.url, last=MANIFEST)
         end_builds(self.url)
+        shutil.rmtree(self.folder / BUILDS, ignore_errors=True)  # texts of the sources, in a folder nobody looks into
         return manifest
 
 

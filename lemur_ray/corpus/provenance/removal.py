@@ -14,8 +14,9 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,14 @@ import pyarrow.parquet as pq
 import yaml
 
 from lemur_ray.corpus.assembly import mixture_built
-from lemur_ray.corpus.build_report.statistics import STATISTICS
+from lemur_ray.corpus.build_report.statistics import STATISTICS, add_totals
 from lemur_ray.corpus.config import build_hash
 from lemur_ray.corpus.destinations.garbage import remove_leftovers
 from lemur_ray.corpus.manifest import MANIFEST, CorpusError, manifest_bytes, read_manifest
-from lemur_ray.corpus.packing import best_fit
+from lemur_ray.corpus.packing import WINDOW, best_fit
 from lemur_ray.corpus.provenance.lookup import read_documents, read_pieces, read_row_index
 from lemur_ray.corpus.rows import commit_row_set, write_atomically, write_shard
+from lemur_ray.corpus.steps.stages import totals
 from lemur_ray.storage.file_system import file_system, is_bucket
 from lemur_ray.storage.published_folder import scratch_folder
 from lemur_ray.text.tokenizer import Tokenizer
@@ -99,22 +101,24 @@ def remove_documents(
 ) -> dict[str, Any]:
     """Write the corpus without the documents of ``removal`` to ``out``; returns its manifest.
 
-    Both are folders, or URLs in one bucket. A killed removal is begun again by the same command, with the same bytes.
+    Both are folders, or URLs of buckets. A killed removal is begun again by the same command, with the same bytes.
     unmatched: set to which the ids, origins and licences that match no document are added; each is reported by ``say``.
     Raises CorpusError if ``out`` holds a corpus, no document is removed, or none is left; OSError.
     """
     manifest, tokenizer = read_manifest(corpus), tokenizer_in(corpus)
     fs, root = file_system(str(out))
     if is_bucket(str(corpus)) != is_bucket(str(out)):
-        raise CorpusError(f"{corpus} and {out}: expected two folders, or two addresses in one bucket")
+        raise CorpusError(f"{corpus} and {out}: expected two folders, or two addresses in buckets")
     if fs.exists(f"{root}/{MANIFEST}"):
         raise CorpusError(f"{out} holds a corpus: choose another --out")
     total: Counter[str] = Counter()
+    by_shard: list[dict[str, Any]] = []
     unmatched = set() if unmatched is None else unmatched
     unmatched |= removal.ids | removal.origins | removal.licences
     for kind in ("sources", "heldout"):
         for entry in manifest[kind]:
-            done = _without(str(corpus), str(out), entry, tokenizer, removal, unmatched)
+            left, done = _without(str(corpus), str(out), entry, tokenizer, removal, unmatched)
+            by_shard += left if kind == "sources" else []
             total += done
             if done["removed"]:
                 counts = manifest["counts"][entry.get("source", entry["name"])]
@@ -132,9 +136,10 @@ def remove_documents(
     manifest |= {"build": build_hash(manifest["config"]), "removed": manifest.get("removed", 0) + total["removed"]}
     for name in tokenizer.to_files():
         _transfer(f"{corpus}/{name}", f"{out}/{name}")
-    for name in (STATISTICS, "corpus.html"):  # of an earlier corpus there
-        with contextlib.suppress(FileNotFoundError):
-            fs.rm_file(f"{root}/{name}")
+    with contextlib.suppress(FileNotFoundError):  # of an earlier corpus there
+        fs.rm_file(f"{root}/corpus.html")
+    about = {f"{column}s": add_totals([one[column] for one in by_shard]) for column in ("language", "licence")}
+    fs.pipe_file(f"{root}/{STATISTICS}", json.dumps({**about, "examples": {}}).encode())  # they may hold removed texts
     if is_bucket(str(out)):
         fs.pipe_file(f"{root}/{MANIFEST}", manifest_bytes(out, manifest))
     else:
@@ -150,18 +155,22 @@ def remove_documents(
 
 def _without(
     corpus: str, out: str, entry: dict[str, Any], tokenizer: Tokenizer, removal: Removal, unmatched: set[str]
-) -> Counter[str]:
-    """Write a row set without the removed documents and update its entry in the manifest; counts of documents removed,
-    shards, and shards rewritten. Raises CorpusError, OSError."""
+) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """Write a row set without the removed documents and update its entry in the manifest; (documents and tokens of each
+    shard by language and licence, counts of documents removed, shards, and shards rewritten).
+
+    Raises CorpusError, OSError."""
     name, index = entry["name"], read_row_index(corpus, entry["name"])
     there, to = f"{corpus}/rows/{name}", f"{out}/rows/{name}"
-    shards, counts = [], Counter(shards=len(index["shards"]))
+    shards, left, counts = [], [], Counter(shards=len(index["shards"]))
     with scratch_folder() as scratch:
         here = scratch if is_bucket(out) else Path(to)
         here.mkdir(parents=True, exist_ok=True)
         for shard in index["shards"]:
             documents = read_documents(there, shard)
             mask = removal.mask(documents, unmatched)
+            stay = documents.filter(pa.array(~mask))
+            left.append({column: totals(stay, column) for column in ("language", "licence")})
             if not mask.any():
                 shards.append(shard)
                 for kind in shard["files"]:
@@ -179,7 +188,7 @@ def _without(
             fs.put_file(str(path), f"{root}/{path.name}")
     entry |= {"rows": rows["rows"], "tokens": rows["tokens"]}
     entry["fill"] = round(rows["tokens"] / max(rows["rows"] * index["seq_len"], 1), 6)
-    return counts
+    return left, counts
 
 
 def _rewrite(
@@ -191,38 +200,75 @@ def _rewrite(
     to: Path,
     pad_id: int,
 ) -> dict[str, Any]:
-    """Write a shard with the pieces of the documents that stay, packed into rows again; returns its entry."""
-    arrays, seq_len = read_pieces(there, shard), index["seq_len"]
+    """Write a shard with the pieces of the documents that stay, packed into rows again; returns its entry.
+
+    As many rows as ``packing.WINDOW`` pieces fill are in memory at a time.
+    """
+    arrays, width = read_pieces(there, shard), index["seq_len"] * np.dtype(index["dtype"]).itemsize
     fs, path = file_system(f"{there}/{shard['name']}.tokens")
-    tokens = np.frombuffer(fs.cat_file(path), np.dtype(index["dtype"])).reshape(-1, seq_len)
-    lengths, numbers = arrays["lengths"].astype(np.int64), arrays["numbers"]
-    counts = np.diff(arrays["starts"])
-    row_of = np.repeat(np.arange(len(counts)), counts)
-    first = np.cumsum(lengths) - lengths
-    begin = first - first[arrays["starts"][row_of]]
-    stays = np.flatnonzero(~mask[numbers])
-    new_row, num_rows = best_fit(lengths[stays], seq_len)
-    order = np.lexsort((np.arange(len(stays)), -lengths[stays], new_row))
-    stays, new_row = stays[order], new_row[order]
-    out = np.full((num_rows, seq_len), pad_id, tokens.dtype)
-    used = np.zeros(num_rows, np.int64)
-    for piece, row in zip(stays.tolist(), new_row.tolist(), strict=True):
-        length = lengths[piece]
-        out[row, used[row] : used[row] + length] = tokens[row_of[piece], begin[piece] : begin[piece] + length]
-        used[row] += length
+    starts, numbers, lengths = arrays["starts"], arrays["numbers"], arrays["lengths"].astype(np.int64)
+    goals = np.arange(WINDOW, len(lengths), WINDOW)
+    ends = np.unique([*np.searchsorted(starts, goals, side="right").tolist(), len(starts) - 1])
+    blocks = []
+    for begin, end in pairwise([0, *ends.tolist()]):
+        first, last = starts[begin], starts[end]
+        stays = np.flatnonzero(~mask[numbers[first:last]])
+        if len(stays):
+            row, num_rows = best_fit(lengths[first:last][stays], index["seq_len"])
+            order = np.lexsort((np.arange(len(stays)), -lengths[first:last][stays], row))
+            blocks.append((begin, end, first + stays[order], row[order], num_rows))
+
+    def tokens() -> Iterator[np.ndarray]:
+        for begin, end, pieces, row, num_rows in blocks:
+            data = np.frombuffer(fs.cat_file(path, start=begin * width, end=end * width), np.dtype(index["dtype"]))
+            yield _moved(data.reshape(end - begin, -1), starts[begin : end + 1], lengths, pieces, row, num_rows, pad_id)
+
     renumbered = np.cumsum(~mask) - 1
     sink = pa.BufferOutputStream()
     pq.write_table(documents.filter(pa.array(~mask)), sink, compression="zstd")
-    provenance = (renumbered[numbers[stays]], bytes(sink.getvalue()))
-    per_row = np.bincount(new_row, minlength=num_rows)
-    return write_shard(to, shard["name"], out, lengths[stays], per_row, provenance=provenance)
+    pieces = np.concatenate([block[2] for block in blocks])
+    provenance = (renumbered[numbers[pieces]], bytes(sink.getvalue()))
+    per_row = np.concatenate([np.bincount(row, minlength=num_rows) for _, _, _, row, num_rows in blocks])
+    return write_shard(to, shard["name"], tokens(), lengths[pieces], per_row, provenance=provenance)
+
+
+def _moved(
+    old: np.ndarray,
+    starts: np.ndarray,
+    lengths: np.ndarray,
+    pieces: np.ndarray,
+    row: np.ndarray,
+    num_rows: int,
+    pad_id: int,
+) -> np.ndarray:
+    """Rows (num_rows, seq_len) with some pieces of the rows ``old``.
+
+    starts: number of the first piece of each old row. lengths: tokens of all pieces. pieces, row: numbers of the pieces
+    in the order in which they are written, and the new row of each.
+    """
+    out = np.full((num_rows, old.shape[1]), pad_id, old.dtype)
+    used = np.zeros(num_rows, np.int64)
+    old_row = np.searchsorted(starts, pieces, side="right") - 1
+    total = np.concatenate([[0], np.cumsum(lengths[starts[0] : starts[-1]])])
+    begin = total[pieces - starts[0]] - total[starts[old_row] - starts[0]]
+    for piece, source, first, target in zip(
+        pieces.tolist(), old_row.tolist(), begin.tolist(), row.tolist(), strict=True
+    ):
+        length = lengths[piece]
+        out[target, used[target] : used[target] + length] = old[source, first : first + length]
+        used[target] += length
+    return out
 
 
 def _transfer(path: str, to: str) -> None:
-    """Make a file appear at ``to`` as it is: as a hard link or copy on a disk, copied by the service in a bucket."""
-    fs, inner = file_system(path)
+    """Make a file appear at ``to`` as it is: as a hard link or copy on a disk, copied by the service in buckets."""
+    (fs, inner), (there, target) = file_system(path), file_system(to)
     if is_bucket(path):
-        fs.cp_file(inner, file_system(to)[1])
+        if type(fs) is type(there):
+            fs.cp_file(inner, target)
+            return
+        with fs.open(inner, "rb") as source, there.open(target, "wb") as copy:
+            shutil.copyfileobj(source, copy, 1 << 24)
         return
     Path(to).parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):

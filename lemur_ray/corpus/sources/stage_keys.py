@@ -7,6 +7,7 @@ setting changes the keys of what depends on it and of nothing else, so the rest 
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
 import sys
 import unicodedata
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from lemur_ray.corpus.cleaning.filters import filter_set
+from lemur_ray.corpus.cleaning.filters import LONGEST_PIECE, filter_set
 from lemur_ray.corpus.cleaning.language import detector_name
 from lemur_ray.corpus.documents import Kind
 from lemur_ray.corpus.sources.file_refs import FileRef
@@ -24,10 +25,15 @@ VERSIONS = {"list": 1, "clean": 2, "bands": 1, "hits": 1, "near": 1, "tokenizer"
 """Version of the rules of each stage. A change of code that changes an output raises it, so that no build mixes outputs
 of two releases; a test compares outputs with recorded hashes."""
 
+_LIBRARIES = {"tokenizer": "tokenizers", "tokens": "tokenizers"}
+"""Library whose release may change the output of a stage; ``clean_key`` and the keys of bands name theirs."""
+
 
 def stage_key(stage: str, *inputs: Any) -> str:
     """Key of an output of a stage: 20 hex digits. inputs: JSON values of all that the output depends on."""
-    text = json.dumps([stage, VERSIONS[stage], *inputs], sort_keys=True)
+    library = _LIBRARIES.get(stage)
+    tools = [f"{library} {importlib.metadata.version(library)}"] if library else []
+    text = json.dumps([stage, VERSIONS[stage], *tools, *inputs], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:20]
 
 
@@ -43,8 +49,10 @@ def array_hash(*arrays: np.ndarray) -> str:
 def clean_key(files: Sequence[FileRef], tags: Sequence[str], kind: Kind, filters: Any) -> str:
     """Key of a cleaned part. tags: of the content of each file (``sources.file_tags``)."""
     rules = filter_set(filters, kind)
-    tools = [unicodedata.unidata_version]  # ids of documents are hashes of normalised text
+    # Ids of documents are hashes of normalised text; pyarrow reads records and compressed files.
+    tools = [unicodedata.unidata_version, f"pyarrow {importlib.metadata.version('pyarrow')}"]
     tools += [detector_name()] if rules.languages else []
+    tools += [f"pieces of {LONGEST_PIECE}"] if rules.max_characters > LONGEST_PIECE else []
     tools += [sys.version.split()[0]] if any(ref.reader == "docstrings" for ref in files) else []  # parsed by ast
     described = [
         [ref.name, ref.size, tag, ref.reader, ref.licence, ref.language, dict(ref.fields), list(ref.allow),

@@ -1,11 +1,10 @@
-"""The parallel steps of a build: clean a part, tokenise a part, pack a window.
+"""The parallel steps of a build: clean a part, tokenise a part; ``steps.pack_shards`` packs.
 
 Each reads files of the build folder and commits its output by a small JSON file, written last, with the sizes of the
 other files; it does nothing if its output is already complete. So a step may be killed and run again on any host, and a
 power cut costs at most one part. The build folder is FOLDER/.build of a corpus folder; outputs are named by keys
 (``keys``) and stay there for later builds. ``NEEDS`` and ``GIVES`` list the files that each step reads and writes, for
-hosts that do not share that folder (``destinations.step_files``). A part is a group of files of one source; a window is
-the documents of one shard of a row set.
+hosts that do not share that folder (``destinations.step_files``). A part is a group of files of one source.
 
     parts/KEY.json   files of one source              sets/NAME-W.npz    documents of shard W of a row set
     clean/KEY.*      texts that pass, and their ids   sets/NAME-W.json   key and manifest entry of that shard
@@ -27,12 +26,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lemur_ray.corpus.cleaning.filters import drop_rule, filter_set, mask_personal_data
+from lemur_ray.corpus.cleaning.filters import drop_rule, filter_set, mask_personal_data, pieces_of
 from lemur_ray.corpus.cleaning.language import language_rule
 from lemur_ray.corpus.cleaning.web_rules import without_boilerplate
-from lemur_ray.corpus.documents import ID_BYTES, Kind, content_id
-from lemur_ray.corpus.packing import pack
-from lemur_ray.corpus.rows import token_dtype, write_atomically, write_shard
+from lemur_ray.corpus.documents import Kind, content_id
+from lemur_ray.corpus.rows import token_dtype, write_atomically
 from lemur_ray.corpus.sources.texts import FileRef, read_texts
 from lemur_ray.corpus.steps.document_encoder import DocumentEncoder, IdsDiffer, document_encoder
 from lemur_ray.corpus.steps.tokenise import tokenise
@@ -41,11 +39,13 @@ from lemur_ray.text.tokenizer_folder import tokenizer_in
 
 BATCH = 512
 """Documents in memory at a time while a part is cleaned or tokenised."""
+BATCH_BYTES = 32 << 20
+"""Bytes of text after which such a batch ends earlier."""
 TOKENIZER = "tokenizer"
 """Folder of tokenizers in the build folder."""
 FOLDERS = ("parts", "clean", "bands", "hits", "near", "keep", "tokens", "sets", TOKENIZER)
 """Subfolders of a build folder."""
-_CLEAN, _TOKENS = (".parquet", ".about", ".ids", ".sizes", ".examples"), (".bin", ".lengths")
+_CLEAN, TOKENS = (".parquet", ".about", ".ids", ".sizes", ".examples"), (".bin", ".lengths")
 EXAMPLES, _EXAMPLE_CHARACTERS = 10, 300
 """Dropped documents of a part that are stored for each rule, and the characters at their beginning."""
 _TEXT = pa.schema([("text", pa.string())])
@@ -139,11 +139,11 @@ def excerpt(text: str) -> str:
 
 def _clean_into(path: Path, files: Sequence[Sequence[Any]], kind: Kind, filters: Any = "") -> _Cleaned:
     """Write the texts that pass to the parquet file ``path``. Raises ReadFailure."""
-    out, texts, about, rules = _Cleaned(), [], [], filter_set(filters, kind)
+    out, texts, about, rules, waiting = _Cleaned(), [], [], filter_set(filters, kind), 0
     with pq.ParquetWriter(path, _TEXT, compression="zstd") as writer:
         for ref in (FileRef(*fields) for fields in files):
-            for item in read_texts(ref):
-                text = without_boilerplate(item.text) if rules.base == "web" else item.text
+            for item, piece in ((one, piece) for one in read_texts(ref) for piece in pieces_of(one.text, rules)):
+                text = without_boilerplate(piece) if rules.base == "web" else piece
                 rule = item.rule or drop_rule(text, kind, rules) or (rules.languages and language_rule(text, rules))
                 if rule:
                     out.drop(rule, item.path, text)
@@ -156,9 +156,10 @@ def _clean_into(path: Path, files: Sequence[Sequence[Any]], kind: Kind, filters:
                 texts.append(text)
                 name = item.path.encode("utf-8", "replace").decode()
                 about.append((name, item.licence, item.language, item.origin))
-                if len(texts) == BATCH:
+                waiting += out.sizes[-1]
+                if len(texts) == BATCH or waiting > BATCH_BYTES:
                     _write(writer, texts, about, out)
-                    texts, about = [], []
+                    texts, about, waiting = [], [], 0
         _write(writer, texts, about, out)
     return out
 
@@ -180,6 +181,14 @@ def read_clean(build: Path, name: str) -> tuple[dict[str, Any], bytes, np.ndarra
     base = build / "clean" / name
     counts = json.loads(base.with_suffix(".json").read_bytes())
     return counts, base.with_suffix(".ids").read_bytes(), np.fromfile(base.with_suffix(".sizes"), "<i8")
+
+
+def text_batches(clean: Path) -> Iterator[pa.Array]:
+    """Texts of the parquet file of a cleaned part, as many at a time as were written at a time."""
+    with pq.ParquetFile(clean) as table:
+        for group in range(table.num_row_groups):
+            for batch in table.iter_batches(batch_size=BATCH, row_groups=[group], use_threads=False):
+                yield batch.column("text")
 
 
 def texts_of(build: Path, name: str, keep: np.ndarray) -> list[str]:
@@ -207,7 +216,7 @@ def tokenise_part(build: Path, name: str, clean: str, keep: str, tokenizer: str)
         lengths = _encode_into(temporary, source, mask, encoder)
     temporary.replace(base.with_suffix(".bin"))
     write_atomically(base.with_suffix(".lengths"), lengths.astype("<i8").tobytes(), durable=False)
-    commit(base, _TOKENS)
+    commit(base, TOKENS)
     return {"library": encoder.library, "reason": encoder.fallback_reason}
 
 
@@ -215,11 +224,11 @@ def _encode_into(path: Path, clean: Path, keep: np.ndarray, encoder: DocumentEnc
     """Write the ids of the selected documents of a cleaned part; returns the length of each. Raises IdsDiffer."""
     lengths, begin = [np.zeros(0, np.int64)], 0
     dtype = token_dtype(encoder.tokenizer.vocab_size)
-    with open(path, "wb") as f, pq.ParquetFile(clean) as table:
-        for batch in table.iter_batches(batch_size=BATCH):
+    with open(path, "wb") as f:
+        for batch in text_batches(clean):
             here = keep[begin : begin + len(batch)]
             begin += len(batch)
-            texts = batch.column("text").filter(pa.array(here)).to_pylist()
+            texts = batch.filter(pa.array(here)).to_pylist()
             flat, counts = tokenise(texts, encoder.tokenizer, dtype, encoder)
             f.write(flat.tobytes())
             lengths.append(counts)
@@ -238,83 +247,20 @@ def rows_of(build: Path, name: str) -> Path:
 
 def window_done(build: Path, shard: str, key: str) -> bool:
     """Whether the shard (NAME-W) that lies in the corpus is complete and is the output with this key."""
-    return read_json(build / "sets" / f"{shard}.json").get("key") == key and _whole(dict(_files_of(build, shard)))
+    return read_json(build / "sets" / f"{shard}.json").get("key") == key and _whole(dict(files_of(build, shard)))
 
 
-def _files_of(build: Path, shard: str) -> Iterator[tuple[Path, int]]:
+def files_of(build: Path, shard: str) -> Iterator[tuple[Path, int]]:
     """Yield (path, expected bytes) of each file of a shard; nothing if it is not committed."""
     entry = read_json(build / "sets" / f"{shard}.json").get("shard", {})
     for kind, file in entry.get("files", {}).items():
         yield rows_of(build, shard.rpartition("-")[0]) / f"{entry['name']}.{kind}", file["bytes"]
 
 
-def pack_window(build: Path, shard: str, key: str, seq_len: int, pad_id: int, vocab_size: int) -> None:
-    """Pack the documents listed in ``sets/SHARD.npz`` into rows, written with the documents' provenance as a shard."""
-    if window_done(build, shard, key):
-        return
-    (build / "sets" / f"{shard}.json").unlink(missing_ok=True)  # it describes the files that are replaced now
-    with np.load(build / "sets" / f"{shard}.npz") as listed:
-        documents, names = listed["documents"], listed["parts"].tolist()
-    dtype = token_dtype(vocab_size)
-    where = pack(documents[:, 2], seq_len)
-    tokens = np.full((where.num_rows, seq_len), pad_id, dtype)
-    streams = []
-    for tokenised, _ in names:
-        ends = np.cumsum(read_lengths(build, tokenised))
-        streams.append((np.memmap(build / "tokens" / f"{tokenised}.bin", dtype, "r"), ends))
-    used = np.zeros(where.num_rows, np.int64)
-    pieces = zip(where.document.tolist(), where.start.tolist(), where.length.tolist(), where.row.tolist(), strict=True)
-    for document, start, length, row in pieces:
-        part, index, total, _ = documents[document].tolist()
-        stream, ends = streams[part]
-        first = int(ends[index]) - total + start
-        tokens[row, used[row] : used[row] + length] = stream[first : first + length]
-        used[row] += length
-    counts = np.bincount(where.row, minlength=where.num_rows)
-    set_name, _, window = shard.rpartition("-")
-    folder = rows_of(build, set_name)
-    folder.mkdir(parents=True, exist_ok=True)
-    about = _provenance(build, documents, [clean for _, clean in names])
-    sink = pa.BufferOutputStream()
-    pq.write_table(about, sink, compression="zstd")
-    provenance = (where.document, bytes(sink.getvalue()))
-    entry = write_shard(folder, window, tokens, where.length, counts, provenance=provenance)
-    totals = {column: _totals(about, column) for column in ("language", "licence")}
-    value = {"key": key, "shard": entry, "counts": totals}
-    write_atomically(build / "sets" / f"{shard}.json", json.dumps(value).encode(), durable=False)
-
-
-def _totals(about: pa.Table, column: str) -> dict[str, tuple[int, int]]:
+def totals(about: pa.Table, column: str) -> dict[str, tuple[int, int]]:
     """(documents, tokens) by value of a column, in the order of the values."""
     groups = about.group_by(column).aggregate([("tokens", "count"), ("tokens", "sum")]).sort_by(column)
     return {one[column]: (one["tokens_count"], one["tokens_sum"]) for one in groups.to_pylist()}
-
-
-def _provenance(build: Path, documents: np.ndarray, parts: Sequence[str]) -> pa.Table:
-    """Table with id, tokens, bytes, path, licence, language and origin of the documents of a shard."""
-    tables = []
-    for number, part in enumerate(parts):
-        of_part = np.flatnonzero(documents[:, 0] == number)
-        ids = np.fromfile(build / "clean" / f"{part}.ids", f"V{ID_BYTES}")[documents[of_part, 3]]
-        table = pq.read_table(build / "clean" / f"{part}.about").take(pa.array(documents[of_part, 3]))
-        sizes = np.fromfile(build / "clean" / f"{part}.sizes", "<i8")[documents[of_part, 3]]
-        table = table.add_column(0, "bytes", pa.array(sizes))
-        table = table.add_column(0, "tokens", pa.array(documents[of_part, 2]))
-        tables.append(table.add_column(0, "id", pa.array([one.tobytes().hex() for one in ids], pa.string())))
-    return pa.concat_tables(tables)
-
-
-def _needs_of_window(build: Path, shard: str, **_: Any) -> Iterator[str]:
-    yield f"sets/{shard}.npz"
-    with np.load(build / "sets" / f"{shard}.npz") as listed:
-        names = listed["parts"].tolist()
-    for tokenised, clean in names:
-        yield from (f"tokens/{tokenised}{suffix}" for suffix in _TOKENS)
-        yield from (f"clean/{clean}{suffix}" for suffix in (".about", ".ids", ".sizes"))
-
-
-def _gives_of_window(build: Path, shard: str, **_: Any) -> list[Path]:
-    return [*(path for path, _ in _files_of(build, shard)), build / "sets" / f"{shard}.json"]
 
 
 def outputs_of_part(stage: str, suffixes: tuple[str, ...]) -> Callable[..., list[Path]]:
@@ -327,13 +273,11 @@ NEEDS: dict[Callable[..., Any], Callable[..., Iterator[str]]] = {
     tokenise_part: lambda build, name, clean, keep, tokenizer: iter(
         [f"keep/{keep}.npy", f"clean/{clean}.parquet", f"{TOKENIZER}/{tokenizer}/"]
     ),
-    pack_window: _needs_of_window,
 }
 """For each step, a function of the build folder and the step's arguments that yields the names of its input files below
 that folder (a folder ends in a slash). A name may depend on the content of files yielded earlier."""
 GIVES: dict[Callable[..., Any], Callable[..., list[Path]]] = {
     clean_part: outputs_of_part("clean", _CLEAN),
-    tokenise_part: outputs_of_part("tokens", _TOKENS),
-    pack_window: _gives_of_window,
+    tokenise_part: outputs_of_part("tokens", TOKENS),
 }
 """For each step, a function of the build folder and its arguments: paths of its output files, the commit file last."""

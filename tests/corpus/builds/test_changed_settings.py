@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -163,6 +164,19 @@ def test_an_upgrade_of_the_rules_uses_no_output_of_the_old_ones(
     corpus.build()
     monkeypatch.setitem(stage_keys.VERSIONS, stage, 99)
     assert corpus.build() == {}, "a complete corpus stays as it is"
+    (corpus.out / "manifest.json").unlink()
+    done = corpus.build()
+    assert done[stage] == 6
+    assert done.get("clean", 0) == (6 if stage == "clean" else 0)
+
+
+@pytest.mark.parametrize(("library", "stage"), [("pyarrow", "clean"), ("tokenizers", "tokens")])
+def test_an_upgrade_of_a_library_uses_no_output_of_the_old_one(
+    corpus: Corpus, library: str, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus.build()
+    version = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "99" if name == library else version(name))
     (corpus.out / "manifest.json").unlink()
     done = corpus.build()
     assert done[stage] == 6

@@ -42,7 +42,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         vocab_size=400, heldout_rows=4,
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assembly, "WINDOW", 100)
+        patch.setattr(assembly, "WINDOW", 50)
+        patch.setattr(assembly, "SHARD_BYTES", 2 * 100 * 128)
         build(config, home / "corpus", workers=0, say=quiet)
     return home / "corpus"
 
@@ -86,6 +87,29 @@ def test_every_row_names_the_documents_that_it_holds(corpus: Path) -> None:
         documents_of_rows(corpus, "python", [10**6])
 
 
+def test_rows_do_not_depend_on_the_size_of_shards(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(corpus, tmp_path / "one")
+    manifest = read_manifest(corpus)
+    (tmp_path / "one" / "manifest.json").unlink()
+    monkeypatch.setattr(assembly, "WINDOW", 50)
+    fields = ("source", "seq_len", "vocab_size", "heldout_rows")
+    config = CorpusConfig(**{name: manifest["config"][name] for name in fields})
+    again = build(config, tmp_path / "one", workers=0, say=quiet)
+    for entry in (*again["sources"], *again["heldout"]):
+        few, many = RowReader(tmp_path / "one" / entry["folder"]), RowReader(corpus / entry["folder"])
+        assert len(few.index["shards"]) == 1
+        assert len(few) == len(many)
+        rows = np.arange(len(few))
+        for one, other in zip(few.read(rows).as_dict().values(), many.read(rows).as_dict().values(), strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert documents_of_rows(tmp_path / "one", entry["name"], rows.tolist()) == documents_of_rows(
+            corpus, entry["name"], rows.tolist()
+        )
+    assert len(RowReader(corpus / "rows/language").index["shards"]) > 2
+
+
 def test_removed_documents_are_gone_and_untouched_shards_are_the_same_files(corpus: Path, tmp_path: Path) -> None:
     before, texts = tree_hash(corpus), texts_by_id(corpus)
     first = documents_of_rows(corpus, "python", [0])[0][0]
@@ -97,6 +121,11 @@ def test_removed_documents_are_gone_and_untouched_shards_are_the_same_files(corp
     assert len(written) == 1
     assert len(shards) > 6
     assert manifest["counts"]["python"]["dropped"]["removed"] == 1
+    statistics = json.loads((tmp_path / "out" / "statistics.json").read_bytes())
+    for column in ("languages", "licences"):
+        documents, tokens = np.array(list(statistics[column].values())).sum(axis=0)
+        assert documents == sum(entry["documents"] for entry in manifest["sources"])
+        assert tokens >= sum(entry["tokens"] for entry in manifest["sources"])
     for entry in (*manifest["sources"], *manifest["heldout"]):
         reader = RowReader(tmp_path / "out" / entry["folder"])
         reader.verify()
@@ -176,7 +205,7 @@ def test_rows_of_a_bucket_are_looked_up_and_removed_there(corpus: Path, tmp_path
         if path.is_file()
     }
     assert there == here
-    with pytest.raises(CorpusError, match="expected two folders, or two addresses in one bucket"):
+    with pytest.raises(CorpusError, match="expected two folders, or two addresses in buckets"):
         remove_documents(corpus, f"{url}/third", removal, quiet)
 
 
@@ -207,4 +236,6 @@ def test_a_removal_by_file_reports_what_matches_nothing(corpus: Path, tmp_path: 
     left = [one for documents in of_set for one in documents]
     assert left
     assert not [one for one in left if "GPL" in one.licence or one.id == first.id]
-    assert not (tmp_path / "out" / "statistics.json").exists()
+    assert set(json.loads((tmp_path / "out" / "statistics.json").read_bytes())["licences"]) == {
+        one.licence for one in left
+    }, "of the new version, not of an earlier corpus there"
