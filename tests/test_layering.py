@@ -42,6 +42,9 @@ ROOMS: dict[str, set[str]] = {
     "lemur_ray/serve/compute": {
         "lemur_ray/model", "lemur_ray/serve/config", "lemur_ray/serve/engine", "lemur_ray/weights",
     },
+    "lemur_ray/serve/planning": {
+        "lemur_ray/serve/compute", "lemur_ray/serve/config", "lemur_ray/train/aot", "lemur_ray/train/pod",
+    },
     "lemur_ray/serve/http": {
         "lemur_ray/serve/config", "lemur_ray/serve/engine", "lemur_ray/serve/grammar_matching",
         "lemur_ray/serve/openai", "lemur_ray/serve/reply_types", "lemur_ray/serve/request_errors",

@@ -83,9 +83,10 @@ def from_stored(x: jax.Array) -> jax.Array:
     return lax.bitcast_convert_type(x, jnp.bfloat16) if x.dtype == jnp.uint16 else x
 
 
-def block_bytes(config: ModelConfig, dtype: Any = jnp.float32) -> int:
-    """Bytes of the keys and values of one block, over all layers and devices."""
-    return 2 * config.num_layers * config.num_kv_heads * config.head_dim * BLOCK * jnp.dtype(dtype).itemsize
+def block_bytes(config: ModelConfig, dtype: Any = jnp.float32, parts: int = 1) -> int:
+    """Bytes of the keys and values of one block, over all layers and ``parts`` devices, replicas of heads included."""
+    heads = max(config.num_kv_heads, parts)
+    return 2 * config.num_layers * heads * config.head_dim * BLOCK * jnp.dtype(dtype).itemsize
 
 
 def targets(place: Place, num_tokens: int) -> tuple[jax.Array, jax.Array]:

@@ -32,15 +32,14 @@ class _Gpu(NamedTuple):
     capability: int
     """Major compute capability."""
     multiprocessors: int
-    memory_bytes_per_s: int
     l2_bytes: int
     clock_ghz: float
 
 
 _GPUS = {
-    "h100": _Gpu(9, 132, 3_352_320_000_000, 52_428_800, 1.98),
-    "h200": _Gpu(9, 132, 4_800_000_000_000, 52_428_800, 1.98),
-    "b200": _Gpu(10, 148, 7_672_320_000_000, 132_644_864, 1.965),
+    "h100": _Gpu(9, 132, 52_428_800, 1.98),
+    "h200": _Gpu(9, 132, 52_428_800, 1.98),
+    "b200": _Gpu(10, 148, 132_644_864, 1.965),
 }
 
 
@@ -91,7 +90,7 @@ gpu_device_info {{
   shared_memory_per_block: 49152 shared_memory_per_core: 233472 shared_memory_per_block_optin: 232448
   registers_per_core_limit: 65536 registers_per_block_limit: 65536
   core_count: {gpu.multiprocessors} clock_rate_ghz: {gpu.clock_ghz} l2_cache_size: {gpu.l2_bytes}
-  memory_bandwidth: {gpu.memory_bytes_per_s} device_memory_size: {chip.hbm_bytes}
+  memory_bandwidth: {chip.hbm_bytes_per_s:.0f} device_memory_size: {chip.hbm_bytes}
   cuda_compute_capability {{ major: {gpu.capability} feature_extension: ACCELERATED_FEATURES }}
 }}
 platform_name: "CUDA"

@@ -29,16 +29,20 @@ class Chip:
     """Bandwidth between hosts, one way, of a GPU; 0: a TPU (see SLICE_BYTES_PER_S)."""
     kinds: tuple[str, ...] = ()
     """jax's names of the device (``device_kind``)."""
+    hbm_bytes_per_s: float = 0.0
+    """Bandwidth of its memory."""
 
 
 CHIPS = {
-    "v4": Chip(275e12, 32 * GIB, 4.5e10, kinds=("TPU v4",)),
-    "v5e": Chip(197e12, 16 * GIB, 4.5e10, kinds=("TPU v5 lite", "TPU v5e")),
-    "v5p": Chip(459e12, 95 * GIB, 9e10, kinds=("TPU v5", "TPU v5p")),
-    "v6e": Chip(918e12, 32 * GIB, 9e10, kinds=("TPU v6 lite", "TPU v6e")),
-    "h100": Chip(989e12, 84_942_979_072, 4.5e11, 5e10, ("NVIDIA H100 80GB HBM3",)),
-    "h200": Chip(989e12, 151_397_597_184, 4.5e11, 5e10, ("NVIDIA H200 141GB HBM3e", "NVIDIA H200")),
-    "b200": Chip(2250e12, 191_514_411_008, 9e11, 5e10, ("NVIDIA B200",)),
+    "v4": Chip(275e12, 32 * GIB, 4.5e10, kinds=("TPU v4",), hbm_bytes_per_s=1.228e12),
+    "v5e": Chip(197e12, 16 * GIB, 4.5e10, kinds=("TPU v5 lite", "TPU v5e"), hbm_bytes_per_s=8.19e11),
+    "v5p": Chip(459e12, 95 * GIB, 9e10, kinds=("TPU v5", "TPU v5p"), hbm_bytes_per_s=2.765e12),
+    "v6e": Chip(918e12, 32 * GIB, 9e10, kinds=("TPU v6 lite", "TPU v6e"), hbm_bytes_per_s=1.64e12),
+    "h100": Chip(989e12, 84_942_979_072, 4.5e11, 5e10, ("NVIDIA H100 80GB HBM3",), hbm_bytes_per_s=3.35232e12),
+    "h200": Chip(
+        989e12, 151_397_597_184, 4.5e11, 5e10, ("NVIDIA H200 141GB HBM3e", "NVIDIA H200"), hbm_bytes_per_s=4.8e12
+    ),
+    "b200": Chip(2250e12, 191_514_411_008, 9e11, 5e10, ("NVIDIA B200",), hbm_bytes_per_s=7.67232e12),
 }
 SLICE_BYTES_PER_S = 6.25e9
 """Bandwidth between slices per chip: 200 Gbit/s of a host, shared by four chips."""

@@ -126,6 +126,13 @@ class Slice:
         )
 
 
+def small_slices(name: str) -> list[Slice]:
+    """The slices of a generation with at most 64 chips, the smallest first."""
+    kind = GENERATIONS[name]
+    texts = (*_CUBES_BELOW_64_CHIPS, "4x4x4") if kind.num_axes == 3 else _FLAT
+    return [one for one in (Slice(kind, text) for text in texts) if one.num_chips <= 64]
+
+
 def parse_slice(text: str) -> Slice:
     """``v4:4x8x8`` as a slice. Raises ValueError."""
     name, colon, topology = text.partition(":")
