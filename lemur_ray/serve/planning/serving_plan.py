@@ -25,7 +25,6 @@ from lemur_ray.serve.planning.machine_defaults import (
     Machine,
     cache_room,
     decode_s,
-    layer_bytes,
     prompt_tokens,
     weight_bytes,
 )
@@ -46,7 +45,7 @@ class PlannedStep:
     step: Step
     collectives: tuple[hlo.Collective, ...]
     copied_bytes: int
-    """Largest array that a copy in the compiled program writes."""
+    """Largest array in a dtype of weights that a copy in the compiled program writes."""
 
 
 @dataclass(frozen=True)
@@ -94,15 +93,15 @@ class ServingPlan:
         out = [] if self.peak <= self.limit else [f"{gib(self.peak)} is more than the {gib(self.limit)} usable"]
         sums = sums_for(self.options, self.machine.platform)
         expected = PER_LAYER[sums] * self.config.num_layers if self.machine.num_devices > 1 else 0
-        smallest = min(layer_bytes(self.config, self.machine.num_devices, 2, int8=self.int8) // 16, 2**22)
+        smallest = self.config.num_heads * self.config.head_dim * self.config.dim // self.machine.num_devices
         for planned in self.steps:
             step, kind = planned.step, name_of(planned.step)
             if step.temporaries > STEP_BYTES:
                 out.append(f"{kind}: {gib(step.temporaries)} of temporaries and code, at most {gib(STEP_BYTES)}")
             layers = sum(c.count for c in planned.collectives if c.count >= self.config.num_layers)
-            if layers != expected:
+            if layers != expected and self.config.num_layers > 1:
                 out.append(f"{kind}: {layers} collectives in layers, expected {expected} for sums {sums}")
-            if planned.copied_bytes >= smallest:
+            if planned.copied_bytes >= smallest * (1 if self.int8 else itemsize_of(self.options)):
                 out.append(f"{kind}: an array of {gib(planned.copied_bytes)} is copied, as large as a weight or pool")
         return out
 
@@ -189,7 +188,8 @@ def plan(
     machine = machine_of(where)
     check_split(config, machine.num_devices)
     absent = described(where, MeshConfig())
-    compiled = min(layers or config.num_layers, config.num_layers)
+    # One layer alone would not tell which collectives belong to it.
+    compiled = min(max(2, layers) if layers else config.num_layers, config.num_layers)
     small = dataclasses.replace(config, num_layers=compiled)
     blocks = pool_size(config, options, machine.num_devices)[1]
     less = dataclasses.replace(
@@ -199,20 +199,20 @@ def plan(
     steps = []
     for rows, length in ahead_of_time.shapes(options, every_shape=every_shape):
         step = ahead_of_time.compile_step(small, less, absent, rows, length, machine.platform)
-        steps.append(_scaled(dataclasses.replace(step, weights=weights), config, compiled))
+        steps.append(_scaled(dataclasses.replace(step, weights=weights), config, compiled, options.dtype))
     return ServingPlan(model, config, options, where, compiled, tuple(steps))
 
 
-def _scaled(step: Step, config: ModelConfig, compiled: int) -> PlannedStep:
+def _scaled(step: Step, config: ModelConfig, compiled: int, dtype: str) -> PlannedStep:
     """A step of ``compiled`` layers with cache, code and collectives of all layers; its weights are those of all."""
     by = config.num_layers / compiled
-    program = hlo.read(step.hlo)
+    program, dtypes = hlo.read(step.hlo, dynamic_trips=1), ("s8", {"float32": "f32", "bfloat16": "bf16"}[dtype])
     in_layers = (c if c.count % compiled or compiled == 1 else _times(c, by) for c in program.collectives)
     copies = [
         hlo_text.size_bytes(i.shapes[:1])
         for instructions in hlo_text.parse(step.hlo)[0].values()
         for i in instructions
-        if i.opcode == "copy"
+        if i.opcode == "copy" and i.shapes[0][0] in dtypes
     ]
     code = int(step.code * by)
     scaled = dataclasses.replace(

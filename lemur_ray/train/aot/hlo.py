@@ -120,11 +120,16 @@ def _sent_bytes(kind: str, instruction: Instruction, group: int) -> float:
     return whole * round_trip * (2.0 if kind == "all-reduce" else 1.0)
 
 
-def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lambda name, shapes: 0.0) -> Program:
+def read(
+    hlo: str,
+    kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lambda name, shapes: 0.0,
+    dynamic_trips: int | None = None,
+) -> Program:
     """Costs of a program, from its HLO text (``compiled.as_text()``).
 
     kernel_flops: (name of a kernel without its number, shapes of its results) -> operations of one call.
-    Raises ValueError for text that is not HLO, or a loop without a constant trip count.
+    dynamic_trips: assumed for a loop without a constant trip count (None: ValueError). Raises ValueError for text that
+    is not HLO.
     """
     computations, entry = parse(hlo)
     flops, opaque, kernels, uncounted = 0.0, 0.0, defaultdict[str, int](int), defaultdict[str, int](int)
@@ -168,7 +173,7 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
                 uncounted[target] += times
             trips = 1
             if i.opcode == "while":
-                trips = trips_of(i, computations, by_name)
+                trips = trips_of(i, computations, by_name, dynamic_trips)
                 origin = re.search(r'op_name="([^"]*)"', i.rest)
                 loops.append(Loop(trips, origin[1] if origin else "", i.shapes))
             for called in called_by(i):

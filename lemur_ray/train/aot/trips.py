@@ -20,10 +20,12 @@ class _Linear(NamedTuple):
     offset: int
 
 
-def trips_of(loop: Instruction, computations: Computations, around: Mapping[str, Instruction]) -> int:
+def trips_of(
+    loop: Instruction, computations: Computations, around: Mapping[str, Instruction], otherwise: int | None = None
+) -> int:
     """Trip count of a ``while`` instruction. around: the instructions of its own computation, by name.
 
-    Raises ValueError if start, step or limit of the loop's counter is no constant.
+    If start, step or limit of the loop's counter is no constant: ``otherwise``, or ValueError if that is None.
     """
     if known := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.rest):
         return int(known[1])
@@ -39,6 +41,8 @@ def trips_of(loop: Instruction, computations: Computations, around: Mapping[str,
         if start is None or start.slope or step is None or (step.slope, step.of) != (1, left.of):
             continue
         return _count(start.offset + left.offset, step.offset, right.offset, direction[1], loop)
+    if otherwise is not None:
+        return otherwise
     raise ValueError(f"loop {loop.name}: start, step or limit of its counter is not a constant")
 
 

@@ -27,6 +27,7 @@ from lemur_ray.serve.compute.forward import forward
 from lemur_ray.serve.compute.invariant import EXACT_CPU
 from lemur_ray.serve.compute.programs import empty_step
 from lemur_ray.serve.compute.weights import prepare, weight_specs
+from lemur_ray.train.aot.hlo import read
 from lemur_ray.weights.host_params import random_weights
 from tests.serve.tiny import TINY
 
@@ -54,6 +55,14 @@ class Model:
         logits, _, self.cache = self.program(self.weights, self.cache, ids, place)
         return np.asarray(logits)
 
+    def collectives(self):
+        "Kind of collective -> number of executions in a step."
+        compiled = self.program.lower(self.weights, self.cache, *empty_step(*self.shape, 2)).compile()
+        counts = {}
+        for c in read(compiled.as_text(), dynamic_trips=1).collectives:
+            counts[c.kind] = counts.get(c.kind, 0) + c.count
+        return counts
+
     def greedy(self, row=0, others=(), steps=8):
         "Ids and logits of tokens after PROMPT in row ``row``, beside ``others`` with prompts of their own."
         prompts = {r: [(r * 13 + i) % 90 for i in range(len(PROMPT))] for r in others} | {row: PROMPT}
@@ -65,13 +74,15 @@ class Model:
             logits.append(self.step(pieces, len(PROMPT) + i)[row])
         return [int(x.argmax()) for x in logits], np.stack(logits)
 
-found = {"ids": {}, "difference": {}, "replicas": {}, "devices of a matrix": {}, "exact": {}, "int8": {}}
+found = {name: {} for name in ("ids", "collectives", "difference", "replicas", "devices of a matrix", "exact", "int8")}
 for kv_heads in (2, 8):
     one_ids, one = Model(kv_heads, 1, "gather", 2).greedy()
     found["ids"][f"{kv_heads} 1 gather"] = one_ids
     kinds = [(n, sums) for n in (2, 4, 8, 16) for sums in ("all_reduce", "ordered")] + [(16, "gather")]
     for parts, sums in kinds:
         model, name = Model(kv_heads, parts, sums, 2), f"{kv_heads} {parts} {sums}"
+        if parts == 4:
+            found["collectives"][sums] = model.collectives()
         found["ids"][name], logits = model.greedy()
         found["difference"][name] = float(np.abs(logits - one).max())
         wo = model.weights.layers[0].wo
@@ -125,6 +136,12 @@ def test_the_output_matrix_of_attention_is_cut_along_its_inputs_unless_sums_are_
     for name, (inputs, outputs) in found["devices of a matrix"].items():
         _, parts, sums = name.split()
         assert (inputs, outputs) == ((1, int(parts)) if sums == "gather" else (int(parts), 1)), name
+
+
+def test_sums_take_two_collectives_a_layer_in_the_networks_order_and_four_in_a_fixed_one(found: dict) -> None:
+    """Of two layers; the embedding and the logits are gathered, too."""
+    assert found["collectives"]["all_reduce"] == {"all-reduce": 4, "all-gather": 2}
+    assert found["collectives"]["ordered"] == {"all-to-all": 4, "all-gather": 4 + 2}
 
 
 def test_ordered_sums_of_a_row_are_bit_equal_in_other_rows_other_batches_and_beside_other_work(found: dict) -> None:
