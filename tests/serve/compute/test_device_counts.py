@@ -34,7 +34,7 @@ from tests.serve.tiny import TINY
 PROMPT = [5, 99, 3, 42, 17, 8, 77]
 
 class Model:
-    def __init__(self, kv_heads, parts, sums, rows, form="columns", length=8, layers=2):
+    def __init__(self, kv_heads, parts, sums, rows, form="columns", length=8, layers=1):
         self.config = dataclasses.replace(TINY, num_layers=layers, num_heads=16, num_kv_heads=kv_heads, head_dim=8)
         devices, part = Devices.take(parts), part_of(self.config, parts)
         how = EXACT_CPU._replace(axis=devices.axis, sums=sums)
@@ -78,23 +78,24 @@ found = {name: {} for name in ("ids", "collectives", "difference", "replicas", "
 for kv_heads in (2, 8):
     one_ids, one = Model(kv_heads, 1, "gather", 2).greedy()
     found["ids"][f"{kv_heads} 1 gather"] = one_ids
-    kinds = [(n, sums) for n in (2, 4, 8, 16) for sums in ("all_reduce", "ordered")] + [(16, "gather")]
+    kinds = [(2, "ordered"), (4, "all_reduce"), (8, "ordered"), (16, "all_reduce")]
+    kinds += [(4, "ordered")] if kv_heads == 2 else [(16, "gather")]
     for parts, sums in kinds:
         model, name = Model(kv_heads, parts, sums, 2), f"{kv_heads} {parts} {sums}"
-        if parts == 4:
+        if parts == 4 and kv_heads == 2:
             found["collectives"][sums] = model.collectives()
         found["ids"][name], logits = model.greedy()
         found["difference"][name] = float(np.abs(logits - one).max())
         wo = model.weights.layers[0].wo
         found["devices of a matrix"][name] = [n // m for n, m in zip(wo.shape, wo.addressable_shards[0].data.shape)]
-        pages = [np.asarray(shard.data) for shard in model.cache[1].k.addressable_shards]
+        pages = [np.asarray(shard.data) for shard in model.cache[0].k.addressable_shards]
         copies = max(1, parts // kv_heads)
         found["replicas"][name] = [all(np.array_equal(pages[n], pages[n - n % copies]) for n in range(parts)),
                                    len({page.tobytes() for page in pages})]
 
-reference = Model(2, 4, "ordered", 1, length=1, layers=1).greedy(steps=2)[1]
+reference = Model(2, 4, "ordered", 1, length=1).greedy(steps=2)[1]
 for rows in (7, 64):
-    model = Model(2, 4, "ordered", rows, length=1, layers=1)
+    model = Model(2, 4, "ordered", rows, length=1)
     for row, others in ((0, ()), (rows - 1, (1, 2)), (rows - 1, range(rows - 1))):
         logits = model.greedy(row, others, steps=2)[1]
         found["exact"][f"{rows} {row} {len(others)}"] = bool(np.array_equal(reference, logits))
@@ -109,7 +110,9 @@ print(json.dumps(found))
 @pytest.fixture(scope="module")
 def found() -> dict[str, dict[str, Any]]:
     """Results by number of kv heads, number of devices and kind of sums."""
-    env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=16"}
+    quickly = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"  # half of it is compilation
+    flags = f"--xla_force_host_platform_device_count=16 {quickly}"
+    env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, timeout=300, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
     result: dict = json.loads(done.stdout.splitlines()[-1])
@@ -139,9 +142,9 @@ def test_the_output_matrix_of_attention_is_cut_along_its_inputs_unless_sums_are_
 
 
 def test_sums_take_two_collectives_a_layer_in_the_networks_order_and_four_in_a_fixed_one(found: dict) -> None:
-    """Of two layers; the embedding and the logits are gathered, too."""
-    assert found["collectives"]["all_reduce"] == {"all-reduce": 4, "all-gather": 2}
-    assert found["collectives"]["ordered"] == {"all-to-all": 4, "all-gather": 4 + 2}
+    """Of one layer; the embedding and the logits are gathered, too."""
+    assert found["collectives"]["all_reduce"] == {"all-reduce": 2, "all-gather": 2}
+    assert found["collectives"]["ordered"] == {"all-to-all": 2, "all-gather": 2 + 2}
 
 
 def test_ordered_sums_of_a_row_are_bit_equal_in_other_rows_other_batches_and_beside_other_work(found: dict) -> None:
