@@ -9,7 +9,6 @@ import subprocess
 import sys
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytestmark = pytest.mark.slow
