@@ -129,38 +129,11 @@ LONG = ("train/", "e2e/", "corpus/", "faults/", "weights/", "serve/compute/")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that share the cluster come first and one after another, then the longest."""
     sharing = {item.path for item in items if "ray_local" in getattr(item, "fixturenames", ())}
-    items.sort(key=lambda item: (item.path not in sharing, not in_tests(item).startswith(LONG)))
-
-
-def in_tests(item: pytest.Item) -> str:
-    """Path of a test's file in the folder of tests."""
-    return item.path.relative_to(ROOT / "tests").as_posix()
-
-
-LIGHTLY_COMPILED = ("model/test_attention.py", "model/test_cudnn_attention.py", "model/test_llama.py",
-    "model/test_loss.py", "train/test_lora.py", "train/test_optimizer.py", "train/test_step.py",
-    "weights/test_families.py")  # fmt: skip
-"""Files whose default tests compare values within a tolerance and spend their time in XLA's compiler: there it leaves
-out its most expensive passes. Whole runs, the bits of serving, memory and slow tests are compiled as users have it."""
-NO_PASSES = "JAX_DISABLE_MOST_OPTIMIZATIONS"
-
-
-def compile_lightly(light: bool) -> None:
-    """Compile with XLA's expensive passes left out, or as users do; no program of the one way is left for the other."""
-    if light == (NO_PASSES in os.environ):
-        return
-    if light:
-        os.environ[NO_PASSES] = "1"
-    else:
-        del os.environ[NO_PASSES]
-    if jax := sys.modules.get("jax"):
-        jax.config.update(NO_PASSES.lower(), light)
-        if not light:
-            jax.clear_caches()
+    places = {item.path: item.path.relative_to(ROOT / "tests").as_posix() for item in items}
+    items.sort(key=lambda item: (item.path not in sharing, not places[item.path].startswith(LONG)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    compile_lightly(in_tests(item).startswith(LIGHTLY_COMPILED) and not item.get_closest_marker("slow"))
     if "RAY_ADDRESS" not in os.environ and "ray_local" not in getattr(item, "fixturenames", ()):
         PRIVATE_RAY.end()
 
