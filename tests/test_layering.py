@@ -43,7 +43,8 @@ ROOMS: dict[str, set[str]] = {
         "lemur_ray/model", "lemur_ray/serve/config", "lemur_ray/serve/engine", "lemur_ray/weights",
     },
     "lemur_ray/serve/planning": {
-        "lemur_ray/serve/compute", "lemur_ray/serve/config", "lemur_ray/train/aot", "lemur_ray/train/pod",
+        "lemur_ray/serve/compute", "lemur_ray/serve/config", "lemur_ray/train/aot", "lemur_ray/train/job_arguments",
+        "lemur_ray/train/pod",
     },
     "lemur_ray/serve/http": {
         "lemur_ray/serve/config", "lemur_ray/serve/engine", "lemur_ray/serve/grammar_matching",

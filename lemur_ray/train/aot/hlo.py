@@ -120,22 +120,19 @@ def _sent_bytes(kind: str, instruction: Instruction, group: int) -> float:
     return whole * round_trip * (2.0 if kind == "all-reduce" else 1.0)
 
 
-def read(
-    hlo: str,
-    kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lambda name, shapes: 0.0,
-    dynamic_trips: int | None = None,
-) -> Program:
+KernelFlops = Callable[[str, tuple[Shape, ...]], float]
+"""Name of a kernel without its number, shapes of its results -> operations of one call."""
+
+
+def read(hlo: str, kernel_flops: KernelFlops = lambda name, shapes: 0.0, dynamic_trips: int | None = None) -> Program:
     """Costs of a program, from its HLO text (``compiled.as_text()``).
 
-    kernel_flops: (name of a kernel without its number, shapes of its results) -> operations of one call.
-    dynamic_trips: assumed for a loop without a constant trip count (None: ValueError). Raises ValueError for text that
-    is not HLO.
+    dynamic_trips: assumed for a loop without a constant trip count, else a ValueError, as for text that is not HLO.
     """
     computations, entry = parse(hlo)
     flops, opaque, kernels, uncounted = 0.0, 0.0, defaultdict[str, int](int), defaultdict[str, int](int)
-    origins = Origins.of(hlo)
+    origins, schedule = Origins.of(hlo), Schedule(computations)
     totals: dict[tuple[str, tuple[int, ...], Shape, str, bool], list[float]] = defaultdict(lambda: [0, 0.0])
-    schedule = Schedule(computations)
     loops: list[Loop] = []
 
     def visit(name: str, times: int, caller: str = "") -> None:
