@@ -43,15 +43,15 @@ def write_lines(path: Path, gigabytes: float) -> None:
 
 
 class _Sparse:
-    """A file for pyarrow that leaves a hole in front of its last row group."""
+    """A file for pyarrow that leaves a hole in place of what is written while ``skipping``."""
 
-    def __init__(self, file: BinaryIO, hole: int) -> None:
-        self._file, self._hole, self.closed = file, hole, False
-
-    def skip(self) -> None:
-        self._file.seek(self._hole, os.SEEK_CUR)
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.skipping, self.closed = file, False, False
 
     def write(self, data: bytes) -> int:
+        if self.skipping:
+            self._file.seek(len(data), os.SEEK_CUR)
+            return len(data)
         return self._file.write(data)
 
     def tell(self) -> int:
@@ -65,19 +65,16 @@ class _Sparse:
 
 
 def write_parquet(path: Path, gigabytes: float) -> None:
-    """A parquet file of this size: row groups of 20 MB of text, a hole, and more such groups."""
+    """A parquet file of this size in row groups of 20 MB of text, of which only the first and last ten are on disk."""
     texts = [_SENTENCE.format(0, number, number * 7919) * 40 for number in range(5000)]
     table = pa.table({"text": texts})
+    groups = max(20, int(gigabytes * 1e9 / table.nbytes))
     with open(path, "wb") as file:
-        _write_groups(_Sparse(file, int(gigabytes * 1e9)), table)
-
-
-def _write_groups(sink: _Sparse, table: pa.Table) -> None:
-    with pq.ParquetWriter(pa.PythonFile(sink, "w"), table.schema, compression="none", use_dictionary=False) as writer:
-        for group in range(40):
-            if group == 20:
-                sink.skip()
-            writer.write_table(table, row_group_size=len(table))
+        sink = _Sparse(file)
+        with pq.ParquetWriter(pa.PythonFile(sink, "w"), table.schema, compression="none", use_dictionary=False) as out:
+            for group in range(groups):
+                sink.skipping = 10 <= group < groups - 10
+                out.write_table(table, row_group_size=len(table))
 
 
 def clean(folder: Path, ref: list[object], filters: str) -> None:
