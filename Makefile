@@ -23,7 +23,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 # Else each of the many processes that tests start would compile every module again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv dev clients sites demo test test-slow test-all check format lock lock-clients clean
+.PHONY: help venv dev clients sites gpu-compiler demo test test-slow test-all check format lock lock-clients clean
 
 help:
 	@echo "make demo    set up, then everything once: corpus, pretraining, tuning, serving, agents, report"
@@ -33,6 +33,7 @@ help:
 	@echo "make check   formatting, lint, types, layering"
 	@echo "make clients evaluation clients that the slow tests of serving run ($(VENV)-clients)"
 	@echo "make sites   the web applications of webarena/standin ($(VENV)-sites)"
+	@echo "make gpu-compiler  what jobs/plan_pod.py --topology h100:8 needs, without a GPU ($(VENV)-gpu-compiler, 3 GB)"
 	@echo "make venv    only the virtual environment ($(VENV)) with the pinned packages"
 	@echo "make lock    resolve the lock files anew from pyproject.toml"
 	@echo "make clean   remove the virtual environment and caches; results under LEMUR_HOME stay"
@@ -79,6 +80,17 @@ $(VENV)-sites/.ready: requirements-webarena-sites.lock | $(BIN)/python
 	  "(apt-get install -y --no-install-recommends php-cli php-xml php-mbstring dokuwiki)"
 	@touch $@
 
+# The compiler for GPUs makes jax look for a GPU, so it is not in .venv; the versions are those of the image for GPUs.
+gpu-compiler: $(VENV)-gpu-compiler/.ready
+GPU_COMPILER := ^(jax-cuda12-(plugin|pjrt)|nvidia-(cuda-(nvcc|nvrtc|runtime)|cudnn|cublas)-cu12)(\[|==)
+$(VENV)-gpu-compiler/.ready: cluster/images/gpu/python.txt $(VENV)/.ready
+	@echo "installing the compiler for GPUs into $(VENV)-gpu-compiler (3 GB)"
+	@rm -rf $(VENV)-gpu-compiler && $(BIN)/python -m venv $(VENV)-gpu-compiler && $(BIN)/python $(PURELIB) > \
+	  "$$($(VENV)-gpu-compiler/bin/python $(PURELIB))/over.pth"
+	@$(VENV)-gpu-compiler/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  $$(grep -E '$(GPU_COMPILER)' $<)
+	@touch $@
+
 demo: venv
 	@$(BIN)/python jobs/demo.py
 
@@ -93,10 +105,11 @@ test-all: dev clients
 
 check: dev
 	@failed=0; \
+	$(BIN)/mypy & types=$$!; \
 	$(BIN)/ruff format --check . || failed=1; \
 	$(BIN)/ruff check . || failed=1; \
-	$(BIN)/mypy || failed=1; \
 	$(BIN)/python -m pytest -q $(LAYERING) || failed=1; \
+	wait $$types || failed=1; \
 	exit $$failed
 
 format: dev
@@ -115,5 +128,5 @@ lock-clients: dev
 	  grep -v -e '^pip==' -e '^setuptools==' | sed 's/+.*//' | sort -f; } > requirements-clients.lock
 
 clean:
-	rm -rf $(VENV) $(VENV)-clients $(VENV)-sites .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) $(VENV)-clients $(VENV)-sites $(VENV)-gpu-compiler .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

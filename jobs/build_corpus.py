@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
-from _corpus_inputs import corpus_inputs
 from lemur_ray.cluster import connection
 from lemur_ray.config import parse
 from lemur_ray.host.home import resolve_out
 from lemur_ray.corpus.config import CorpusConfig
+from lemur_ray.evaluation.demonstration_data import corpus_inputs
+from lemur_ray.report.pages.pretraining.corpus_page import write_corpus_page
 
 
 @dataclass(frozen=True)
@@ -42,16 +43,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lemur_ray.corpus.rows import RowSetError
 
     try:
-        asked = corpus_inputs(arguments.config)
         options = {name: getattr(arguments, name) for name in ("overwrite", "workers", "allow_failed")}
-        manifest = build(**asked, folder=out, **options)
-    except (CorpusError, RowSetError) as error:
+        manifest = build(**corpus_inputs(arguments.config), folder=out, **options)
+        page = write_corpus_page(out, earlier=False)
+    except (CorpusError, RowSetError, OSError) as error:
         return _path.fail("build_corpus", error)
     for entry in (*manifest["sources"], *manifest["heldout"]):
         print(f"{entry['name']:>14} {entry['kind']:>5} {entry['rows']:>8,} rows {entry['tokens']:>12,} tokens")
     result = {key: manifest[key] for key in ("vocab_size", "seq_len", "fill", "asked", "built", "counts", "missing")}
     result["tokens"] = {entry["name"]: entry["tokens"] for entry in manifest["sources"]}
-    print(json.dumps({"corpus": out, **result}))
+    print(json.dumps({"corpus": out, "page": page, **result}))
     return 0
 
 

@@ -5,9 +5,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-
-from _instruction_data import instruction_table
 from lemur_ray.cluster import connection
+from lemur_ray.evaluation.demonstration_data import make_table
 from lemur_ray.host.home import resolve_out
 from lemur_ray.instruct.config import Sets, SetsConfig, Template
 from lemur_ray.train.job_arguments import RunJob, parse_job
@@ -40,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lemur_ray.train.pod.placement import batch_parts
     from lemur_ray.train.run.needs import RUN_ERRORS, check_tuning_run
     from lemur_ray.train.on_ray.trainer import train
+    from lemur_ray.weights.open_model import load_tokenizer
 
     look = partial(check_table_needs, job.sets, job.conversations, job.chat_template)
     try:
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if job.preflight:
             return _path.done("instruct: everything that needs no devices is there")
         connection.connect()
-        table = resolve_out(job.corpus, "") if job.corpus else instruction_table(job, out, init_from)
+        table = make_table(job, out, load_tokenizer, init_from, batch_parts)
         recipe, steps = with_whole_epochs(recipe, read_manifest(table), batch_parts(recipe.mesh))
         print(f"instruction table: {table}\n{steps}", flush=True)
         return _path.done(f"finished: {out}\n{json.dumps(train(recipe, corpus=table, out=out, init_from=init_from))}")

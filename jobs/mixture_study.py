@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from _instruction_data import demo_corpus
 from lemur_ray.cluster import connection
+from lemur_ray.evaluation.demonstration_data import demo_corpus
 from lemur_ray.corpus.manifest import CorpusError, is_complete
 from lemur_ray.host.home import find_model, resolve_out
 from lemur_ray.train.job_arguments import TrainingJob, parse_job
-from lemur_ray.report.pages.mixture_page import ReportError, render_study
+from lemur_ray.report.pages.pretraining.mixture_page import ReportError, render_study
 from lemur_ray.train.run.folder import RunFolderError
 from lemur_ray.train.study import RATIOS, check_place, make_trials
 

@@ -11,8 +11,8 @@ import json
 from collections.abc import Sequence
 from functools import partial
 
-from _instruction_data import demo_corpus
 from lemur_ray.cluster import connection
+from lemur_ray.evaluation.demonstration_data import demo_corpus
 from lemur_ray.host.home import find_model, resolve_out
 from lemur_ray.corpus.manifest import is_complete
 from lemur_ray.train.job_arguments import RunJob, parse_job

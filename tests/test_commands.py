@@ -32,7 +32,9 @@ def test_every_script_is_a_command_of_one_line_of_help() -> None:
 
 
 def test_every_command_in_a_message_exists() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == __version__
+    extras = project["optional-dependencies"]
     named = [(path, script) for path, text in sources() for script in re.findall(r"\bjobs/([a-z_]+)\.py", text)]
     assert not [
         (path, script) for path, script in named if not (ROOT / "jobs" / f"{script}.py").is_file() and script != "x"

@@ -42,6 +42,10 @@ ROOMS: dict[str, set[str]] = {
     "lemur_ray/serve/compute": {
         "lemur_ray/model", "lemur_ray/serve/config", "lemur_ray/serve/engine", "lemur_ray/weights",
     },
+    "lemur_ray/serve/planning": {
+        "lemur_ray/serve/compute", "lemur_ray/serve/config", "lemur_ray/train/aot", "lemur_ray/train/job_arguments",
+        "lemur_ray/train/pod",
+    },
     "lemur_ray/serve/http": {
         "lemur_ray/serve/config", "lemur_ray/serve/engine", "lemur_ray/serve/grammar_matching",
         "lemur_ray/serve/openai", "lemur_ray/serve/reply_types", "lemur_ray/serve/request_errors",
@@ -86,7 +90,8 @@ ROOMS: dict[str, set[str]] = {
         "lemur_ray/grading", "lemur_ray/sandbox",
     },
     "envs/language": {
-        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/grading/written_answers", "lemur_ray/outside_data",
+        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/grading/written_answers",
+        "lemur_ray/grading/written_letters", "lemur_ray/outside_data",
     },
     "envs/programs": {
         "envs/intercode/sql", "envs/question/env", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks",

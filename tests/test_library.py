@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -47,7 +48,8 @@ def test_a_function_is_evaluated_and_its_episodes_become_rows_and_a_data_set(lem
     assert (result.headline["n"], result.headline["solved"]) == (3, 0)
     assert result.page.is_file()
     frame = result.to_pandas()
-    assert list(frame["policy"].unique()) == ["function:looks"]
+    assert frame["policy"].nunique() == 1
+    assert re.fullmatch(r"function:looks-[0-9a-f]{8}", frame["policy"][0])
     assert list(frame["outcome"].unique()) == ["turn_limit"]
     dataset = result.to_dataset()
     assert dataset[0]["messages"][-1]["role"] == "user"
@@ -63,6 +65,26 @@ def test_an_object_and_a_local_function_are_policies_too(lemur_home: Path) -> No
     assert lr.evaluate(Countdown(), limit=1, out="two").rows()[0]["policy"] == "function:countdown"
     local = lambda messages: "inventory"  # noqa: E731
     assert lr.evaluate(local, limit=1, out="three").rows()[0]["turns"] == 50
+    other = lr.evaluate(lambda messages: "look", limit=1, out="three")
+    assert {step.reply for step in other.episodes()[-1].trajectory.steps} == {"look"}, "another function plays anew"
+
+    class Nameless:
+        def reply(self, request: ChatRequest) -> ChatReply:
+            return ChatReply("look")
+
+    with pytest.raises(Exception, match="needs a name"):
+        lr.evaluate(Nameless(), limit=1, out="three")
+
+
+def test_results_in_a_bucket_and_functions_of_a_users_file(
+    lemur_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = lr.evaluate(looks, limit=1, out="memory://library/one")
+    assert result.headline["out"] == "memory://library/one"
+    assert lr.load_evaluation("memory://library/one").rows() == result.rows()
+    (tmp_path / "mine_of_the_library.py").write_text("def f(messages):\n    return 'look'\n")
+    monkeypatch.chdir(tmp_path)
+    assert lr.evaluate("function:mine_of_the_library:f", limit=1, out="two").rows()[0]["turns"] == 50
 
 
 @pytest.mark.parametrize(
@@ -85,11 +107,12 @@ def test_what_evaluate_does_not_know_is_named(lemur_home: Path) -> None:
     assert "alfworld/text" in lr.list_benchmarks()
 
 
+@pytest.mark.slow
 def test_a_model_of_this_process_chats_and_plays(lemur_home: Path) -> None:
     model = lr.load_model("random:nano", max_slots=2)
     try:
-        said = model.chat("hello", max_tokens=4)
-        assert said == model.chat([{"role": "user", "content": "hello"}], max_tokens=4)
+        reply = model.chat("hello", max_tokens=4)
+        assert reply == model.chat([{"role": "user", "content": "hello"}], max_tokens=4)
         result = lr.evaluate(model, limit=1, prompt="brief", max_tokens=4, episode_tokens=1500, out="five")
         assert result.rows()[0]["policy"] == "function:random-nano"
         assert result.rows()[0]["completion_tokens"] > 0

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
+from envs.alfworld.expert import demonstrations
+from envs.alfworld.games.catalogue import class_names
 from envs.alfworld.games.game_file import digest_of_all
 from envs.alfworld.package_play import package_missing
 from envs.alfworld.real_games import SPLITS, find_games, game_digests
@@ -119,6 +121,11 @@ BENCHMARKS = {
         identity=lambda options, request: {},
         default_limit=120,
         has_hints=True,
-        details=BenchmarkDetails(size="as many as are asked for, 120 by default", about=partial(_about, _LIMITS)),
+        details=BenchmarkDetails(
+            size="as many as are asked for, 120 by default",
+            demonstrations=demonstrations,
+            vocabulary=class_names,
+            about=partial(_about, _LIMITS),
+        ),
     ),
 }

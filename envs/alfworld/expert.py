@@ -33,7 +33,10 @@ class Expert:
         self.knowledge = Knowledge.from_opening(opening, goal)
 
     def observe(self, command: str, answer: str) -> None:
-        """Record one turn: a command of any player and the game's answer."""
+        """Record one turn: a command of any player and the game's answer. A refused command changes at most the place.
+
+        The command must be in the new grammar (``move cup 2 to shelf 1``); ``reworded`` translates others.
+        """
         self.knowledge.observe(command, answer)
 
     def advice(self) -> str:

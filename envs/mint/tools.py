@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that the model's code can call. Arguments and result are texts."""
+    """A function that the model's code can call, as the prompt describes it. Arguments and result are strings."""
 
     name: str
     parameters: tuple[str, ...]
@@ -58,7 +58,7 @@ HOUSEHOLD: tuple[Tool, ...] = (
 
 
 def tools_of(subset: str) -> tuple[Tool, ...]:
-    """The tool functions of a subset; none for humaneval and mbpp."""
+    """Tool functions of a subset: game commands for alfworld, none for humaneval and mbpp, else Wikipedia search."""
     if subset == "alfworld":
         return HOUSEHOLD
     return () if subset in ("humaneval", "mbpp") else (WIKIPEDIA,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from lemur_ray.host.python_source import parsed
@@ -33,18 +34,49 @@ def has_fence(reply: str) -> bool:
 
 
 def python_in(reply: str, defined: str) -> str:
-    """As ``code_in``, for Python. If a reply without fences has a line that matches ``defined``, the text around the
-    program is dropped: from the first line that begins a statement to the last one up to which it can be parsed."""
+    """As ``code_in``, for Python. If a reply without fences has a line that matches ``defined`` and is no program as a
+    whole, the text around the program is dropped: it extends from the first line that begins a statement and can be
+    parsed to the last one up to which it can be parsed and matches ``defined``."""
     code = code_in(reply, defined)
     if has_fence(reply) or not re.search(defined, code, re.MULTILINE):
         return code
+    if _is_program(code):
+        return code
     lines = code.splitlines()
-    first = next((n for n, line in enumerate(lines) if _BEGINS.match(line)), 0)
-    for last in range(len(lines), first, -1):
-        part = "\n".join(lines[first:last])
-        if can_be_parsed(part):
-            return part if re.search(defined, part, re.MULTILINE) else code
+    behind = 0
+    for first in [n for n, line in enumerate(lines) if _BEGINS.match(line)] or [0]:
+        if first < behind:
+            continue
+        last = len(lines)
+        while last > first:
+            part = "\n".join(lines[first:last])
+            wrong = _wrong_line(part)
+            if wrong is None:
+                break
+            last = min(last, first + wrong) - 1
+        if last > first and re.search(defined, part, re.MULTILINE):
+            return part
+        behind = last
     return code
+
+
+def _is_program(code: str) -> bool:
+    """Whether a text is Python without a bare expression (``Sure``) among its statements."""
+    if not can_be_parsed(code):
+        return False
+    bare = [node.value for node in parsed(code).body if isinstance(node, ast.Expr)]
+    return all(isinstance(value, ast.Constant | ast.Call | ast.Await) for value in bare)
+
+
+def _wrong_line(code: str) -> int | None:
+    """The number, from 1, of the line at which a text ceases to be Python; None if it is Python."""
+    try:
+        parsed(code)
+    except SyntaxError as error:
+        return error.lineno or code.count("\n") + 1
+    except (ValueError, RecursionError, MemoryError):
+        return code.count("\n") + 1
+    return None
 
 
 def _outdented(block: str, indent: str) -> str:

@@ -29,7 +29,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lemur_ray.agents.external_calls import excluded_wait
-from lemur_ray.agents.messages import ChatReply, ChatRequest, ContextOverflow, EndpointRefused, PolicyUnreachable
+from lemur_ray.agents.messages import (
+    ChatReply,
+    ChatRequest,
+    ContextOverflow,
+    EndpointRefused,
+    PolicyUnreachable,
+    Usage,
+)
 from lemur_ray.agents.throttle import EndpointSilent, Pressure, Throttle, Verdict
 
 if TYPE_CHECKING:
@@ -55,9 +62,10 @@ class ThinkingBudget:
     """Keeps a model's reasoning out of its reply's token limit.
 
     With ``configured`` negative, the budget is 0 until a reply ended by length in its reasoning, or without any text;
-    that request is then repeated once, with ``DEFAULT_THINKING_TOKENS`` more, as are all later ones. A budget that the
-    context has no room for is halved, for that request alone. Where the endpoint counts reasoning tokens, text beyond
-    the reply's limit is cut, as it is for a model without reasoning."""
+    that request is then repeated once, with ``DEFAULT_THINKING_TOKENS`` more, as are all later ones if the repeated
+    one shows reasoning (its text, or a count of its tokens). A budget that the context has no room for is halved, for
+    that request alone. Text beyond the reply's limit is cut, as it is for a model without reasoning, unless a stop
+    string ended it, or reasoning is shown without a count."""
 
     def __init__(self, configured: int) -> None:
         self._automatic, self._tokens = configured < 0, max(0, configured)
@@ -65,6 +73,7 @@ class ThinkingBudget:
     def reply(self, ask: Callable[[ChatRequest], ChatReply], request: ChatRequest) -> ChatReply:
         """The reply to a chat request. ``ask`` sends a request once. Raises what ``ask`` raises."""
         budget, may_repeat = self._tokens, self._automatic
+        discarded: Usage | None = None
         while True:
             allowed = request.sampling.max_tokens + budget
             try:
@@ -74,19 +83,28 @@ class ThinkingBudget:
                     raise
                 budget, may_repeat = (budget // 2 if budget >= 2 * MIN_THINKING_TOKENS else 0), False
                 continue
-            thinks = bool(reply.reasoning or reply.usage.reasoning_tokens or not reply.text.strip())
-            if budget or not (may_repeat and thinks and reply.finish_reason == "length"):
-                return _limited(reply, request.sampling.max_tokens)
-            budget, may_repeat = DEFAULT_THINKING_TOKENS, False
-            self._tokens = budget
+            reasons = bool(reply.reasoning or reply.usage.reasoning_tokens)
+            thinks = reasons or not reply.text.strip()
+            if not budget and may_repeat and thinks and reply.finish_reason == "length":
+                budget, may_repeat, discarded = DEFAULT_THINKING_TOKENS, False, reply.usage
+                continue
+            if discarded and reasons:
+                self._tokens = DEFAULT_THINKING_TOKENS
+            limited = _limited(reply, request.sampling.max_tokens) if budget else reply
+            return replace(limited, usage=reply.usage.with_discarded(discarded)) if discarded else limited
 
 
 def _limited(reply: ChatReply, limit: int) -> ChatReply:
-    """The reply, its text cut in proportion if it has more than ``limit`` tokens, by the endpoint's counts."""
+    """The reply, its text cut in proportion if it has more than ``limit`` tokens, by the endpoint's counts.
+
+    It stays whole if its tokens are not those of its text: a stop string cut it, or reasoning is not counted apart.
+    Text with fewer characters than tokens comes after reasoning that the endpoint neither shows nor counts."""
     spoken = reply.usage.completion_tokens - reply.usage.reasoning_tokens
-    if not reply.usage.reasoning_tokens or spoken <= limit:
+    uncounted = not reply.usage.reasoning_tokens and (reply.reasoning or len(reply.text) < spoken)
+    if reply.stopped or uncounted or spoken <= limit:
         return reply
-    return replace(reply, text=reply.text[: len(reply.text) * limit // spoken], finish_reason="length")
+    text = reply.text[: len(reply.text) * limit // spoken]
+    return replace(reply, text=text, finish_reason="length", token_ids=())
 
 
 class RetryableError(Exception):
@@ -184,7 +202,10 @@ class RetryPolicy:
         return self._clock() - began
 
     def pressure(self) -> Pressure:
-        """Limit of concurrent requests, number of waiting ones, and number of refusals so far."""
+        """Limit of concurrent requests (0: none), number of waiting ones, and number of refusals so far.
+
+        All zero if other processes share the limit.
+        """
         return self._places.pressure()
 
     def ever_answered(self) -> bool:

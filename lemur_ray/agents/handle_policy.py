@@ -83,8 +83,9 @@ class HandlePolicy:
                 reply = self._reply(request, joined, past)
             except _Refused as again:
                 raise PolicyUnreachable(str(again)) from again
-        # The ids of a reply hold its thoughts too, which are not sent back: such a reply goes back as text.
-        past.append((None, ()) if reply.reasoning else (reply.text, reply.token_ids))
+        # The ids of a reply hold its thoughts too, which are not sent back: such a reply goes back as text, as does one
+        # that was cut here and has no ids for that reason.
+        past.append((None, ()) if reply.reasoning or not reply.token_ids else (reply.text, reply.token_ids))
         return reply
 
     def _reply(self, request: ChatRequest, messages: Sequence[Message], past: PastReplies) -> ChatReply:
@@ -93,11 +94,13 @@ class HandlePolicy:
         def ask(one: ChatRequest) -> ChatReply:
             sampling = {**asdict(one.sampling), "stop": (), **self._sampling}  # the server would stop in the reasoning
             body = {"turns": turns, "sampling": sampling, "session": one.session}
-            return self._persistence.ask(lambda left_s: self._once(body, left_s), one.sampling.seed)
+            reply = self._persistence.ask(lambda left_s: self._once(body, left_s), one.sampling.seed)
+            kept = cut(reply.text, request.sampling.stop)
+            if kept == reply.text:
+                return reply
+            return replace(reply, text=kept, finish_reason="stop", token_ids=(), stopped=True)
 
-        reply = self._thinking.reply(ask, request)
-        kept = cut(reply.text, request.sampling.stop)
-        return reply if kept == reply.text else replace(reply, text=kept, finish_reason="stop")
+        return self._thinking.reply(ask, request)
 
     def pressure(self) -> Pressure:
         """Limit of concurrent requests, number of waiting ones, and number of refusals so far."""

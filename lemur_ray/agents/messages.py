@@ -186,12 +186,24 @@ class Cut(StrEnum):
 @dataclass(frozen=True)
 class Usage:
     """Token counts of one reply. ``cached_tokens``: prompt tokens that the server took from its cache;
-    ``reasoning_tokens``: part of ``completion_tokens``, 0 if the endpoint does not count them apart."""
+    ``reasoning_tokens``: part of ``completion_tokens``, 0 if the endpoint does not count them apart;
+    ``discarded_prompt_tokens``: part of ``prompt_tokens``, of an earlier request whose reply was discarded."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    discarded_prompt_tokens: int = 0
+
+    def with_discarded(self, other: Usage) -> Usage:
+        """The sum with the counts of a request whose reply was discarded."""
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+            other.prompt_tokens,
+        )
 
 
 @dataclass(frozen=True)
@@ -210,6 +222,8 @@ class ChatReply:
     """Seconds of pauses, failed requests and waiting for a slot"""
     choices: tuple[float, ...] = ()
     """Log-likelihood of each of the request's ``choices``, in their order; empty without choices"""
+    stopped: bool = False
+    """Whether the text was cut here at a stop string, so that ``usage`` also counts what came after it"""
 
     @property
     def cut(self) -> Cut | None:

@@ -187,6 +187,7 @@ def parse_reply(answer: Any, stops: Sequence[str] = ()) -> tuple[ChatReply, Thou
         usage=counts,
         version=version[:128] if isinstance(version, str) else "",
         reasoning=thoughts,
+        stopped=kept != text,
     )
     return reply, form
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.agents.baselines.function_policy import Function, policy_of, resolve
+from lemur_ray.agents.baselines.function_policy import Function, label_of, policy_of, resolve
 from lemur_ray.agents.baselines.human import HumanPolicy
 from lemur_ray.agents.baselines.scripted import ExpertPolicy, NoopPolicy, RandomPolicy
 from lemur_ray.agents.endpoint import EndpointOptions, RequestSlots, checked_url, redact_url
@@ -153,8 +153,8 @@ def _function(spec: PolicySpec, colon: bool) -> PolicySpec | None:
     if not spec.target:
         return None
     value = resolve(spec.target)
-    name = getattr(value, "name", "") or spec.target.rpartition(":")[2].rpartition(".")[2]
-    return PolicySpec(spec.kind, spec.target, label=f"{spec.kind}:{name}", function=value)
+    label = f"{spec.kind}:{label_of(value, spec.target)}"
+    return PolicySpec(spec.kind, spec.target, label=label, function=value)
 
 
 def _build_function(spec: PolicySpec) -> Policy:

@@ -15,6 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from lemur_ray.agents.messages import Message
 from lemur_ray.agents.recording import RecordingFormat, ReplayMode
 from lemur_ray.agents.replay_goals import PublishedRuns
 from lemur_ray.agents.trajectory import Episode, Task
@@ -145,6 +146,10 @@ class BenchmarkDetails:
     """Default of --replay. ``grading`` if only the recorded submissions are comparable"""
     published_runs: PublishedRuns | None = None
     """Recorded runs that the authors published, and the agreement that replays must reach"""
+    demonstrations: Callable[[int], Iterable[tuple[str, Sequence[Message]]]] = lambda count: ()
+    """Transcripts (id, messages) of up to that many tasks that an expert solved, as instruction data"""
+    vocabulary: Callable[[], Sequence[str]] = lambda: ()
+    """Nouns of the environment that a tokenizer trained for it should know"""
     restored_task: Callable[[Task, Episode], Task] = lambda task, episode: task
     """Adapt a task for the replay of a stored episode, whose replies may use names that have changed since"""
 

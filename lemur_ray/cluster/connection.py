@@ -63,6 +63,12 @@ def connect(require_same_code: bool = True, **options: Any) -> str:
     return address
 
 
+def has_cluster() -> bool:
+    """Whether a cluster is named (``RAY_ADDRESS``, which ``ray job submit`` sets) or this process has joined one."""
+    ray = sys.modules.get("ray")
+    return bool(os.environ.get("RAY_ADDRESS")) or (ray is not None and ray.is_initialized())
+
+
 def available_devices(this_machine: bool = False, **options: Any) -> Devices:
     """Devices a job would compute on: those of the cluster of ``RAY_ADDRESS``, which is joined, else this machine's.
     ``options``: keywords for ``connect``. ``this_machine``: ignore ``RAY_ADDRESS``. Starts no cluster."""

@@ -39,9 +39,12 @@ class DataConfig:
     """Seed of the order of rows."""
     mask_documents: bool = True
     """Attention stays inside a document. False: packed documents attend to each other, as in the paper's base code."""
+    max_documents: int = 64
+    """Maximum documents in a packed row on GPU, padding counted as one; a run refuses a corpus with more. Attention's
+    statistics take 4 bytes for each token and head of a row, times this number."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, code_to_text=FROM_ZERO, seq_len=COUNT, seed=SEED)
+        check_ranges(self, code_to_text=FROM_ZERO, seq_len=COUNT, seed=SEED, max_documents=COUNT)
 
 
 def parse_source(text: str) -> SourceConfig:

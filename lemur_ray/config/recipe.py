@@ -57,9 +57,9 @@ _NOT_IDENTITY = (
 _NEWER = (
     "beta_fast", "beta_slow", "attention_factor", "family", "qkv_bias", "qk_norm", "window", "global_every",
     "local_rope_theta", "activation", "norm_offset", "post_norms", "embed_scale", "query_scalar", "attention_cap",
-    "logit_cap", "schedule", "decay_fraction", "decay_shape",
+    "logit_cap", "schedule", "decay_fraction", "decay_shape", "max_documents",
 )  # fmt: skip
-"""Fields of model, rope_scaling and optimizer newer than the first recorded hashes; in the identity unless default."""
+"""Fields of model, rope_scaling, optimizer and data newer than the first hashes; in the identity unless default."""
 
 
 def drop_newer(value: dict[str, Any]) -> None:
@@ -69,6 +69,7 @@ def drop_newer(value: dict[str, Any]) -> None:
         (value["model"], default["model"]),
         (value["model"]["rope_scaling"], default["model"]["rope_scaling"]),
         (value["optimizer"], default["optimizer"]),
+        (value["data"], default["data"]),
     ):
         for name in _NEWER:
             if name in part and part[name] == plain[name]:
@@ -80,6 +81,7 @@ def identity(recipe: Recipe) -> dict[str, Any]:
     value = json.loads(json.dumps(dataclasses.asdict(recipe)))
     del value["mesh"], value["source"], value["watch"]
     drop_newer(value)
+    value["data"].pop("max_documents", None)  # changes no number
     if recipe.model.rope_scaling == RopeScaling():
         del value["model"]["rope_scaling"]
     for name in _NOT_IDENTITY:

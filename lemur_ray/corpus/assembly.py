@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lemur_ray.corpus import stages
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.corpus.documents import shuffled_order
-from lemur_ray.corpus.packing import WINDOW, windows
-from lemur_ray.corpus.rows import commit_row_set, write_atomically
+from lemur_ray.corpus.packing import SHARD_BYTES, WINDOW, shard_ends, windows
+from lemur_ray.corpus.rows import commit_row_set, token_dtype, write_atomically
 from lemur_ray.corpus.selection import CleanDocuments
 from lemur_ray.corpus.sources.listing import Listing
-from lemur_ray.corpus.tokenise import train_tokenizer
+from lemur_ray.corpus.sources.stage_keys import array_hash, stage_key
+from lemur_ray.corpus.steps import stages
+from lemur_ray.corpus.steps.tokenise import train_tokenizer
 from lemur_ray.text.bpe_training import GENERAL
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.text.tokenizer_folder import tokenizer_in
@@ -32,34 +34,49 @@ _SAMPLED_PARTS = 64
 """Maximum number of parts of one source from which the tokenizer's sample is drawn."""
 
 
-def make_tokenizer(
-    work: Path,
-    listing: Listing,
-    clean: CleanDocuments,
-    config: CorpusConfig,
-    extra: Sequence[str],
-    given: Tokenizer | None,
-) -> Tokenizer:
-    """Return the tokenizer of this build after writing it to ``work``: ``given``, or one trained on a seeded sample.
+@dataclass(frozen=True)
+class TokenizerPlan:
+    """Which tokenizer a build uses: the given one, or one trained on the chosen documents and extra texts."""
 
-    The sample has the ratio of code to text of ``config``; ``extra`` texts join it. A resumed build does not retrain.
+    key: str
+    """Name of its folder below ``tokenizer/`` of the build folder."""
+    chosen: tuple[tuple[str, np.ndarray], ...] = ()
+    """(key of a cleaned part, mask (documents,) bool of the documents to train on)."""
+    extra: tuple[str, ...] = ()
+    given: Tokenizer | None = None
+
+    def make(self, work: Path, config: CorpusConfig) -> Tokenizer:
+        """The tokenizer, after writing its files to the build folder. It is trained only once."""
+        folder = work / stages.TOKENIZER / self.key
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "tokenizer.json"
+        if self.given is not None:
+            for name, text in self.given.to_files().items():
+                write_atomically(folder / name, text.encode())
+        elif not path.is_file():
+            texts = [text for part, mask in self.chosen for text in stages.texts_of(work, part, mask)]
+            share, pattern = config.tokenizer_extra_share, config.word_pattern or GENERAL
+            tokenizer = train_tokenizer(texts, self.extra, share, config.vocab_size, pattern)
+            write_atomically(path, tokenizer.to_json().encode())
+        return tokenizer_in(folder)
+
+
+def plan_tokenizer(
+    listing: Listing, clean: CleanDocuments, config: CorpusConfig, extra: Sequence[str], given: Tokenizer | None
+) -> TokenizerPlan:
+    """The tokenizer of a build: ``given``, or one to be trained on a seeded sample of the selected documents.
+
+    The sample has the ratio of code to text of ``config``; ``extra`` texts join it.
     """
-    folder = work / stages.TOKENIZER
-    folder.mkdir(exist_ok=True)
-    path = folder / "tokenizer.json"
     if given is not None:
-        for name, text in given.to_files().items():
-            write_atomically(folder / name, text.encode())
-    elif not path.is_file():
-        texts = _sample(work, listing, clean, config)
-        tokenizer = train_tokenizer(
-            texts, extra, config.tokenizer_extra_share, config.vocab_size, config.word_pattern or GENERAL
-        )
-        write_atomically(path, tokenizer.to_json().encode())
-    return tokenizer_in(folder)
+        return TokenizerPlan(stage_key("tokenizer", given.to_files()), given=given)
+    chosen = tuple(_sample(listing, clean, config))
+    settings = [config.tokenizer_extra_share, config.vocab_size, config.word_pattern or GENERAL]
+    key = stage_key("tokenizer", settings, list(extra), [[part, array_hash(mask)] for part, mask in chosen])
+    return TokenizerPlan(key, chosen, tuple(extra))
 
 
-def sampled_parts(listing: Listing, config: CorpusConfig) -> list[list[int]]:
+def _sampled_parts(listing: Listing, config: CorpusConfig) -> list[list[int]]:
     """For each source, up to 64 random numbers of parts from which the tokenizer's training texts are drawn."""
     return [
         np.random.default_rng([config.seed, index]).permutation(entry["parts"])[:_SAMPLED_PARTS].tolist()
@@ -67,15 +84,14 @@ def sampled_parts(listing: Listing, config: CorpusConfig) -> list[list[int]]:
     ]
 
 
-def _sample(work: Path, listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> list[str]:
+def _sample(listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> Iterator[tuple[str, np.ndarray]]:
     trained = clean.keep & ~clean.heldout
     size = np.array([clean.sizes[trained & (clean.source == i)].sum() for i in range(len(listing.sources))], float)
     kinds = [entry["kind"] for entry in listing.sources]
     ratio = {"code": config.code_to_text, "text": 1.0}
     of_kind = {kind: sum(s for s, k in zip(size, kinds, strict=True) if k == kind) for kind in set(kinds)}
     total = sum(ratio[kind] for kind in of_kind if of_kind[kind])
-    texts: list[str] = []
-    for index, (entry, parts) in enumerate(zip(listing.sources, sampled_parts(listing, config), strict=True)):
+    for index, (entry, parts) in enumerate(zip(listing.sources, _sampled_parts(listing, config), strict=True)):
         if not size[index]:
             continue
         share = ratio[entry["kind"]] / total * size[index] / of_kind[entry["kind"]]
@@ -85,29 +101,44 @@ def _sample(work: Path, listing: Listing, clean: CleanDocuments, config: CorpusC
         chosen = np.zeros(len(clean.sizes), bool)
         chosen[at[before < share * config.tokenizer_sample_mb * 1e6]] = True
         for number in sorted(parts):
-            mine = chosen[slice(*np.searchsorted(clean.part, [number, number + 1]))]
+            mine = chosen[clean.of_part(number)]
             if mine.any():
-                texts += stages.texts_of(work, number, mine)
-    return texts
+                yield listing.parts[number], mine
 
 
 @dataclass(frozen=True)
 class RowSet:
-    """A row set to be packed: its name, kind (code or text), documents, bytes of text, and number of shards."""
+    """A row set to be packed: its name, kind (code or text), documents, bytes of text, and the keys of its shards."""
 
     name: str
     kind: str
     documents: int
     text_bytes: int
-    num_shards: int
+    keys: tuple[str, ...]
+
+    @property
+    def heldout(self) -> bool:
+        """Whether its documents are held out of training."""
+        return self.name.startswith(HELDOUT)
+
+    @property
+    def shards(self) -> dict[str, str]:
+        """Key of each shard by its name (NAME-W)."""
+        return {f"{self.name}-{window:05d}": key for window, key in enumerate(self.keys)}
 
 
-def row_sets(work: Path, listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> list[RowSet]:
-    """Row sets of all sources, then of their held-out documents; writes the list of documents of every shard."""
+def row_sets(
+    work: Path, listing: Listing, clean: CleanDocuments, tokens: Sequence[str], config: CorpusConfig, shape: Any
+) -> list[RowSet]:
+    """Row sets of all sources, then of their held-out documents; writes the list of documents of every shard.
+
+    tokens: keys of the tokenised parts. shape: JSON values of the form of the rows.
+    """
     lengths = np.zeros(len(clean.sizes), np.int64)
-    for number in range(listing.num_parts):
-        at = np.arange(*np.searchsorted(clean.part, [number, number + 1]))
-        lengths[at[clean.keep[at]]] = stages.read_lengths(work, number)
+    for number, name in enumerate(tokens):
+        of_part = clean.of_part(number)
+        lengths[of_part][clean.keep[of_part]] = stages.read_lengths(work, name)
+    names = np.array(list(zip(tokens, listing.parts, strict=True)))
     members = [
         (entry["name"], entry["kind"], _within_tokens(index, entry, clean, lengths, config))
         for index, entry in enumerate(listing.sources)
@@ -121,15 +152,25 @@ def row_sets(work: Path, listing: Listing, clean: CleanDocuments, config: Corpus
         at = np.flatnonzero(member)
         if not len(at):
             continue
-        table = np.stack([clean.part[at], clean.place[at], lengths[at]], axis=1)
         pieces = np.cumsum(-(-lengths[at] // config.seq_len))
         ends = [int(np.searchsorted(pieces, end)) + 1 for _, end in windows(int(pieces[-1]), WINDOW)]
         ends = sorted({*(min(end, len(at)) for end in ends), len(at)})
-        for window, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        sizes = (
+            np.diff(np.cumsum(lengths[at])[np.array(ends) - 1], prepend=0) * token_dtype(shape["vocab_size"]).itemsize
+        )
+        keys = []
+        for shard, (first, last) in enumerate(pairwise([0, *shard_ends(sizes, SHARD_BYTES)])):
+            begin = ends[first - 1] if first else 0
+            of_shard = np.array(ends[first:last]) - begin
+            here = at[begin : ends[last - 1]]
+            parts, local = np.unique(clean.part[here], return_inverse=True)
+            table = np.stack([local, clean.place[here], lengths[here], clean.row[here]], axis=1)
             buffer = io.BytesIO()
-            np.save(buffer, table[begin:end])
-            write_atomically(work / "sets" / f"{name}-{window:05d}.npy", buffer.getvalue(), durable=False)
-        sets.append(RowSet(name, kind, len(at), int(clean.sizes[at].sum()), len(ends)))
+            np.savez(buffer, documents=table, parts=names[parts], windows=of_shard)
+            write_atomically(work / "sets" / f"{name}-{shard:05d}.npz", buffer.getvalue(), durable=False)
+            several = [array_hash(of_shard)] if len(of_shard) > 1 else []
+            keys.append(stage_key("pack", name, shard, names[parts].tolist(), array_hash(table), shape, *several))
+        sets.append(RowSet(name, kind, len(at), int(clean.sizes[at].sum()), tuple(keys)))
     return sets
 
 
@@ -155,15 +196,20 @@ def _within_tokens(
 
 
 def manifest(
-    folder: Path, work: Path, listing: Listing, clean: CleanDocuments, sets: Sequence[RowSet], config: CorpusConfig
+    work: Path,
+    listing: Listing,
+    clean: CleanDocuments,
+    sets: Sequence[RowSet],
+    config: CorpusConfig,
+    tokenizer_key: str,
 ) -> dict[str, Any]:
     """Write the index of every row set; returns the corpus manifest as JSON values, without version and build hash."""
-    tokenizer = tokenizer_in(work / stages.TOKENIZER)
+    folder = work / stages.TOKENIZER / tokenizer_key
+    tokenizer = tokenizer_in(folder)
     for name in tokenizer.to_files():
-        write_atomically(folder / name, (work / stages.TOKENIZER / name).read_bytes())
+        write_atomically(work.parent / name, (folder / name).read_bytes())
     entries = [_commit_set(work, row_set, config.seq_len, tokenizer.vocab_size) for row_set in sets]
     sources = [entry for entry in entries if not entry["name"].startswith(HELDOUT)]
-    tokens = {kind: sum(s["tokens"] for s in sources if s["kind"] == kind) for kind in ("code", "text")}
     return {
         "tokenizer": "tokenizer.json",
         "vocab_size": tokenizer.vocab_size,
@@ -174,7 +220,7 @@ def manifest(
             for entry in entries
             if entry["name"].startswith(HELDOUT)
         ],
-        "fill": round(sum(tokens.values()) / (sum(s["rows"] for s in sources) * config.seq_len), 6),
+        "fill": 0.0,  # replaced at the end; it stands here for the order of the file
         "counts": {
             entry["name"]: {
                 "files": entry["files"],
@@ -186,6 +232,14 @@ def manifest(
             for index, (entry, total) in enumerate(zip(listing.sources, clean.counts, strict=True))
         },
         "asked": {"code_to_text": config.code_to_text},
+    } | mixture_built(sources, config.seq_len)
+
+
+def mixture_built(sources: Sequence[Mapping[str, Any]], seq_len: int) -> dict[str, Any]:
+    """Fill of the rows, and tokens by kind, of the entries of sources in a manifest, as two of its entries."""
+    tokens = {kind: sum(s["tokens"] for s in sources if s["kind"] == kind) for kind in ("code", "text")}
+    return {
+        "fill": round(sum(tokens.values()) / (sum(s["rows"] for s in sources) * seq_len), 6),
         "built": {
             "code_tokens": tokens["code"],
             "text_tokens": tokens["text"],
@@ -196,10 +250,7 @@ def manifest(
 
 def _commit_set(work: Path, row_set: RowSet, seq_len: int, vocab_size: int) -> dict[str, Any]:
     """Write the index of a row set from the entries of its shards; returns its entry in the manifest."""
-    shards = [
-        json.loads((work / "sets" / f"{row_set.name}-{window:05d}.json").read_bytes())
-        for window in range(row_set.num_shards)
-    ]
+    shards = [json.loads((work / "sets" / f"{shard}.json").read_bytes())["shard"] for shard in row_set.shards]
     folder = stages.rows_of(work, row_set.name)
     folder.mkdir(parents=True, exist_ok=True)
     rows = commit_row_set(

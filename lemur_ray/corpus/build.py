@@ -7,10 +7,11 @@ command resumes the build and writes the same bytes. Knows the order of the step
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
+import json
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,29 +19,32 @@ from typing import Any
 
 import pyarrow as pa
 
-from lemur_ray.corpus import assembly, stages
+from lemur_ray.corpus import assembly
+from lemur_ray.corpus.build_inputs import benchmark_index, described, given_tokenizer, read_extra_texts
+from lemur_ray.corpus.build_report.progress import SourceProgress
+from lemur_ray.corpus.build_report.statistics import STATISTICS, statistics
 from lemur_ray.corpus.cleaning.decontaminate import NgramIndex
 from lemur_ray.corpus.comparison.all_documents import compare_documents
-from lemur_ray.corpus.config import DEFAULT_OLD_PATTERN, CorpusConfig, WordPattern, build_hash, describe
-from lemur_ray.corpus.locations import CorpusLocation, corpus_location
+from lemur_ray.corpus.config import CorpusConfig, build_hash
+from lemur_ray.corpus.destinations.garbage import USED, remove_leftovers
+from lemur_ray.corpus.destinations.locations import CorpusLocation, corpus_location
+from lemur_ray.corpus.destinations.step_files import BUILDS, SharedFolder
 from lemur_ray.corpus.manifest import CorpusError
 from lemur_ray.corpus.on_ray import Workers
-from lemur_ray.corpus.selection import CleanDocuments, select_documents
+from lemur_ray.corpus.rows import write_atomically
+from lemur_ray.corpus.selection import CleanDocuments, select_documents, write_keep
 from lemur_ray.corpus.sources.embedded import embedded_sources
-from lemur_ray.corpus.sources.folders import Source, folder_source, list_source
-from lemur_ray.corpus.sources.listing import Listing, read_listing, write_listing
-from lemur_ray.corpus.sources.texts import read_texts
-from lemur_ray.corpus.step_files import SharedFolder
+from lemur_ray.corpus.sources.folders import Source, list_source
+from lemur_ray.corpus.sources.listing import Listing, files_hash, read_listing, write_listing
+from lemur_ray.corpus.sources.stage_keys import stage_key
+from lemur_ray.corpus.steps import stages
+from lemur_ray.corpus.steps.pack_shards import pack_window
 from lemur_ray.host.file_lock import hold
 from lemur_ray.host.full_disk import is_full_disk
-from lemur_ray.host.home import resolve_out
-from lemur_ray.text.bpe_training import GENERAL
 from lemur_ray.text.tokenizer import Tokenizer
-from lemur_ray.text.tokenizer_folder import load_path
 
 Say = Callable[[str], None]
 
-_WORK = ".build"
 _SAY_EVERY_S = 5.0
 _SHOWN = 5
 """Number of failed parts that an error message names."""
@@ -73,17 +77,18 @@ def build(
     Raises CorpusError if there is such a corpus and ``overwrite`` is False, a source has no documents, more than
     ``allow_failed`` parts cannot be read, the folder cannot be written, or the disk is full; finished parts stay.
     """
-    location = corpus_location(folder, config, workers, overwrite, say)
+    location = corpus_location(folder, config, workers, overwrite, say, allow_failed)
     work_folder, description = location.folder, None
     try:
-        extra, given = [*_extra_texts(config), *extra_texts], _given_tokenizer(config)
-        index = _benchmark_index(config, benchmarks)
-        config, description = _described(config, location.committed(), extra, given)
+        extra, given = [*read_extra_texts(config), *extra_texts], given_tokenizer(config)
+        index = benchmark_index(config, benchmarks)
+        config, description = described(config, location.committed(), extra, given)
         description |= {"benchmarks": index.digest} if index else {}
         work_folder.mkdir(parents=True, exist_ok=True)
         with _exclusive(work_folder, say):
             if manifest := location.reusable(description, overwrite, say):
-                shutil.rmtree(work_folder / _WORK, ignore_errors=True)
+                if location.shared_folder:  # the process that committed it may have been killed before that
+                    remove_leftovers(location.store)
                 return manifest
             cluster = Workers(workers, location.shared_folder)
             if reason := cluster.fallback_reason:
@@ -101,68 +106,12 @@ def build(
         raise CorpusError(f"{location.name} cannot be written ({error}): choose another --out") from error
 
 
-def _described(
-    config: CorpusConfig, committed: dict[str, Any] | None, extra: Sequence[str], given: Tokenizer | None
-) -> tuple[CorpusConfig, dict[str, Any]]:
-    """(configuration with a word pattern, JSON description of it, of the extra texts and of the tokenizer).
-
-    ``build_hash`` of the description identifies the build. committed: manifest at the destination, if any.
-    """
-    if not config.word_pattern:
-        config = dataclasses.replace(config, word_pattern=_word_pattern(committed))
-    description = describe(config)
-    if given is None:
-        del description["tokenizer"]
-    else:
-        description.pop("word_pattern", None)
-        description["tokenizer"] = hashlib.sha256("\0".join(given.to_files().values()).encode()).hexdigest()[:16]
-    return config, {**description, "extra": hashlib.sha256("\0".join(extra).encode()).hexdigest()[:16]}
-
-
 @contextlib.contextmanager
 def _exclusive(folder: Path, say: Say) -> Iterator[None]:
     """Wait for and hold the lock of a corpus folder; the kernel releases it when this process ends for any reason."""
     message = f"another process is building {folder}: waiting for it"
     with hold(folder / ".lock", wait_s=None, waiting=lambda: say(message)):
         yield
-
-
-def _word_pattern(committed: dict[str, Any] | None) -> WordPattern:
-    """Word pattern of the committed corpus (numbered if it records none); general if no corpus is committed."""
-    pattern = (
-        (committed or {"config": {"word_pattern": GENERAL}}).get("config", {}).get("word_pattern", DEFAULT_OLD_PATTERN)
-    )
-    return GENERAL if pattern == GENERAL else DEFAULT_OLD_PATTERN
-
-
-def _extra_texts(config: CorpusConfig) -> list[str]:
-    """Texts of the files in ``config.tokenizer_extra``. Raises CorpusError if a file contains no text."""
-    texts = []
-    for path in config.tokenizer_extra:
-        source = folder_source(f"tokenizer-extra:text:{path}")
-        of_file = [item.text for ref in source.files for item in read_texts(ref) if item.rule is None]
-        if not of_file:
-            raise CorpusError(f"tokenizer_extra {path}: no text in it; expected {source.looked_for}")
-        texts += of_file
-    return texts
-
-
-def _benchmark_index(config: CorpusConfig, benchmarks: Mapping[str, Sequence[str]] | None) -> NgramIndex | None:
-    """Index of the benchmarks' texts if ``config`` asks for it. Raises CorpusError if they have no n-gram."""
-    try:
-        return NgramIndex.of(benchmarks or {}) if config.decontaminate else None
-    except ValueError as error:
-        raise CorpusError(str(error)) from error
-
-
-def _given_tokenizer(config: CorpusConfig) -> Tokenizer | None:
-    """Tokenizer at ``config.tokenizer``, None if that is empty. Raises CorpusError if it is missing or damaged."""
-    if not config.tokenizer:
-        return None
-    try:
-        return load_path(resolve_out(config.tokenizer, ""))
-    except (ImportError, OSError, ValueError) as error:
-        raise CorpusError(f"--tokenizer: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -181,12 +130,13 @@ class _Build:
 
     @property
     def work(self) -> Path:
-        return self.folder / _WORK / build_hash(self.description)
+        return self.folder / BUILDS
 
     def run(self, extra: Sequence[str], given: Tokenizer | None) -> dict[str, Any]:
         """Execute all steps and commit the corpus; returns its manifest. given: tokenizer to use, None to train one."""
         sources = self._sources()
-        handover = self.location.handover(self.work, sources)
+        state = hashlib.sha256("".join(files_hash(source) for source in sources).encode()).hexdigest()[:12]
+        handover = self.location.handover(self.work, f"{build_hash(self.description)}-{state}")
         try:
             return self._run(sources, handover, extra, given)
         except FileNotFoundError:
@@ -199,40 +149,81 @@ class _Build:
         began = time.monotonic()
         work, config = self.work, self.config
         listing = self._list(sources, handover)
-        parts = range(listing.num_parts)
-        cleaning = [{"number": n} for n in handover.parts_to_do("clean", parts)]
-        self._parallel("read and filter", handover.runs(stages.clean_part), cleaning)
-        handover.fetch(*(f"clean/{n:05d}{suffix}" for n in parts for suffix in (".json", ".ids", ".sizes")))
+        parts = listing.parts
+        to_do = handover.parts_to_do("clean", parts)
+        progress, cleaning = SourceProgress(listing, to_do, self.say), [{"name": name} for name in to_do]
+        self._parallel("read and filter", handover.runs(stages.clean_part), cleaning, progress.add)
+        handover.fetch(*(f"clean/{name}{suffix}" for name in parts for suffix in (".json", ".ids", ".sizes")))
         failed = self._check_failed(stages.failed_parts(work, parts), listing, handover)
-        drops, overlaps = compare_documents(work, listing.num_parts, config, self.index, handover, self._parallel)
-        clean, missing = select_documents(work, listing, config, drops)
+        drops, overlaps = compare_documents(work, parts, config, self.index, handover, self._parallel)
+        clean, missing, empty = select_documents(work, listing, config, drops)
         for line in missing:
             self.say(line)
+        if empty:
+            self._say_table(listing, empty)
+            raise CorpusError("; ".join(f"source {name}: {reason}" for name, reason in empty.items()))
         sizes = clean.sizes[clean.keep]
         read = sum(count["read"] for count in clean.counts)
         self.say(f"kept {len(sizes):,} of {read:,} documents, {sizes.sum() / 1e6:.1f} MB")
-        if given is None:
-            sampled = assembly.sampled_parts(listing, config)
-            handover.fetch(*(f"clean/{number:05d}.parquet" for numbers in sampled for number in numbers))
-        tokenizer = assembly.make_tokenizer(work, listing, clean, config, extra, given)
-        origin = f"as in {config.tokenizer}" if given else f"{len(extra)} extra texts in its sample"
-        self.say(f"tokenizer: {tokenizer.vocab_size} tokens, {origin}")
-        handover.send("keep/", f"{stages.TOKENIZER}/")
-        tokenising = [{"number": n} for n in handover.parts_to_do("tokens", parts)]
-        self._parallel("tokenise", handover.runs(stages.tokenise_part), tokenising)
-        handover.fetch(*(f"tokens/{n:05d}.lengths" for n in parts))
-        sets = assembly.row_sets(work, listing, clean, config)
+        plan = assembly.plan_tokenizer(listing, clean, config, extra, given)
+        tokenizer = self._tokenizer(plan, handover)
+        tokens = self._tokenise(clean, parts, plan.key, handover)
+        shape = {"seq_len": config.seq_len, "pad_id": tokenizer.filler_id, "vocab_size": tokenizer.vocab_size}
+        sets = assembly.row_sets(work, listing, clean, tokens, config, shape)
         missing += self._short_of_tokens(listing, clean)
-        self._pack(sets, tokenizer, handover)
-        manifest = assembly.manifest(self.folder, work, listing, clean, sets, config)
+        self._pack(sets, shape, handover)
+        report = statistics(work, listing, clean, sets, handover)
+        write_atomically(self.folder / STATISTICS, json.dumps(report).encode())
+        manifest = assembly.manifest(work, listing, clean, sets, config, plan.key)
         manifest |= {"missing": missing, "build": build_hash(self.description), "config": self.description}
         manifest |= {"failed": failed} if failed else {}
         manifest |= {"benchmark_overlaps": overlaps} if overlaps else {}
-        handover.check()
-        manifest = self.location.commit(manifest)
-        shutil.rmtree(self.folder / _WORK, ignore_errors=True)
+        manifest = self._commit(manifest, listing, handover)
         self.say(f"committed {self.location.name} after {time.monotonic() - began:.0f} s")
         return manifest
+
+    def _commit(self, manifest: dict[str, Any], listing: Listing, handover: SharedFolder) -> dict[str, Any]:
+        used = {"build": manifest["build"], "outputs": {**handover.used, "parts": list(listing.parts)}}
+        write_atomically(self.work / USED, json.dumps(used).encode(), durable=False)
+        handover.send(USED)
+        handover.check()
+        manifest = self.location.commit(manifest)
+        handover.remove(*(f"clean/{listing.parts[one['part']]}.json" for one in manifest.get("failed", ())))
+        remove_leftovers(self.location.store)
+        if self.location.shared_folder is None:
+            shutil.rmtree(self.work, ignore_errors=True)
+        return manifest
+
+    def _tokenizer(self, plan: assembly.TokenizerPlan, handover: SharedFolder) -> Tokenizer:
+        folder = f"{stages.TOKENIZER}/{plan.key}"
+        (self.work / folder).mkdir(exist_ok=True)
+        handover.use(stages.TOKENIZER, [plan.key])
+        handover.fetch(f"{folder}/tokenizer.json")
+        known = (self.work / folder / "tokenizer.json").is_file()
+        if not known:
+            handover.fetch(*(f"clean/{part}.parquet" for part, _ in plan.chosen))
+        tokenizer = plan.make(self.work, self.config)
+        origin = f"as in {self.config.tokenizer}" if plan.given else f"{len(plan.extra)} extra texts in its sample"
+        self.say(f"tokenizer: {tokenizer.vocab_size} tokens, {origin}")
+        handover.send(f"{folder}/")
+        return tokenizer
+
+    def _tokenise(
+        self, clean: CleanDocuments, parts: Sequence[str], tokenizer: str, handover: SharedFolder
+    ) -> list[str]:
+        """Tokenise the selected documents of all parts; returns the keys of the outputs."""
+        keep = write_keep(self.work, clean, len(parts))
+        names = [stage_key("tokens", part, mask, tokenizer) for part, mask in zip(parts, keep, strict=True)]
+        inputs = {name: {"clean": c, "keep": k} for name, c, k in zip(names, parts, keep, strict=True)}
+        to_do = handover.parts_to_do("tokens", names)
+        handover.send(*{f"keep/{inputs[name]['keep']}.npy" for name in to_do})
+        handover.use("keep", keep)
+        tasks = [{"name": name, **inputs[name], "tokenizer": tokenizer} for name in to_do]
+        results = self._parallel("tokenise", handover.runs(stages.tokenise_part), tasks)
+        for library, reason in sorted({(one["library"], one["reason"]) for one in results if one}):
+            self.say(f"tokenised with {library}" + (f" ({reason})" if reason else ""))
+        handover.fetch(*(f"tokens/{name}.lengths" for name in inputs))
+        return names
 
     def _check_failed(
         self, failed: list[dict[str, Any]], listing: Listing, handover: SharedFolder
@@ -243,7 +234,9 @@ class _Build:
             one["source"] = next(entry["name"] for entry in listing.sources if one["part"] in entry["parts"])
             self.say("failed: {source}, part {part}: {file}, {position}: {reason}".format(**one))
         if len(failed) > self.allow_failed:
-            handover.remove(*(f"clean/{one['part']:05d}.json" for one in failed))
+            handover.remove(*(f"clean/{listing.parts[one['part']]}.json" for one in failed))
+            counts = Counter(one["source"] for one in failed)
+            self._say_table(listing, {name: f"{count} parts cannot be read" for name, count in counts.items()}, counts)
             table = "; ".join("{source}: {file}, {position}: {reason}".format(**one) for one in failed[:_SHOWN])
             more = f"; and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
             raise CorpusError(
@@ -252,6 +245,15 @@ class _Build:
                 f"{len(failed)}"
             )
         return failed
+
+    def _say_table(self, listing: Listing, wrong: Mapping[str, str], failed: Mapping[str, int] | None = None) -> None:
+        """A line a source: how many of its parts are committed, and what is wrong with it."""
+        width = max(len(entry["name"]) for entry in listing.sources)
+        for entry in listing.sources:
+            total = len(entry["parts"])
+            done = total - (failed or {}).get(entry["name"], 0)
+            state = wrong.get(entry["name"], "complete, not done again by the next build")
+            self.say(f"{entry['name']:<{width}}  {done} of {total} parts: {state}")
 
     def _short_of_tokens(self, listing: Listing, clean: CleanDocuments) -> list[str]:
         """A line for each source that has fewer tokens than are wanted of it."""
@@ -262,41 +264,39 @@ class _Build:
                 self.say(lines[-1])
         return lines
 
-    def _pack(self, sets: Sequence[assembly.RowSet], tokenizer: Tokenizer, handover: SharedFolder) -> None:
-        shards = [(row_set.name, window) for row_set in sets for window in range(row_set.num_shards)]
-        packing = handover.shards_to_do(shards)
-        handover.send(*(f"sets/{name}-{window:05d}.npy" for name, window in packing))
-        shape = {"seq_len": self.config.seq_len, "pad_id": tokenizer.filler_id, "vocab_size": tokenizer.vocab_size}
-        windows = [{"name": name, "window": window, **shape} for name, window in packing]
-        self._parallel("pack", handover.runs(stages.pack_window), windows)
-        handover.fetch(*(f"sets/{name}-{window:05d}.json" for name, window in shards))
+    def _pack(self, sets: Sequence[assembly.RowSet], shape: dict[str, int], handover: SharedFolder) -> None:
+        keys = {shard: key for row_set in sets for shard, key in row_set.shards.items()}
+        packing = handover.shards_to_do(keys)
+        handover.send(*(f"sets/{shard}.npz" for shard in packing))
+        windows = [{"shard": shard, "key": keys[shard], **shape} for shard in packing]
+        self._parallel("pack", handover.runs(pack_window), windows)
+        handover.fetch(*(f"sets/{shard}.json" for shard in keys))
 
     def _list(self, sources: list[Source], handover: SharedFolder) -> Listing:
         """Listing of the sources' files: that of an interrupted build if the files are unchanged, else a new one."""
-        self._make_folders()  # an interrupted build may have run on another disk
-        if handover.was_begun() and (listing := read_listing(self.work, sources)):
+        for name in stages.FOLDERS:
+            (self.work / name).mkdir(parents=True, exist_ok=True)
+        if handover.was_begun() and (listing := read_listing(self.work, sources, handover.name)):
             self.say("an earlier build was cut off: going on with its finished parts")
             return listing
-        shutil.rmtree(self.folder / _WORK, ignore_errors=True)
-        shutil.rmtree(self.folder / "rows", ignore_errors=True)
-        self._make_folders()
-        listing = write_listing(self.work, sources, self.config.part_mb * 1e6, self.config.seed)
+        part_bytes = self.config.part_mb * 1e6
+        listing = write_listing(self.work, sources, part_bytes, self.config.seed, handover.name)
+        to_do = set(handover.parts_to_do("clean", listing.parts))
         size = sum(entry["bytes"] for entry in listing.sources)
+        new = sum(size for part, size in zip(listing.parts, listing.sizes, strict=True) if part in to_do)
         free = shutil.disk_usage(self.folder).free
-        if self.location.shared_folder and free < _DISK_PER_BYTE * size:
-            shutil.rmtree(self.folder / _WORK, ignore_errors=True)
+        if self.location.shared_folder and free < _DISK_PER_BYTE * new:
+            shutil.rmtree(self.work / handover.name, ignore_errors=True)
             raise CorpusError(
-                f"{self.folder}: {free / 1e9:.1f} GB of disk are free, {size / 1e9:.1f} GB of files need about "
-                f"{_DISK_PER_BYTE * size / 1e9:.1f} GB while they are prepared: choose another --out"
+                f"{self.folder}: {free / 1e9:.1f} GB of disk are free, {new / 1e9:.1f} GB of files need about "
+                f"{_DISK_PER_BYTE * new / 1e9:.1f} GB while they are prepared: choose another --out"
             )
         handover.begin()
         files = sum(len(source.files) for source in sources)
         self.say(f"{len(sources)} sources, {files:,} files, {size / 1e6:.1f} MB, {listing.num_parts} parts")
+        if len(to_do) < len(set(listing.parts)):
+            self.say(f"{len(set(listing.parts)) - len(to_do)} parts are clean from an earlier build")
         return listing
-
-    def _make_folders(self) -> None:
-        for name in stages.FOLDERS:
-            (self.work / name).mkdir(parents=True, exist_ok=True)
 
     def _sources(self) -> list[Source]:
         config = self.config
@@ -307,20 +307,34 @@ class _Build:
             raise CorpusError(f"sources {', '.join(names)}: every source needs a name of its own")
         return [list_source(spec) for spec in config.specs()]
 
-    def _parallel(self, label: str, step: Callable[..., None], tasks: Sequence[dict[str, Any]]) -> None:
-        """Run ``step(**task)`` for every task on the workers and report progress every few seconds."""
+    def _parallel(
+        self,
+        label: str,
+        step: Callable[..., Any],
+        tasks: Sequence[dict[str, Any]],
+        done: Callable[[str, Any], None] | None = None,
+    ) -> list[Any]:
+        """Run ``step(**task)`` for every task on the workers and report progress every few seconds; their results.
+
+        done: function of a task's name and result that reports progress instead.
+        """
+        values: list[Any] = []
         if not tasks:
-            return
+            return values
 
         def one(task: pa.Table) -> pa.Table:
             (arguments,) = task.to_pylist()
-            step(**arguments)
-            return pa.table({"done": [1]})
+            return pa.table({"result": [json.dumps(step(**arguments))]})
 
         began = reported = time.monotonic()
         tables = [pa.Table.from_pylist([task]) for task in tasks]
-        for done, _ in enumerate(self.workers.map(tables, one), start=1):
-            if time.monotonic() - reported > _SAY_EVERY_S:
+        results = (result for table in self.workers.map(tables, one) for result in table.column("result").to_pylist())
+        for number, result in enumerate(results):
+            values.append(json.loads(result))
+            if done:
+                done(tasks[number]["name"], values[-1])
+            elif time.monotonic() - reported > _SAY_EVERY_S:
                 reported = time.monotonic()
-                self.say(f"{label}: {done} of {len(tasks)} parts, {reported - began:.0f} s")
+                self.say(f"{label}: {number + 1} of {len(tasks)} parts, {reported - began:.0f} s")
         self.say(f"{label}: {len(tasks)} parts in {time.monotonic() - began:.1f} s")
+        return values

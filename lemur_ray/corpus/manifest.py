@@ -56,7 +56,7 @@ def check_manifest(manifest: Any, folder: str | Path) -> None:
     path = f"{str(folder).rstrip('/')}/{MANIFEST}"
     if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
         version = manifest.get("version") if isinstance(manifest, dict) else type(manifest).__name__
-        raise CorpusError(f"{path} has version {version!r}, expected {VERSION}: {_renewed_by(manifest, folder)}")
+        raise CorpusError(f"{path} has version {version!r}, expected {VERSION}: {renewed_by(manifest, folder)}")
     missing = [name for name in _REQUIRED if name not in manifest]
     if missing:
         raise CorpusError(f"{path} lacks {', '.join(missing)}: run jobs/build_corpus.py again")
@@ -69,14 +69,14 @@ def _absent(folder: str | Path) -> str:
     return f"corpus {folder} {state}: run jobs/build_corpus.py, finished parts are kept"
 
 
-def _renewed_by(manifest: Any, folder: str | Path) -> str:
+def renewed_by(manifest: Any, folder: str | Path) -> str:
     """Advice with the command that rebuilds a corpus of another version: a pretraining corpus or instruction table."""
     sources = manifest.get("sources") if isinstance(manifest, dict) else None
     if isinstance(sources, list) and any(isinstance(one, dict) and one.get("kind") == "chat" for one in sources):
         return (
             "it is an instruction table; run jobs/instruct.py with its files and without --corpus, which makes it anew"
         )
-    return f"run jobs/build_corpus.py --overwrite --out {folder} with its sources, which makes it anew"
+    return f"run jobs/build_corpus.py --overwrite True --out {folder} with its sources, which makes it anew"
 
 
 def is_current(folder: str | Path) -> bool:
@@ -96,11 +96,17 @@ def matches_build(
     description: dict[str, Any],
     overwrite: bool,
     say: Callable[[str], None],
+    allow_failed: int = 0,
 ) -> bool:
     """Whether the corpus at ``where`` was built from ``description``; reports the result by ``say``.
 
-    manifest: that of the corpus. Raises CorpusError if it was not and ``overwrite`` is False.
+    manifest: that of the corpus, which does not match if more than ``allow_failed`` parts were left out of it. Raises
+    CorpusError if it was built from something else and ``overwrite`` is False.
     """
+    left_out = len(manifest.get("failed", ()))
+    if manifest.get("build") == build_hash(description) and left_out > allow_failed:
+        say(f"{where} lacks {left_out} parts that could not be read: it is built again")
+        return False
     if manifest.get("build") == build_hash(description):
         say(f"{where} is complete and of this configuration: used as it is")
         return True
@@ -108,7 +114,7 @@ def matches_build(
     if not overwrite:
         raise CorpusError(
             f"{where} holds another corpus (built != requested: {differences}): choose another --out, or replace it "
-            "with --overwrite (runs that were trained on it cannot be resumed then)"
+            "with --overwrite True (runs that were trained on it cannot be resumed then)"
         )
     say(f"{where} holds another corpus ({differences}): it is replaced")
     return False

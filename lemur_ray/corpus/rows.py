@@ -1,9 +1,8 @@
 """Row sets: packed token rows on disk with random access by memory map.
 
 A row set is a folder of shards and a ``rows.json`` that is written last: without it the set does not exist. A shard is
-flat little-endian arrays: tokens (rows x seq_len, uint16, or uint32 where the vocabulary needs it), the lengths of the
-packed pieces (uint32), where each row's pieces begin (int64, rows + 1), and for chat one bit per token: whether it is
-trained. A piece is a document or a part of one.
+flat little-endian arrays: tokens (rows x seq_len, uint16, or uint32 where the vocabulary needs it), lengths of the
+packed pieces (uint32), where each row's pieces begin (int64, rows + 1), and for chat one bit per token: is it trained?
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import os
 import shutil
 import uuid
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -28,6 +27,9 @@ INDEX = "rows.json"
 VERSION = 1
 SHARD_ROWS = 8192
 """Rows of a shard written by RowWriter: 16 MiB of uint16 tokens at 1,024 tokens a row."""
+PROVENANCE = ("numbers", "documents")
+"""Kinds of files of a shard that training does not read: the document of each piece (uint32), and a parquet table of
+the documents."""
 
 Arrays = dict[str, np.ndarray]
 """Arrays of a shard by kind: tokens (rows, seq_len), lengths of pieces (pieces,), starts (rows + 1,): index of each
@@ -43,46 +45,55 @@ def token_dtype(vocab_size: int) -> np.dtype:
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
-def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
+def write_atomically(path: Path, data: bytes | Iterable[bytes], *, durable: bool = True) -> dict[str, int]:
     """Write a file so that a killed process leaves it complete or unchanged; with ``durable``, a power cut, too.
 
-    An fsync takes milliseconds to seconds; files whose size is checked later do not need it.
+    data: the content, or its parts in order. Returns its number of ``bytes`` and its ``crc32``. An fsync takes
+    milliseconds to seconds; files whose size is checked later do not need it.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.part")
+    size = crc32 = 0
     with open(temporary, "wb") as f:
-        f.write(data)
+        for part in [data] if isinstance(data, bytes) else data:
+            f.write(part)
+            size, crc32 = size + len(part), zlib.crc32(part, crc32)
         if durable:
             f.flush()
             os.fsync(f.fileno())
     os.replace(temporary, path)
+    return {"bytes": size, "crc32": crc32}
 
 
 def write_shard(
     folder: Path,
     name: str,
-    tokens: np.ndarray,
+    tokens: np.ndarray | Iterable[np.ndarray],
     piece_lengths: np.ndarray,
     pieces_per_row: np.ndarray,
     trained: np.ndarray | None = None,
+    provenance: tuple[np.ndarray, bytes] | None = None,
 ) -> dict[str, Any]:
     """Write one shard and return its entry in ``rows.json`` (JSON values: name, rows, tokens, files).
 
-    tokens: (rows, seq_len) uint16 or uint32; piece_lengths flat; pieces_per_row (rows,); trained: (rows, seq_len) bool.
+    tokens: (rows, seq_len) uint16 or uint32, or several such arrays in order; piece_lengths flat; pieces_per_row
+    (rows,); trained: (rows, seq_len) bool. provenance: index of the document of each piece (pieces,), and a parquet
+    table of the documents.
     """
-    row_starts = np.concatenate([[0], np.cumsum(pieces_per_row)]).astype("<i8")
-    arrays = {
-        "tokens": np.ascontiguousarray(tokens, tokens.dtype.newbyteorder("<")),
-        "lengths": np.asarray(piece_lengths, "<u4"),
-        "starts": row_starts,
+    contents: dict[str, bytes | Iterable[bytes]] = {
+        "tokens": (
+            part.astype(part.dtype.newbyteorder("<")).tobytes()
+            for part in ([tokens] if isinstance(tokens, np.ndarray) else tokens)
+        ),
+        "lengths": np.asarray(piece_lengths, "<u4").tobytes(),
+        "starts": np.concatenate([[0], np.cumsum(pieces_per_row)]).astype("<i8").tobytes(),
     }
     if trained is not None:
-        arrays["trained"] = np.packbits(trained, axis=1)
-    files = {}
-    for kind, array in arrays.items():
-        data = array.tobytes()
-        write_atomically(folder / f"{name}.{kind}", data)
-        files[kind] = {"bytes": len(data), "crc32": zlib.crc32(data)}
-    return {"name": name, "rows": len(tokens), "tokens": int(np.sum(piece_lengths, dtype=np.int64)), "files": files}
+        contents["trained"] = np.packbits(trained, axis=1).tobytes()
+    if provenance is not None:
+        contents |= zip(PROVENANCE, (np.asarray(provenance[0], "<u4").tobytes(), provenance[1]), strict=True)
+    files = {kind: write_atomically(folder / f"{name}.{kind}", data) for kind, data in contents.items()}
+    num_tokens = int(np.sum(piece_lengths, dtype=np.int64))
+    return {"name": name, "rows": len(pieces_per_row), "tokens": num_tokens, "files": files}
 
 
 def commit_row_set(
@@ -120,8 +131,7 @@ class RowWriter:
     ) -> None:
         self.folder = Path(folder)
         self.seq_len, self.vocab_size, self.pad_id, self.shard_rows = seq_len, vocab_size, pad_id, shard_rows
-        if self.folder.exists():
-            shutil.rmtree(self.folder)
+        shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         self._shards: list[dict[str, Any]] = []
         self._tokens: list[np.ndarray] = []
@@ -246,7 +256,7 @@ class RowReader:
         for shard in self.index["shards"]:
             for kind, expected in shard["files"].items():
                 path = self.folder / f"{shard['name']}.{kind}"
-                if zlib.crc32(path.read_bytes()) != expected["crc32"]:
+                if zlib.crc32(np.memmap(path, "u1", "r").data) != expected["crc32"]:
                     raise RowSetError(f"{path}: its content differs from what was written; build this corpus again")
 
 

@@ -8,19 +8,19 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lemur_ray.corpus import stages
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.corpus.documents import ID_BYTES, first_occurrences, shuffled_order
-from lemur_ray.corpus.manifest import CorpusError
 from lemur_ray.corpus.rows import write_atomically
 from lemur_ray.corpus.sources.listing import Listing
+from lemur_ray.corpus.sources.stage_keys import array_hash
+from lemur_ray.corpus.steps import stages
 
 _BYTES_PER_TOKEN = 3.0
 """Rough estimate, used only to size the held-out sets before tokenisation."""
@@ -46,6 +46,17 @@ class CleanDocuments:
     """(documents,) bool: kept, but excluded from training rows."""
     counts: list[dict[str, Any]]
     """Per source: documents read, dropped (by rule), and masked addresses (by kind)."""
+    dropped_by: dict[str, np.ndarray] = field(default_factory=dict)
+    """By rule, mask (documents,) bool of the documents dropped by comparison with others."""
+
+    def of_part(self, number: int) -> slice:
+        """Slice of the documents of a part."""
+        return slice(*np.searchsorted(self.part, [number, number + 1]).tolist())
+
+    @cached_property
+    def row(self) -> np.ndarray:
+        """(documents,) int64: index of each document in its part."""
+        return np.arange(len(self.part)) - np.searchsorted(self.part, self.part)
 
     @cached_property
     def place(self) -> np.ndarray:
@@ -61,17 +72,16 @@ class CleanDocuments:
 
 def select_documents(
     work: Path, listing: Listing, config: CorpusConfig, drops: Mapping[str, np.ndarray] | None = None
-) -> tuple[CleanDocuments, list[str]]:
-    """(documents with their selection, a line for each omitted source); writes ``keep/N.npy`` for every part.
+) -> tuple[CleanDocuments, list[str], dict[str, str]]:
+    """(documents with their selection, a line for each omitted source, what is wrong with required sources by name).
 
-    drops: by the name of a rule, a mask (documents,) bool of documents that it drops. Raises CorpusError if a required
-    source has no document left.
+    drops: by the name of a rule, a mask (documents,) bool of documents that it drops.
     """
     ids, sizes, part, source, counts = [], [], [], [], []
     for index, entry in enumerate(listing.sources):
         total: dict[str, Any] = {"read": 0, "dropped": Counter(), "masked": Counter()}
         for number in entry["parts"]:
-            part_counts, part_ids, part_sizes = stages.read_clean(work, number)
+            part_counts, part_ids, part_sizes = stages.read_clean(work, listing.parts[number])
             ids.append(part_ids)
             sizes.append(part_sizes)
             part.append(np.full(len(part_sizes), number))
@@ -94,23 +104,32 @@ def select_documents(
     rules = {"duplicate": ~clean.keep, **(drops or {})}
     clean.keep[:] = True
     for rule, mask in rules.items():
+        clean.dropped_by[rule] = clean.keep & mask
         numbers = np.bincount(clean.source[clean.keep & mask], minlength=len(counts)).tolist()
         for total, number in zip(counts, numbers, strict=True):
             if number:
                 total["dropped"][rule] = number
         clean.keep &= ~mask
-    missing = _check_sources(listing, clean, config)
+    missing, empty = _check_sources(listing, clean, config)
     _hold_out(listing, clean, config)
-    for number in range(listing.num_parts):
-        at = slice(*np.searchsorted(clean.part, [number, number + 1]))
+    return clean, missing, empty
+
+
+def write_keep(work: Path, clean: CleanDocuments, num_parts: int) -> list[str]:
+    """Write the mask of the selected documents of each part as ``keep/KEY.npy``; returns the keys by part."""
+    names = []
+    for number in range(num_parts):
+        mask = clean.keep[clean.of_part(number)]
         buffer = io.BytesIO()
-        np.save(buffer, clean.keep[at])
-        write_atomically(work / "keep" / f"{number:05d}.npy", buffer.getvalue(), durable=False)
-    return clean, missing
+        np.save(buffer, mask)
+        names.append(array_hash(mask))
+        write_atomically(work / "keep" / f"{names[-1]}.npy", buffer.getvalue(), durable=False)
+    return names
 
 
-def _check_sources(listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> list[str]:
-    missing = []
+def _check_sources(listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> tuple[list[str], dict[str, str]]:
+    """(a line for each optional source that is omitted, why a required source is empty by its name)."""
+    missing, empty = [], {}
     for index, entry in enumerate(listing.sources):
         mine = clean.keep & (clean.source == index)
         size = int(clean.sizes[mine].sum())
@@ -118,9 +137,9 @@ def _check_sources(listing: Listing, clean: CleanDocuments, config: CorpusConfig
             dropped = (
                 ", ".join(f"{rule} {n}" for rule, n in sorted(clean.counts[index]["dropped"].items())) or "nothing"
             )
-            raise CorpusError(
-                f"source {entry['name']}: no document is left of {clean.counts[index]['read']} in {entry['files']} "
-                f"files (dropped: {dropped}); looked for {entry['looked_for']}"
+            empty[entry["name"]] = (
+                f"no document is left of {clean.counts[index]['read']} in {entry['files']} files "
+                f"(dropped: {dropped}); looked for {entry['looked_for']}"
             )
         if not entry["required"] and size < _SMALLEST_SOURCE_ROWS * config.seq_len * _BYTES_PER_TOKEN:
             missing.append(
@@ -130,7 +149,7 @@ def _check_sources(listing: Listing, clean: CleanDocuments, config: CorpusConfig
             if size:
                 clean.counts[index]["dropped"]["source_too_small"] = int(mine.sum())
             clean.keep[mine] = False
-    return missing
+    return missing, empty
 
 
 def _hold_out(listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> None:

@@ -83,7 +83,7 @@ def jax(machine: Machine) -> Check:
     version, number, platform, kind = last_line(output).split(maxsplit=3)
     summary = f"version {version}, {number} x {kind} ({platform})"
     if platform == "cpu" and machine.which("nvidia-smi") and not machine.env.get("JAX_PLATFORMS"):
-        fix = f"{sys.executable} -m pip install 'jax[cuda13]=={version}'"
+        fix = f"{sys.executable} -m pip install 'jax-cuda12-plugin[with-cuda]=={version}'"
         return Check("jax", "warn", f"{summary}; there is an NVIDIA GPU that it does not use", fix, True)
     return Check("jax", "ok", summary, required=True)
 

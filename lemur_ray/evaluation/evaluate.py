@@ -6,7 +6,9 @@ Ray, the server of a model and the pool are started only if there is something t
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +16,8 @@ from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.benchmarks.plugin_calls import call_notes
-from lemur_ray.cluster.connection import connect
+from lemur_ray.benchmarks.resource_request import TEXT
+from lemur_ray.cluster.connection import connect, has_cluster
 from lemur_ray.evaluation.preflight import Prepared, prepare
 from lemur_ray.report.agreement import compare_recording
 from lemur_ray.report.ledgers.stored_episodes import drop_texts
@@ -28,6 +31,9 @@ from lemur_ray.rollout.exit_codes import warn_of_anomalies
 from lemur_ray.rollout.progress import Suffix, token_costs
 from lemur_ray.rollout.threads import Pool
 from lemur_ray.serve.on_ray.attach import attach
+
+RAY_ACTORS = 2
+"""Maximum number of actors if Ray is chosen without --actors; each plays half of the episodes in flight."""
 
 
 def evaluate(config: EvalConfig[Any]) -> dict[str, Any]:
@@ -60,12 +66,36 @@ def attach_policy(spec: PolicySpec) -> PolicySpec:
     return attach(spec, connect=partial(connect, log_to_driver=False))
 
 
+def choose_actors(config: EvalConfig[Any], policy: PolicySpec) -> int:
+    """Number of Ray actors if --actors is not given, 0 for threads in this process. Prints the choice to stderr.
+
+    Threads start at once and suffice for text environments, whose episodes mostly wait for a reply. Ray spreads
+    episodes over a cluster, and over processes if they run programs, browsers.
+    """
+    if config.by_hand:
+        return 0
+    each = find(config.benchmark).resources
+    if has_cluster():
+        where, reason = RAY_ACTORS, "a Ray cluster is there"
+    elif policy.served_here:
+        where, reason = RAY_ACTORS, "the model is served on Ray"
+    elif each.cpus > TEXT.cpus or each.memory_bytes > TEXT.memory_bytes:
+        where, reason = RAY_ACTORS, "its episodes run programs or a browser"
+    else:
+        where, reason = 0, "its episodes are texts and queries"
+    chosen, other = ("Ray actors", "--actors 0 plays in threads") if where else ("threads", "--actors 2 starts Ray")
+    print(f"{config.benchmark} is played in {chosen}: {reason} ({other})", file=sys.stderr, flush=True)
+    return where
+
+
 @contextlib.contextmanager
 def open_pool(config: EvalConfig[Any], prepared: Prepared) -> Iterator[Pool]:
     """Context manager for the pool that plays the episodes, and of the model's server if the policy needs one."""
     with contextlib.ExitStack() as stack:
         policy: Callable[[], Policy] = prepared.policy
-        if config.num_actors or prepared.policy.served_here:
+        if config.actors is None:
+            config = replace(config, actors=choose_actors(config, prepared.policy))
+        if config.actors or prepared.policy.served_here:
             connect(log_to_driver=False)
         if prepared.policy.served_here:
             from lemur_ray.serve.on_ray import deployments, serve_cluster

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +15,19 @@ from lemur_ray.evaluation.evaluate import evaluate as evaluate_config
 from lemur_ray.report.ledgers.stored_episodes import stored_episodes
 from lemur_ray.rollout.benchmark_tasks import options_of
 from lemur_ray.rollout.evaluation_config import EvalConfig
+from lemur_ray.rollout.evaluation_folder import LEDGER, evaluation_folders, with_local_folder
 
 if TYPE_CHECKING:
     import datasets
     import pandas
 
-LEDGER = "episodes.jsonl"
-
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A finished evaluation, or the stored one in a local folder (``Evaluation.load``)."""
+    """A finished evaluation, or a stored one (``load_evaluation``)."""
 
     folder: Path
-    """Folder with episodes.jsonl, report.json and index.html."""
+    """Local folder with episodes.jsonl, report.json and index.html; the copy of one in a bucket has episodes.jsonl."""
     headline: Mapping[str, Any]
     """The numbers of the report: success_rate, its 95 % interval, counts by outcome, ..."""
 
@@ -87,12 +86,14 @@ def evaluate(
     """Play tasks of a benchmark with a policy; the same call again resumes.
 
     policy: a value of ``--policy`` (``"openai:http://127.0.0.1:8000/v1"``, ``"expert"``), a function from messages in
-    OpenAI's form to the text of the reply, or an object with ``name`` and ``reply`` (``Policy``). limit: number of
-    tasks, 0 for the benchmark's default. out: folder of the results, by default below LEMUR_HOME. actors: number of Ray
+    OpenAI's form to the text of the reply, or an object with ``name`` and ``reply`` (``Policy``). A function with other
+    code is another policy. limit: number of tasks, 0 for the benchmark's default. out: folder of the results, also in a
+    bucket, by default below LEMUR_HOME. actors: number of Ray
     actors that play; 0: threads in this process, without Ray. in_flight: episodes at a time. options: any flag of
     ``jobs/agent_eval.py`` for this benchmark, with underscores.
 
-    Raises ValueError for an unknown benchmark or option, EvaluationError with all that is missing.
+    Raises ValueError for an unknown benchmark or option, EvaluationError with all that is missing, and EndpointRefused
+    (``agents.messages``) if the function raises or returns anything but a str.
     """
     own = options_of(benchmark, find(benchmark))
     of_benchmark = {field.name for field in fields(own)} & options.keys()
@@ -105,20 +106,21 @@ def evaluate(
         policy if isinstance(policy, str) else f"function:{register(policy)}",
         limit=limit, out=out, actors=actors, in_flight=in_flight, **options,
     )  # fmt: skip
-    headline = evaluate_config(config)
-    return Evaluation(Path(headline["out"]), headline)
+    headline = with_local_folder(config.out, lambda out: evaluate_config(replace(config, out=out)))
+    return Evaluation(evaluation_folders([headline["out"]])[0], headline)
 
 
-def load_evaluation(folder: str | Path) -> Evaluation:
-    """The evaluation that a local folder holds. Raises FileNotFoundError."""
+def load_evaluation(out: str | Path) -> Evaluation:
+    """The evaluation that a folder holds, also in a bucket; relative paths are below LEMUR_HOME. Raises
+    FileNotFoundError, EvaluationError."""
     from lemur_ray.report.tables import summarise
 
-    folder = Path(folder)
-    return Evaluation(folder, {**summarise(stored_episodes(folder / LEDGER)).headline(), "out": str(folder)})
+    folder = evaluation_folders([str(out)])[0]
+    return Evaluation(folder, {**summarise(stored_episodes(folder / LEDGER)).headline(), "out": str(out)})
 
 
 def list_benchmarks() -> Sequence[str]:
-    """Names of all benchmarks, built in or installed."""
+    """Names of all benchmarks that can be loaded: the built-in ones, then installed ones. Imports each of them."""
     return list(names())
 
 

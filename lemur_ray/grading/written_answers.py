@@ -1,4 +1,4 @@
-"""Reads the answer of a written reply as a person would: a letter, a number, a word of a few, a list, brackets.
+"""Reads the answer of a written reply as a person would: a number, a word of a few, a list, brackets.
 
 Each function takes the reply and the form of the answer, and returns the answer or None. An announced answer ("the
 answer is ...", ``\\boxed{...}``, ``#### ...``) takes precedence, the last one over earlier ones; then an answer set
@@ -8,124 +8,11 @@ apart at the start or in the last line; then the only candidate that the reply d
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
+from itertools import pairwise
 
-_BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
-_TAG = re.compile(r"<(/?)(?:final[_ ]?)?answer>", re.IGNORECASE)
-_LATEX_TEXT = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
-_FILLER = (
-    r"(?:therefore|thus|then|hence|clearly|definitely|likely|probably|indeed|actually|simply|just|most|be|now|still|"
-    r"the|an?(?=\s+(?:option|choice|letter))|correct|right|best|option|choice|letter|answer|statement)"
-)
-_NOUN = (
-    r"(?:(?:final|correct|right|best|true|my|likely|accurate|appropriate)\s+){0,3}(?:answer|option|choice|response)"
-    r"|(?:correct|right|best|true|accurate|appropriate|missing|possible)\s+(?:one|statement|letter|reading|completion|"
-    r"result|value|word|order|pick|match)|solution"
-)
-_VERB = (
-    r"(?:is|are|was|=|:|would\s+be|would\s+have\s+to\s+be|must\s+be|should\s+be|has\s+to\s+be|will\s+be|->|=>"
-    r"|\u2192|\u2014|\u2013)"
-)
-_CUE = re.compile(
-    rf"\b(?:{_NOUN})(?:\s+(?:here|to\s+[^.:\n]{{1,60}}?|for\s+[^.:\n]{{1,40}}?|in\s+this\s+case))?"
-    rf"(?:\s*{_VERB}|\s+-)(?:\s*:)?(?:\s+{_FILLER}\b)*\s*(?::\s*)?",
-    re.IGNORECASE,
-)
-"""Announcement of an answer, up to the answer itself."""
-_CHOOSE = re.compile(
-    r"\bI(?:'d|'ll|\s+would|\s+will|\s+have\s+to|'m)?\s+(?:choose|pick|select|go(?:ing)?\s+with|say|answer)\s+"
-    rf"(?:with\s+)?(?:{_FILLER}\s+)*",
-    re.IGNORECASE,
-)
-_HENCE = re.compile(
-    r"\b(?:(?:so|hence|therefore|thus)\b[,:]?\s*(?:it\s+(?:is|must\s+be|has\s+to\s+be)\s+)?|it\s+(?:must|has\s+to|can\s+only)"
-    r"\s+be\s+|(?:which|that|this)\s+leaves\s+(?:us\s+with\s+)?|leaving\s+)(?:only\s+)?",
-    re.IGNORECASE,
-)
-_RIGHT = r"(?:is|was|would\s+be|must\s+be|seems|looks)?\s*(?:the\s+|an?\s+)?(?:only\s+|most\s+|clearly\s+)?"
-_RIGHT += r"(?:correct|right|best|true|accurate|answer)\b"
-_WRONG = (
-    r"(?:is|are|was|can|cannot|could|does|do|would|must|should|seems|looks)?\s*(?:also\s+|both\s+|all\s+|clearly\s+)?"
-    r"(?:be\s+)?(?:not\b|n't\b|isn't\b|aren't\b|can't\b|cannot\b|doesn't\b|incorrect\b|wrong\b|false\b|ruled\s+out|"
-    r"eliminated|excluded|impossible\b|out\b)"
-)
-_DENYING = r"(?:not|neither|nor|isn't|except|unlike|eliminate|exclude|rule\s+out|reject|than|wasn't)"
-_SENTENCE_END = re.compile(r"(?<=[^\d\W])[.!?](?=\s|$)|(?<=\d)[.!?](?=\s|$)|(?<=[)\]*\"'$}])[.!?](?=\s|$)|\n")
-
-
-def plain(reply: str) -> str:
-    """The reply without Markdown emphasis, answer tags and LaTeX around texts; boxed answers are announced in words."""
-    text = re.sub(r"[*`]+|(?<!\w)_+|_+(?!\w)", "", reply).replace("\u2212", "-").replace("\u2019", "'")
-    text = _LATEX_TEXT.sub(r" \1 ", text)
-    text = _BOXED.sub(lambda match: f"\nanswer: {match[1]}\n", text)
-    return _TAG.sub(lambda match: "\n" if match[1] else "\nanswer: ", text).strip()
-
-
-def announced(text: str) -> Iterator[tuple[re.Match[str], str]]:
-    """Each announcement of an answer in a plain text, with the rest of its sentence."""
-    for match in _CUE.finditer(text):
-        rest = text[match.end() :].lstrip()
-        yield match, (rest[: end.start()] if (end := _SENTENCE_END.search(rest)) else rest).strip()
-
-
-def chosen_letter(reply: str, letters: str) -> str | None:
-    """The capital letter, one of ``letters``, of the option that a reply chooses; None for none or several."""
-    text, one = plain(reply), f"[{letters}]"
-    named = rf"(?:option|choice|answer|letter|statement)?\s*[\"'(\[$]*({one})[\"')\]$]*(?![\w'])"
-    last = None
-    for match, rest in announced(text):
-        if (hit := re.match(named, rest, re.IGNORECASE)) and not _is_article(rest, hit.start(1)):
-            others = re.match(
-                rf"\s*(?:,|/|or|and|&)\s*(?:or\s+|and\s+)?(?:option\s+)?\(?{one}\)?(?![\w'])", rest[hit.end() :]
-            )
-            wrong = re.match(rf"\s*(?:{_WRONG})", rest[hit.end() :], re.IGNORECASE)
-            negated = re.search(rf"\b{_DENYING}\s*$", match[0], re.IGNORECASE)
-            last = last if wrong or negated else None if others else hit[1].upper()
-            if others:
-                return None
-    if last:
-        return last
-    if hit := re.match(rf"\W*({one})(?=\W*$|[^\w\s',-]|\s*\n|\s+[-\u2013\u2014])", text):
-        rest = re.sub(r"^[\s).:\]]+", "", text[hit.end() :])
-        listed = re.search(rf"(?:^|[\s(])(?!{hit[1]})({one})\s?[).:]", rest)
-        denied = re.match(rf"(?:{_WRONG})", rest, re.IGNORECASE)
-        verdict = re.search(rf"(?:^|[\s(])({one})\)?\s*[).:]?\s*(?:{_RIGHT})", rest, re.IGNORECASE)
-        if not denied and not (listed and verdict):
-            return hit[1]
-    for pattern in (
-        rf"{_CHOOSE.pattern}{named}",
-        rf"(?<![\w'])\(?({one})\)?\s*[).:]?\s*(?:{_RIGHT})",
-        rf"{_HENCE.pattern}{named}(?=\s*(?:[.,;!]|$|\n))",
-        rf"(?:^|\n)\W*({one})\W*$",
-        rf"(?:^|\n)\(?({one})[).]\s[^\n]*$",
-    ):
-        found_all = [m for m in re.finditer(pattern, text, re.IGNORECASE) if m[1] in letters and _stands(text, m)]
-        if found_all:
-            return found_all[-1][1] if len({m[1] for m in found_all}) == 1 or pattern[0] == "\\" else None
-    rest = re.sub(
-        rf"\b(?i:{_DENYING})\s+(?:option\s+|choice\s+)?\(?{one}\)?(?![\w'])(?:\s+(?:or|nor|and)\s+\(?{one}\)?(?![\w']))*",
-        " ",
-        text,
-    )
-    rest = re.sub(rf"\(?{one}\)?(?:(?:\s*,|\s+and|\s*,\s*and|\s+or)\s+\(?{one}\)?)*[).:]?\s*(?:{_WRONG})", " ", rest)
-    bare = {m[1] for m in re.finditer(rf"(?<![\w'])\(?({one})\)?(?![\w'-])", rest) if _stands(rest, m)}
-    return bare.pop() if len(bare) == 1 else None
-
-
-def _is_article(text: str, at: int) -> bool:
-    """Whether the letter at ``at`` is the article "a" or "A" before a word."""
-    return text[at] in "aA" and bool(re.match(r".\s+(?!(?:is|as|and|or|but|because|since)\b)[a-z]", text[at:]))
-
-
-def _stands(text: str, match: re.Match[str]) -> bool:
-    """Whether a matched letter names an option: no article, and "I" only in brackets or after a name of options."""
-    at = match.start(1)
-    before, behind = text[:at], text[at + 1 : at + 2]
-    if match[1] == "I" and behind not in (")", "."):
-        return False
-    return not _is_article(text, at) or before.endswith("(")
-
+from lemur_ray.grading.announced_answers import CUE, SENTENCE_END, announced, plain
 
 _DIGITS = r"-?\s?\\?[$€£]?\s?-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|-?\\?[$€£]?\.\d+"
 _NUMBER = re.compile(rf"(?<![\w.])(?:{_DIGITS})(?![\d])")
@@ -135,6 +22,22 @@ _LABEL = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """Numbers that count the reply's own parts, or that it rules out."""
+_BEFORE_NUMBER = re.compile(
+    r"\b(?:but|rather|about|around|approximately|roughly|exactly|only|that|it\s+is|it's|i\s+think)\b|\b\w+\s*=",
+    re.IGNORECASE,
+)
+"""Words that may stand between an announcement and its number."""
+_DURATION = re.compile(
+    r"\b(?:in|after|within|over|during|for|every)\s+(?:the\s+(?:next|last|first)\s+)?[\d,.]+\s+(?:more\s+)?"
+    r"(?:second|minute|hour|day|week|month|year)s?\b",
+    re.IGNORECASE,
+)
+_SUM = re.compile(
+    r"(?:[\s\d.,$\u20ac\u00a3%()+*/^\u00d7\u00f7-]|\\(?:times|cdot|div|\$|%)"
+    r"|\b(?!(?:because|since|as|not|that|which|so|for|and|or|if)\b)[a-z]+\b)+",
+    re.IGNORECASE,
+)
+"""Numbers, signs and units of a calculation."""
 
 
 def final_number(reply: str) -> str | None:
@@ -142,19 +45,46 @@ def final_number(reply: str) -> str | None:
     text = plain(reply)
     if marked := re.findall(rf"####\s*({_NUMBER.pattern})", text):
         return _as_number(marked[-1])
-    last: str | None = None
+    direct: str | None = None
+    mentioned: str | None = None
     for match, rest in announced(text):
-        numbers = list(_NUMBER.finditer(_LABEL.sub(" ", rest)))
+        clean = _LABEL.sub(" ", rest)
+        numbers = list(_NUMBER.finditer(clean))
         if not numbers:
             continue
-        clean = _LABEL.sub(" ", rest)
+        before = _BEFORE_NUMBER.sub("", clean[: numbers[0].start()])
         after_equals = [m for m in numbers if m.start() > clean.rfind("=")] if "=" in clean else []
-        is_sentence = ":" in match[0] and re.search(r"[^\W\d]{2}", clean[: numbers[0].start()]) and not after_equals
-        last = (after_equals or (numbers[-1:] if is_sentence else numbers))[0].group()
-    if last is not None:
+        if not re.search(r"[^\W\d_]", before):
+            direct = _value(clean, numbers[0])
+        elif after_equals:
+            direct = _signed(after_equals[0])
+        elif ":" in match[0] and re.search(r"[^\W\d]{2}", before):
+            direct = _signed(([*_NUMBER.finditer(_DURATION.sub(" ", clean))] or numbers)[-1])
+        else:
+            mentioned = _signed(numbers[0])
+    if last := direct or mentioned:
         return _as_number(last)
-    others: list[str] = _NUMBER.findall(_LABEL.sub(" ", text))
-    return _as_number(others[-1]) if others else None
+    others = list(_NUMBER.finditer(_LABEL.sub(" ", text)))
+    return _as_number(_signed(others[-1])) if others else None
+
+
+def _value(text: str, first: re.Match[str]) -> str:
+    """The first number of a text, or if it begins a sum that is worked out ("9 + 9 = 18") its result."""
+    sides = text[first.start() :].split("=")
+    if not re.search(r"[-+*/^x\u00d7\u00f7]|\\(?:times|cdot|div)", sides[0][len(first[0]) :]):
+        return _signed(first)
+    result = None
+    for left, right in pairwise(sides):
+        if not _SUM.fullmatch(left) or not (number := re.match(rf"\s*({_NUMBER.pattern})", right)):
+            break
+        result = number[1]
+    return result or _signed(first)
+
+
+def _signed(number: re.Match[str]) -> str:
+    """A number's text, without a minus sign that subtracts it from a number before it."""
+    subtracted = re.search(r"[\d)]\s*$", number.string[max(0, number.start() - 3) : number.start()])
+    return number[0].replace("-", "") if subtracted else number[0]
 
 
 def same_number(answer: str | None, reference: str) -> bool:
@@ -176,17 +106,19 @@ def chosen_word(reply: str, words: Sequence[str]) -> str | None:
     for opposite, negated in (("invalid", "not valid"), ("no", "not yes"), ("false", "not true")):
         text = text.replace(negated, opposite) if opposite in words else text
     either = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
-    one = re.compile(rf"(?<![\w'-])({either})(?![\w'-])")
+    one = re.compile(rf"(?<![\w-])(?<!\w')({either})(?![\w-]|'\w)")
     answers = [
-        m[1] for _, rest in announced(text) if (m := re.match(rf"\W*(?:that\s+it\s+is\s+)?({either})(?![\w'-])", rest))
+        m[1]
+        for _, rest in announced(text)
+        if (m := re.match(rf"\W*(?:that\s+it\s+is\s+)?({either})(?![\w-]|'\w)", rest))
     ]
     if answers:
         return answers[-1]
     if first := re.match(rf"\W*({either})(?![\w'-])(?=\W*$|[.,:;!]|\s*\n)", text):
         return first[1]
-    if closing := re.search(rf"(?:^|\n)\W*({either})\W*$", text):
+    if closing := re.search(rf"(?:(?:^|\n)\W*|=\s*)({either})\W*$", text):
         return closing[1]
-    sentences = [part for part in _SENTENCE_END.split(text) if one.search(part)]
+    sentences = [part for part in SENTENCE_END.split(text) if one.search(part)]
     for part in (text, sentences[-1] if sentences else ""):
         if len(set(one.findall(part))) == 1:
             return one.findall(part)[0]
@@ -207,7 +139,7 @@ def listed_words(reply: str, count: int) -> list[str]:
 def brackets_in(reply: str) -> str:
     """The brackets of a reply's announced answer, else of its last line that holds nothing else; without blanks."""
     text = re.sub(r"[*`]+", "", reply)
-    rests = [text[match.end() :].partition("\n")[0] for match in _CUE.finditer(text)]
+    rests = [text[match.end() :].partition("\n")[0] for match in CUE.finditer(text)]
     lines = [line for line in text.splitlines() if re.fullmatch(r"[\s\[\](){}<>.,\"']+", line)]
     chosen = rests[-1] if rests else lines[-1] if lines else ""
     return "".join(re.findall(r"[\[\](){}<>]", chosen))

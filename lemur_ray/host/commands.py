@@ -18,6 +18,7 @@ from lemur_ray import __version__
 
 COMMANDS = {
     "corpus": ("build_corpus", "make a corpus: clean, deduplicate, tokenise and pack code and text"),
+    "inspect-corpus": ("inspect_corpus", "documents of the rows of a corpus, their removal, its page and its space"),
     "pretrain": ("pretrain", "train a model on a corpus"),
     "instruct": ("instruct", "tune a model on conversations"),
     "instruct-table": ("instruct_table", "count and clean the instruction sets of Table 1"),
@@ -63,9 +64,9 @@ def as_typed(text: str) -> str:
     ``pip install 'lemur-ray[EXTRA]'`` names the checkout in a checkout, and a lock file becomes the release in a wheel.
     """
     if os.environ.get(STARTED_BY) == "lemur" or not is_checkout():
-        text = _SCRIPT.sub(lambda found: f"lemur {_NAMES[found[1]]}" if found[1] in _NAMES else found[0], text)
+        text = _SCRIPT.sub(lambda match: f"lemur {_NAMES[match[1]]}" if match[1] in _NAMES else match[0], text)
     if is_checkout():
-        return _EXTRA.sub(lambda found: f"'{_PACKAGE.parent}{found[1]}'", text)
+        return _EXTRA.sub(lambda match: f"'{_PACKAGE.parent}{match[1]}'", text)
     return _LOCK.sub(f"lemur-ray=={__version__}", text)
 
 

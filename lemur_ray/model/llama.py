@@ -20,6 +20,7 @@ from flax import nnx
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.attention.dispatch import attention as attend
+from lemur_ray.model.attention.interface import Limits
 from lemur_ray.model.embedding import lookup
 from lemur_ray.model.layout import Layout
 from lemur_ray.model.matmul import matmul, matmuls
@@ -47,6 +48,8 @@ class Forward:
     """Name of a rematerialisation policy (``model.remat``)."""
     attention: str = "chunked"
     """A name of ``attention.IMPLEMENTATIONS``."""
+    max_documents: int = Limits().max_documents
+    """Maximum documents of a row, padding included, as in ``Limits``."""
     layout: Layout = Layout()
     """Placement of weights and activations; the default is a single device."""
 
@@ -130,7 +133,8 @@ class Block(nnx.Module):
         q, k = apply_rope(q, rope), apply_rope(k, rope).astype(dtype)
         q = (q if c.query_gain == 1.0 else q * c.query_gain).astype(dtype)
         q, k, v = named(q, "query"), named(k, "key"), named(v, "value")
-        mixed = attend(q, k, v, context.segment_ids, context.how.attention, layout, window, c.attention_cap)
+        limits = Limits(window, c.attention_cap, context.how.max_documents)
+        mixed = attend(q, k, v, context.segment_ids, context.how.attention, layout, limits)
         mixed = mixed.reshape(rows, length, -1)
         mixed = layout.split(product(mixed.astype(x_BLD.dtype), self.wo[...]))
         if c.post_norms:

@@ -83,7 +83,10 @@ class HubFile:
         return metadata
 
     def append(self, file: BinaryIO, have: int, info: RemoteInfo) -> None:
-        """See ``Remote``."""
+        """Download what follows the first ``have`` bytes into ``file``, which is positioned there.
+
+        Raises Interrupted for a failure that may pass, FetchError for another one.
+        """
         with _translated_errors(self._address):
             http_get(
                 self._url, file, resume_size=have, headers=build_hf_headers(), expected_size=info.size,

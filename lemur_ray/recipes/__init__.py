@@ -13,7 +13,7 @@ from lemur_ray.config import Recipe, did_you_mean
 
 NAMES = (
     "nano", "nano-chat", "nano-mixture", "llama2-7b", "llama2-13b", "llama2-34b", "llama2-70b", "lemur-70b",
-    "lemur-7b-chat", "lemur-70b-chat",
+    "lemur-7b-chat", "lemur-70b-chat", "llama3-8b", "qwen3-8b",
 )  # fmt: skip
 
 FROM_SCRATCH = ("nano", "nano-chat", "nano-mixture")

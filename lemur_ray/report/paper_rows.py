@@ -80,7 +80,11 @@ class Row:
     """(with a teacher, departure) -> columns with this departure."""
 
     def add(self, run: PaperRun) -> None:
-        """Add a run to its column."""
+        """Store a run's episodes under its column, and update the row's marks, grader and SQL engine.
+
+        They replace an earlier run of the column, unless the run is a part of it (``about.part``): parts are joined.
+        Runs with a teacher, and other ways to play a column, are stored apart.
+        """
         about = run.about
         runs = self.taught if about.teacher else self.ways.setdefault(about.way, {}) if about.way else self.plain
         runs[about.column] = [*runs.get(about.column, ()), *run.episodes] if about.part else run.episodes

@@ -58,7 +58,7 @@ def variance_parts(counts: Iterable[tuple[int, int]]) -> dict[str, float]:
 
 
 def single_turn_sample_rates(episodes: Iterable[Episode]) -> dict[str, Any]:
-    """``sample_rates`` of a benchmark of single turns; empty for others, whose headline has no samples."""
+    """``sample_rates`` (pass@k and pass^k) if no episode has more than one turn, else an empty dict."""
     every = list(episodes)
     single = all(len(episode.trajectory.steps) <= 1 for episode in every)
     return sample_rates(every) if single else {}

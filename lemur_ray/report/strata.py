@@ -15,9 +15,10 @@ Stratum = tuple[list[float], list[Hashable]]
 
 
 def cluster_of(episode: Episode) -> tuple[str, str, str]:
-    """Identity of the cluster of an episode, or of its task where it has no cluster.
+    """Identity of the cluster of tasks that an episode belongs to, for cluster-robust statistics.
 
-    Benchmarks of a family share clusters: a problem in six languages is one cluster.
+    (family, cluster, "") with the benchmark's name before ``/`` as the family, so that a problem in six languages is
+    one cluster; (benchmark, "", task) without a cluster.
     """
     benchmark, family = episode.key.benchmark, episode.key.benchmark.partition("/")[0]
     return (family, episode.cluster, "") if episode.cluster else (benchmark, "", episode.key.task)

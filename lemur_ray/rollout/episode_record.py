@@ -29,6 +29,7 @@ class EpisodeRecord:
         self.remarks: list[str] = []
         """Errors and truncations, which become the episode's detail."""
         self.truncated_prompts = 0
+        self._prompt_tokens = 0
         self._env_note = ""
         self._limits = limits
 
@@ -61,8 +62,8 @@ class EpisodeRecord:
     def accept(self, reply: ChatReply) -> str:
         """The text of a new reply, truncated to the limit. Adds a remark if the endpoint seems to have truncated the
         prompt."""
-        turn, tokens = len(self.steps) + 1, reply.usage.prompt_tokens
-        before = self.steps[-1].prompt_tokens if self.steps else 0
+        turn, tokens = len(self.steps) + 1, reply.usage.prompt_tokens - reply.usage.discarded_prompt_tokens
+        before, self._prompt_tokens = self._prompt_tokens, tokens
         if self.request_options.dialogue_limit is None and 0 < tokens < before:
             self.truncated_prompts += 1
             self.remarks.append(f"turn {turn}: {TRUNCATED_PROMPT} ({tokens} after {before})")

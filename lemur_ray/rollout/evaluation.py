@@ -108,7 +108,7 @@ def create_pool(config: EvalConfig[Any], policy: Callable[[], Policy], tasks: Se
     """The configuration's pool: threads of this process, or actors, which need a connected Ray. ``tasks``: as in
     ``RayPool``. All actors share one limit of requests per endpoint, the policy's and those that environments call."""
     endpoints = environment_endpoints(config)
-    if not config.num_actors:
+    if config.by_hand or not config.actors:
         return ThreadPool(WithEndpoints(policy, endpoints)(), 1 if config.by_hand else config.in_flight)
     # Ray is imported only if actors are asked for.
     from lemur_ray.rollout.actors.on_ray import RayPool

@@ -72,9 +72,9 @@ class EvalConfig(Generic[Options]):
     """Number of times that each task is played, each time with other seeds."""
     in_flight: int = 32
     """Maximum number of episodes played at the same time."""
-    actors: int = 2
+    actors: int | None = None
     """Maximum number of Ray actors that play them; fewer run while hosts lack room. 0: threads in this process, without
-    Ray."""
+    Ray. None: threads, or 2 actors if a cluster is there, or if episodes run programs or browsers."""
     actor_cpus: float = 0.0
     """CPUs that each actor requests from Ray. 0: what its episodes need, or little on a single host."""
     prompt: Literal["auto", "full", "brief"] = "auto"
@@ -122,7 +122,7 @@ class EvalConfig(Generic[Options]):
         """Raise ValueError, with the flag, its value and the expected one, for an invalid value."""
         from_0 = dict.fromkeys(("limit", "actors", "max_tokens", "reply_tokens", "episode_tokens"), 0)
         for name, least in (from_0 | {"epochs": 1, "in_flight": 1, "thinking_tokens": AUTO_THINKING}).items():
-            if (value := getattr(self, name)) < least:
+            if (value := getattr(self, name)) is not None and value < least:
                 raise ValueError(f"--{name.replace('_', '-')} {value}: expected {least} or more")
         if self.max_tokens and self.reply_tokens not in (0, self.max_tokens):
             raise ValueError(f"--max-tokens {self.max_tokens}: expected --reply-tokens alone, its present name")
@@ -149,11 +149,6 @@ class EvalConfig(Generic[Options]):
     def by_hand(self) -> bool:
         """Whether the policy is a person at the terminal, who plays one episode at a time in this process."""
         return self.policy == "human"
-
-    @property
-    def num_actors(self) -> int:
-        """Maximum number of Ray actors; 0: threads in this process."""
-        return 0 if self.by_hand else self.actors
 
     @property
     def prices(self) -> Prices:

@@ -33,7 +33,10 @@ class EvaluationError(CausedError):
 
 
 def default_out(benchmark: str, label: str) -> str:
-    """Default folder of an evaluation, relative to LEMUR_HOME. ``label``: name of the policy."""
+    """Default folder of an evaluation, relative to LEMUR_HOME: ``episodes/BENCHMARK-LABEL``, other characters as ``-``.
+
+    ``label``: name of the policy. The same names give the same folder, so that a repeated evaluation resumes there.
+    """
     return f"episodes/{re.sub(r'[^A-Za-z0-9._-]+', '-', benchmark)}-{re.sub(r'[^A-Za-z0-9.@_-]+', '-', label)}"
 
 

@@ -48,7 +48,9 @@ _ADVICE = {
 
 
 class CutReplies:
-    """Counts cut replies (``messages.Cut``) by kind, turn (from 1) and task."""
+    """Counts cut replies (``messages.Cut``) by kind, turn (from 1) and task.
+
+    An empty reply without any token count is not cut: it is of a policy that asks no model (noop, a function)."""
 
     def __init__(self, episodes: Iterable[Episode] = ()) -> None:
         self.replies = 0
@@ -63,7 +65,7 @@ class CutReplies:
             self._seen.add(episode.key.task)
             self.replies += len(episode.trajectory.steps)
             for turn, step in enumerate(episode.trajectory.steps, 1):
-                if step.cut:
+                if step.cut and (step.cut != Cut.EMPTY or step.prompt_tokens or step.completion_tokens):
                     self.kinds[step.cut] += 1
                     self.turns[turn] += 1
                     self.tasks[episode.key.task] += 1

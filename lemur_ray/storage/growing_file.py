@@ -55,7 +55,7 @@ class GrowingFile:
 
     @property
     def size(self) -> int:
-        """Bytes of the file that are stored in the bucket."""
+        """Bytes stored in the bucket by the index that this process last read or wrote. Makes no request."""
         return sum(piece.size for piece in self.pieces)
 
     def upload_next(self) -> bool:

@@ -42,7 +42,11 @@ def run_heartbeat(beat: Callable[[], None], every_s: float) -> Iterator[list[Exc
         raise raised[0] from None
     finally:
         ended.set()
-        thread.join()
+        try:
+            thread.join()
+        except KeyboardInterrupt:  # by the last call, which failed after the block had ended
+            if not raised:
+                raise
 
 
 @contextlib.contextmanager

@@ -104,6 +104,14 @@ class Tokenizer:
         old = {token: i for token, i in theirs.items() if i < self.vocab_size}
         return self._merges == other._merges and mine == old
 
+    @cached_property
+    def plain_json(self) -> str:
+        """A ``tokenizer.json`` without special tokens, by which other libraries encode as ``encode`` does."""
+        raw = json.loads(self._plain.to_str())
+        raw["added_tokens"] = [token for token in raw["added_tokens"] if not token["special"]]
+        raw["post_processor"] = None
+        return json.dumps(raw, ensure_ascii=False)
+
     @property
     def made_of(self) -> str:
         """Content of all files in one string, for hashes that identify data tokenised with this tokenizer."""

@@ -210,6 +210,7 @@ class Checkpoints:
         if self._primary:
             self._check_fence()
             self.before_commit()
+            self._check_fence()  # again: in a partition that takes long
 
     def _check_fence(self) -> None:
         if self._primary and self._fence is not None:

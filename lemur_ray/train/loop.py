@@ -29,6 +29,7 @@ from lemur_ray.train.checkpoint import Checkpoints
 from lemur_ray.train.checkpoint_schedule import CheckpointSchedule, Notice, Report
 from lemur_ray.train.evaluate import Evaluator
 from lemur_ray.train.initial_state import open_state
+from lemur_ray.train.pod.compiler_options import described_settings
 from lemur_ray.train.pod.placement import mesh_here, worker_positions
 from lemur_ray.train.pod.slices import RunShape, on_devices, split_batch
 from lemur_ray.train.recorder import Recorder
@@ -213,13 +214,15 @@ class _Start:
         worker, how = self.worker, execution(self.run.recipe, self.mesh)
         fields: dict[str, Any] = {
             "world_size": worker.world_size, "devices": len(jax.devices()), "attention": how.forward.attention,
-            "attention_fallback": how.fallback,
+            "attention_fallback": how.fallback, "compiled_with": described_settings(jax.default_backend()),
         }  # fmt: skip
         if worker.world_size > 1:
             fields["workers"] = worker_positions(self.where, worker.rank)
         shape, kind = self.mesh.shape, jax.devices()[0].device_kind
         for line in opening_lines(self.run.recipe, shape, self.sources, worker.world_size, kind, kind in PEAK_FLOPS):
             worker.say(line)
+        if settings := fields["compiled_with"]:
+            worker.say(f"compiled with {', '.join(f'{name}={value}' for name, value in settings.items())}")
         worker.say(f"attention: {how.forward.attention}" + (f" ({how.fallback})" if how.fallback else ""))
         return fields
 

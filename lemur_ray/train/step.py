@@ -35,6 +35,7 @@ from lemur_ray.model.loss import cross_entropy
 from lemur_ray.model.sharding import batch_sharding, like_params, param_shardings, placed_like, replicated
 from lemur_ray.train.guard import check, init_guard
 from lemur_ray.train.optimizer import direction, learning_rate
+from lemur_ray.train.pod.compiler_options import step_options
 
 Batch = dict[str, jax.Array]
 """tokens, targets, segment_ids, positions: (rows, length) int32; loss_weights: same, float32; source: (rows,) int32."""
@@ -99,14 +100,18 @@ def execution(recipe: Recipe, mesh: Mesh | None = None) -> Execution:
 
     On CPU bfloat16 is for operands of products alone: everything else is slower in it there.
     """
-    platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
+    device = jax.devices()[0] if mesh is None else mesh.devices.flat[0]
+    platform, capability = device.platform, getattr(device, "compute_capability", "9.0")  # others than GPUs have none
+    major, minor = map(int, capability.split("."))
     cpu, devices = platform == "cpu", 1 if mesh is None else mesh.size
     dtype = jnp.dtype(recipe.train.compute_dtype)
     attention, fallback = choose(
-        platform, devices, recipe.data.seq_len, recipe.model.head_dim, dtype, recipe.model.attention_cap
-    )
+        platform, devices, recipe.data.seq_len, recipe.model.head_dim, dtype, recipe.model.attention_cap,
+        (major, minor),
+    )  # fmt: skip
     compute_dtype, layout = jnp.dtype(jnp.float32) if cpu else dtype, Layout(mesh if devices > 1 else None)
-    forward = Forward(compute_dtype, dtype, recipe.train.remat, attention, layout)
+    documents = recipe.data.max_documents if recipe.data.mask_documents else 1
+    forward = Forward(compute_dtype, dtype, recipe.train.remat, attention, documents, layout)
     return Execution(forward, cpu and recipe.model.num_layers <= UNROLL_LAYERS, fallback)
 
 
@@ -238,6 +243,7 @@ def make_train_step(
     return jax.jit(
         step,
         donate_argnums=0,
+        compiler_options=step_options(mesh.devices.flat[0].platform),
         in_shardings=(
             shardings,
             batch_sharding(mesh),

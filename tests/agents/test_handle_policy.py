@@ -55,6 +55,24 @@ def test_earlier_turns_go_back_as_the_ids_that_were_generated():
     assert model.asked[1]["turns"][2:] == [{"ids": [5, 6]}, {"role": "user", "content": "A wall."}]
 
 
+def test_a_reply_that_was_cut_here_goes_back_as_its_text_alone():
+    """Both by a stop string and by the reply's token limit; the ids would hold what the environment never got."""
+    model = Model(answer("north\nObservation: a door", 5, 6, 7, 8), answer("east", 9))
+    policy = model.policy()
+    reply = policy.reply(ChatRequest(OPENING, Sampling(max_tokens=8, stop=("\n",)), "e1"))
+    assert (reply.text, reply.token_ids) == ("north", ())
+    policy.reply(ChatRequest((*OPENING, Message("assistant", "north"), Message("user", "A wall.")), episode="e1"))
+    assert model.asked[1]["turns"][2] == {"role": "assistant", "content": "north"}
+    blank = {**answer("\n\n", 1, 1), "finish_reason": "length"}
+    model = Model(blank, answer("go up, go down", 5, 6, 7, 8), answer("east", 9))
+    policy = model.policy()
+    reply = policy.reply(ChatRequest(OPENING, Sampling(max_tokens=2), "e2"))
+    assert (reply.text, reply.finish_reason, reply.token_ids) == ("go up, ", "length", ())
+    policy.reply(ChatRequest((*OPENING, Message("assistant", reply.text), Message("user", "?")), episode="e2"))
+    assert model.asked[2]["turns"][2] == {"role": "assistant", "content": reply.text}
+    assert [asked["sampling"]["max_tokens"] for asked in model.asked] == [2, 2 + 16_384, 64]
+
+
 def test_further_sampling_options_are_sent_with_every_request():
     model = Model(answer("north", 5, 6))
     HandlePolicy(model, "handle:toy", sampling={"min_p": 0.1, "logit_bias": {7: -2.0}}).reply(ChatRequest(OPENING))

@@ -119,8 +119,7 @@ def test_shares_and_words_are_those_of_the_plain_definitions(text: str) -> None:
         sum(map(str.isdigit, text)) / max(visible, 1),
     )
     assert filters._shares(text or " ") == (shares if text else (0.0, 0.0))
-    words = text.split()
-    assert filters._alphabetic_words(words) == sum(any(map(str.isalpha, word)) for word in words)
+    assert filters._alphabetic_words(text) == sum(any(map(str.isalpha, word)) for word in text.split())
 
 
 @given(st.lists(st.sampled_from(["8.8.8.8", "a.b@c.org", "2001:4860:4860::8888", "1:2:3:4", "x", ".", "@", "\n", " "])))
@@ -191,3 +190,15 @@ def test_the_language_of_a_text_is_detected() -> None:
     assert detected_language(PAGE)[0] == "en"
     assert detected_language("Der Regen begann am Morgen, und die Leute blieben in ihren Häusern.")[0] == "de"
     assert detected_language("12 34 - 56") == ("", 0.0)
+
+
+@given(st.text(st.sampled_from("ab \n"), max_size=120))
+def test_a_text_that_is_too_long_is_cut_after_paragraphs_lines_or_words(text: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filters, "LONGEST_PIECE", 10)
+        pieces = list(filters.pieces_of(text, filter_set("book")))
+        assert "".join(pieces) == text
+        assert all(len(piece) <= 10 for piece in pieces)
+        assert all(len(piece) == 10 or piece[-1] in " \n" for piece in pieces[:-1])
+        short = filter_set({"base": "prose", "max_characters": 10})
+        assert list(filters.pieces_of(text, short)) == [text], "dropped as too large, and counted once"

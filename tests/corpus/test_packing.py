@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lemur_ray.corpus.packing import best_fit, expand, pack, windows
+from lemur_ray.corpus.packing import SHARD_BYTES, WINDOW, best_fit, expand, pack, shard_ends, windows
+from lemur_ray.corpus.sources.specs import read_sources
 
 lengths = st.lists(st.integers(1, 300), min_size=1, max_size=120)
 
@@ -96,3 +99,25 @@ def test_no_documents_are_no_rows() -> None:
 def test_a_document_without_tokens_is_refused() -> None:
     with pytest.raises(ValueError, match="document 1 has 0 tokens"):
         pack(np.array([3, 0]), 8)
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=200), st.integers(1, 5000))
+def test_shards_hold_all_windows_once_and_only_a_small_set_is_a_small_shard(sizes: list[int], shard: int) -> None:
+    ends = shard_ends(np.array(sizes), shard)
+    assert ends == sorted(set(ends))
+    assert ends[-1] == len(sizes)
+    in_shards = [sum(sizes[begin:end]) for begin, end in itertools.pairwise([0, *ends])]
+    assert max(in_shards) <= 2 * shard + 2 * max(sizes)
+    assert len(in_shards) == 1 or min(in_shards) >= shard - max(sizes)
+
+
+def test_the_mixture_of_the_paper_lies_in_at_most_700_files() -> None:
+    tokens = np.array([spec.tokens for spec in read_sources("lemur_ray/recipes/table8.yaml")])
+    assert len(tokens) == 16
+    for total in (46.1e9, 180.5e9):
+        files = 0
+        for of_source in tokens * total / tokens.sum():
+            window = WINDOW * 700 * 2  # bytes of a window of pieces of 700 tokens
+            shards = len(shard_ends(np.full(round(of_source * 2 / window), window), SHARD_BYTES))
+            files += 5 * shards + 1 + 5 + 1  # a shard, the index of the set, and the same of its held-out rows
+        assert files <= 700, total

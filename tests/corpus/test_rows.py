@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lemur_ray.corpus.bucket_rows import most_pieces
 from lemur_ray.corpus.rows import RowReader, RowSetError, RowWriter
 
 SEQ_LEN = 12
@@ -155,3 +156,8 @@ def test_a_reader_that_has_read_can_be_pickled_small(tmp_path: Path) -> None:
     before = reader.read(np.arange(3)).tokens
     copy = pickle.loads(pickle.dumps(reader))
     np.testing.assert_array_equal(copy.read(np.arange(3)).tokens, before)
+
+
+def test_the_most_pieces_of_a_row_are_those_of_the_fullest_shard(tmp_path: Path) -> None:
+    write(tmp_path, [[[1], [2]], [[3]], [[1], [2], [3], [4]], [[5, 6]], [[7]], [[1], [2], [3]]], shard_rows=2)
+    assert most_pieces(str(tmp_path), RowReader(tmp_path).index) == 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lemur_ray.corpus.tokenise import repeat_to, tokenise, train_tokenizer
+from lemur_ray.corpus.steps.tokenise import repeat_to, tokenise, train_tokenizer
 from lemur_ray.text.tokenizer import Tokenizer
 
 

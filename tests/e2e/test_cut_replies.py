@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from lemur_ray.agents.endpoint import EndpointOptions
 from lemur_ray.agents.messages import ChatRequest, Cut, Message, Sampling
+from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.rollout.ledger import read_episodes
-from tests.agents.misbehaving import Answer, Server, ask, completion, refusal, serving
+from tests.agents.misbehaving import Answer, Server, ask, completion, refusal, serving, serving_in_turn
 from tests.e2e.conftest import Run
 
 TASKS = 22
@@ -120,3 +122,55 @@ def test_a_reply_that_a_stop_string_ends_is_complete() -> None:
         reply = ask(server, asking(16, "\n"))
     assert "stop" not in server.asked[0]
     assert (reply.text, reply.finish_reason, reply.cut) == ("one two", "stop", None)
+
+
+def test_a_reply_that_ended_at_a_stop_string_is_not_cut_once_more() -> None:
+    said = "w" * 200 + "\n" + " on" * 300
+    with serving(thinker(30, said)) as server:
+        reply = ask(server, asking(100, "\n"), thinking_tokens=1000)
+    assert reply.usage.completion_tokens - reply.usage.reasoning_tokens > 100
+    assert (reply.text, reply.finish_reason, reply.cut) == ("w" * 200, "stop", None)
+
+
+def spent(prompt: int, completion: int, reasoning: int = 0) -> dict[str, Any]:
+    details = {"completion_tokens_details": {"reasoning_tokens": reasoning}} if reasoning else {}
+    return {"prompt_tokens": prompt, "completion_tokens": completion, **details}
+
+
+def test_one_blank_reply_of_a_model_that_does_not_reason_changes_no_later_limit() -> None:
+    long = " ".join(["word"] * 200)
+    answers = [completion("\n\n", "length", usage=spent(5, 100)), completion(long, usage=spent(5, 200))]
+    answers += [completion("word", usage=spent(5, 1))] * 2
+    with serving_in_turn(*answers) as server:
+        policy = OpenAIPolicy(server.url, "toy", options=EndpointOptions())
+        first, *_ = [policy.reply(asking(100)) for _ in range(3)]
+        policy.close()
+    assert [asked["max_tokens"] for asked in server.asked] == [100, 100 + 16_384, 100, 100]
+    assert (first.text, first.cut) == (long[: len(long) // 2], Cut.LENGTH)
+
+
+def test_a_short_text_after_hidden_reasoning_is_whole() -> None:
+    answers = completion("", "length", usage=spent(5, 16)), completion("B", usage=spent(5, 900))
+    with serving_in_turn(*answers) as server:
+        reply = ask(server, asking(16))
+    assert (reply.text, reply.cut) == ("B", None)
+
+
+def test_the_tokens_of_a_repeated_request_are_counted_too(run: Run, data: Path, tmp_path: Path) -> None:
+    with serving(thinker(900, "B")) as server:
+        reply = ask(server, asking(16))
+        assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (7 + 7, 16 + 901)
+        assert reply.usage.reasoning_tokens == 16 + 900
+        played(run, server, data, tmp_path / "out", "--limit", "1")
+    overall = json.loads((tmp_path / "out/report.json").read_text())["runs"][0]["overall"]
+    assert (overall["prompt_tokens"], overall["completion_tokens"]) == (7 + 7, 16 + 901)
+
+
+def test_the_empty_replies_of_a_policy_without_a_model_are_not_cut(run: Run, data: Path, tmp_path: Path) -> None:
+    argv = ("--benchmark", "mmlu", "--policy", "noop", "--data", str(data), "--out", str(tmp_path / "out"))
+    code, lines, err = run(*argv)
+    assert code == 0
+    assert "are cut" not in err
+    assert "cut_replies" not in json.loads(lines[-1])
+    assert "cut replies" not in (tmp_path / "out/index.html").read_text()
+    assert json.loads((tmp_path / "out/report.json").read_text())["runs"][0]["overall"]["cut"]["count"] == 0

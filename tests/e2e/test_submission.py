@@ -109,9 +109,9 @@ def test_with_nothing_given_nano_is_trained_on_the_embedded_corpus_and_the_newes
 def test_an_installed_package_and_the_jobs_alone_are_enough(
     head: Head, home: Path, sources: tuple[str, ...], tmp_path: Path
 ) -> None:
-    for name in ("lemur_ray", "envs"):
+    for name in ("lemur_ray", "envs", "jobs"):
         shutil.copytree(ROOT / name, tmp_path / "source" / name)
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "setup.py", "README.md"):
         shutil.copy(ROOT / name, tmp_path / "source")
     shutil.copytree(ROOT / "jobs", tmp_path / "elsewhere" / "jobs")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path / "site")]

@@ -16,6 +16,7 @@ from functools import partial
 
 from lemur_ray.host.exit_codes import ExitCode
 from tests.faults.history import TEST, Write
+from tests.faults.ray_command import RayCommand
 from tests.faults.service_faults import Entrance
 from tests.faults.training_command import Command, send
 from tests.storage.bucket_server import Service
@@ -95,14 +96,14 @@ class Nemesis:
 
     service: Service
     schedule: Schedule
-    start: Callable[[Entrance, float], Command]
+    start: Callable[[Entrance, float], Command | RayCommand]
     num_writes: int
     """Writes of the undisturbed run, renewals of its lease apart."""
-    commands: list[Command] = field(default_factory=list)
+    commands: list[Command | RayCommand] = field(default_factory=list)
     struck: list[str] = field(default_factory=list)
     """Faults that struck, with the write at which they did."""
     _count: int = 0
-    _running: list[Command] = field(default_factory=list)
+    _running: list[Command | RayCommand] = field(default_factory=list)
     _entrances: list[Entrance] = field(default_factory=list)
     _held: list[_Held] = field(default_factory=list)
     _another: bool = False
@@ -148,7 +149,7 @@ class Nemesis:
         self.commands.append(self.start(entrance, self.schedule.clocks_s[len(self.commands)]))
         self._running.append(self.commands[-1])
 
-    def _judge(self, command: Command) -> None:
+    def _judge(self, command: Command | RayCommand) -> None:
         code = command.exit_code()
         if code in (0, -signal.SIGKILL):
             return

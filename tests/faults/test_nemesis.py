@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.faults.nemesis import MOST_COMMANDS, Nemesis, draw
+from tests.faults.ray_command import RayCommand
 from tests.faults.training_command import Command, Settings, ended_after
 from tests.storage.bucket_server import Entrance, Service, google_service
 from tests.train.conftest import corpus  # noqa: F401  # a fixture
@@ -23,8 +24,8 @@ RECIPE = (
     "--train.checkpoint-every-s 1000000 --train.keep-checkpoints 2 --train.eval-rows 0"
 ).split()
 OUT = "gs://bucket/run"
-SLOW_SEEDS, ALL_SEEDS = 10, 100
-"""Seeds in the slow tests, and with those of the sweep."""
+SLOW_SEEDS, ALL_SEEDS, RAY_SEEDS = 10, 100, 20
+"""Seeds in the slow tests, with those of the sweep, and of the sweep on Ray."""
 AT_ONCE = 4
 """Seeds that run at the same time: most of the time of a run under faults is waiting."""
 
@@ -54,15 +55,21 @@ def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple
         return losses(service), len(writes)
 
 
-def run_seed(seed: int, corpus: Path, folder: Path, undisturbed: tuple[list[tuple[int, float]], int]) -> str:  # noqa: F811
+def run_seed(
+    seed: int,
+    corpus: Path,  # noqa: F811
+    folder: Path,
+    undisturbed: tuple[list[tuple[int, float]], int],
+    kind: type[Command] | type[RayCommand] = Command,
+) -> str:
     """Run a command under the faults of a seed. Returns what went wrong, empty if nothing did."""
-    schedule, commands = draw(seed), list[Command]()
+    schedule, commands = draw(seed), list[Any]()
     expected, num_writes = undisturbed
 
-    def start(entrance: Entrance, clock_s: float) -> Command:
+    def start(entrance: Entrance, clock_s: float) -> Command | RayCommand:
         beat_s = 1.5 if schedule.rate_limited else 0.25
         more = {"clock_s": clock_s, "beat_s": beat_s, "linger_s": schedule.linger_s}
-        return Command(settings(folder / f"{len(commands)}", entrance, corpus, **more))
+        return kind(settings(folder / f"{len(commands)}", entrance, corpus, **more))
 
     struck: list[str] = []
     try:
@@ -109,6 +116,19 @@ def test_a_run_under_the_faults_of_a_seed_ends_as_the_undisturbed_run(
     undisturbed: tuple[list[tuple[int, float]], int],
 ) -> None:
     check_seeds([seed], corpus, undisturbed, tmp_path)
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", range(RAY_SEEDS))
+def test_a_run_on_ray_under_the_faults_of_a_seed_ends_as_the_undisturbed_run(
+    seed: int,
+    corpus: Path,  # noqa: F811
+    tmp_path: Path,
+    undisturbed: tuple[list[tuple[int, float]], int],
+) -> None:
+    failure = run_seed(seed, corpus, tmp_path, undisturbed, RayCommand)
+    assert not failure, failure
 
 
 def test_a_seed_alone_determines_the_schedule() -> None:

@@ -83,12 +83,26 @@ def build_talks(home: Path) -> tuple[Path, Json]:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Digest of every file of rows and of the tokenizer in a corpus folder."""
+    """Digest of every file of rows and of the tokenizer in a corpus folder, without provenance and outputs of steps."""
     return {
-        path.relative_to(folder).as_posix(): digest(path.read_bytes())
+        path.relative_to(folder).as_posix(): digest(_without_provenance(path))
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.suffix != ".parquet" and not path.name.startswith(".")
+        if path.is_file()
+        and path.suffix not in (".parquet", ".numbers", ".documents", ".html")
+        and path.name != "statistics.json"
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     }
+
+
+def _without_provenance(path: Path) -> bytes:
+    """Content of a file; of an index of rows without the files that record their documents, which came later."""
+    if path.name != "rows.json":
+        return path.read_bytes()
+    index = json.loads(path.read_bytes())
+    for shard in index["shards"]:
+        for kind in ("numbers", "documents"):
+            shard["files"].pop(kind, None)
+    return json.dumps(index, indent=1, sort_keys=True).encode()
 
 
 class CutOff(BaseException):

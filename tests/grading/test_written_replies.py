@@ -12,7 +12,8 @@ from envs.language.bbh.answers import means
 from envs.language.mmlu.letters import LETTERS, letter_asked
 from envs.programs.humaneval.completion import program_of
 from envs.programs.spider.execution import query_alone, query_in
-from lemur_ray.grading.written_answers import chosen_letter, final_number, same_number
+from lemur_ray.grading.written_answers import final_number, same_number
+from lemur_ray.grading.written_letters import chosen_letter
 
 FOLDER = Path(__file__).parent / "written_replies"
 PROMPT = 'def add(x, y):\n    """Add two numbers."""\n'

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lemur_ray.model.attention import cudnn
+from lemur_ray.model.attention import splash as splash_module
 from lemur_ray.model.attention.block_skipping import reaches, skipping
-from lemur_ray.model.attention.cudnn import cudnn
 from lemur_ray.model.attention.dispatch import IMPLEMENTATIONS, attention, choose
+from lemur_ray.model.attention.interface import Limits
 from lemur_ray.model.attention.oracle import plain
 from lemur_ray.model.attention.splash import splash
 
@@ -52,9 +54,9 @@ LIMITS = [(0, 2.0), (40, 0.0), (130, 2.0)]
 @pytest.mark.parametrize(("window", "cap"), LIMITS)
 @pytest.mark.parametrize("name", HERE)
 def test_windows_and_caps_equal_the_plain_ones(name: str, window: int, cap: float) -> None:
-    limits = {"window": window, "cap": cap}
-    values = values_and_gradients(partial(attention, name=name, **limits), 300, 2, WIDTH)
-    for found, expected in zip(values, values_and_gradients(partial(plain, **limits), 300, 2, WIDTH), strict=True):
+    limits = Limits(window, cap)
+    values = values_and_gradients(partial(attention, name=name, limits=limits), 300, 2, WIDTH)
+    for found, expected in zip(values, values_and_gradients(partial(plain, limits=limits), 300, 2, WIDTH), strict=True):
         assert jnp.abs(found - expected).max() < 1e-5
 
 
@@ -62,9 +64,9 @@ def test_windows_and_caps_equal_the_plain_ones(name: str, window: int, cap: floa
 @pytest.mark.slow
 @pytest.mark.parametrize(("window", "cap", "width"), [(40, 0.0, 128), (130, 2.0, 64), (0, 2.0, 80)])
 def test_windows_caps_and_narrow_heads_of_the_kernel_for_tpu(window: int, cap: float, width: int) -> None:
-    limits = {"window": window, "cap": cap}
-    values = values_and_gradients(partial(splash, interpret=True, **limits), 256, 2, width)
-    for found, expected in zip(values, values_and_gradients(partial(plain, **limits), 256, 2, width), strict=True):
+    limits = Limits(window, cap)
+    values = values_and_gradients(partial(splash, interpret=True, limits=limits), 256, 2, width)
+    for found, expected in zip(values, values_and_gradients(partial(plain, limits=limits), 256, 2, width), strict=True):
         assert found.shape == expected.shape
         assert jnp.abs(found - expected).max() < 2e-5
 
@@ -74,14 +76,29 @@ def test_the_kernel_for_tpu_equals_the_plain_one(kv_heads: int) -> None:
     assert_equal_to_plain(partial(splash, interpret=True), 256, kv_heads, 128, 2e-5)
 
 
+@pytest.mark.slow
+def test_long_rows_take_two_kernels_for_the_gradients_on_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert splash_module.is_fused(4096)
+    assert not splash_module.is_fused(32_768)
+    monkeypatch.setattr(splash_module, "BLOCK", 128)
+    monkeypatch.setattr(splash_module, "MOST_FUSED_BLOCKS", 1)
+    splash_module._kernel.cache_clear()
+    try:
+        assert_equal_to_plain(partial(splash, interpret=True), 256, 2, 128, 2e-5)
+    finally:
+        splash_module._kernel.cache_clear()
+
+
 @pytest.mark.parametrize("kv_heads", [4, 2])
-def test_the_call_of_cudnn_means_what_the_plain_one_does(kv_heads: int) -> None:
-    assert_equal_to_plain(partial(cudnn, implementation="xla"), 200, kv_heads)
+def test_the_masked_call_of_cudnn_equals_the_plain_one(kv_heads: int) -> None:
+    assert_equal_to_plain(partial(cudnn.masked, implementation="xla"), 200, kv_heads)
 
 
-def test_the_call_of_cudnn_knows_windows() -> None:
-    values = values_and_gradients(partial(cudnn, implementation="xla", window=40), 200, 2, WIDTH)
-    for found, expected in zip(values, values_and_gradients(partial(plain, window=40), 200, 2, WIDTH), strict=True):
+def test_the_masked_call_of_cudnn_knows_windows() -> None:
+    values = values_and_gradients(partial(cudnn.masked, implementation="xla", limits=Limits(40)), 200, 2, WIDTH)
+    for found, expected in zip(
+        values, values_and_gradients(partial(plain, limits=Limits(40)), 200, 2, WIDTH), strict=True
+    ):
         assert jnp.abs(found - expected).max() < 1e-5
 
 
@@ -163,7 +180,12 @@ def test_the_choice_depends_on_platform_devices_and_shape() -> None:
     assert choose("tpu", 1, 4096, 64, "bfloat16") == ("splash", "")
     assert choose("gpu", 1, 4096, 128, "bfloat16", 50.0) == ("chunked", "cuDNN attention has no soft cap of scores")
     assert choose("gpu", 1, 4096, 128, "bfloat16") == ("cudnn", "")
-    assert set(IMPLEMENTATIONS) == {"plain", "chunked", "skipping", "splash", "cudnn"}
+    assert choose("gpu", 1, 4096, 256, "bfloat16") == ("cudnn", "")
+    before_hopper = "packed rows of cuDNN need compute capability 9.0, got 8.0"
+    assert choose("gpu", 1, 8192, 128, "bfloat16", capability=(8, 0)) == ("cudnn_mask", before_hopper)
+    assert choose("gpu", 1, 8320, 128, "bfloat16", capability=(8, 0)) == ("chunked", before_hopper)
+    assert choose("gpu", 1, 4096, 256, "bfloat16", capability=(8, 0)) == ("chunked", before_hopper)
+    assert set(IMPLEMENTATIONS) == {"plain", "chunked", "skipping", "splash", "cudnn", "cudnn_mask"}
 
 
 @pytest.mark.parametrize(
@@ -172,7 +194,7 @@ def test_the_choice_depends_on_platform_devices_and_shape() -> None:
         ("tpu", 4096, 32, "bfloat16", "heads of at least 64 features, got 32"),
         ("tpu", 100, 128, "bfloat16", "rows of a multiple of 128 tokens, got 100"),
         ("gpu", 4096, 128, "float32", "bfloat16 or float16, got float32"),
-        ("gpu", 4096, 256, "bfloat16", "up to 128 features, got 256"),
+        ("gpu", 4096, 264, "bfloat16", "up to 256 features, got 264"),
         ("metal", 4096, 128, "bfloat16", "no kernel for platform 'metal'"),
     ],
 )

@@ -15,7 +15,10 @@ PARAMETERS = {
     "llama2-34b": 33_743_970_304,
     "llama2-70b": 68_976_648_192,
     "lemur-70b": 68_976_648_192,
+    "llama3-8b": 8_030_261_248,
+    "qwen3-8b": 8_190_735_360,
 }
+ON_GPUS = ("llama3-8b", "qwen3-8b")
 
 
 @pytest.mark.parametrize(("name", "count"), PARAMETERS.items())
@@ -41,7 +44,20 @@ def test_nano_is_a_model_for_minutes_of_cpu_time() -> None:
     assert nano.data.code_to_text == 10.0
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "nano" not in name and "chat" not in name])
+@pytest.mark.parametrize("name", ON_GPUS)
+def test_recipes_of_one_host_train_on_a_quarter_of_that_for_10_billion_tokens(name: str) -> None:
+    recipe = get_recipe(name)
+    assert recipe.tokens_per_step == 1_048_576
+    assert 10e9 <= recipe.train.steps * recipe.tokens_per_step < 10e9 + recipe.tokens_per_step
+    assert (recipe.optimizer.b1, recipe.optimizer.b2, recipe.optimizer.clip_norm) == (0.9, 0.95, 1.0)
+    assert recipe.data.sources == get_recipe("lemur-70b").data.sources
+    assert recipe.mesh.num_workers == recipe.mesh.fsdp == 8
+
+
+LARGE = [name for name in NAMES if "nano" not in name and "chat" not in name and name not in ON_GPUS]
+
+
+@pytest.mark.parametrize("name", LARGE)
 def test_large_recipes_train_on_4m_tokens_a_step(name: str) -> None:
     recipe = get_recipe(name)
     assert recipe.tokens_per_step == 4_194_304

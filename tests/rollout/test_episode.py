@@ -236,6 +236,13 @@ def test_usage_is_recorded_per_turn():
     assert {(s.prompt_tokens, s.completion_tokens) for s in attempt.trajectory.steps} == {(11, 2)}
 
 
+def test_the_prompt_of_a_discarded_request_does_not_make_the_next_one_look_truncated():
+    usages = iter([Usage(11, 2).with_discarded(Usage(11, 16)), Usage(18, 2)])
+    attempt = play(toy_task(), Answering(lambda request: ChatReply("right", usage=next(usages, Usage(30, 2)))))
+    assert [s.prompt_tokens for s in attempt.trajectory.steps][:2] == [22, 18]
+    assert attempt.truncated_prompts == 0
+
+
 def test_a_dialogue_limit_shows_only_the_newest_whole_turns():
     policy = Answering(lambda request: ChatReply("right"))
     attempt = play(toy_task(length=5, reset_info={"dialogue_limit": 5}), policy)

@@ -11,6 +11,7 @@ import pytest
 from lemur_ray.storage import bucket_lease
 from lemur_ray.storage.bucket_lease import BucketLease, LeaseConflict
 from lemur_ray.storage.conditional_writes import read_version
+from lemur_ray.storage.heartbeat import run_heartbeat
 from lemur_ray.train.run.fence import Fence, Superseded
 from lemur_ray.train.run.folder import RunFolderError, check_writable
 from tests.storage.bucket_server import Service
@@ -146,3 +147,16 @@ def test_a_bucket_that_is_missing_or_read_only_is_said_before_anything_begins(go
         check_writable("s3://bucket/run")
     assert time.monotonic() - began < 5
     assert not Path("s3:").exists()
+
+
+def test_a_heartbeat_that_fails_once_the_block_has_ended_disturbs_nothing() -> None:
+    begun = threading.Event()
+
+    def beat() -> None:
+        begun.set()
+        time.sleep(0.1)
+        raise OSError("taken over")
+
+    with run_heartbeat(beat, 0.001) as raised:
+        assert begun.wait(30)
+    assert [str(error) for error in raised] == ["taken over"]

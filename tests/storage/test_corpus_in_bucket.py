@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lemur_ray.corpus.bucket_build import BucketCorpus
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.config import CorpusConfig
+from lemur_ray.corpus.destinations.bucket_build import BucketCorpus
 from lemur_ray.corpus.manifest import CorpusError, is_complete, read_manifest
 from lemur_ray.plan.fetch import PlanReader
 from lemur_ray.plan.plan import Plan, PlanSource
@@ -46,6 +46,7 @@ def test_a_corpus_in_a_bucket_is_that_on_a_disk(
     here = build(config(texts), tmp_path / "here", workers=0, say=lambda line: None)
     made = build(config(texts), url, workers=0, say=lambda line: None)
     assert made["sources"] == here["sources"] == read_manifest(url)["sources"]
+    assert not list((lemur_home / "copies").glob("making-*/.build")), "texts of the sources stay in no hidden place"
     fs, there = file_system(url)
     for path in (tmp_path / "here").rglob("*"):
         name = path.relative_to(tmp_path / "here")
@@ -96,7 +97,7 @@ def test_a_corpus_of_another_format_version_does_not_count_and_is_replaced_where
     of_another_version(url)
     there = BucketCorpus(url)
     assert there.made_meanwhile(made["config"]) is None
-    with pytest.raises(CorpusError, match=r"has version 0, expected 1: .*--overwrite --out memory://"):
+    with pytest.raises(CorpusError, match=r"has version 0, expected 1: .*--overwrite True --out memory://"):
         there.reusable(made["config"], False, print)
     with pytest.raises(CorpusError, match="has version 0, expected 1"):
         build(config(texts), url, workers=0, say=lambda line: None)

@@ -18,14 +18,8 @@ from typing import Any
 
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.benchmarks.question import FLEXIBLE, RELEASED, STRICT, Graded, continues_prompt
-from lemur_ray.grading.written_answers import (
-    brackets_in,
-    chosen_letter,
-    chosen_word,
-    final_number,
-    listed_words,
-    same_number,
-)
+from lemur_ray.grading.written_answers import brackets_in, chosen_word, final_number, listed_words, same_number
+from lemur_ray.grading.written_letters import chosen_letter
 
 MERGED = ("logical_deduction", "tracking_shuffled_objects")
 """Tasks with three files each. They count as one task in the average over the benchmark's 23 tasks."""

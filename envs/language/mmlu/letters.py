@@ -10,7 +10,7 @@ from typing import Any
 from envs.language.mmlu.subjects import SUBJECTS
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.benchmarks.question import FLEXIBLE, STRICT, Graded
-from lemur_ray.grading.written_answers import chosen_letter
+from lemur_ray.grading.written_letters import chosen_letter
 
 LETTERS = "ABCD"
 _ASKED = re.compile(r"\s*\(?([ABCD])\)?[.:]?[ \t]*(?:\n|$)")

@@ -11,6 +11,7 @@ import gc as _gc
 import sys as _sys
 import threading as _threading
 import types as _types
+import warnings as _warnings
 
 _run, _missing = exec, object()
 _HEAP_TYPE = 1 << 9
@@ -67,8 +68,19 @@ def _restore(modules, attributes, functions):  # type: ignore[no-untyped-def]
 
 
 def _check(value, depth=0):  # type: ignore[no-untyped-def]
-    """Raise TypeError for a value of a class of the solution that answers comparisons itself."""
-    for kind in type.mro(type(value)):
+    """Raise TypeError for a value that is equal to anything: of a class of the solution that answers comparisons
+    itself, or of ``unittest.mock``."""
+    kinds = type.mro(type(value))
+    if any(kind.__module__ == "unittest.mock" for kind in kinds):
+        raise TypeError("a result of unittest.mock")
+    if any(kind.__flags__ & _HEAP_TYPE and "__eq__" in vars(kind) for kind in kinds):
+        with _contextlib.suppress(Exception), _warnings.catch_warnings():
+            _warnings.simplefilter("ignore")
+            if (value == object()) is True:
+                kinds = []
+    if not kinds:
+        raise TypeError("a result that is equal to anything")
+    for kind in kinds:
         first = kind.__qualname__.partition(".")[0]
         is_own = kind.__flags__ & _HEAP_TYPE and not hasattr(_sys.modules.get(kind.__module__), first)
         if is_own and _COMPARISONS & vars(kind).keys():

@@ -5,7 +5,7 @@
 | all | the names of harness, candidate and flag, which are random for every run |
 | cpp | ``assert`` and every other identifier of the tests as a macro; ``==`` of a return type of its own |
 | cs, java | assertions (switched off, an ``Equals`` that is always true); types of the tests by its own of that name |
-| js, ts | ``require``, the assert module, the test function; the program's text, which is deleted before it runs |
+| js, ts | ``require``, the assert module, the test function; the program's text, by its file or by ``caller`` |
 | php | the test functions; the program's text |
 | sh | the shell that runs the tests: the solution is called in a process of its own, without the tests |
 
@@ -14,6 +14,7 @@ What the tests check is unchanged. A program that inspects its own machine code 
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from collections.abc import Callable, Mapping
@@ -22,8 +23,7 @@ from typing import Any
 
 _LITERAL = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_JS = """eval("arguments = undefined");
-const %(h)s%(any)s = (function () {
+_JS = """const %(h)s%(any)s = (function () {
   const original = require("node:assert"), files = require("node:fs"), kept%(any)s = {};
   for (const name of Object.keys(original)) kept[name] = original[name];
   for (const file of [__filename, __filename.replace(/js$/, "ts")]) { try { files.unlinkSync(file); } catch (gone) {} }
@@ -50,7 +50,7 @@ def guarded(solution: str, asked: Mapping[str, Any], says: str) -> Guarded:
 
 
 def function_name(prompt: str) -> str:
-    """Name of the function that the last line of a prompt opens; empty if it opens none."""
+    """Word before the first ``(`` in the last line of a prompt, which opens its function; empty if there is none."""
     match = re.search(r"(\w+)\s*\(", prompt.strip().splitlines()[-1])
     return match[1] if match else ""
 
@@ -65,7 +65,6 @@ def _cpp(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
     close, rest = split_close(asked["tests"])
     if re.search(r"\bnamespace\s+std\b(?!\s*[;:])", _COMMENT.sub(" ", solution).replace("using namespace std", "")):
         return Guarded("", refused="it adds to namespace std")
-    macros = "".join(f"#undef {name}\n" for name in sorted(set(re.findall(r"[A-Za-z_]\w*", _LITERAL.sub("", rest)))))
     rest = re.sub(r"\bcandidate\b", f"candidate_{h}", rest)
     first, last = asked["prompt"].rstrip().rpartition("\n")[::2]
     returned = last.partition(function_name(asked["prompt"]))[0].strip()
@@ -82,7 +81,9 @@ def _cpp(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
         rest = re.sub(line, rf"\1passed_{h} &= same_{h}(\2, \3);", rest)
     rest = re.sub(r"\bassert\((.*)\);", rf"passed_{h} &= (\1);", rest)
     rest = rest.replace("int main() {", f"int main() {{\n    bool passed_{h} = true;", 1)
-    return Guarded(f"{solution}{close}{macros}{_before_last_brace(rest, f'if (passed_{h}) {says}', 1)}")
+    rest = _before_last_brace(rest, f"if (passed_{h}) {says}", 1)
+    macros = "".join(f"#undef {name}\n" for name in sorted(set(re.findall(r"[A-Za-z_]\w*", _LITERAL.sub("", rest)))))
+    return Guarded(f"{solution}{close}{macros}{rest}")
 
 
 def _java(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
@@ -95,7 +96,7 @@ def _java(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded
 def _cs(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
     checks = (
         (r"Debug\.Assert\((.*)\.Equals\((\(.*\))\)\)", f"Check_{h}.Same"),
-        (r"Debug\.Assert\((.*)\.SequenceEqual\((\(.*\))\)\)", "System.Linq.Enumerable.SequenceEqual"),
+        (r"Debug\.Assert\((.*)\.SequenceEqual\((\(.*\))\)\)", "global::System.Linq.Enumerable.SequenceEqual"),
         (r"Debug\.Assert\((.*)\)", ""),
     )
     check = f"class Check_{h} {{ public static bool Same(object a, object b) {{ return b.Equals(a); }} }}\n"
@@ -137,8 +138,15 @@ def _js(solution: str, asked: Mapping[str, Any], says: str, h: str, any_: str = 
     )
     rest = re.sub(r"\bassert\.", f"{h}.", rest)
     rest = re.sub(r"\btest\(\)", f"test_{h}()", rest)
-    declared = "declare var require: any; declare var __filename: any;\n" if any_ else ""
-    return Guarded(f"{declared}{_JS % {'h': h, 'any': any_}}{solution}{rest}\n{says}\n")
+    if any_:
+        declared = "declare var require: any; declare var __filename: any;\n"
+        return Guarded(f"{declared}{_JS % {'h': h, 'any': any_}}{solution}{rest}\n{says}\n")
+    match = re.search(r"\bcandidate\s*=\s*([\w$]+)", rest)
+    name = match[1] if match else "undefined"
+    body = json.dumps(f"{solution}\n;return {name};")
+    values = "require, module, exports, __filename, __dirname"
+    made = f'new Function(..."{values}".split(", "), {body}).call(exports, {values})'
+    return Guarded(f'"use strict";\n{_JS % {"h": h, "any": any_}}const {name} = {made};\n{rest}\n{says}\n')
 
 
 def _ts(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:

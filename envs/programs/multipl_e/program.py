@@ -36,6 +36,11 @@ DEFINITIONS = {
 """Language -> regular expression of a definition of the function ``{name}``; other languages: of a typed function."""
 SHOWN = {"javatuples": JARS, "typescript": typescript.INSIDE}
 """Name of a folder in a task's options -> its mount point in the sandbox."""
+_LITERAL = re.compile(
+    r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"{3}.*?\"{3}|\bR\"\(.*?\)\"|@\"(?:[^\"]|\"\")*\"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'",
+    re.DOTALL,
+)
+"""A comment, string or character of C++, C# or Java."""
 _FOLDER = "/work"
 """Working folder of a sandbox's commands."""
 
@@ -69,7 +74,8 @@ def _run(program: str, asked: Mapping[str, Any], backend: str) -> Graded:
                 limits = replace(sandbox.spec.limits, time_s=time_s, patience_s=PATIENCE_S, cpu_s=time_s / 3)
                 stdin = checked.stdin.encode("utf-8", "replace") if last else b""
                 if last and place and tools.is_compiled:
-                    sandbox.exec(("rm", "-f", tools.file), cwd=_FOLDER)
+                    for command in filter(None, (("rm", "-f", tools.file), tools.rewrite)):
+                        sandbox.exec(command, cwd=_FOLDER)
                 done = sandbox.exec(step, cwd=_FOLDER, limits=limits, env=tools.env, stdin=stdin)
                 if done.blame == "infra":
                     raise SandboxDestroyed(f"the machine gave a program no time: {done.note}", "infra")
@@ -136,7 +142,7 @@ def _whole(code: str, asked: Mapping[str, Any]) -> str | None:
     match language:
         case "cs" | "java":
             above, inner = ([*re.split(r"\bclass\s+Problem\b", code, maxsplit=1), ""])[:2]
-            inner = inner.partition("{")[2].rpartition("}")[0] if inner else code
+            inner = inner[inner.find("{") + 1 : _masked(inner).rfind("}")] if inner else code
             imports = ("import ", "using ")
             lines = [line for line in above.splitlines() if line.startswith(imports) and inner is not code]
             inner = "\n".join(line for line in inner.splitlines() if not line.startswith(imports))
@@ -158,15 +164,21 @@ def _whole(code: str, asked: Mapping[str, Any]) -> str | None:
 
 def _without(code: str, begins: str) -> str:
     """The code without the function whose signature matches ``begins``, by its braces."""
-    signature = re.search(rf"(?m)^[ \t]*(?:public\s+)?{begins}\b", code)
+    masked = _masked(code)
+    signature = re.search(rf"(?m)^[ \t]*(?:public\s+)?{begins}\b", masked)
     if not signature:
         return code
-    depth, opened = 0, code.find("{", signature.end())
+    depth, opened = 0, masked.find("{", signature.end())
     for place in range(max(opened, 0), len(code)):
-        depth += {"{": 1, "}": -1}.get(code[place], 0)
+        depth += {"{": 1, "}": -1}.get(masked[place], 0)
         if depth == 0:
             return code[: signature.start()] + code[place + 1 :]
     return code[: signature.start()]
+
+
+def _masked(code: str) -> str:
+    """The code with every comment, string and character replaced by as many underscores."""
+    return _LITERAL.sub(lambda match: "_" * len(match[0]), code)
 
 
 def _cut_at_stops(code: str, stops: Sequence[str]) -> str:

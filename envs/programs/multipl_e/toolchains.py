@@ -32,6 +32,8 @@ class Toolchain:
     compile_s: float = 30.0
     """Seconds for each step but the last. Together they stay within an environment's own time (--step-s)."""
     run_s: float = 15.0
+    rewrite: tuple[str, ...] = ()
+    """Command that changes what the compiler made, before the last step."""
     memory_bytes: int = 2**30
 
     def with_word(self, tests: str, word: str) -> str:
@@ -77,7 +79,7 @@ TOOLCHAINS: dict[str, Toolchain] = {
         "program.cs",
         (("mcs", "-d:DEBUG", "-r:System.Numerics.dll", "program.cs", "-out:program.exe"), ("mono", "program.exe")),
         {"mcs": "mono-mcs", "mono": "mono-runtime"},
-        says='System.Console.WriteLine("%s" + "%s");',
+        says='global::System.Console.WriteLine("%s" + "%s");',
         within=2,
         etc=("mono",),
         # Mono goes on after a failed Debug.Assert of the solution's own; only its listener tells of it.
@@ -107,9 +109,14 @@ TOOLCHAINS: dict[str, Toolchain] = {
     ),
     "ts": Toolchain(
         "program.ts",
-        ((TSC, "--target", "es5", "--lib", "es2015,dom", "program.ts"), ("node", "program.js")),
-        {TSC: "node-typescript", **_NODE},
+        (
+            (TSC, "--target", "es5", "--lib", "es2015,dom", "program.ts"),
+            ("node", "program.js"),
+        ),
+        {TSC: "node-typescript", "sed": "sed", **_NODE},
         _CONSOLE,
+        # Not by the compiler, which would refuse functions in blocks. Functions of strict code have no caller.
+        rewrite=("sed", "-i", '1i "use strict";', "program.js"),
         env={"PATH": f"{typescript.PROGRAMS}:/usr/local/bin:/usr/bin:/bin"},
         memory_bytes=2 * 2**30,
     ),

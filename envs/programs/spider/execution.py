@@ -93,7 +93,9 @@ def query_alone(reply: str, begins: str = "") -> str | None:
 
 
 def _is_query(text: str) -> bool:
-    """Whether a text that begins with SELECT or WITH is SQL and no sentence."""
+    """Whether a text that begins with SELECT or WITH is SQL: no sentence, and no quoted keyword alone."""
+    if re.match(r"select\s*(?:`|$)", text, re.IGNORECASE):
+        return False
     return bool(re.match(_CTE, text, re.IGNORECASE)) or not re.match(
         r"select\s+(?:the|all|only|each|every|those|a|an|from\s+the)\s+[a-z]+\s+(?:of|that|whose|with|from|in|and|for|by)\b",
         text,
@@ -112,7 +114,9 @@ def _up_to_end(text: str, is_inline: bool) -> str:
     """A query that begins a text, up to its end: a backtick, a semicolon, or a paragraph or line of prose."""
     if is_inline:
         return text.partition("`")[0].strip()
-    outside = re.sub(r"'(?:[^']|'')*'|\"[^\"]*\"", lambda match: "x" * len(match[0]), text)
+    outside = re.sub(
+        r"--[^\n]*|/\*.*?(?:\*/|\Z)|'(?:[^']|'')*'|\"[^\"]*\"", lambda match: "x" * len(match[0]), text, flags=re.DOTALL
+    )
     end = outside.find(";")
     text = text if end < 0 else text[: end + 1]
     kept: list[str] = []
@@ -122,7 +126,10 @@ def _up_to_end(text: str, is_inline: bool) -> str:
         kept.append(paragraph)
     lines = "".join(kept).split("\n")
     prose = next((n for n, line in enumerate(lines) if n and _SENTENCE.match(line)), len(lines))
-    return re.sub(r"(?<=['\"\w)])\.$", "", "\n".join(lines[:prose]).strip().rstrip("`").strip())
+    query = "\n".join(lines[:prose]).strip().removesuffix("```").strip()
+    if query.count("`") % 2:
+        query = query.removesuffix("`").strip()
+    return re.sub(r"(?<=['\"\w)`])\.$", "", query)
 
 
 def run(database: str, query: str, time_s: float = TIME_S) -> Answer:

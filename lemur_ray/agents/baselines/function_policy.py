@@ -6,12 +6,15 @@ must be safe to call from several threads.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, Policy, PolicyError
@@ -50,9 +53,39 @@ def register(function: Function | Policy) -> str:
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     if module in sys.modules and module != "__main__" and getattr(sys.modules[module], name, None) is function:
         return f"{module}:{name}"
-    short = name.rpartition(".")[2] or getattr(function, "name", type(function).__name__)
+    short = f"{name or type(function).__qualname__}@{_digest(function) or getattr(function, 'name', '')}"
     _REGISTERED[short] = function
     return short
+
+
+def label_of(value: Function | Policy, name: str) -> str:
+    """Name of a policy in keys and reports: an object's own, else that of the function with a digest of its code, so
+    that the episodes of another function of that name are not taken for its own.
+
+    Raises ValueError if an object has no ``name``.
+    """
+    if callable(getattr(value, "reply", None)):
+        if not (own := getattr(value, "name", "")):
+            raise ValueError(f"--policy function:{name}: a policy with a method reply needs a name, an attribute")
+        return str(own)
+    short = name.partition("@")[0].rpartition(":")[2].rpartition(".")[2].strip("<>")
+    digest = _digest(value)
+    return f"{short}-{digest}" if digest else short
+
+
+def _digest(value: Any) -> str:
+    """8 hex digits of a function's code, defaults and plain values that it holds; empty for what is no function."""
+    code = getattr(value, "__code__", None)
+    if code is None:
+        return ""
+    held = [getattr(value, "__defaults__", None), *(c.cell_contents for c in getattr(value, "__closure__", None) or ())]
+    plain = [item for item in held if isinstance(item, (str, int, float, tuple, type(None)))]
+    return hashlib.sha256(repr((_constants(code), plain)).encode()).hexdigest()[:8]
+
+
+def _constants(code: CodeType) -> list[Any]:
+    nested = [_constants(item) if isinstance(item, CodeType) else repr(item) for item in code.co_consts]
+    return [code.co_code, code.co_names, nested]
 
 
 def resolve(name: str) -> Function | Policy:
@@ -60,13 +93,15 @@ def resolve(name: str) -> Function | Policy:
     if name in _REGISTERED:
         return _REGISTERED[name]
     module, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # a module of the user beside which the command was typed
     try:
         value: Any = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"--policy function:{name}: expected function:MODULE:NAME; {error}") from error
     if not callable(value) and not callable(getattr(value, "reply", None)):
         raise ValueError(f"--policy function:{name}: neither a function nor a policy with a method reply")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def policy_of(value: Function | Policy, name: str) -> Policy:

@@ -11,7 +11,7 @@ import dataclasses
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -19,6 +19,8 @@ from lemur_ray.corpus.documents import Kind
 
 MAX_BYTES = 1 << 20
 """Longer files, mostly data and minified bundles, are not read at all."""
+LONGEST_PIECE = 4 << 20
+"""Characters of the longest document; a longer text, of a set of filters that allows it, is cut into several."""
 Rules = Literal["code", "prose", "web", "book", "none"]
 _GENERATED = re.compile(
     r"@generated|\b(?:auto|automatically)[ -]?generated\b|\bgenerated (?:by|from|file|code|automatically)\b"
@@ -95,6 +97,18 @@ def filter_set(value: str | Mapping[str, Any], kind: Kind = "text") -> FilterSet
     return dataclasses.replace(SETS[base], **changes)
 
 
+def pieces_of(text: str, rules: FilterSet) -> Iterator[str]:
+    """The text, or pieces of it if it is too long for one document, cut after a paragraph, line or word."""
+    begin = 0
+    while len(text) - begin > LONGEST_PIECE < rules.max_characters:
+        half, end = begin + LONGEST_PIECE // 2, begin + LONGEST_PIECE
+        cuts = (text.rfind(mark, half, end) + len(mark) for mark in ("\n\n", "\n", " "))
+        cut = next((cut for cut in cuts if cut > half), end)
+        yield text[begin:cut]
+        begin = cut
+    yield text[begin:] if begin else text
+
+
 def drop_rule(text: str, kind: Kind, rules: FilterSet | None = None) -> str | None:
     """Name of the first quality rule that the text violates, so that it is dropped; None if it passes all.
 
@@ -156,14 +170,18 @@ def _prose_rule(text: str, rules: FilterSet) -> str | None:
         return "few_words"
     if not rules.min_word_length <= len("".join(words)) / len(words) <= rules.max_word_length:
         return "word_length"
-    if (text.count("#") + text.count("...") + text.count("…")) / len(words) > rules.max_symbols_per_word:
+    ellipses = text.count("...") + text.count("…")
+    if (text.count("#") + ellipses) / len(words) > rules.max_symbols_per_word:
         return "symbols"
     lines = [line for line in map(str.strip, text.splitlines()) if line]
-    if sum(line.startswith(("-", "*", "•", "+")) for line in lines) > rules.max_bullets * len(lines):
+    # Lines are looked at one by one only where the whole text has enough of the characters.
+    most = rules.max_bullets * len(lines)
+    if sum(map(text.count, _BULLETS)) > most and sum(line.startswith(_BULLETS) for line in lines) > most:
         return "bullets"
-    if sum(line.endswith(("...", "…")) for line in lines) > rules.max_ellipses * len(lines):
+    most = rules.max_ellipses * len(lines)
+    if ellipses > most and sum(line.endswith(("...", "…")) for line in lines) > most:
         return "ellipses"
-    if _alphabetic_words(words) < rules.min_alphabetic_words * len(words):
+    if _alphabetic_words(text) < rules.min_alphabetic_words * len(words):
         return "few_alphabetic_words"
     if not _has_stop_words(words, rules.min_stop_words):
         return "no_stop_words"
@@ -172,13 +190,18 @@ def _prose_rule(text: str, rules: FilterSet) -> str | None:
     return None
 
 
-_LETTER = re.compile("[A-Za-z]")
+_BULLETS = ("-", "*", "•", "+")
+_NO_LETTERS = _bytes_where(lambda character: not character.isalpha() and not character.isspace())
+_BLANKS = bytes(32 if i in _SPACES else i for i in range(256))
 
 
-def _alphabetic_words(words: list[str]) -> int:
-    """Number of words with a letter. Most consist of letters alone, which is one call per word."""
-    others = [word for word in words if not word.isalpha()]
-    return len(words) - sum(not (_LETTER.search(word) or any(map(str.isalpha, word))) for word in others)
+def _alphabetic_words(text: str) -> int:
+    """Number of words with a letter: those that are left when all other characters are deleted."""
+    if not text.isascii():
+        for character in set("".join(_BEYOND_ASCII.findall(text))):
+            if not character.isalpha():
+                text = text.replace(character, " " if character.isspace() else "")
+    return len(text.encode().translate(_BLANKS, _NO_LETTERS).split())
 
 
 def _has_stop_words(words: list[str], number: int) -> bool:

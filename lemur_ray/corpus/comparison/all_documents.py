@@ -8,47 +8,78 @@ from typing import Any
 
 import numpy as np
 
-from lemur_ray.corpus import stages
 from lemur_ray.corpus.cleaning.decontaminate import NgramIndex
+from lemur_ray.corpus.cleaning.minhash import minhash_name
 from lemur_ray.corpus.comparison import scan_steps
 from lemur_ray.corpus.config import CorpusConfig
-from lemur_ray.corpus.step_files import SharedFolder
+from lemur_ray.corpus.destinations.step_files import SharedFolder
+from lemur_ray.corpus.sources.stage_keys import array_hash, stage_key
+from lemur_ray.corpus.steps import stages
 
-Parallel = Callable[[str, Callable[..., None], Sequence[dict[str, Any]]], None]
+Parallel = Callable[[str, Callable[..., None], Sequence[dict[str, Any]]], list[Any]]
 """Function of a label, a step and the arguments of each task that runs the tasks."""
 
 
 def compare_documents(
     work: Path,
-    num_parts: int,
+    parts: Sequence[str],
     config: CorpusConfig,
     index: NgramIndex | None,
     handover: SharedFolder,
     parallel: Parallel,
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """(by rule, mask (documents,) bool of all cleaned documents that it drops; overlapping documents by benchmark)."""
-    near, parts = config.near_duplicates > 0, range(num_parts)
-    if not near and index is None:
-        return {}, {}
-    if index is not None:
-        index.save(work / scan_steps.INDEX)
-        handover.send(scan_steps.INDEX)
-    scanning = [{"number": n, "near": near} for n in handover.parts_to_do("scan", parts)]
-    parallel("compare", handover.runs(scan_steps.scan_part), scanning)
-    handover.fetch(*(f"scan/{n:05d}{suffix}" for n in parts for suffix in (".bands", ".hits")))
-    sizes = [stages.read_clean(work, number)[2] for number in parts]
+    """(by rule, mask (documents,) bool of all cleaned documents that it drops; overlapping documents by benchmark).
+
+    parts: keys of the cleaned parts. A part that could not be read is compared as empty, under keys of its own, because
+    a later build cleans it again under the same key.
+    """
     drops: dict[str, np.ndarray] = {}
     overlaps: dict[str, int] = {}
     if index is not None:
-        hits = scan_steps.benchmark_hits(work, parts)
+        hits = _benchmark_hits(work, parts, index, handover, parallel)
         drops["benchmark"] = hits >= 0
         counts = np.bincount(hits[hits >= 0], minlength=len(index.names)).tolist()
         overlaps = {name: count for name, count in zip(index.names, counts, strict=True) if count}
-    if near:
-        groups = range(scan_steps.write_groups(work, sizes))
-        handover.send(*(f"near/{group:05d}.npz" for group in groups))
-        comparing = [{"number": g, "threshold": config.near_duplicates} for g in handover.parts_to_do("near", groups)]
-        parallel("verify near duplicates", handover.runs(scan_steps.compare_group), comparing)
-        handover.fetch(*(f"near/{group:05d}.later" for group in groups))
-        drops["near_duplicate"] = scan_steps.later_mask(work, len(groups), sum(map(len, sizes)))
+    if config.near_duplicates:
+        drops["near_duplicate"] = _near_duplicates(work, parts, config.near_duplicates, handover, parallel)
     return drops, overlaps
+
+
+def _benchmark_hits(
+    work: Path, parts: Sequence[str], index: NgramIndex, handover: SharedFolder, parallel: Parallel
+) -> np.ndarray:
+    name = stage_key("hits", index.digest, list(index.names), array_hash(index.owners))
+    index.save(work / "hits" / f"{name}.npz")
+    handover.send(f"hits/{name}.npz")
+    names = [stage_key("hits", state, name) for state in _states(work, parts)]
+    clean = dict(zip(names, parts, strict=True))
+    to_do = handover.parts_to_do("hits", clean)
+    tasks = [{"name": one, "clean": clean[one], "index": name} for one in to_do]
+    parallel("compare with benchmarks", handover.runs(scan_steps.overlap_part), tasks)
+    handover.used["hits"].append(name)
+    handover.fetch(*(f"hits/{one}.hits" for one in clean))
+    return scan_steps.benchmark_hits(work, names)
+
+
+def _states(work: Path, parts: Sequence[str]) -> list[Any]:
+    """Key of each cleaned part, and with it whether the part could not be read."""
+    failed = {one["part"] for one in stages.failed_parts(work, parts)}
+    return [[part, "failed"] if number in failed else part for number, part in enumerate(parts)]
+
+
+def _near_duplicates(
+    work: Path, parts: Sequence[str], threshold: float, handover: SharedFolder, parallel: Parallel
+) -> np.ndarray:
+    names = [stage_key("bands", state, minhash_name()) for state in _states(work, parts)]
+    clean = dict(zip(names, parts, strict=True))
+    banding = [{"name": name, "clean": clean[name]} for name in handover.parts_to_do("bands", names)]
+    parallel("MinHash", handover.runs(scan_steps.band_part), banding)
+    handover.fetch(*(f"bands/{name}.bands" for name in clean))
+    sizes = [stages.read_clean(work, part)[2] for part in parts]
+    groups = scan_steps.write_groups(work, names, parts, sizes, threshold)
+    to_do = handover.parts_to_do("near", groups)
+    handover.send(*(f"near/{group}.npz" for group in to_do))
+    comparing = [{"name": group, "threshold": threshold} for group in to_do]
+    parallel("verify near duplicates", handover.runs(scan_steps.compare_group), comparing)
+    handover.fetch(*(f"near/{group}.later" for group in groups))
+    return scan_steps.later_mask(work, groups, sum(map(len, sizes)))

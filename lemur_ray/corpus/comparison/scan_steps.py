@@ -1,12 +1,13 @@
 """Build steps that drop documents by comparison with all others and with benchmarks, after a part was cleaned.
 
-scan/N.bands    MinHash bands of the documents of part N      scan/index.npz  13-grams of the benchmarks
-scan/N.hits     benchmark that each document overlaps          near/G.npz      candidates of group G
-near/G.later    which of them repeat an earlier document
+bands/KEY.bands  MinHash bands of the documents of a part      hits/NAME.npz  13-grams of the benchmarks
+hits/KEY.hits    benchmark that each document overlaps         near/KEY.npz   candidates of a group
+near/KEY.later   which of them repeat an earlier document
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,56 +16,64 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lemur_ray.corpus import stages
 from lemur_ray.corpus.cleaning.decontaminate import NgramIndex
 from lemur_ray.corpus.cleaning.minhash import BANDS, band_keys, candidate_pairs, components
 from lemur_ray.corpus.cleaning.near_duplicates import later_copies, text_sets
 from lemur_ray.corpus.rows import write_atomically
+from lemur_ray.corpus.sources.stage_keys import array_hash, stage_key
+from lemur_ray.corpus.steps import stages
 
-INDEX = "scan/index.npz"
-_SUFFIXES = (".bands", ".hits")
 _GROUP_BYTES = 128e6
 """Bytes of text that one task compares; their n-grams take about as much memory again."""
 
 
-def scan_part(build: Path, number: int, near: bool) -> None:
-    """Compute the bands of a cleaned part (if ``near``) and its overlap with the benchmark index, if there is one."""
-    if stages.part_done(build, number, "scan"):
-        return
-    index = NgramIndex.load(build / INDEX) if (build / INDEX).is_file() else None
-    bands, hits = [np.zeros((BANDS, 0), np.uint64)], [np.zeros(0, np.int32)]
-    with pq.ParquetFile(build / "clean" / f"{number:05d}.parquet") as table:
-        for batch in table.iter_batches(batch_size=stages.BATCH, columns=["text"]):
-            texts = batch.column("text").to_pylist()
-            bands += [band_keys(texts)] if near else []
-            hits += [index.first_owners(texts)] if index else []
-    base = build / "scan" / f"{number:05d}"
-    write_atomically(base.with_suffix(".bands"), np.concatenate(bands, axis=1).tobytes(), durable=False)
-    write_atomically(base.with_suffix(".hits"), np.concatenate(hits).astype("<i4").tobytes(), durable=False)
-    stages.commit(base, _SUFFIXES)
+def band_part(build: Path, name: str, clean: str) -> None:
+    """Compute the MinHash bands of the documents of a cleaned part."""
+    if not stages.part_done(build, name, "bands"):
+        bands = [np.zeros((BANDS, 0), np.uint64), *map(band_keys, _batches(build, clean))]
+        base = build / "bands" / name
+        write_atomically(base.with_suffix(".bands"), np.concatenate(bands, axis=1).tobytes(), durable=False)
+        stages.commit(base, (".bands",))
 
 
-def benchmark_hits(build: Path, parts: Sequence[int]) -> np.ndarray:
+def overlap_part(build: Path, name: str, clean: str, index: str) -> None:
+    """Find the benchmark, of those in ``hits/INDEX.npz``, that each document of a cleaned part overlaps."""
+    if not stages.part_done(build, name, "hits"):
+        grams = NgramIndex.load(build / "hits" / f"{index}.npz")
+        hits = [np.zeros(0, np.int32), *map(grams.first_owners, _batches(build, clean))]
+        base = build / "hits" / name
+        write_atomically(base.with_suffix(".hits"), np.concatenate(hits).astype("<i4").tobytes(), durable=False)
+        stages.commit(base, (".hits",))
+
+
+def _batches(build: Path, clean: str) -> Iterator[list[str]]:
+    return (batch.to_pylist() for batch in stages.text_batches(build / "clean" / f"{clean}.parquet"))
+
+
+def benchmark_hits(build: Path, names: Sequence[str]) -> np.ndarray:
     """(documents of all parts,) int32: index of the benchmark that a document overlaps, -1 for none."""
-    return np.concatenate([np.fromfile(build / "scan" / f"{number:05d}.hits", "<i4") for number in parts])
+    return np.concatenate([np.fromfile(build / "hits" / f"{name}.hits", "<i4") for name in names])
 
 
-def write_groups(build: Path, sizes: Sequence[np.ndarray]) -> int:
-    """Find the candidates for near duplicates and write them as groups that one task compares; the number of groups.
+def write_groups(
+    build: Path, bands: Sequence[str], parts: Sequence[str], sizes: Sequence[np.ndarray], threshold: float
+) -> list[str]:
+    """Find the candidates for near duplicates and write them as groups that one task compares; the keys of the groups.
 
-    sizes: bytes of the documents of each part. One band of all documents is in memory at a time, 32 bytes a document.
+    bands, parts: keys of the bands and of the cleaned parts. sizes: bytes of the documents of each part. One band of
+    all documents is in memory at a time, 32 bytes a document.
     """
     counts = np.array([len(one) for one in sizes])
     ends, pairs = np.cumsum(counts), [np.zeros((0, 2), np.int64)]
     for band in range(BANDS):
         keys = [
-            np.fromfile(build / "scan" / f"{number:05d}.bands", np.uint64, count, offset=8 * band * count)
-            for number, count in enumerate(counts.tolist())
+            np.fromfile(build / "bands" / f"{name}.bands", np.uint64, count, offset=8 * band * count)
+            for name, count in zip(bands, counts.tolist(), strict=True)
         ]
         pairs.append(candidate_pairs(np.concatenate(keys), np.arange(ends[-1])))
     all_pairs = np.unique(np.concatenate(pairs), axis=0)
     if not len(all_pairs):
-        return 0
+        return []
     texts, labels = components(all_pairs)
     order = np.argsort(labels, kind="stable")
     texts, labels = texts[order], labels[order]
@@ -77,26 +86,31 @@ def write_groups(build: Path, sizes: Sequence[np.ndarray]) -> int:
     place = np.empty(int(ends[-1]), np.int64)  # index of a document in the order above
     place[texts] = np.arange(len(texts))
     pairs_placed = place[all_pairs]
+    names = []
     for group in range(int(groups[-1]) + 1):
         begin, end = np.searchsorted(groups, [group, group + 1]).tolist()
         mine = pairs_placed[(pairs_placed[:, 0] >= begin) & (pairs_placed[:, 0] < end)] - begin
-        members = np.stack([part[begin:end], index[begin:end], labels[begin:end], texts[begin:end]])
-        with open(build / "near" / f"{group:05d}.npz", "wb") as f:
-            np.savez(f, members=members, pairs=mine)
-    return int(groups[-1]) + 1
+        numbers, local = np.unique(part[begin:end], return_inverse=True)
+        keys = [parts[number] for number in numbers.tolist()]
+        members = np.stack([local, index[begin:end], labels[begin:end] - labels[begin]])
+        names.append(stage_key("near", threshold, keys, array_hash(members, mine)))
+        saved = io.BytesIO()
+        np.savez(saved, members=members, pairs=mine, parts=np.array(keys), texts=texts[begin:end])
+        write_atomically(build / "near" / f"{names[-1]}.npz", saved.getvalue(), durable=False)
+    return names
 
 
-def compare_group(build: Path, number: int, threshold: float) -> None:
+def compare_group(build: Path, name: str, threshold: float) -> None:
     """Verify the candidates of a group by the similarity of their texts; writes which of them are later copies."""
-    if stages.part_done(build, number, "near"):
+    if stages.part_done(build, name, "near"):
         return
-    with np.load(build / "near" / f"{number:05d}.npz") as saved:
-        (part, index, label, _), pairs = saved["members"], saved["pairs"]
+    with np.load(build / "near" / f"{name}.npz") as saved:
+        (part, index, label), pairs, parts = saved["members"], saved["pairs"], saved["parts"].tolist()
     sets: list[np.ndarray] = [np.zeros(0, np.uint32)] * len(part)
-    for one in np.unique(part).tolist():
+    for one, clean in enumerate(parts):
         at = np.flatnonzero(part == one)
         at = at[np.argsort(index[at])]
-        for some, texts in _texts(build, one, index[at]):
+        for some, texts in _texts(build, clean, index[at]):
             for i, text_set in zip(at[some].tolist(), text_sets(texts), strict=True):
                 sets[i] = text_set
     later = np.zeros(len(part), bool)
@@ -104,15 +118,15 @@ def compare_group(build: Path, number: int, threshold: float) -> None:
     for begin, end in zip(begins.tolist(), [*begins[1:].tolist(), len(label)], strict=True):
         mine = pairs[(pairs[:, 0] >= begin) & (pairs[:, 0] < end)] - begin if end - begin > 1000 else None
         later[begin:end] = later_copies(sets[begin:end], threshold, mine)
-    base = build / "near" / f"{number:05d}"
+    base = build / "near" / name
     write_atomically(base.with_suffix(".later"), later.tobytes(), durable=False)
     stages.commit(base, (".later",))
 
 
-def _texts(build: Path, part: int, wanted: np.ndarray) -> Iterator[tuple[slice, list[str]]]:
+def _texts(build: Path, part: str, wanted: np.ndarray) -> Iterator[tuple[slice, list[str]]]:
     """Yield (slice of ``wanted``, the texts at these ascending indices of a part), a row group of parquet at a time."""
     first = 0
-    with pq.ParquetFile(build / "clean" / f"{part:05d}.parquet") as table:
+    with pq.ParquetFile(build / "clean" / f"{part}.parquet") as table:
         for group in range(table.num_row_groups):
             rows = table.metadata.row_group(group).num_rows
             begin, end = np.searchsorted(wanted, [first, first + rows]).tolist()
@@ -122,29 +136,29 @@ def _texts(build: Path, part: int, wanted: np.ndarray) -> Iterator[tuple[slice, 
             first += rows
 
 
-def later_mask(build: Path, num_groups: int, num_documents: int) -> np.ndarray:
+def later_mask(build: Path, names: Sequence[str], num_documents: int) -> np.ndarray:
     """(documents,) bool: near duplicates of an earlier document, from the output of all groups."""
     later = np.zeros(num_documents, bool)
-    for group in range(num_groups):
-        with np.load(build / "near" / f"{group:05d}.npz") as saved:
-            later[saved["members"][3]] = np.fromfile(build / "near" / f"{group:05d}.later", bool)
+    for name in names:
+        with np.load(build / "near" / f"{name}.npz") as saved:
+            later[saved["texts"]] = np.fromfile(build / "near" / f"{name}.later", bool)
     return later
 
 
-def _needs_of_scan(build: Path, number: int, **_: Any) -> Iterator[str]:
-    yield f"clean/{number:05d}.parquet"
-    yield INDEX
+def _needs_of_group(build: Path, name: str, **_: Any) -> Iterator[str]:
+    yield f"near/{name}.npz"
+    with np.load(build / "near" / f"{name}.npz") as saved:
+        parts = saved["parts"].tolist()
+    yield from (f"clean/{part}.parquet" for part in parts)
 
 
-def _needs_of_group(build: Path, number: int, **_: Any) -> Iterator[str]:
-    yield f"near/{number:05d}.npz"
-    with np.load(build / "near" / f"{number:05d}.npz") as saved:
-        parts = np.unique(saved["members"][0]).tolist()
-    yield from (f"clean/{part:05d}.parquet" for part in parts)
-
-
-stages.NEEDS |= {scan_part: _needs_of_scan, compare_group: _needs_of_group}
+stages.NEEDS |= {
+    band_part: lambda build, name, clean: iter([f"clean/{clean}.parquet"]),
+    overlap_part: lambda build, name, clean, index: iter([f"clean/{clean}.parquet", f"hits/{index}.npz"]),
+    compare_group: _needs_of_group,
+}
 stages.GIVES |= {
-    scan_part: stages.outputs_of_part("scan", _SUFFIXES),
+    band_part: stages.outputs_of_part("bands", (".bands",)),
+    overlap_part: stages.outputs_of_part("hits", (".hits",)),
     compare_group: stages.outputs_of_part("near", (".later",)),
 }

@@ -206,5 +206,5 @@ def _package_licences(site_packages: Path) -> dict[str, str]:
         if top_level.is_file():
             names = top_level.read_text("utf-8", "replace").split()
         for name in names:
-            licences.setdefault(name, licence[1].strip())
+            licences.setdefault(name, " ".join(licence[1].strip(" \t#*=-").split()))
     return licences

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ from typing import Any
 from lemur_ray.corpus.rows import write_atomically
 from lemur_ray.corpus.sources.file_parts import split_file
 from lemur_ray.corpus.sources.file_refs import FileRef
+from lemur_ray.corpus.sources.file_tags import file_tags
 from lemur_ray.corpus.sources.folders import Source
+from lemur_ray.corpus.sources.stage_keys import VERSIONS, clean_key
 
 LISTING = "listing.json"
 _BYTES_PER_TOKEN = 8.0
@@ -26,39 +28,43 @@ _BYTES_PER_TOKEN = 8.0
 
 @dataclass(frozen=True)
 class Listing:
-    """Sources of a build and the numbers of their parts, as listed when the build began."""
+    """Sources of a build and their parts, as listed when the build began."""
 
     sources: tuple[dict[str, Any], ...]
     """Per source: name, kind, looked_for, required, files (count), bytes, state (``files_hash``), parts (numbers) and
     spec (the user's specification, ``SourceSpec.to_json``)."""
+    parts: tuple[str, ...]
+    """Keys of the cleaned parts (``stage_keys``) by number."""
+    sizes: tuple[int, ...]
+    """Bytes of the files of each part."""
 
     @property
     def num_parts(self) -> int:
-        return sum(len(source["parts"]) for source in self.sources)
+        return len(self.parts)
 
 
-def write_listing(work: Path, sources: Sequence[Source], part_bytes: float, seed: int = 0) -> Listing:
+def write_listing(work: Path, sources: Sequence[Source], part_bytes: float, seed: int = 0, name: str = "") -> Listing:
     """Group the files of each source, large ones split, into parts of about ``part_bytes`` bytes.
 
     Of a source of which a number of tokens is wanted, a sample of the files by ``seed`` is taken that is large enough.
-    Stores and returns the listing.
+    Stores and returns the listing ``name`` of the build folder ``work``.
     """
     entries: list[dict[str, Any]] = []
-    number = 0
+    keys: list[str] = []
+    sizes: list[int] = []
+    chosen = []
     for source in sources:
-        spec = source.spec.to_json() if source.spec else {}
-        settings = {"filters": spec["filters"]} if "filters" in spec else {}
-        numbers, batch, size = [], [], 0
         refs = [part for ref in sampled(source.files, source, seed) for part in split_file(ref, part_bytes)]
-        refs = sampled(refs, source, seed)
-        for i, ref in enumerate(refs):
-            batch.append(ref.to_json())
-            size += ref.size
-            if size >= part_bytes or i == len(refs) - 1:
-                part = {"source": source.name, "kind": source.kind, "files": batch, **settings}
-                write_atomically(work / "parts" / f"{number:05d}.json", json.dumps(part).encode(), durable=False)
-                numbers.append(number)
-                number, batch, size = number + 1, [], 0
+        chosen.append(sampled(refs, source, seed))
+    tags = file_tags(work, [ref for refs in chosen for ref in refs])
+    for source, refs in zip(sources, chosen, strict=True):
+        spec, first = source.spec.to_json() if source.spec else {}, len(keys)
+        for batch in _batches(refs, part_bytes):
+            filters = spec.get("filters", "")
+            keys.append(clean_key(batch, [tags[ref.path] for ref in batch], source.kind, filters))
+            sizes.append(sum(ref.size for ref in batch))
+            part = {"kind": source.kind, "files": [ref.to_json() for ref in batch], "filters": filters}
+            write_atomically(work / "parts" / f"{keys[-1]}.json", json.dumps(part).encode(), durable=False)
         entries.append(
             {
                 "name": source.name,
@@ -68,12 +74,28 @@ def write_listing(work: Path, sources: Sequence[Source], part_bytes: float, seed
                 "files": len(source.files),
                 "bytes": sum(ref.size for ref in refs),
                 "state": files_hash(source),
-                "parts": numbers,
+                "parts": list(range(first, len(keys))),
                 "spec": spec,
             }
         )
-    write_atomically(work / LISTING, json.dumps(entries).encode())
-    return Listing(tuple(entries))
+    (work / name).mkdir(exist_ok=True)
+    stored = {"versions": VERSIONS, "sources": entries, "parts": keys, "sizes": sizes}
+    write_atomically(work / name / LISTING, json.dumps(stored).encode())
+    return Listing(tuple(entries), tuple(keys), tuple(sizes))
+
+
+def _batches(refs: Sequence[FileRef], part_bytes: float) -> Iterator[list[FileRef]]:
+    """Yield the files in groups of at least ``part_bytes`` bytes, but for the last group."""
+    batch: list[FileRef] = []
+    size = 0
+    for ref in refs:
+        batch.append(ref)
+        size += ref.size
+        if size >= part_bytes:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def sampled(refs: Sequence[FileRef], source: Source, seed: int) -> list[FileRef]:
@@ -92,14 +114,18 @@ def sampled(refs: Sequence[FileRef], source: Source, seed: int) -> list[FileRef]
     return [ref for i, ref in enumerate(refs) if before[i] < wanted]
 
 
-def read_listing(work: Path, sources: Sequence[Source]) -> Listing | None:
-    """Listing that an unfinished build stored in ``work``; None if there is none or files of the sources changed."""
-    path = work / LISTING
+def read_listing(work: Path, sources: Sequence[Source], name: str = "") -> Listing | None:
+    """Listing that an unfinished build stored; None if there is none, or files or the rules of a stage have changed."""
+    path = work / name / LISTING
     if not path.is_file():
         return None
-    entries = tuple(json.loads(path.read_bytes()))
-    same = [(entry["name"], entry.get("state")) for entry in entries] == [(s.name, files_hash(s)) for s in sources]
-    return Listing(entries) if same else None
+    stored = json.loads(path.read_bytes())
+    same = [(entry["name"], entry["state"]) for entry in stored["sources"]] == [
+        (source.name, files_hash(source)) for source in sources
+    ]
+    if not same or stored["versions"] != VERSIONS:
+        return None
+    return Listing(tuple(stored["sources"]), tuple(stored["parts"]), tuple(stored["sizes"]))
 
 
 def files_hash(source: Source) -> str:

@@ -212,6 +212,8 @@ def _text(record: Mapping[str, Any], names: Sequence[str]) -> str | bytes | None
 
 def _is_utf8(text: str) -> bool:
     """Whether a text has no lone surrogate."""
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -221,6 +223,8 @@ def _is_utf8(text: str) -> bool:
 
 def _words(value: Any) -> str:
     """A licence, language or origin as one line of text; the values of a list are separated by commas."""
+    if value is None or (type(value) is str and value.isascii()):
+        return value or ""
     values = value if isinstance(value, list) else [value]
     words = ", ".join(str(one) for one in values if isinstance(one, str | int))
     return words.encode("utf-8", "replace").decode()

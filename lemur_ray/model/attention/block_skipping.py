@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from lemur_ray.model.attention.interface import NO_LIMITS, Limits
 from lemur_ray.model.attention.oracle import capped, in_window
 from lemur_ray.model.matmul import transposed
 
@@ -26,12 +27,12 @@ BLOCK = 128
 _MASKED = -1e30
 
 
-class Limits(NamedTuple):
-    """What limits attention besides documents and order; see ``dispatch.attention``."""
+class BlockLimits(NamedTuple):
+    """The `Limits` that these loops use, and tokens of a block."""
 
-    block: int = BLOCK
-    window: int = 0
-    cap: float = 0.0
+    block: int
+    window: int
+    cap: float
 
 
 def _dot(a: jax.Array, b: jax.Array, a_dim: int, b_dim: int) -> jax.Array:
@@ -63,7 +64,7 @@ def _schedule(segment_ids_BL: jax.Array, block: int, window: int) -> tuple[jax.A
 
 
 def _scores(
-    q_KQh: jax.Array, k_KWh: jax.Array, segments_C: jax.Array, segments_W: jax.Array, limits: Limits
+    q_KQh: jax.Array, k_KWh: jax.Array, segments_C: jax.Array, segments_W: jax.Array, limits: BlockLimits
 ) -> jax.Array:
     """Attention scores (K, G C, W) of a query block; -1e30 for keys that a query does not attend to."""
     block, width = segments_C.shape[0], segments_W.shape[0]
@@ -90,7 +91,7 @@ def _segments(segment_ids_BL: jax.Array, row: jax.Array, begin: jax.Array, size:
 
 
 def _run(
-    q_BKGLh: jax.Array, k_BKLh: jax.Array, v_BKLh: jax.Array, segment_ids_BL: jax.Array, limits: Limits
+    q_BKGLh: jax.Array, k_BKLh: jax.Array, v_BKLh: jax.Array, segment_ids_BL: jax.Array, limits: BlockLimits
 ) -> tuple[jax.Array, jax.Array]:
     """(attention output (B, K, G, L, h), log-sum-exp of the scores (B, K, G, L, 1)), float32."""
     rows, heads, groups, length, width = q_BKGLh.shape
@@ -136,7 +137,7 @@ def _gradients(
     lse: jax.Array,
     g_BKGLh: jax.Array,
     delta: jax.Array,
-    limits: Limits,
+    limits: BlockLimits,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Gradients of q (B, K, G, L, h) and, transposed, of k and v (B, K, h, L), float32.
 
@@ -184,7 +185,7 @@ def _gradients(
 
 @partial(jax.custom_vjp, nondiff_argnums=(4,))
 def _attention(
-    q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, limits: Limits
+    q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, limits: BlockLimits
 ) -> jax.Array:
     return _forward(q_BLHh, k_BLKh, v_BLKh, segment_ids_BL, limits)[0]
 
@@ -202,7 +203,7 @@ def _join_heads(x_BKGLh: jax.Array) -> jax.Array:
 
 
 def _forward(
-    q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, limits: Limits
+    q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, limits: BlockLimits
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     q = _split_heads(q_BLHh * q_BLHh.shape[-1] ** -0.5, k_BLKh.shape[2])
     k, v = k_BLKh.swapaxes(1, 2), v_BLKh.swapaxes(1, 2)
@@ -211,7 +212,7 @@ def _forward(
     return out_BLHh, (q, k, v, segment_ids_BL, out_BLHh, lse)
 
 
-def _backward(limits: Limits, saved: tuple[jax.Array, ...], g_BLHh: jax.Array) -> tuple[jax.Array | None, ...]:
+def _backward(limits: BlockLimits, saved: tuple[jax.Array, ...], g_BLHh: jax.Array) -> tuple[jax.Array | None, ...]:
     q, k, v, segment_ids_BL, out_BLHh, lse = saved
     # Summed before the heads are split: reading across that transposition costs more than the sum.
     delta = jnp.sum(g_BLHh.astype(jnp.float32) * out_BLHh.astype(jnp.float32), axis=-1, keepdims=True)
@@ -229,19 +230,15 @@ def skipping(
     k_BLKh: jax.Array,
     v_BLKh: jax.Array,
     segment_ids_BL: jax.Array,
-    block: int = BLOCK,
+    limits: Limits = NO_LIMITS,
     *,
-    window: int = 0,
-    cap: float = 0.0,
+    block: int = BLOCK,
 ) -> jax.Array:
-    """Causal attention of q (B, L, H, h) to k, v (B, L, K, h) with equal segment ids (B, L): (B, L, H, h), as q.
-
-    window, cap: as in ``dispatch.attention``.
-    """
+    """`interface.Attention` by blocks of ``block`` tokens."""
     length = q_BLHh.shape[1]
     pad = -length % block
     if pad:
         # The padding is a document of its own, which no token attends to.
         q_BLHh, k_BLKh, v_BLKh = (jnp.pad(x, ((0, 0), (0, pad), (0, 0), (0, 0))) for x in (q_BLHh, k_BLKh, v_BLKh))
         segment_ids_BL = jnp.pad(segment_ids_BL, ((0, 0), (0, pad)), constant_values=-1)
-    return _attention(q_BLHh, k_BLKh, v_BLKh, segment_ids_BL, Limits(block, window, cap))[:, :length]
+    return _attention(q_BLHh, k_BLKh, v_BLKh, segment_ids_BL, BlockLimits(block, limits.window, limits.cap))[:, :length]

@@ -17,30 +17,38 @@ from jax.sharding import PartitionSpec as P
 
 from lemur_ray.model.attention import cudnn, splash
 from lemur_ray.model.attention.block_skipping import skipping
+from lemur_ray.model.attention.interface import NO_LIMITS, Attention, Limits
 from lemur_ray.model.attention.oracle import plain
 from lemur_ray.model.attention.xla import chunked
 from lemur_ray.model.layout import Layout
 from lemur_ray.model.remat import named
 
-Attention = Callable[..., jax.Array]
 IMPLEMENTATIONS: dict[str, Attention] = {
     "plain": plain,
     "chunked": chunked,
     "skipping": skipping,
     "splash": splash.splash,
-    "cudnn": cudnn.cudnn,
+    "cudnn": cudnn.packed_rows,
+    "cudnn_mask": cudnn.masked,
 }
-"""Functions that compute causal attention, by name; each takes (q, k, v, segment_ids, *, window, cap)."""
-NAMES_ITSELF = ("splash",)
+"""Implementations of attention by name."""
+NAMES_ITSELF = ("splash", "cudnn")
 """Implementations that name their output and saved values "attention" for remat policies themselves."""
 
 
 def choose(
-    platform: str, num_devices: int, length: int, head_dim: int, dtype: Any, cap: float = 0.0
+    platform: str,
+    num_devices: int,
+    length: int,
+    head_dim: int,
+    dtype: Any,
+    cap: float = 0.0,
+    capability: tuple[int, int] = cudnn.HOPPER,
 ) -> tuple[str, str]:
     """(name of the fastest implementation for a platform and shape, reason if it is a fallback, else "").
 
-    On one CPU device, loops with run-time bounds are fastest, but they cannot be partitioned. cap: as in `attention`.
+    On one CPU device, loops with run-time bounds are fastest, but they cannot be partitioned. cap: as in `Limits`.
+    capability: compute capability of a GPU.
     """
     if platform == "cpu":
         return ("skipping" if num_devices == 1 else "chunked"), ""
@@ -48,8 +56,11 @@ def choose(
         reason = splash.unfit(length, head_dim)
         return ("chunked", reason) if reason else ("splash", "")
     if platform in ("gpu", "cuda", "rocm"):
-        reason = cudnn.unfit(head_dim, dtype, cap)
-        return ("chunked", reason) if reason else ("cudnn", "")
+        reason = cudnn.unfit(head_dim, dtype, cap, capability)
+        if not reason:
+            return "cudnn", ""
+        masked = not cudnn.unfit(head_dim, dtype, cap) and head_dim <= cudnn.MASKED_HEAD_DIM
+        return ("cudnn_mask" if masked and length <= cudnn.MASKED_LENGTH else "chunked"), reason
     return "chunked", f"no kernel for platform {platform!r}"
 
 
@@ -60,19 +71,15 @@ def attention(
     segment_ids_BL: jax.Array,
     name: str,
     layout: Layout | None = None,
-    window: int = 0,
-    cap: float = 0.0,
+    limits: Limits = NO_LIMITS,
 ) -> jax.Array:
-    """Causal attention inside documents, by the implementation ``name`` of IMPLEMENTATIONS.
+    """`interface.Attention` by the implementation ``name`` of IMPLEMENTATIONS, named "attention" for remat policies.
 
-    q (B, L, H, h), k and v (B, L, K, h) with K dividing H; segment_ids (B, L) integer, tokens attend to equal ids only.
-    layout: on a mesh every device attends for its rows and heads. window: most recent tokens that a token attends to,
-    itself included; 0: all. cap: scores become cap x tanh(score / cap); 0: they stay. Returns (B, L, H, h) in q's
-    dtype, named "attention" for remat policies. Raises ValueError for an unknown name.
+    layout: on a mesh every device attends for its rows and heads. Raises ValueError for an unknown name.
     """
     if name not in IMPLEMENTATIONS:
         raise ValueError(f"attention {name!r} does not exist: choose one of {', '.join(IMPLEMENTATIONS)}")
-    attend: Attention = partial(IMPLEMENTATIONS[name], window=window, cap=cap)
+    attend: Callable[..., jax.Array] = partial(IMPLEMENTATIONS[name], limits=limits)
     if layout is not None and layout.mesh is not None:
         heads = P(layout.rows, None, "tp", None)
         attend = layout.local(attend, (heads, heads, heads, P(layout.rows, None)), heads)

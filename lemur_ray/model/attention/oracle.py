@@ -10,6 +10,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from lemur_ray.model.attention.interface import NO_LIMITS, Limits
+
 MASKED = -1e30
 """Score of a masked key."""
 
@@ -41,18 +43,9 @@ def over_visible(q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array, c
 
 
 def plain(
-    q_BLHh: jax.Array,
-    k_BLKh: jax.Array,
-    v_BLKh: jax.Array,
-    segment_ids_BL: jax.Array,
-    *,
-    window: int = 0,
-    cap: float = 0.0,
+    q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, limits: Limits = NO_LIMITS
 ) -> jax.Array:
-    """Causal attention of q (B, L, H, h) to k, v (B, L, K, h) with equal segment ids (B, L): (B, L, H, h), as q.
-
-    window, cap: as in ``dispatch.attention``.
-    """
+    """`interface.Attention` as one product over all pairs of tokens."""
     at = jnp.arange(q_BLHh.shape[1])
-    visible = (segment_ids_BL[:, :, None] == segment_ids_BL[:, None, :]) & in_window(at, at, window)
-    return over_visible(grouped(q_BLHh, k_BLKh.shape[2]), k_BLKh, v_BLKh, visible, cap).reshape(q_BLHh.shape)
+    visible = (segment_ids_BL[:, :, None] == segment_ids_BL[:, None, :]) & in_window(at, at, limits.window)
+    return over_visible(grouped(q_BLHh, k_BLKh.shape[2]), k_BLKh, v_BLKh, visible, limits.cap).reshape(q_BLHh.shape)

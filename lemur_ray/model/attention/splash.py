@@ -8,12 +8,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lemur_ray.model.attention.interface import NO_LIMITS, Limits
+
 LANES = 128
 """Width of a TPU vector register: tokens of a block must be multiples of it, heads are padded to one."""
 NARROWEST = 64
 """Minimum features of a head that is worth padding to LANES: the kernel then computes at most twice as much."""
 BLOCK = 512
 """Maximum number of tokens in a block."""
+MOST_FUSED_BLOCKS = 8
+"""Maximum number of blocks of a row in whose backward pass one kernel computes all gradients. It keeps a gradient of
+the queries for each block of keys: 16 GiB for 32 heads of 32,768 tokens, where two kernels take 0.5 (compiled for v5p).
+"""
 
 
 def unfit(length: int, head_dim: int) -> str:
@@ -33,15 +39,21 @@ def block_size(length: int) -> int:
     return size
 
 
+def is_fused(length: int) -> bool:
+    """Whether one kernel computes all gradients of a row, with fewer operations than two but more memory."""
+    return length // block_size(length) <= MOST_FUSED_BLOCKS
+
+
 @lru_cache(maxsize=8)
 def _kernel(heads: int, length: int, window: int, cap: float, interpret: bool) -> Any:
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
-    size = block_size(length)
+    size, fused = block_size(length), is_fused(length)
     blocks = kernels.BlockSizes(
         block_q=size, block_kv=size, block_kv_compute=size, block_q_dkv=size, block_kv_dkv=size,
-        block_kv_dkv_compute=size, use_fused_bwd_kernel=True,
+        block_kv_dkv_compute=size, use_fused_bwd_kernel=fused, block_q_dq=None if fused else size,
+        block_kv_dq=None if fused else size,
     )  # fmt: skip
     shape = (length, length)
     one = masks.LocalMask(shape, (window - 1, 0), 0) if window else masks.CausalMask(shape)
@@ -53,10 +65,9 @@ def _kernel(heads: int, length: int, window: int, cap: float, interpret: bool) -
         )  # fmt: skip
 
 
-def blocks_computed(length: int, window: int) -> float:
-    """Share of all blocks (query block, key block) of a row that the kernel computes, without padding of heads."""
-    size = block_size(length)
-    num = length // size
+def blocks_computed(length: int, window: int, size: int) -> float:
+    """Share of the pairs of blocks of ``size`` tokens that a kernel computes if it skips what no token attends to."""
+    num = -(-length // size)
     firsts = (max(0, (i * size - window + 1) // size) if window else 0 for i in range(num))
     return sum(i - first + 1 for i, first in enumerate(firsts)) / num**2
 
@@ -66,20 +77,18 @@ def splash(
     k_BLKh: jax.Array,
     v_BLKh: jax.Array,
     segment_ids_BL: jax.Array,
+    limits: Limits = NO_LIMITS,
     *,
-    window: int = 0,
-    cap: float = 0.0,
     interpret: bool = False,
 ) -> jax.Array:
-    """Causal attention of q (B, L, H, h) to k, v (B, L, K, h) with equal segment ids (B, L): (B, L, H, h) as q's dtype.
+    """`interface.Attention` by the kernel, whose output and log-sum-exp are named "attention" for remat policies.
 
-    The kernel's output and log-sum-exp are named "attention" for remat policies. window, cap: as in
-    ``dispatch.attention``. interpret: run it anywhere, slowly.
+    interpret: run it anywhere, slowly.
     """
     from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel import SegmentIds
 
     length, heads, width = q_BLHh.shape[1:]
-    kernel = _kernel(heads, length, window, cap, interpret)
+    kernel = _kernel(heads, length, limits.window, limits.cap, interpret)
     q, k, v = (x.swapaxes(1, 2) for x in (q_BLHh * width**-0.5, k_BLKh, v_BLKh))
     if missing := -width % LANES:
         q, k, v = (jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, missing))) for x in (q, k, v))

@@ -48,12 +48,13 @@ def render_run(
     evaluation: tuple[str, str, str] | None = None,
     expected: int = 0,
 ) -> Report:
-    """Write ``index.html``, ``report.json`` and ``episodes.csv`` next to the ``episodes.jsonl`` in ``out``.
+    """Write the pages of the ledger ``out/episodes.jsonl`` into ``out`` and return the report of one evaluation.
 
-    ``evaluation``: (benchmark, policy, recipe) of the run for title, headline and ``notes`` (name -> value); by default
-    the run that began last. Returns its report. The page shows every other run of the ledger too. ``expected``: number
-    of episodes of an evaluation that is still running. Raises ReportError for a ledger without episodes, or without any
-    of the evaluation.
+    Written are ``index.html``, ``report.json``, ``episodes.csv``, the list of episodes and ``transcripts/``; they show
+    every run of the ledger. ``evaluation``: (benchmark, policy, hash of the settings) of the run for title, headline
+    and ``notes`` (name -> value); by default the run that began last. ``expected``: number of episodes of an evaluation
+    that is still running, which marks the page as live. Raises ReportError for a ledger without episodes, or without
+    any of the evaluation.
     """
     ledger = out / "episodes.jsonl"
     episodes = stored_episodes(ledger) if ledger.is_file() else []

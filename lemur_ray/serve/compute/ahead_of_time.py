@@ -1,37 +1,39 @@
-"""Compiles the serving engine's steps for a TPU chip that is not attached, to learn whether they fit its memory.
+"""Compiles the serving engine's steps for TPUs or GPUs that are not attached, to learn whether they fit their memory.
 
-The compiled program is the one that the chip would run, so its bytes are exact; its speed is not measured.
+The compiled program is the one that the devices would run, so its bytes are exact; its speed is not measured.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.attention import block_bytes
 from lemur_ray.serve.compute.cache_layout import layout_for, pool_size
+from lemur_ray.serve.compute.devices import AXIS, WHOLE, Devices, check_split, part_of
 from lemur_ray.serve.compute.forward import forward
 from lemur_ray.serve.compute.invariant import ACCELERATOR, TILE
-from lemur_ray.serve.compute.programs import decode_buckets, empty_step, prefill_buckets
+from lemur_ray.serve.compute.programs import decode_buckets, empty_step, prefill_buckets, sums_for
 from lemur_ray.serve.compute.quantized import Quantized
-from lemur_ray.serve.compute.weights import LayerWeights, Weights
+from lemur_ray.serve.compute.weights import Form, LayerWeights, Weights, weight_specs
 from lemur_ray.serve.config import EngineOptions
 
 
 class EngineDoesNotFit(ValueError):
-    """Raised when XLA cannot fit a step into the chip; the message is XLA's, up to 400 characters."""
+    """Raised when XLA cannot fit a step into a device; the message is XLA's, up to 400 characters."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Memory in bytes that a step, compiled for a number of rows and new tokens per row, takes on the chip."""
+    """Memory in bytes that a step, compiled for a number of rows and new tokens per row, takes on each device."""
 
     rows: int
     length: int
@@ -40,9 +42,13 @@ class Step:
     cache: int
     temporaries: int
     """Everything else: logits, code and intermediate results"""
+    code: int
+    """Machine code, a part of ``temporaries``"""
     kernel: bool
     """Whether attention uses the TPU kernel"""
     compile_s: float
+    hlo: str
+    """Text of the compiled program; no part of ``to_json``"""
 
     @property
     def total(self) -> int:
@@ -56,14 +62,14 @@ class Step:
         return f"{kind}, {self.rows} rows: {self.total / 2**30:.2f} GiB ({', '.join(parts)}), {kernel}"
 
     def to_json(self) -> dict[str, Any]:
-        """All fields by name, and ``total``."""
-        return {**asdict(self), "total": self.total}
+        """All fields but ``hlo`` by name, and ``total``."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "hlo"} | {"total": self.total}
 
 
-def abstract_weights(config: ModelConfig, dtype: Any, *, int8: bool = False) -> Weights:
-    """Shapes and dtypes of the weights that ``weights.prepare`` returns for this model."""
+def abstract_weights(config: ModelConfig, dtype: Any, *, int8: bool = False, parts: int = 1) -> Weights:
+    """Shapes and dtypes of the weights that ``weights.prepare`` returns for this model on ``parts`` devices."""
     c = config
-    heads = (c.num_heads + 2 * c.num_kv_heads) * c.head_dim
+    heads = (c.num_heads + 2 * max(c.num_kv_heads, parts)) * c.head_dim
 
     def vector(size: int, there: bool = True) -> Any:
         return jax.ShapeDtypeStruct((size,), jnp.float32) if there else None
@@ -90,47 +96,62 @@ def abstract_weights(config: ModelConfig, dtype: Any, *, int8: bool = False) -> 
     )
     layers = (layer,) * c.num_layers
     embed: Any = jax.ShapeDtypeStruct((c.vocab_size, c.dim), dtype)
-    return Weights(embed, layers, vector(c.dim), matrix(c.dim, c.vocab_size))
+    return Weights(embed, layers, vector(c.dim), matrix(c.dim, -(-c.vocab_size // parts) * parts))
 
 
-def compile_step(config: ModelConfig, options: EngineOptions, device: Any, rows: int, length: int) -> Step:
-    """Compile a step of ``rows`` x ``length`` tokens for a TPU, attached or described. Raises EngineDoesNotFit."""
-    dtype = jnp.dtype(options.dtype)
-    layout, (table_width, num_blocks) = layout_for(config, dtype, "tpu"), pool_size(config, options)
-    mesh = Mesh(np.array([device]), ("chip",))
-    whole = NamedSharding(mesh, PartitionSpec())
+def weight_bytes(config: ModelConfig, options: EngineOptions, parts: int, platform: str) -> int:
+    """Bytes of the weights on one of ``parts`` devices of a platform."""
+    int8 = options.quantization == "int8"
+    weights = abstract_weights(config, jnp.dtype(options.dtype), int8=int8, parts=parts)
+    where = weight_specs(config, "int8" if int8 else "columns", sums_for(options, platform))
+    specs = jax.tree.broadcast(where, weights, is_leaf=lambda x: isinstance(x, PartitionSpec))
+    sizes = jax.tree.map(lambda x, spec: x.size * x.dtype.itemsize // (parts if any(spec) else 1), weights, specs)
+    return sum(jax.tree.leaves(sizes))
 
-    def placed(tree: Any) -> Any:
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole), tree)
 
-    weights = placed(abstract_weights(config, dtype, int8=options.quantization == "int8"))
-    cache = placed(jax.eval_shape(lambda: layout.allocate(config, num_blocks, dtype)))
-    tokens, place = placed(empty_step(rows, length, table_width))
+def compile_step(
+    config: ModelConfig, options: EngineOptions, devices: Sequence[Any], rows: int, length: int, platform: str = "tpu"
+) -> Step:
+    """Compile a step of ``rows`` x ``length`` tokens for devices that share the model, attached or described.
+
+    platform: tpu or gpu. Raises EngineDoesNotFit, and ValueError if the model does not divide over the devices.
+    """
+    group = Devices(Mesh(np.asarray(devices), (AXIS,), axis_types=(AxisType.Auto,)))
+    check_split(config, group.parts)
+    dtype, part, int8 = jnp.dtype(options.dtype), part_of(config, group.parts), options.quantization == "int8"
+    layout, (table_width, num_blocks) = layout_for(part, dtype, platform), pool_size(config, options, group.parts)
+    axis = AXIS if group.parts > 1 else None
+    form: Form = "int8" if int8 else "columns"
+    how = ACCELERATOR._replace(axis=axis, sums=sums_for(options, platform))
+    where = weight_specs(config, form, how.sums)
+    weights = abstract_weights(config, dtype, int8=int8, parts=group.parts)
+    cache = group.abstract(lambda: layout.allocate(part, num_blocks, dtype), layout.cut)
+    inputs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), empty_step(rows, length, table_width))
+
+    def step(*arguments: Any) -> Any:
+        return forward(*arguments, config=config, how=how, layout=layout)
+
+    program = group.program(step, (where, layout.cut, WHOLE, WHOLE), (WHOLE, WHOLE, layout.cut), donate=(1,))
     began = time.monotonic()
-    # The kernel's lowering asks the mesh in context for the kind of chip.
-    step = jax.jit(forward, static_argnames=("config", "how", "layout"), donate_argnames=("cache",))
-    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-        lowered = step.lower(weights, cache, tokens, place, config=config, how=ACCELERATOR, layout=layout)
-        try:
-            compiled: Any = lowered.compile()
-        except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
-                raise
-            raise EngineDoesNotFit(" ".join(str(error).removeprefix("RESOURCE_EXHAUSTED: ").split())[:400]) from error
-    memory = compiled.memory_analysis()
-    weight_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(weights))
-    cache_bytes = num_blocks * block_bytes(config, dtype)
+    try:
+        compiled: Any = program.lower(weights, cache, *inputs).compile()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise EngineDoesNotFit(" ".join(str(error).removeprefix("RESOURCE_EXHAUSTED: ").split())[:400]) from error
+    memory, hlo = compiled.memory_analysis(), compiled.as_text()
+    held = weight_bytes(config, options, group.parts, platform)
+    cache_bytes = num_blocks * block_bytes(config, dtype, group.parts) // group.parts
     used = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
     used += memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
     return Step(
-        rows, length, weight_bytes, cache_bytes, int(used - weight_bytes - cache_bytes),
-        "ragged_paged_attention" in compiled.as_text(), time.monotonic() - began,
+        rows, length, held, cache_bytes, int(used - held - cache_bytes),
+        int(memory.generated_code_size_in_bytes), "ragged_paged_attention" in hlo, time.monotonic() - began, hlo,
     )  # fmt: skip
 
 
-def plan(config: ModelConfig, options: EngineOptions, device: Any, *, every_shape: bool = False) -> list[Step]:
-    """Compile an engine's largest decode and prefill step; every_shape: all steps. Raises EngineDoesNotFit."""
+def shapes(options: EngineOptions, *, every_shape: bool = False) -> list[tuple[int, int]]:
+    """Rows and new tokens per row of an engine's largest decode and prefill step; every_shape: of all steps."""
     decode, prefill = decode_buckets(options.max_slots, lone=False), prefill_buckets(options.prefill_tiles)
-    shapes = [(rows, 1) for rows in (decode if every_shape else decode[-1:])]
-    shapes += [(rows, TILE) for rows in (prefill if every_shape else prefill[-1:])]
-    return [compile_step(config, options, device, rows, length) for rows, length in shapes]
+    sizes = [(rows, 1) for rows in (decode if every_shape else decode[-1:])]
+    return sizes + [(rows, TILE) for rows in (prefill if every_shape else prefill[-1:])]

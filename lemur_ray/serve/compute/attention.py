@@ -43,7 +43,7 @@ class LayerCache(NamedTuple):
 Cache = tuple[Any, ...]
 """The pools of all layers, whose type depends on the ``CacheLayout``: here ``LayerCache``."""
 
-CUT = P(None, AXIS)
+CUT: P = P(None, AXIS)
 """Partition of the pools over devices: along the kv heads."""
 
 Ints = Any
@@ -83,9 +83,10 @@ def from_stored(x: jax.Array) -> jax.Array:
     return lax.bitcast_convert_type(x, jnp.bfloat16) if x.dtype == jnp.uint16 else x
 
 
-def block_bytes(config: ModelConfig, dtype: Any = jnp.float32) -> int:
-    """Bytes of the keys and values of one block, over all layers and devices."""
-    return 2 * config.num_layers * config.num_kv_heads * config.head_dim * BLOCK * jnp.dtype(dtype).itemsize
+def block_bytes(config: ModelConfig, dtype: Any = jnp.float32, parts: int = 1) -> int:
+    """Bytes of the keys and values of one block, over all layers and ``parts`` devices, replicas of heads included."""
+    heads = max(config.num_kv_heads, parts)
+    return 2 * config.num_layers * heads * config.head_dim * BLOCK * jnp.dtype(dtype).itemsize
 
 
 def targets(place: Place, num_tokens: int) -> tuple[jax.Array, jax.Array]:

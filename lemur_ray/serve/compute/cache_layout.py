@@ -77,11 +77,11 @@ def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = Fa
     return Paged()
 
 
-def pool_size(config: ModelConfig, options: EngineOptions) -> tuple[int, int]:
-    """Number of blocks in a sequence's table, and in the whole pool, including the scrap block.
+def pool_size(config: ModelConfig, options: EngineOptions, parts: int = 1) -> tuple[int, int]:
+    """Number of blocks in a sequence's table, and in the whole pool, including the scrap block. parts: devices.
 
     The pool holds at least one sequence, and at most twice what all slots can fill.
     """
     width = -(-min(options.context or config.max_seq_len, config.max_seq_len) // BLOCK)
-    fitting = options.cache_bytes // block_bytes(config, options.dtype)
+    fitting = options.cache_bytes // block_bytes(config, options.dtype, parts)
     return width, 1 + max(width, min(fitting, 2 * options.max_slots * width))

@@ -1,16 +1,15 @@
 """Tensor parallelism: placement of arrays on the devices that compute one model, and programs that run on all of them.
 
-Every matrix is cut along its outputs and the cache along its kv heads, so every sum is computed on one device, and
-results of devices are concatenated, never added: the bits do not depend on the network's order of additions or the
-load. The devices may belong to several processes; each then places its own part and runs the same programs in the same
-order (``lockstep.py``). Knows nothing of models.
+The cache is cut along its kv heads, which are replicated if there are more devices than kv heads. ``Sums`` says how the
+products behind attention and in the feed-forward are combined. The devices may belong to several processes; each then
+places its own part and runs the same programs in the same order (``lockstep.py``). Knows nothing of models.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +22,17 @@ from lemur_ray.config import ModelConfig
 
 AXIS = "tp"
 """The mesh axis over which every product is split."""
-WHOLE = P()
+WHOLE: P = P()
 """Partition of an array that every device holds whole."""
+Sums = Literal["gather", "ordered", "all_reduce"]
+"""How a product whose inputs lie on several devices is computed.
+
+gather: every device gets all inputs and computes some outputs, so each sum is computed on one device. Two all-gathers a
+product; as exact as the product. Used on CPU.
+ordered: every device multiplies its inputs; the partial sums are exchanged, added in float32 in an order that the
+program fixes, and gathered. The bits of a row do not depend on the load.
+all_reduce: as ordered, but added by the network, in an order that may depend on the size of the message.
+"""
 
 
 @dataclass(frozen=True)
@@ -94,15 +102,18 @@ class Devices:
 
         return jax.tree.map(one, jax.tree.broadcast(specs, placed[0], is_leaf=_is_spec), *placed, is_leaf=_is_spec)
 
+    def abstract(self, make: Callable[[], Any], spec: P) -> Any:
+        """Shapes and dtypes of the whole arrays of which ``make`` makes one device's part. spec: the partition."""
+        return jax.tree.map(
+            lambda part: jax.ShapeDtypeStruct(self._whole_shape(part.shape, spec), part.dtype), jax.eval_shape(make)
+        )
+
     def allocate(self, make: Callable[[], Any], spec: P) -> Any:
         """Zeros, allocated on the devices only. make: makes the zeros of one device; spec: the partition."""
         if self.mesh is None:
             return make()
-
-        def one(part: Any) -> jax.Array:
-            return jnp.zeros(self._whole_shape(part.shape, spec), part.dtype, device=self._sharding(spec))
-
-        return jax.tree.map(one, jax.eval_shape(make))
+        sharding = self._sharding(spec)
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype, device=sharding), self.abstract(make, spec))
 
     def program(self, function: Callable, inputs: Any, outputs: Any, donate: tuple[int, ...] = ()) -> Any:
         """Jit a function that devices run on their parts. inputs, outputs: partitions; donate: arguments to reuse."""
@@ -116,7 +127,7 @@ class Devices:
         return jax.jit(split, in_shardings=shardings(inputs), out_shardings=shardings(outputs), donate_argnums=donate)
 
 
-ONE = Devices()
+ONE: Devices = Devices()
 
 
 def _is_spec(x: Any) -> bool:
@@ -128,17 +139,42 @@ def gather_columns(x_TI: jax.Array, axis: str | None) -> jax.Array:
     return x_TI if axis is None else lax.all_gather(x_TI, axis, axis=1, tiled=True)
 
 
+def total(part_TD: jax.Array, axis: str, sums: Sums) -> jax.Array:
+    """Inside a program: the sum of the devices' partial products, in the dtype of ``part_TD``; sums: not gather."""
+    if sums == "all_reduce":
+        return lax.psum(part_TD, axis)
+    rows, parts = part_TD.shape[0], lax.axis_size(axis)
+    pieces = lax.all_to_all(part_TD.reshape(rows, parts, -1), axis, 1, 0).astype(jnp.float32)
+    while len(pieces) > 1:
+        if len(pieces) % 2:
+            pieces = jnp.pad(pieces, ((0, 1), (0, 0), (0, 0)))
+        pieces = pieces[: len(pieces) // 2] + pieces[len(pieces) // 2 :]
+    return gather_columns(pieces[0].astype(part_TD.dtype), axis)
+
+
 def part_of(config: ModelConfig, parts: int) -> ModelConfig:
-    """The model's config with the number of heads that each of ``parts`` devices has."""
-    return replace(config, num_heads=config.num_heads // parts, num_kv_heads=config.num_kv_heads // parts)
+    """The model's config with the number of heads, and of at least one kv head, that each of ``parts`` devices has."""
+    return replace(config, num_heads=config.num_heads // parts, num_kv_heads=max(1, config.num_kv_heads // parts))
+
+
+def can_split(config: ModelConfig, parts: int) -> bool:
+    """Whether a model can be cut into ``parts`` parts: each kv head on one device, or on equally many as the others."""
+    kv_heads = config.num_kv_heads
+    divides = not any(size % parts for size in (config.num_heads, config.ffn_dim, config.dim))
+    return divides and (kv_heads % parts == 0 or parts % kv_heads == 0)
+
+
+def splits(config: ModelConfig) -> list[int]:
+    """All numbers of devices that a model can be cut over, ascending."""
+    return [n for n in range(1, config.num_heads + 1) if can_split(config, n)]
 
 
 def check_split(config: ModelConfig, parts: int) -> None:
-    """Raise ValueError if a model cannot be cut into ``parts`` parts, naming every size that does not divide."""
-    sizes = {name: getattr(config, name) for name in ("num_heads", "num_kv_heads", "ffn_dim", "dim")}
-    if wrong := [f"{name} {size}" for name, size in sizes.items() if size % parts]:
-        fitting = [n for n in range(1, parts) if not any(size % n for size in sizes.values())]
+    """Raise ValueError if a model cannot be cut into ``parts`` parts, with its sizes and the numbers that it can."""
+    if not can_split(config, parts):
+        *others, last = map(str, splits(config))
         raise ValueError(
-            f"tensor_parallel {parts} does not divide {', '.join(wrong)} of this model: use "
-            f"{' or '.join(map(str, fitting))}"
+            f"tensor_parallel {parts} does not fit this model: it must divide num_heads {config.num_heads}, ffn_dim "
+            f"{config.ffn_dim} and dim {config.dim}, and divide num_kv_heads {config.num_kv_heads} or be a multiple of "
+            f"it: use {', '.join(others)}{' or ' if others else ''}{last}"
         )

@@ -2,8 +2,8 @@
 
 A call takes R rows of M new tokens each, every row with its own table of cache blocks. Decoding is M = 1, prefilling is
 M = ``TILE``; both can give the same bits (see ``invariant.py``). If several devices share a model, each runs this on
-its own columns of every matrix and its own heads, and gathers the columns of the others. Knows nothing of requests,
-queues or sampling.
+its own part of every matrix and its own heads, and what is whole again after attention and after the feed-forward is
+combined as ``devices.Sums`` says. Knows nothing of requests, queues or sampling.
 
 Legend: R rows, M new tokens of a row, T = R * M, D model, H heads, K kv heads, G = H / K, h head width, F feed-forward,
 V vocabulary; of H, K, F and V a device may have a part.
@@ -23,8 +23,8 @@ from lemur_ray.model.llama import ACTIVATIONS
 from lemur_ray.model.rope import Table, apply_rope, rope_tables
 from lemur_ray.serve.compute.attention import Cache, Place
 from lemur_ray.serve.compute.cache_layout import CacheLayout
-from lemur_ray.serve.compute.devices import gather_columns
-from lemur_ray.serve.compute.invariant import Arithmetic, product, rms_norm
+from lemur_ray.serve.compute.devices import gather_columns, part_of, total
+from lemur_ray.serve.compute.invariant import Arithmetic, Matrix, product, rms_norm
 from lemur_ray.serve.compute.sampling import compute_logprobs
 from lemur_ray.serve.compute.weights import LayerWeights, Weights
 
@@ -33,19 +33,27 @@ class Model(NamedTuple):
     """What is the same in all layers."""
 
     config: ModelConfig
+    """With the heads of one device"""
     how: Arithmetic
     layout: CacheLayout
+
+
+def _combined(x_TI: jax.Array, w: Matrix, how: Arithmetic, real: jax.Array) -> jax.Array:
+    """x @ w, where every device has some columns of x: (T, O) on each of them; real: as in ``product``."""
+    if how.axis is None or how.sums == "gather":
+        return gather_columns(product(gather_columns(x_TI, how.axis), w, how.tile, real), how.axis)
+    return total(product(x_TI, w, how.tile, real).astype(x_TI.dtype), how.axis, how.sums)
 
 
 def _layer(
     w: LayerWeights, cache: Any, x_TD: jax.Array, rope: Table, place: Place, model: Model, window: int
 ) -> tuple[jax.Array, Any]:
     (c, how, layout), rows, tokens, dtype = model, place.starts.shape[0], x_TD.shape[0], x_TD.dtype
-    length, groups = tokens // rows, c.num_heads // c.num_kv_heads
-    times = partial(product, tile=how.tile, real=place.num_rows * length)
+    length, kv_heads, groups = tokens // rows, c.num_kv_heads, c.num_heads // c.num_kv_heads
+    real = place.num_rows * length
+    times = partial(product, tile=how.tile, real=real)
     qkv = times(rms_norm(x_TD, w.attn_norm, c.norm_eps), w.wqkv)
     qkv = (qkv if w.qkv_bias is None else qkv + w.qkv_bias).reshape(tokens, -1, c.head_dim)
-    kv_heads = qkv.shape[1] // (groups + 2)
     q, k, v = jnp.split(qkv, (kv_heads * groups, kv_heads * (groups + 1)), axis=1)
     if w.q_norm is not None and w.k_norm is not None:
         q, k = rms_norm(q, w.q_norm, c.norm_eps), rms_norm(k, w.k_norm, c.norm_eps)
@@ -53,14 +61,12 @@ def _layer(
     q = apply_rope(q, rope) if c.query_gain == 1.0 else apply_rope(q, rope) * c.query_gain
     q_RMKGh = q.reshape(rows, length, kv_heads, groups, c.head_dim)
     mixed = layout.attend(cache, q_RMKGh.transpose(0, 2, 3, 1, 4), place, how, window, c.attention_cap)
-    mixed_TD = gather_columns(mixed.transpose(0, 3, 1, 2, 4).reshape(tokens, -1).astype(dtype), how.axis)
-    mixed_TD = gather_columns(times(mixed_TD, w.wo), how.axis)
+    mixed_TD = _combined(mixed.transpose(0, 3, 1, 2, 4).reshape(tokens, -1).astype(dtype), w.wo, how, real)
     if w.post_attn_norm is not None:
         mixed_TD = rms_norm(mixed_TD, w.post_attn_norm, c.norm_eps)
     x_TD = (x_TD + mixed_TD).astype(dtype)
     gate, up = jnp.split(times(rms_norm(x_TD, w.mlp_norm, c.norm_eps), w.gate_up), 2, axis=-1)
-    inner_TF = gather_columns((ACTIVATIONS[c.activation](gate) * up).astype(dtype), how.axis)
-    out_TD = gather_columns(times(inner_TF, w.down), how.axis)
+    out_TD = _combined((ACTIVATIONS[c.activation](gate) * up).astype(dtype), w.down, how, real)
     if w.post_mlp_norm is not None:
         out_TD = rms_norm(out_TD, w.post_mlp_norm, c.norm_eps)
     return (x_TD + out_TD).astype(dtype), cache
@@ -87,10 +93,11 @@ def forward(
     ropes = rope_tables((place.starts[:, None] + jnp.arange(length)).reshape(-1), config)
     x = gather_columns(weights.embed[tokens_RM.reshape(-1)], how.axis)
     x = x * jnp.asarray(config.dim**0.5, x.dtype) if config.embed_scale else x
+    model = Model(part_of(config, jax.lax.axis_size(how.axis) if how.axis else 1), how, layout)
     layers = []
     for i, (w, layer) in enumerate(zip(weights.layers, cache, strict=True)):
         window = config.window_of(i)
-        x, layer = _layer(w, layer, x, ropes[window > 0], place, Model(config, how, layout), window)
+        x, layer = _layer(w, layer, x, ropes[window > 0], place, model, window)
         layers.append(layer)
     last_RD = x.reshape(rows, length, -1)[jnp.arange(rows), jnp.maximum(place.counts - 1, 0)]
     return _logits(weights, last_RD, config, how, place.num_rows), x, tuple(layers)

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from lemur_ray.serve.compute.cpu.panels import Packed, packed_product
+from lemur_ray.serve.compute.devices import Sums
 from lemur_ray.serve.compute.quantized import Quantized, quantized_product
 
 TILE = 32
@@ -35,6 +36,7 @@ class Arithmetic(NamedTuple):
     """Attention row by row, each at its own length: faster on a CPU"""
     axis: str | None = None
     """Mesh axis over which every product is split; None: one device"""
+    sums: Sums = "gather"
 
 
 EXACT_CPU = Arithmetic(16, True)

@@ -41,12 +41,12 @@ class OnDevices:
         """
         self.config, self.options, self._group = source.config, options or EngineOptions(), group
         context = min(self.options.context or self.config.max_seq_len, self.config.max_seq_len)
-        table_width, num_blocks = pool_size(self.config, self.options)
-        self.sizes = CacheSizes(context, num_blocks, table_width, BLOCK, TILE)
-        if self.options.cache_bytes < table_width * block_bytes(self.config, self.options.dtype):
-            log.warning("cache_bytes %d cannot hold one sequence: it gets more than that", self.options.cache_bytes)
         self._devices = Devices.take(self.options.tensor_parallel)
         self.num_devices = self._devices.parts
+        table_width, num_blocks = pool_size(self.config, self.options, self.num_devices)
+        self.sizes = CacheSizes(context, num_blocks, table_width, BLOCK, TILE)
+        if self.options.cache_bytes < table_width * block_bytes(self.config, self.options.dtype, self.num_devices):
+            log.warning("cache_bytes %d cannot hold one sequence: it gets more than that", self.options.cache_bytes)
         self._weights: Weights | None = self.prepare(source)
 
     def prepare(self, source: Source) -> Weights:

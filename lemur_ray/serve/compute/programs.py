@@ -21,7 +21,7 @@ from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.attention import Cache, Place, copy_block
 from lemur_ray.serve.compute.cache_layout import layout_for, pool_size
 from lemur_ray.serve.compute.cpu.kernels import available
-from lemur_ray.serve.compute.devices import ONE, WHOLE, Devices, part_of
+from lemur_ray.serve.compute.devices import ONE, WHOLE, Devices, Sums, part_of
 from lemur_ray.serve.compute.forward import forward, prompt_logprobs
 from lemur_ray.serve.compute.invariant import ACCELERATOR, EXACT_CPU, FAST_CPU, TILE
 from lemur_ray.serve.compute.sampling import (
@@ -55,7 +55,15 @@ def decode_buckets(num_slots: int, *, lone: bool) -> tuple[int, ...]:
 
 def prepared(source: Source, options: EngineOptions, devices: Devices) -> Weights:
     """Read the weights onto the devices, in the storage form for these options. Raises what ``prepare`` raises."""
-    return prepare(source, jnp.dtype(options.dtype), devices, _form(options))
+    sums = sums_for(options, jax.default_backend())
+    return prepare(source, jnp.dtype(options.dtype), devices, _form(options), sums)
+
+
+def sums_for(options: EngineOptions, platform: str) -> Sums:
+    """How devices combine products: gathered on CPU, elsewhere added, with batch_invariant in a fixed order."""
+    if platform == "cpu":
+        return "gather"
+    return "ordered" if options.batch_invariant else "all_reduce"
 
 
 def _native(options: EngineOptions) -> bool:
@@ -81,7 +89,7 @@ class Programs:
     def __init__(self, weights: Weights, config: ModelConfig, options: EngineOptions, devices: Devices = ONE):
         """options.batch_invariant: use arithmetic whose bits do not depend on the shape of a step, if there is any."""
         self.config, self.compiled_after_warmup = config, 0
-        self._table_width, num_blocks = pool_size(config, options)
+        self._table_width, num_blocks = pool_size(config, options, devices.parts)
         is_reduced = options.dtype != "float32" or options.quantization != "none"
         lone = _native(options) or not (options.batch_invariant or is_reduced)
         self.decode_rows = decode_buckets(options.max_slots, lone=lone)
@@ -95,7 +103,7 @@ class Programs:
         tiled = options.batch_invariant and options.dtype == "float32"
         on_cpu = EXACT_CPU if tiled else FAST_CPU
         how = on_cpu if jax.default_backend() == "cpu" else ACCELERATOR
-        self._how = how._replace(axis=devices.axis)
+        self._how = how._replace(axis=devices.axis, sums=sums_for(options, jax.default_backend()))
         self.form = _form(options)
         kinds = (self._how, self._layout, dtype, self.form, devices)
         self._shape = (config, num_blocks, self._table_width, kinds)
@@ -168,7 +176,7 @@ class Programs:
 
     def _lower(self, key: tuple[str, int, int]) -> Any:
         name, rows, length = key
-        where = weight_specs(self.config, self.form)
+        where = weight_specs(self.config, self.form, self._how.sums)
         model: dict[str, Any] = {"config": self.config, "how": self._how}
         program = self._devices.program
         logits = jax.ShapeDtypeStruct((rows, self.config.vocab_size), jnp.float32)

@@ -29,9 +29,12 @@ class Quantized(NamedTuple):
     """(O,) float32: value of one step of a column"""
 
 
-def quantize(w_IO: np.ndarray) -> Quantized:
-    """Round a matrix on the host, to the nearest of 255 steps per column, scaled by its largest absolute value."""
-    largest = np.abs(w_IO).max(axis=0).astype(np.float32)
+def quantize(w_IO: np.ndarray, largest_O: np.ndarray | None = None) -> Quantized:
+    """Round a matrix on the host, to the nearest of 255 steps per column, scaled by its largest absolute value.
+
+    largest_O: these values of the whole matrix, where ``w_IO`` is some of its rows.
+    """
+    largest = (np.abs(w_IO).max(axis=0) if largest_O is None else largest_O).astype(np.float32)
     scale = np.where(largest == 0, np.float32(1), largest / _LARGEST)
     with np.errstate(invalid="ignore"):  # a column with NaN has a scale of NaN
         return Quantized(np.ascontiguousarray(np.rint(w_IO / scale).astype(np.int8).T), scale)

@@ -1,14 +1,15 @@
 """The weights for serving, read from a source slice by slice: the host holds one matrix at a time.
 
 Products with the same input are fused, layers are separate arrays (no slicing in a program), the head is never tied.
-Every matrix is cut along its outputs; each process reads the columns of its own devices. Knows nothing of requests.
+Matrices are cut along their outputs, wo and down along their inputs unless sums are gathered (``devices.Sums``); each
+process reads what its own devices hold. Knows nothing of requests.
 
-Legend: D model, H heads, K kv heads, h head width, F feed-forward, V vocabulary.
+Legend: D model, H heads, K kv heads (of N > K devices: N), h head width, F feed-forward, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -18,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.cpu.panels import pack
-from lemur_ray.serve.compute.devices import AXIS, ONE, WHOLE, Devices, check_split
+from lemur_ray.serve.compute.devices import AXIS, ONE, WHOLE, Devices, Sums, check_split, part_of
 from lemur_ray.serve.compute.invariant import Matrix, Transposed
 from lemur_ray.serve.compute.quantized import Quantized, quantize
 from lemur_ray.weights.param_slices import Source, leaves, transposed
@@ -68,19 +69,32 @@ _SPECS: dict[Form, Any] = {
     "packed": P(AXIS),
     "packed int8": Quantized(P(AXIS), P(AXIS)),
 }
+_ALONG_INPUTS: dict[Form, Any] = {
+    "columns": P(AXIS),
+    "rows": Transposed(P(None, AXIS)),
+    "int8": Quantized(P(None, AXIS), WHOLE),
+}
+"""Partitions of a matrix along its inputs; packed forms are for CPUs, which gather."""
 
 
-def weight_specs(config: ModelConfig, form: Form = "columns") -> Weights:
-    """Partition of every array over devices: matrices along their outputs, the embedding along D."""
+def weight_specs(config: ModelConfig, form: Form = "columns", sums: Sums = "gather") -> Weights:
+    """Partition of every array over devices; the embedding is cut along D."""
     matrix, columns, whole = _SPECS[form], _COLUMNS, WHOLE
+    inner = matrix if sums == "gather" else _ALONG_INPUTS[form]
     more: Any = {"qkv_bias": P(AXIS)} if config.qkv_bias else {}
     more |= {"q_norm": whole, "k_norm": whole} if config.qk_norm else {}
     more |= {"post_attn_norm": whole, "post_mlp_norm": whole} if config.post_norms else {}
-    layer = LayerWeights(whole, matrix, matrix, whole, matrix, matrix, **more)  # type: ignore[arg-type]
+    layer = LayerWeights(whole, matrix, inner, whole, matrix, inner, **more)  # type: ignore[arg-type]
     return Weights(columns, (layer,) * config.num_layers, whole, matrix)  # type: ignore[arg-type]
 
 
-def prepare(source: Source, dtype: Any = jnp.float32, devices: Devices = ONE, form: Form = "columns") -> Weights:
+def prepare(
+    source: Source,
+    dtype: Any = jnp.float32,
+    devices: Devices = ONE,
+    form: Form = "columns",
+    sums: Sums = "gather",
+) -> Weights:
     """Read a model's weights onto the devices; matrices in ``dtype``, norms in float32.
 
     form: storage of every matrix except the embedding, whose rows are only copied.
@@ -89,15 +103,16 @@ def prepare(source: Source, dtype: Any = jnp.float32, devices: Devices = ONE, fo
     config = source.config
     check_split(config, devices.parts)
     read = _Reader(source, dtype, devices, form)
+    inner = read.matrix if sums == "gather" else read.matrix_by_inputs
 
     def layer(i: int) -> LayerWeights:
         return LayerWeights(
             attn_norm=read.norm("layers.attn_norm", i),
             wqkv=read.matrix(i, "wq", "wk", "wv"),
-            wo=read.matrix(i, "wo"),
+            wo=inner(i, "wo"),
             mlp_norm=read.norm("layers.mlp_norm", i),
             gate_up=read.matrix(i, "gate", "up"),
-            down=read.matrix(i, "down"),
+            down=inner(i, "down"),
             qkv_bias=read.cut_vector(i, "bq", "bk", "bv") if config.qkv_bias else None,
             q_norm=read.norm("layers.q_norm", i) if config.qk_norm else None,
             k_norm=read.norm("layers.k_norm", i) if config.qk_norm else None,
@@ -146,25 +161,48 @@ class _Reader:
 
     def _columns(self, name: str, layer: int, part: int) -> np.ndarray:
         """Columns of one layer's matrix or vector that device ``part`` computes, float32."""
-        shape = self._shapes[f"layers.{name}"]
-        width = shape[-1] // self._devices.parts
+        shape, parts, config = self._shapes[f"layers.{name}"], self._devices.parts, self._source.config
+        width = shape[-1] // parts
+        first = part * width
+        if name in ("wk", "wv", "bk", "bv"):  # of more devices than kv heads, several hold the same one
+            width = part_of(config, parts).num_kv_heads * config.head_dim
+            first = part * config.num_kv_heads // parts * config.head_dim
         across = (slice(None),) * (len(shape) - 2)
-        index = (slice(layer, layer + 1), *across, slice(part * width, (part + 1) * width))
+        index = (slice(layer, layer + 1), *across, slice(first, first + width))
         return self._read(f"layers.{name}", index)[0]
+
+    def _by_second_axis(self, whole: np.ndarray, first: int, width: int) -> Callable[[int], np.ndarray]:
+        """Function of a device's index that cuts its part of axis 1 out of an array, which is freed by the last call.
+
+        Arrays cut along this axis are read once: from a bucket, each part would read whole rows. All others are cut
+        between rows. first: index of the array's first element in the whole axis.
+        """
+        held, last = [whole], self._devices.own_parts[-1]
+
+        def cut(part: int) -> np.ndarray:
+            piece = held[0][:, part * width - first : (part + 1) * width - first]
+            if part == last:
+                held.clear()
+            return piece
+
+        return cut
 
     def embed(self) -> jax.Array:
         width, own = self._shapes["embed"][1] // self._devices.parts, self._devices.own_parts
-        # Read once: from a bucket, each part would read whole rows. All other matrices are cut between rows.
-        parts = [self._read("embed", (slice(None), slice(own.start * width, own.stop * width)))]
+        first = own.start * width
+        cut = self._by_second_axis(self._read("embed", (slice(None), slice(first, own.stop * width))), first, width)
+        return self._devices.assemble(lambda part: _joined([cut(part)], self._dtype, 1), _COLUMNS)
 
-        def columns(part: int) -> np.ndarray:
-            first = (part - own.start) * width
-            piece = parts[0][:, first : first + width]
-            if part == own[-1]:
-                parts.clear()
-            return _joined([piece], self._dtype, 1)
-
-        return self._devices.assemble(columns, _COLUMNS)
+    def matrix_by_inputs(self, layer: int, name: str) -> Matrix:
+        """A matrix cut along its inputs; int8: scaled by the columns of the whole matrix, which is then read whole."""
+        width, own = self._shapes[f"layers.{name}"][1] // self._devices.parts, self._devices.own_parts
+        read = range(self._devices.parts) if self._form == "int8" else own
+        first = read.start * width
+        whole = self._read(f"layers.{name}", (slice(layer, layer + 1), slice(first, read.stop * width), slice(None)))
+        largest = np.abs(whole[0]).max(axis=0) if self._form == "int8" else None
+        cut = self._by_second_axis(whole, first, width)
+        del whole
+        return self._devices.assemble(lambda part: self._in_form([cut(part)[0]], largest), _ALONG_INPUTS[self._form])
 
     def head(self) -> Matrix:
         vocab = self._shapes["embed"][0]
@@ -180,9 +218,9 @@ class _Reader:
 
         return self._devices.assemble(columns, _SPECS[self._form])
 
-    def _in_form(self, pieces: Sequence[np.ndarray]) -> Any:
+    def _in_form(self, pieces: Sequence[np.ndarray], largest_O: np.ndarray | None = None) -> Any:
         if self._form == "int8":
-            return quantize(_joined(pieces, np.float32, 1))
+            return quantize(_joined(pieces, np.float32, 1), largest_O)
         if self._form == "packed int8":
             rounded = quantize(_joined(pieces, np.float32, 1))
             return Quantized(pack(rounded.values.T), rounded.scale)

@@ -1,6 +1,6 @@
-"""Compile the training step of a recipe for an absent TPU slice: memory, arithmetic, communication.
+"""Compile the training step of a recipe for an absent TPU slice or GPUs: memory, arithmetic, communication.
 
-The compiled program is the one that the slice would run. Without libtpu only shardings are checked, on fake CPU
+The compiled program is the one that the devices would run. Without libtpu only shardings are checked, on fake CPU
 devices. Knows nothing of Ray and of data.
 """
 
@@ -13,25 +13,24 @@ from typing import Any
 
 from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.config.mesh import axis_sizes
-from lemur_ray.train.aot.absent_slice import devices
+from lemur_ray.train.aot import absent_gpus, absent_slice
 from lemur_ray.train.aot.hlo import Program, read
 from lemur_ray.train.aot.hlo_text import DTYPE_BYTES
 from lemur_ray.train.aot.pod_plan import Memory, PodPlan, StepDoesNotFit, axis_of
 from lemur_ray.train.pod.chips import CHIPS, step_time
-from lemur_ray.train.pod.slices import Slice, on_devices, run_shape
+from lemur_ray.train.pod.gpu_hosts import Devices, GpuHosts
+from lemur_ray.train.pod.slices import on_devices, run_shape
 
 _NUM_SOURCES = 16
+_GPU_BLOCK = 128
+"""Tokens of a block of cuDNN's attention, below whose size nothing is skipped; an assumption."""
 
 
-def placed(recipe: Recipe, where: Slice, mesh: MeshConfig) -> Recipe:
-    """The recipe with ``mesh`` on slices ``where``; ``fsdp`` -1 becomes what dcn and tp leave. Raises ValueError."""
-    chips = where.num_chips * mesh.dcn
+def placed(recipe: Recipe, where: Devices, mesh: MeshConfig) -> Recipe:
+    """The recipe with ``mesh`` on devices ``where``; ``fsdp`` -1 becomes what dcn and tp leave. Raises ValueError."""
+    chips = where.devices_of(mesh)
     _, fsdp, _ = axis_sizes(mesh, chips, f"the {chips} chips of {mesh.dcn} x {where}")
-    mesh = dataclasses.replace(
-        mesh, use_tpu=True, fsdp=fsdp, topology=where.topology, accelerator_type=where.generation.accelerator_type,
-        num_workers=where.num_hosts * mesh.dcn,
-    )  # fmt: skip
-    return dataclasses.replace(recipe, mesh=mesh)
+    return dataclasses.replace(recipe, mesh=where.mesh_of(dataclasses.replace(mesh, fsdp=fsdp)))
 
 
 def lower(recipe: Recipe, mesh: Any) -> Any:
@@ -85,8 +84,15 @@ def _local_bytes(tree: Any) -> int:
     )
 
 
-def plan(recipe: Recipe, where: Slice) -> PodPlan:
-    """Compile the step of a recipe from ``placed``; returns its costs. Raises NoLibtpu, StepDoesNotFit, ValueError."""
+def devices(where: Devices, mesh: MeshConfig) -> list[Any]:
+    """Descriptions of the devices that ``mesh`` spans. Raises NoLibtpu, NoGpuCompiler, ValueError (topology)."""
+    if isinstance(where, GpuHosts):
+        return absent_gpus.devices(where)
+    return absent_slice.devices(where, mesh.dcn)
+
+
+def plan(recipe: Recipe, where: Devices) -> PodPlan:
+    """Compile the step of a recipe from ``placed``; returns its costs. Raises as ``devices``, and StepDoesNotFit."""
     import jax
 
     from lemur_ray.model.flops import flops_per_token
@@ -95,7 +101,7 @@ def plan(recipe: Recipe, where: Slice) -> PodPlan:
 
     tokens = recipe.tokens_per_step
     recipe = on_devices(recipe, run_shape(recipe.mesh))
-    ordered = along_torus(devices(where, recipe.mesh.dcn), recipe.mesh.dcn, recipe.mesh.fsdp, recipe.mesh.tp)
+    ordered = along_torus(devices(where, recipe.mesh), recipe.mesh.dcn, recipe.mesh.fsdp, recipe.mesh.tp)
     mesh = make_mesh(recipe.mesh, ordered)
     began = time.monotonic()
     lowered = lower(recipe, mesh)
@@ -106,34 +112,52 @@ def plan(recipe: Recipe, where: Slice) -> PodPlan:
             raise
         raise StepDoesNotFit(str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ")) from error
     compile_s = time.monotonic() - began
-    program = read(compiled.as_text(), lambda kernel, shapes: _attention_flops(recipe, kernel))
+    program = read(compiled.as_text(), lambda kernel, shapes: attention_flops(recipe, kernel))
     chips = mesh.size
     sent: dict[str, float] = {}
+    waiting: dict[str, float] = {}
     for collective in program.collectives:
         axis = axis_of(collective.group, recipe.mesh)
         sent[axis] = sent.get(axis, 0.0) + collective.sent_bytes
+        if not collective.overlapped:
+            waiting[axis] = waiting.get(axis, 0.0) + collective.sent_bytes
     flops = program.product_flops + program.kernel_flops
     sizes = {"dcn": recipe.mesh.dcn, "fsdp": recipe.mesh.fsdp, "tp": recipe.mesh.tp}
     torus = tuple(int(n) for n in where.topology.split("x"))
     return PodPlan(
         recipe, where, _memory(recipe, mesh, compiled.memory_analysis(), program), program, compile_s,
         model_flops=tokens * flops_per_token(recipe.model, recipe.data.seq_len),
-        executed_flops=flops * chips, sent_bytes=sent,
-        time=step_time(CHIPS[where.generation.name], torus, sizes, flops, sent),
+        executed_flops=flops * chips, sent_bytes=sent, waiting_bytes=waiting,
+        time=step_time(CHIPS[where.name], torus, sizes, flops, sent, waiting),
     )  # fmt: skip
 
 
-def _attention_flops(recipe: Recipe, kernel: str) -> float:
-    """FLOPs of one call of a splash attention kernel on one device, over blocks up to the diagonal; else 0."""
-    from lemur_ray.model.attention.splash import LANES, blocks_computed
+_KERNEL_PRODUCTS = {
+    "splash_mha_fwd": 2, "splash_mha_dkv": 4, "splash_mha_dq": 3,
+    "__cudnn$fmhaSoftmaxBackward": 5, "__cudnn$fmhaSoftmax": 2,
+    "__cudnn$fmhaScaleBiasSoftmaxBackward": 5, "__cudnn$fmhaScaleBiasSoftmax": 2,
+}  # fmt: skip
+"""First letters of an attention kernel's name -> products of two matrices in it; a longer name before its beginning."""
+
+
+def attention_flops(recipe: Recipe, kernel: str) -> float:
+    """FLOPs of one call of an attention kernel on one device, over blocks up to the diagonal; 0 for any other kernel.
+
+    cuDNN skips other documents' blocks, too; a row counts as one document, which is the most.
+    """
+    from lemur_ray.model.attention.splash import LANES, block_size, blocks_computed, is_fused
 
     model, length, mesh = recipe.model, recipe.data.seq_len, recipe.mesh
     rows = recipe.train.rows_per_step // recipe.train.microbatches // (mesh.dcn * mesh.fsdp)
+    on_gpu = kernel.startswith("__cudnn")
+    size = _GPU_BLOCK if on_gpu else block_size(length)
     # Kernels of layers with and without a window have one name: each call counts as the mean over all layers.
-    done = sum(blocks_computed(length, model.window_of(i)) for i in range(model.num_layers)) / model.num_layers
-    width = -(-model.head_dim // LANES) * LANES
-    products = {"splash_mha_fwd": 2, "splash_mha_dkv": 5}
-    count = next((n for name, n in products.items() if kernel.startswith(name)), 0)
+    windows = (model.window_of(i) for i in range(model.num_layers))
+    done = sum(blocks_computed(length, window, size) for window in windows) / model.num_layers
+    width = model.head_dim if on_gpu else -(-model.head_dim // LANES) * LANES
+    count = next((n for name, n in _KERNEL_PRODUCTS.items() if kernel.startswith(name)), 0)
+    if kernel.startswith("splash_mha_dkv") and is_fused(length):
+        count = 5
     return count * done * 2.0 * rows * (model.num_heads // mesh.tp) * length**2 * width
 
 
@@ -166,11 +190,14 @@ def saved_bytes(recipe: Recipe, mesh: Any, program: Program) -> int:
         place.shard_shape(leaf.shape)
         for leaf, place in zip(jax.tree.leaves(shapes), jax.tree.leaves(places), strict=True)
     }
-    forward = [loop for loop in program.loops if loop.trips == layers and "transpose" not in loop.origin]
+    # A compiler that begins a layer's collectives one layer early takes the first or last layer out of the loop.
+    forward = [loop for loop in program.loops if layers - loop.trips in (0, 1) and "transpose" not in loop.origin]
     sizes = [
-        DTYPE_BYTES[dtype] * math.prod(shape)
+        sum(
+            DTYPE_BYTES[dtype] * math.prod(shape)
+            for dtype, shape in loop.carried
+            if shape[:1] == (layers,) and shape not in weights
+        )
         for loop in forward
-        for dtype, shape in loop.carried
-        if shape[:1] == (layers,) and shape not in weights
     ]
-    return sum(sizes)
+    return max(sizes, default=0)

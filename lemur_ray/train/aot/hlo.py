@@ -1,7 +1,8 @@
 """Cost of a compiled program: floating point operations and bytes of collectives, multiplied by loop trip counts.
 
-Read from optimised HLO, because XLA's own cost analysis counts the body of a loop once. A product is a ``dot`` or
-``convolution``; kernels are opaque to XLA, so the caller gives the cost of a call. Knows nothing of models and meshes.
+Read from optimised HLO, because XLA's own cost analysis counts the body of a loop once. A product is a ``dot``, a
+``convolution`` or a call of cuBLAS; kernels are opaque to XLA, so the caller gives the cost of a call, and kernels of
+libraries that nobody counts are listed. Knows nothing of models and meshes.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import numpy as np
 from lemur_ray.train.aot.device_groups import between_slices, group_of
 from lemur_ray.train.aot.hlo_text import Instruction, Shape, elements, parse, size_bytes
 from lemur_ray.train.aot.origins import Origins
+from lemur_ray.train.aot.schedule import Schedule, call_target, called_by, is_kernel, is_product
 from lemur_ray.train.aot.trips import trips_of
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "collective-permute", "all-to-all")
-_CALLS = re.compile(r"(?:calls|body|true_computation|false_computation|branch_computations)=(\{[^}]*\}|%?[\w.\-]+)")
-_CALLS_OF_CALL = re.compile(r"to_apply=(%?[\w.\-]+)")
+_CONTRACTED = re.compile(r'(?:lhs_contracting_dims=\{|"lhs_contracting_dimensions":\[)([\d,"]*)')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Collective:
     """Number of executions."""
     sent_bytes: float
     """Bytes that a device sends in all executions with a ring algorithm, a lower bound on a ring."""
+    overlapped: bool = False
+    """Whether the schedule computes products or kernels while it runs; else the device waits for it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,19 +65,21 @@ class Program:
     kernel_flops: float
     """Floating point operations of kernels, as the caller counts them."""
     kernels: dict[str, int]
-    """Kernel -> number of calls."""
+    """Kernel -> number of calls; a kernel of cuDNN has the name of its call target."""
+    uncounted: dict[str, int]
+    """Call target of a library without known cost -> number of calls."""
     collectives: tuple[Collective, ...]
     loops: tuple[Loop, ...]
 
 
 def _product_flops(instruction: Instruction, shape_of: dict[str, tuple[Shape, ...]]) -> float:
-    """FLOPs of a dot or convolution: 2 x elements of the result x terms of each sum."""
+    """FLOPs of a dot, convolution or call of cuBLAS: 2 x elements of the result x terms of each sum."""
     out = elements(instruction.shapes[0])
-    if instruction.opcode == "dot":
-        contracted = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", instruction.rest)
+    if instruction.opcode in ("dot", "custom-call"):
+        contracted = _CONTRACTED.search(instruction.rest)
         left = shape_of[instruction.operands[0]][0][1]
         length = 1
-        for dim in contracted[1].split(",") if contracted else ():
+        for dim in re.findall(r"\d+", contracted[1]) if contracted else ():
             length *= left[int(dim)]
         return 2.0 * out * length
     labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.rest)
@@ -115,16 +120,19 @@ def _sent_bytes(kind: str, instruction: Instruction, group: int) -> float:
     return whole * round_trip * (2.0 if kind == "all-reduce" else 1.0)
 
 
-def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lambda name, shapes: 0.0) -> Program:
+KernelFlops = Callable[[str, tuple[Shape, ...]], float]
+"""Name of a kernel without its number, shapes of its results -> operations of one call."""
+
+
+def read(hlo: str, kernel_flops: KernelFlops = lambda name, shapes: 0.0, dynamic_trips: int | None = None) -> Program:
     """Costs of a program, from its HLO text (``compiled.as_text()``).
 
-    kernel_flops: (name of a kernel without its number, shapes of its results) -> operations of one call.
-    Raises ValueError for text that is not HLO, or a loop without a constant trip count.
+    dynamic_trips: assumed for a loop without a constant trip count, else a ValueError, as for text that is not HLO.
     """
     computations, entry = parse(hlo)
-    flops, opaque, kernels = 0.0, 0.0, defaultdict[str, int](int)
-    origins = Origins.of(hlo)
-    totals: dict[tuple[str, tuple[int, ...], Shape, str], list[float]] = defaultdict(lambda: [0, 0.0])
+    flops, opaque, kernels, uncounted = 0.0, 0.0, defaultdict[str, int](int), defaultdict[str, int](int)
+    origins, schedule = Origins.of(hlo), Schedule(computations)
+    totals: dict[tuple[str, tuple[int, ...], Shape, str, bool], list[float]] = defaultdict(lambda: [0, 0.0])
     loops: list[Loop] = []
 
     def visit(name: str, times: int, caller: str = "") -> None:
@@ -133,15 +141,17 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
         instructions = computations[name]
         by_name = {i.name: i for i in instructions}
         shape_of = {i.name: i.shapes for i in instructions}
+        overlapped = schedule.overlapped(name)
 
         def add(kind: str, group: tuple[int, ...], i: Instruction, sent: float) -> None:
-            sums = totals[kind, group, i.shapes[0], origins.of_instruction(i, by_name) or caller]
+            origin = origins.of_instruction(i, by_name) or caller
+            sums = totals[kind, group, i.shapes[0], origin, i.name in overlapped]
             sums[0] += times
             sums[1] += times * sent
 
         for i in instructions:
             kind = i.opcode.removesuffix("-start")
-            if i.opcode in ("dot", "convolution"):
+            if is_product(i):
                 flops += times * _product_flops(i, shape_of)
             elif kind in COLLECTIVES:
                 group = group_of(i.rest)
@@ -152,22 +162,23 @@ def read(hlo: str, kernel_flops: Callable[[str, tuple[Shape, ...]], float] = lam
             elif i.opcode == "send" and (between := between_slices(i)) is not None:
                 kind, group = between
                 add(kind, group, i, _sent_bytes(kind, dataclasses.replace(i, shapes=i.shapes[:1]), len(group)))
-            elif i.opcode == "custom-call" and "tpu_custom_call" in i.rest:
-                kernel = re.sub(r"[.\d]+$", "", i.name)
+            elif is_kernel(i):
+                kernel = re.sub(r"[.\d]+$", "", i.name) if (target := call_target(i)) == "tpu_custom_call" else target
                 kernels[kernel] += times
                 opaque += times * kernel_flops(kernel, i.shapes)
+            elif (target := call_target(i)).startswith("__"):
+                uncounted[target] += times
             trips = 1
             if i.opcode == "while":
-                trips = trips_of(i, computations, by_name)
+                trips = trips_of(i, computations, by_name, dynamic_trips)
                 origin = re.search(r'op_name="([^"]*)"', i.rest)
                 loops.append(Loop(trips, origin[1] if origin else "", i.shapes))
-            names = _CALLS.findall(i.rest) + (_CALLS_OF_CALL.findall(i.rest) if i.opcode == "call" else [])
-            for called in re.findall(r"[\w.\-]+", " ".join(names)):
+            for called in called_by(i):
                 visit(called, times * trips, origins.of_instruction(i, by_name) if i.opcode == "fusion" else "")
 
     visit(entry, 1)
     collectives = tuple(
-        Collective(kind, group, *shape, origin, int(count), sent)
-        for (kind, group, shape, origin), (count, sent) in totals.items()
+        Collective(kind, group, *shape, origin, int(count), sent, overlapped)
+        for (kind, group, shape, origin, overlapped), (count, sent) in totals.items()
     )
-    return Program(flops, opaque, dict(kernels), collectives, tuple(loops))
+    return Program(flops, opaque, dict(kernels), dict(uncounted), collectives, tuple(loops))

@@ -14,7 +14,7 @@ from pathlib import Path
 from lemur_ray.train.aot.hlo_text import Instruction
 
 _PROJECT = f"{Path(__file__).parents[2]}/"
-_PLUMBING = ("model/matmul.py", "model/layout.py")
+_PLUMBING = ("model/matmul.py", "model/layout.py", "serve/compute/devices.py")
 """Generic files, in which the caller's line is more informative."""
 _PASSES = {"rematted_computation": "recomputed", "transpose(": "backward", "jvp(": "forward"}
 _HOPS = 8

@@ -1,4 +1,4 @@
-"""One planning run for a recipe and a slice: describe, compile, search, or only check shardings.
+"""One planning run for a recipe and a slice or GPUs: describe, compile, search, or only check shardings.
 
 Sets environment variables that jax reads on import, so this module imports jax late. Knows nothing of Ray.
 """
@@ -6,6 +6,7 @@ Sets environment variables that jax reads on import, so this module imports jax 
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable
@@ -13,29 +14,35 @@ from typing import Any
 
 from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.recipes import get_recipe
-from lemur_ray.train.aot import absent_slice, compiled_step
+from lemur_ray.train.aot import absent_gpus, absent_slice, compiled_step
 from lemur_ray.train.aot.pod_plan import PodPlan, StepDoesNotFit
+from lemur_ray.train.pod.gpu_hosts import PER_HOST, Devices, GpuHosts
 from lemur_ray.train.pod.slices import Slice, on_devices, run_shape
 
 
-def slice_of(recipe: Recipe) -> Slice:
-    """The TPU slice of a recipe's mesh. Raises ValueError if the mesh names none, or one that does not exist."""
+def devices_of(recipe: Recipe) -> Devices:
+    """The TPU slice of a recipe's mesh, or for GPUs, H100 in hosts of up to 8. Raises ValueError if it has neither."""
     mesh = recipe.mesh
+    if mesh.use_gpu:
+        per_host = math.gcd(mesh.num_workers, PER_HOST[-1])
+        return GpuHosts("h100", mesh.num_workers // per_host, per_host)
     if not mesh.topology:
-        raise ValueError(f"recipe {recipe.name} names no slice: give --topology, for example v4:4x8x8")
+        raise ValueError(f"recipe {recipe.name} names no slice: give --topology, for example v4:4x8x8 or h100:8")
     return Slice.of(mesh.accelerator_type, mesh.topology)
 
 
-def run(recipe: Recipe, where: Slice, *, search: int, describe: bool, say: Callable[[str], None]) -> dict[str, Any]:
+def run(recipe: Recipe, where: Devices, *, search: int, describe: bool, say: Callable[[str], None]) -> dict[str, Any]:
     """Plan the step, log it, and return the JSON that the job prints. describe: only show how parameters are sharded.
 
     On a slice other than the recipe's own, only dcn and tp of an unmodified mesh are used. search: maximum number of
-    candidates to compile; 0: compile the recipe's own mesh. Raises ValueError if recipe and slice do not fit together.
+    candidates to compile; 0: compile the recipe's own mesh. Raises NoGpuCompiler, ValueError (they do not fit).
     """
-    with_libtpu = absent_slice.has_libtpu()
-    searching = search and with_libtpu and not describe  # the search chooses fsdp and tp
+    if (on_gpus := isinstance(where, GpuHosts)) and not describe:
+        absent_gpus.check_installed()
+    with_compiler = on_gpus or absent_slice.has_libtpu()
+    searching = search and with_compiler and not describe  # the search chooses fsdp and tp
     placed = compiled_step.placed(recipe, where, MeshConfig(dcn=recipe.mesh.dcn) if searching else _mesh(recipe, where))
-    os.environ.update(absent_slice.environment(where, with_libtpu, where.num_chips * placed.mesh.dcn))
+    os.environ.update(_environment(where, with_compiler, placed.mesh))
     from lemur_ray.train.aot import report
     from lemur_ray.train.aot import search as candidates
     from lemur_ray.train.pod.placement import check_recipe
@@ -46,8 +53,8 @@ def run(recipe: Recipe, where: Slice, *, search: int, describe: bool, say: Calla
     if describe:
         for line in report.describe(placed):
             say(line)
-        return {"recipe": recipe.name, "topology": f"{where.generation.name}:{where.topology}", "fits": None}
-    if not with_libtpu:
+        return {"recipe": recipe.name, "topology": f"{where.name}:{where.topology}", "fits": None}
+    if not with_compiler:
         return _shardings_only(placed, where, say)
     if not search:
         try:
@@ -86,20 +93,27 @@ def run(recipe: Recipe, where: Slice, *, search: int, describe: bool, say: Calla
     return {**best.to_json(), "tried": tried}
 
 
-def _mesh(recipe: Recipe, where: Slice) -> MeshConfig:
+def _environment(where: Devices, with_compiler: bool, mesh: MeshConfig) -> dict[str, str]:
+    """Variables to set before jax is imported."""
+    if isinstance(where, GpuHosts):
+        return absent_gpus.environment()
+    return absent_slice.environment(where, with_compiler, where.devices_of(mesh))
+
+
+def _mesh(recipe: Recipe, where: Devices) -> MeshConfig:
     """The mesh to plan: the recipe's; if that is unmodified and ``where`` is another slice, only its dcn and tp."""
     mesh, own = recipe.mesh, get_recipe(recipe.name).mesh
     untouched = (mesh.dcn, mesh.fsdp, mesh.tp) == (own.dcn, own.fsdp, own.tp)
-    elsewhere = not own.topology or slice_of(get_recipe(recipe.name)) != where
+    elsewhere = not (own.topology or own.use_gpu) or devices_of(get_recipe(recipe.name)) != where
     return MeshConfig(dcn=mesh.dcn, tp=mesh.tp) if untouched and elsewhere else mesh
 
 
-def _nothing(recipe: Recipe, where: Slice) -> dict[str, Any]:
-    name = f"{where.generation.name}:{where.topology}"
+def _nothing(recipe: Recipe, where: Devices) -> dict[str, Any]:
+    name = f"{where.name}:{where.topology}"
     return {"recipe": recipe.name, "topology": name, "fits": False, "hbm_peak_gib": None, "compile_s": None}
 
 
-def _shardings_only(recipe: Recipe, where: Slice, say: Callable[[str], None]) -> dict[str, Any]:
+def _shardings_only(recipe: Recipe, where: Devices, say: Callable[[str], None]) -> dict[str, Any]:
     """Without libtpu: trace the step on fake CPU devices, which checks that every shape divides."""
     import jax
 
@@ -107,7 +121,7 @@ def _shardings_only(recipe: Recipe, where: Slice, say: Callable[[str], None]) ->
     from lemur_ray.model.sharding import make_mesh
 
     say("libtpu is not installed (pip install 'lemur-ray[tpu]'): only shardings are checked, on fake CPU devices")
-    chips = where.num_chips * recipe.mesh.dcn
+    chips = where.devices_of(recipe.mesh)
     if len(jax.devices()) != chips:
         raise ValueError(f"jax was started with {len(jax.devices())} devices, expected {chips} fake ones")
     mesh, began = make_mesh(recipe.mesh, jax.devices()), time.monotonic()
@@ -115,7 +129,7 @@ def _shardings_only(recipe: Recipe, where: Slice, say: Callable[[str], None]) ->
     parameters, optimizer = compiled_step.state_bytes(recipe, mesh)
     say(f"every shape divides; parameters {parameters:,} and optimizer {optimizer:,} bytes on each of {chips} devices")
     return {
-        "recipe": recipe.name, "topology": f"{where.generation.name}:{where.topology}",
+        "recipe": recipe.name, "topology": f"{where.name}:{where.topology}",
         "mesh": {name: dataclasses.asdict(recipe.mesh)[name] for name in ("dcn", "fsdp", "tp")},
         "fits": None, "hbm_peak_gib": None, "compile_s": None, "traced_s": round(time.monotonic() - began, 1),
         "state_bytes_per_chip": parameters + optimizer,

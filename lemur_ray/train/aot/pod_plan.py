@@ -13,7 +13,7 @@ import numpy as np
 from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.train.aot.hlo import Program
 from lemur_ray.train.pod.chips import BEST_MFU, CHIPS, GIB, MEASURED_MFU, StepTime
-from lemur_ray.train.pod.slices import Slice
+from lemur_ray.train.pod.gpu_hosts import Devices
 
 LIMIT = 28 / 32
 """Share of a chip's memory that a plan may use; the rest is for the runtime and a margin."""
@@ -44,10 +44,10 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class PodPlan:
-    """Resources and estimated time of one training step on a slice."""
+    """Resources and estimated time of one training step on a slice or on GPUs."""
 
     recipe: Recipe
-    where: Slice
+    where: Devices
     memory: Memory
     program: Program
     compile_s: float
@@ -57,11 +57,13 @@ class PodPlan:
     """FLOPs per step as compiled, recomputation included."""
     sent_bytes: dict[str, float]
     """Mesh axis -> bytes that a chip sends in a step."""
+    waiting_bytes: dict[str, float]
+    """Mesh axis -> those of ``sent_bytes`` during which the schedule computes no product."""
     time: StepTime
 
     @property
     def hbm_bytes(self) -> int:
-        return CHIPS[self.where.generation.name].hbm_bytes
+        return CHIPS[self.where.name].hbm_bytes
 
     @property
     def fits(self) -> bool:
@@ -71,7 +73,7 @@ class PodPlan:
     @property
     def range_s(self) -> tuple[float, float]:
         """Estimated (fastest, slowest) seconds of a step: bounds of ``time``, never faster than the best known MFU."""
-        fastest = self._ideal_s / MEASURED_MFU.get(self.where.generation.name, BEST_MFU)
+        fastest = self._ideal_s / MEASURED_MFU.get(self.where.name, BEST_MFU)
         return max(self.time.at_least_s, fastest), max(self.time.at_most_s, fastest)
 
     @property
@@ -82,14 +84,13 @@ class PodPlan:
 
     @property
     def _ideal_s(self) -> float:
-        chips = self.where.num_chips * self.recipe.mesh.dcn
-        return self.model_flops / (chips * CHIPS[self.where.generation.name].peak_flops)
+        return self.model_flops / (self.where.devices_of(self.recipe.mesh) * CHIPS[self.where.name].peak_flops)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON line that ``jobs/plan_pod.py`` prints last."""
         mesh, train = self.recipe.mesh, self.recipe.train
         return {
-            "recipe": self.recipe.name, "topology": f"{self.where.generation.name}:{self.where.topology}",
+            "recipe": self.recipe.name, "topology": f"{self.where.name}:{self.where.topology}",
             "mesh": {"dcn": mesh.dcn, "fsdp": mesh.fsdp, "tp": mesh.tp}, "microbatches": train.microbatches,
             "remat": train.remat, "fits": self.fits, "hbm_peak_gib": round(self.memory.total / GIB, 2),
             "hbm_limit_gib": LIMIT * self.hbm_bytes / GIB,
@@ -97,7 +98,8 @@ class PodPlan:
             "compile_s": round(self.compile_s, 1), "model_flops_per_step": self.model_flops,
             "executed_flops_per_step": self.executed_flops,
             "executed_over_model": round(self.executed_flops / self.model_flops, 4),
-            "sent_bytes_per_chip": self.sent_bytes,
+            "uncounted": self.program.uncounted, "sent_bytes_per_chip": self.sent_bytes,
+            "waiting_bytes_per_chip": self.waiting_bytes,
             "collectives": [
                 {**dataclasses.asdict(c), "group": len(c.group), "axis": axis_of(c.group, mesh)}
                 for c in sorted(self.program.collectives, key=lambda c: -c.sent_bytes)

@@ -61,16 +61,21 @@ def lines(plan: PodPlan) -> Iterator[str]:
         f"{plan.executed_flops:.3e} ({plan.executed_flops / plan.model_flops:.3f}x; products, attention kernels and "
         "recomputation, loops counted)"
     )
+    if plan.program.uncounted:
+        yield f"not counted in them: {', '.join(f'{n} x {target}' for target, n in plan.program.uncounted.items())}"
+    if cudnn := [name for name in plan.program.kernels if name.startswith("__cudnn")]:
+        yield f"memory that {', '.join(cudnn)} ask for while they run is not known without a device and not counted"
     yield from sent(plan)
-    chip, torus = CHIPS[plan.where.generation.name], plan.where
+    chip = CHIPS[plan.where.name]
+    links = "of NVLink, 50 between hosts" if chip.network_bytes_per_s else f"a link on torus {plan.where.topology}"
     by_axis = ", ".join(f"{axis} {seconds:.1f} s" for axis, seconds in plan.time.by_axis_s.items() if seconds >= 0.05)
-    best = MEASURED_MFU.get(plan.where.generation.name, BEST_MFU)
+    best = MEASURED_MFU.get(plan.where.name, BEST_MFU)
     yield (
         f"a range, nothing was measured: {plan.range_s[0]:.1f} to {plan.range_s[1]:.1f} s a step = {plan.mfu[0]:.0%} "
-        f"to {plan.mfu[1]:.0%} MFU (6N + 6LDS), from all of the shorter hidden to nothing, at most the {best:.1%} that "
-        f"others have measured. Products {plan.time.compute_s:.1f} s at {PRODUCTS_AT_PEAK:.0%} of "
+        f"to {plan.mfu[1]:.0%} MFU (6N + 6LDS), from all overlapped collectives hidden to none, at most the "
+        f"{best:.1%} that others have measured. Products {plan.time.compute_s:.1f} s at {PRODUCTS_AT_PEAK:.0%} of "
         f"{chip.peak_flops / 1e12:.0f} TFLOP/s; links {plan.time.communication_s:.1f} s ({by_axis}) at "
-        f"{chip.link_bytes_per_s / 1e9:.0f} GB/s a link on torus {torus.topology}. Memory-bound operations, stragglers "
+        f"{chip.link_bytes_per_s / 1e9:.0f} GB/s {links}. Memory-bound operations, stragglers "
         "and input are left out"
     )
 
@@ -85,19 +90,24 @@ def sent(plan: PodPlan) -> Iterator[str]:
     for c in plan.program.collectives:
         axis = axis_of(c.group, plan.recipe.mesh)
         by_axis[c.kind, axis] += c.sent_bytes
-        place = by_origin[c.kind, axis, f"{c.dtype}[{','.join(map(str, c.shape))}]", c.origin]
+        shape = f"{c.dtype}[{','.join(map(str, c.shape))}]"
+        place = by_origin[c.kind, axis, shape, c.origin, "" if c.overlapped else " (waits)"]
         place[0] += c.count
         place[1] += c.sent_bytes
     total = sum(by_axis.values())
-    yield f"bytes that a chip sends in a step, by ring: {total / 1e9:,.1f} GB"
+    waiting = sum(plan.waiting_bytes.values())
+    yield (
+        f"bytes that a chip sends in a step, by ring: {total / 1e9:,.1f} GB, {(total - waiting) / 1e9:,.1f} of them "
+        f"beside products, {waiting / 1e9:,.1f} while it waits"
+    )
     for (kind, axis), size in sorted(by_axis.items(), key=lambda item: -item[1]):
         yield f"  {kind:18s} over {axis:12s} {size / 1e9:10.2f} GB"
     yield "the same by where it was written (type and shape of one result on a chip):"
     rest = total
-    for (kind, axis, shape, origin), (count, size) in sorted(by_origin.items(), key=lambda item: -item[1][1]):
+    for (kind, axis, shape, origin, waits), (count, size) in sorted(by_origin.items(), key=lambda item: -item[1][1]):
         if size >= SHOWN * total:
             rest -= size
-            yield f"  {size / 1e9:9.2f} GB {count:8,.0f} x {kind} over {axis}, {shape}: {origin or 'not known'}"
+            yield f"  {size / 1e9:9.2f} GB {count:8,.0f} x {kind} over {axis}, {shape}: {origin or 'not known'}{waits}"
     yield f"  {rest / 1e9:9.2f} GB in {sum(size < SHOWN * total for _, size in by_origin.values())} others"
 
 

@@ -15,7 +15,7 @@ from lemur_ray.model.flops import flops_per_token
 from lemur_ray.train.aot.compiled_step import placed
 from lemur_ray.train.aot.pod_plan import LIMIT, PodPlan, StepDoesNotFit
 from lemur_ray.train.pod.chips import CHIPS, step_time
-from lemur_ray.train.pod.slices import Slice
+from lemur_ray.train.pod.gpu_hosts import Devices
 
 POLICIES = (
     "save_dots",
@@ -39,12 +39,12 @@ class Guess(NamedTuple):
     step_s: float
 
 
-def candidates(recipe: Recipe, where: Slice) -> list[Guess]:
+def candidates(recipe: Recipe, where: Devices) -> list[Guess]:
     """All valid meshes, microbatches and remat policies: those that should fit, fastest first; then by size."""
     guesses: list[Guess] = []
     mesh, model, rows, length = recipe.mesh, recipe.model, recipe.train.rows_per_step, recipe.data.seq_len
     for tp in TENSORS:
-        if any(size % tp for size in (model.num_kv_heads, where.num_chips, model.vocab_size, model.ffn_dim, length)):
+        if any(size % tp for size in (model.num_kv_heads, where.tp_within, model.vocab_size, model.ffn_dim, length)):
             continue
         meshed = placed(recipe, where, MeshConfig(dcn=mesh.dcn, tp=tp))
         shares = meshed.mesh.dcn * meshed.mesh.fsdp
@@ -55,12 +55,12 @@ def candidates(recipe: Recipe, where: Slice) -> list[Guess]:
             for policy in POLICIES:
                 train = dataclasses.replace(recipe.train, microbatches=microbatches, remat=policy)
                 guesses.append(guess(dataclasses.replace(meshed, train=train), where))
-    room = LIMIT * CHIPS[where.generation.name].hbm_bytes
+    room = LIMIT * CHIPS[where.name].hbm_bytes
     return sorted(guesses, key=lambda g: (g.bytes > room, g.step_s if g.bytes <= room else g.bytes))
 
 
 def search(
-    recipe: Recipe, where: Slice, compiled: Callable[[Recipe, Slice], PodPlan], tries: int
+    recipe: Recipe, where: Devices, compiled: Callable[[Recipe, Devices], PodPlan], tries: int
 ) -> Iterator[tuple[Recipe, PodPlan | StepDoesNotFit]]:
     """Compile the first ``tries`` candidates; yields each with its plan, or with the reason it does not fit."""
     for candidate in candidates(recipe, where)[:tries]:
@@ -70,10 +70,10 @@ def search(
             yield candidate.recipe, error
 
 
-def guess(recipe: Recipe, where: Slice) -> Guess:
+def guess(recipe: Recipe, where: Devices) -> Guess:
     """Estimate bytes and seconds of a step from shapes alone; recipe from ``placed``."""
     model, mesh, train = recipe.model, recipe.mesh, recipe.train
-    chips = where.num_chips * mesh.dcn
+    chips = where.devices_of(mesh)
     tokens = recipe.tokens_per_step / train.microbatches * mesh.tp / chips  # of one row of tp devices
     params = model.num_params
     per_chip = params / (mesh.fsdp * mesh.tp)
@@ -110,5 +110,5 @@ def guess(recipe: Recipe, where: Slice) -> Guess:
     }
     sizes = {"dcn": mesh.dcn, "fsdp": mesh.fsdp, "tp": mesh.tp}
     torus = tuple(int(n) for n in where.topology.split("x"))
-    time = step_time(CHIPS[where.generation.name], torus, sizes, flops * recipe.tokens_per_step / chips, sent)
+    time = step_time(CHIPS[where.name], torus, sizes, flops * recipe.tokens_per_step / chips, sent)
     return Guess(recipe, size, time.middle_s)

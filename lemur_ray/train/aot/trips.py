@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from lemur_ray.train.aot.hlo_text import Instruction
 
@@ -20,18 +20,20 @@ class _Linear(NamedTuple):
     offset: int
 
 
-def trips_of(loop: Instruction, computations: Computations, around: Mapping[str, Instruction]) -> int:
+def trips_of(
+    loop: Instruction, computations: Computations, around: Mapping[str, Instruction], otherwise: int | None = None
+) -> int:
     """Trip count of a ``while`` instruction. around: the instructions of its own computation, by name.
 
-    Raises ValueError if start, step or limit of the loop's counter is no constant.
+    If start, step or limit of the loop's counter is no constant: ``otherwise``, or ValueError if that is None.
     """
     if known := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.rest):
         return int(known[1])
     named = {part: re.search(rf"{part}=%?([\w.\-]+)", loop.rest) for part in ("condition", "body")}
     condition, body = (computations[match[1]] if match else [] for match in named.values())
-    for compare in (i for i in condition if i.opcode == "compare"):
+    for compare, by_name, given in _compares(condition, computations):
         direction = re.search(r"direction=(\w+)", compare.rest)
-        left, right = (_linear(name, _by_name(condition), computations) for name in compare.operands)
+        left, right = (_linear(name, by_name, computations, given) for name in compare.operands)
         if left is None or right is None or direction is None or not left.slope or right.slope:
             continue
         start = _linear(loop.operands[0], around, computations, element=left.of)
@@ -39,7 +41,20 @@ def trips_of(loop: Instruction, computations: Computations, around: Mapping[str,
         if start is None or start.slope or step is None or (step.slope, step.of) != (1, left.of):
             continue
         return _count(start.offset + left.offset, step.offset, right.offset, direction[1], loop)
+    if otherwise is not None:
+        return otherwise
     raise ValueError(f"loop {loop.name}: start, step or limit of its counter is not a constant")
+
+
+def _compares(condition: list[Instruction], computations: Computations) -> Iterator[tuple[Instruction, Any, Any]]:
+    """Comparisons in a condition and in its fused computations, each with the two arguments for ``_linear``."""
+    around = _by_name(condition)
+    for i in condition:
+        called = re.search(r"calls=%?([\w.\-]+)", i.rest) if i.opcode == "fusion" else None
+        given = {number: _linear(operand, around, computations) for number, operand in enumerate(i.operands)}
+        inside = computations[called[1]] if called else [i]
+        for compare in (one for one in inside if one.opcode == "compare"):
+            yield (compare, _by_name(inside), given) if called else (compare, around, None)
 
 
 def _count(start: int, step: int, limit: int, direction: str, loop: Instruction) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import ray
 import ray.data
 import ray.train
+from ray.exceptions import RayActorError
 from ray.train.v2.api.config import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError
 from ray.train.v2.jax import JaxConfig, JaxTrainer
@@ -45,7 +46,7 @@ from lemur_ray.train.run.folder import (
 )
 from lemur_ray.train.run.goodput import SignsOfLife
 from lemur_ray.train.run.lease import lease
-from lemur_ray.train.run.needs import check_tokenizer
+from lemur_ray.train.run.needs import check_rows, check_tokenizer
 from lemur_ray.train.run.sinks import check_sinks
 from lemur_ray.train.run.stage import staged
 from lemur_ray.weights.checkpoints import Commit, newest_commit
@@ -82,6 +83,8 @@ def train(
     plan = plan_for(run.planned, manifest)
     check_sinks(recipe.watch.sinks)
     check_tokenizer(corpus, init_from)
+    if recipe.mesh.use_gpu:
+        check_rows(run.planned, corpus)
     check_writable(out)
     if blind := hosts_without_storage(run):
         raise RunFolderError(unshared_storage_message(run, blind))
@@ -140,6 +143,10 @@ def _fit(run: Run, shapes: dict[int, RunShape], feed: PlanFeed, fence: Fence) ->
         raise WorkersLost(
             f"what starts the workers failed: {short(error)}; run the same command again to resume"
         ) from error
+    except RayActorError as error:
+        if (why := stop_reason(fence)) is not None:
+            raise TrainingStopped(why) from error
+        raise WorkersLost("the process that starts the workers died; run the same command again to resume") from error
     except TrainingFailedError as error:
         if (why := stop_reason(fence)) is not None:
             raise TrainingStopped(why) from error
@@ -221,7 +228,11 @@ def scaling_config(mesh: MeshConfig) -> ScalingConfig:
 
 
 def ray_train_settings(mesh: MeshConfig) -> dict[str, str]:
-    """Default environment variables of Ray Train's controller; those the caller has set win."""
+    """Default environment variables of Ray Train's controller for a mesh: name -> value.
+
+    It waits 30 s for hosts if the run is elastic (``min_workers`` set), else 600 s. Variables of this process are not
+    read: the caller gives them precedence.
+    """
     # After a loss an elastic run first requests all its former hosts: Ray's count of them is up to 20 s old, and a dead
     # host is noticed later than its worker. Ray counts again when this wait is over. Other runs can only wait.
     wait_for_hosts_s = 30 if mesh.min_workers else 600

@@ -16,10 +16,13 @@ from lemur_ray.config import MeshConfig
 from lemur_ray.storage.bundles.host_path import host_identity
 from lemur_ray.storage.file_system import bucket_environment
 from lemur_ray.train.pod.allocator import allocator_environment
+from lemur_ray.train.pod.compiler_options import FLAGS, MEMORY_FRACTION_NAME, memory_fraction
 from lemur_ray.train.run.watchdog import PATIENCE
 
-PASSED_ON = ("XLA_FLAGS", "JAX_CPU_COLLECTIVES_IMPLEMENTATION", "WANDB_BASE_URL", "WANDB_ENTITY", PATIENCE)
+PASSED_ON = (*FLAGS, "JAX_CPU_COLLECTIVES_IMPLEMENTATION", "WANDB_BASE_URL", "WANDB_ENTITY", PATIENCE)
 """Variables of the driver that all its workers inherit."""
+PASSED_ON_PREFIXES = ("NCCL_", "XLA_PYTHON_CLIENT_")
+"""Beginnings of further such variables."""
 FOLDERS = ("LEMUR_HOME", "LEMUR_DATA", "JAX_COMPILATION_CACHE_DIR")
 """Variables of the driver that only workers on its own host inherit."""
 _DRIVER_FOLDERS = "LEMUR_FOLDERS_OF_DRIVER"
@@ -27,8 +30,10 @@ _DRIVER_FOLDERS = "LEMUR_FOLDERS_OF_DRIVER"
 
 
 def worker_env(mesh: MeshConfig) -> dict[str, str]:
-    """Environment of the workers; each completes it with ``adopt_driver_folders``. On CPU it also sets the platform."""
-    env = bucket_environment() | {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
+    """Environment of the workers; each completes it with ``adopt_driver_folders``. On CPU it also sets the platform,
+    on GPU the share of memory that jax allocates."""
+    passed_on = [name for name in os.environ if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)]
+    env = bucket_environment() | {name: os.environ[name] for name in passed_on if os.environ[name]}
     folders = {name: os.environ[name] for name in FOLDERS if os.environ.get(name)}
     env[_DRIVER_FOLDERS] = json.dumps({"host": host_identity(), "folders": folders})
     if not _job_distributes_code():
@@ -37,7 +42,9 @@ def worker_env(mesh: MeshConfig) -> dict[str, str]:
         env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
     if not mesh.use_tpu and not mesh.use_gpu:
         env |= {"JAX_PLATFORMS": "cpu", "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo", **allocator_environment()}
-    elif os.environ.get("JAX_PLATFORMS"):
+    if mesh.use_gpu:
+        env[MEMORY_FRACTION_NAME] = str(memory_fraction())
+    if (mesh.use_tpu or mesh.use_gpu) and os.environ.get("JAX_PLATFORMS"):
         env["JAX_PLATFORMS"] = os.environ["JAX_PLATFORMS"]
     return env
 

@@ -80,6 +80,11 @@ class Slice:
         return cls(kind, text)
 
     @property
+    def name(self) -> str:
+        """Name of the generation."""
+        return self.generation.name
+
+    @property
     def num_chips(self) -> int:
         return math.prod(map(int, self.topology.split("x")))
 
@@ -98,6 +103,22 @@ class Slice:
         version = self.generation.accelerator_type.lower().removeprefix("tpu-")
         return f"{version}-{self.num_chips * self.generation.cores_per_chip}"
 
+    def devices_of(self, mesh: MeshConfig) -> int:
+        """Number of devices of a run on ``mesh.dcn`` such slices."""
+        return self.num_chips * mesh.dcn
+
+    @property
+    def tp_within(self) -> int:
+        """Number of devices that a tp group must divide."""
+        return self.num_chips
+
+    def mesh_of(self, mesh: MeshConfig) -> MeshConfig:
+        """``mesh`` with the workers of ``mesh.dcn`` such slices."""
+        return dataclasses.replace(
+            mesh, use_tpu=True, use_gpu=False, topology=self.topology,
+            accelerator_type=self.generation.accelerator_type, num_workers=self.num_hosts * mesh.dcn,
+        )  # fmt: skip
+
     def __str__(self) -> str:
         return (
             f"topology {self.topology} of {self.generation.accelerator_type} ({self.num_chips} chips, "
@@ -105,11 +126,18 @@ class Slice:
         )
 
 
+def small_slices(name: str) -> list[Slice]:
+    """The slices of a generation with at most 64 chips, the smallest first."""
+    kind = GENERATIONS[name]
+    texts = (*_CUBES_BELOW_64_CHIPS, "4x4x4") if kind.num_axes == 3 else _FLAT
+    return [one for one in (Slice(kind, text) for text in texts) if one.num_chips <= 64]
+
+
 def parse_slice(text: str) -> Slice:
     """``v4:4x8x8`` as a slice. Raises ValueError."""
     name, colon, topology = text.partition(":")
     if not colon:
-        raise ValueError(f"topology is {text!r}: expected GENERATION:TOPOLOGY, for example v4:4x8x8")
+        raise ValueError(f"topology is {text!r}: expected GENERATION:TOPOLOGY, for example v4:4x8x8 or h100:8")
     return Slice.of(name, topology)
 
 

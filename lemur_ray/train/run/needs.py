@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lemur_ray.config import MeshConfig, ModelConfig, Recipe, differing_fields
 from lemur_ray.config.mesh import FEED_CPUS
-from lemur_ray.corpus.bucket_rows import open_rows
+from lemur_ray.corpus.bucket_rows import most_pieces, open_rows
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.corpus.manifest import CorpusError, is_complete, read_manifest
 from lemur_ray.corpus.rows import RowSetError
@@ -28,6 +28,7 @@ from lemur_ray.storage.file_system import file_system
 from lemur_ray.storage.published_folder import version_of
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.pod.chips import CHIPS
+from lemur_ray.train.pod.compiler_options import memory_fraction
 from lemur_ray.train.pod.memory import bytes_per_device, gib, min_chips, state_bytes
 from lemur_ray.train.pod.placement import check_recipe
 from lemur_ray.train.pod.slices import Slice, run_shape
@@ -200,8 +201,7 @@ def check_corpus(recipe: Recipe, corpus: str, is_given: bool) -> None:
     is_given: the user named the corpus; otherwise the embedded one would be built if ``corpus`` does not exist.
     """
     if is_given or is_complete(corpus):
-        for source in plan_for(recipe, read_manifest(corpus)).sources:
-            open_rows(corpus, source.name)
+        check_rows(recipe, corpus)
         return
     planned = CorpusConfig()
     build = "build one (jobs/build_corpus.py --source NAME:KIND:PATH ...) and name it with --corpus DIR"
@@ -215,6 +215,19 @@ def check_corpus(recipe: Recipe, corpus: str, is_given: bool) -> None:
             f"rows: the recipe has {recipe.data.seq_len} tokens a row, the embedded corpus, which would be built, "
             f"{planned.seq_len}: {build}, with --seq-len {recipe.data.seq_len}"
         )
+
+
+def check_rows(recipe: Recipe, corpus: str) -> None:
+    """Raises one of RUN_ERRORS if a source of the plan has no rows, or on GPU more documents in a row than allowed."""
+    for source in plan_for(recipe, read_manifest(corpus)).sources:
+        rows = open_rows(corpus, source.name)
+        if not recipe.mesh.use_gpu or not recipe.data.mask_documents:
+            continue
+        if (most := most_pieces(f"{corpus}/rows/{source.name}", rows.index) + 1) > recipe.data.max_documents:
+            raise ValueError(
+                f"documents: rows of source {source.name} have up to {most}, padding included; attention on GPU is "
+                f"compiled for {recipe.data.max_documents}: give --data.max-documents {most}"
+            )
 
 
 def check_table(recipe: Recipe, table: str) -> None:
@@ -285,11 +298,12 @@ def check_memory(recipe: Recipe, devices: Devices) -> None:
                 f"{one.generation.name}:... --search 4), or adapters (--lora.rank 16)"
             )
     elif mesh.use_gpu:
-        if devices.gpus and devices.gpu_bytes is not None and each > (room := devices.gpu_bytes // devices.gpus):
+        room = int((devices.gpu_bytes or 0) / max(1, devices.gpus) * memory_fraction())
+        if devices.gpus and devices.gpu_bytes is not None and each > room:
             least = -(-state_bytes(recipe) // room)
             raise ValueError(
-                f"{needs}, {gib(each)} on each of {where.num_devices} GPUs with {gib(room)}: take at least {least} "
-                f"(--mesh.num-workers {least}), or adapters (--lora.rank 16)"
+                f"{needs}, {gib(each)} on each of {where.num_devices} GPUs with {gib(room)} for jax: take at least "
+                f"{least} (--mesh.num-workers {least}), or adapters (--lora.rank 16)"
             )
     elif devices.memory_bytes is not None and state_bytes(recipe) * where.dcn > devices.memory_bytes:
         raise ValueError(

@@ -14,12 +14,9 @@ from lemur_ray.config import Recipe
 from lemur_ray.model.flops import CONVENTIONS, flops_per_token
 from lemur_ray.train.pod.chips import CHIPS
 
-PEAK_FLOPS = {
-    "TPU v4": CHIPS["v4"].peak_flops, "TPU v5": CHIPS["v5p"].peak_flops, "TPU v5p": CHIPS["v5p"].peak_flops,
-    "TPU v5 lite": CHIPS["v5e"].peak_flops, "TPU v5e": CHIPS["v5e"].peak_flops,
-    "TPU v6 lite": CHIPS["v6e"].peak_flops, "TPU v6e": CHIPS["v6e"].peak_flops,
-    "NVIDIA A100-SXM4-80GB": 312e12, "NVIDIA H100 80GB HBM3": 989e12, "NVIDIA H200": 989e12,
-}  # fmt: skip
+PEAK_FLOPS = {"NVIDIA A100-SXM4-80GB": 312e12} | {
+    kind: chip.peak_flops for chip in CHIPS.values() for kind in chip.kinds
+}
 """Dense bf16 FLOP/s of one jax device by ``device_kind`` (vendors' data sheets). CPUs have none: no MFU there."""
 
 

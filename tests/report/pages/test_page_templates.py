@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from lemur_ray.report.pages import rendering
 from lemur_ray.report.pages.markup import Page, cell, numeric, page, table, tiles, warning
-from lemur_ray.report.pages.mixture_page import render_study
+from lemur_ray.report.pages.pretraining.mixture_page import render_study
 from tests.report.report_samples import write_run
 
 TEMPLATES = Path(rendering.__file__).parent / "templates"

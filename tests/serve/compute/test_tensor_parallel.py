@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -138,8 +139,13 @@ def test_smaller_numbers_are_shared_too(found: dict, kind: str) -> None:
 @pytest.mark.parametrize(
     ("config", "parts", "message"),
     [
-        (TINY, 4, "num_kv_heads 2 of this model: use 1 or 2"),
-        (TINY, 3, "num_heads 4, num_kv_heads 2, dim 64 of this model: use 1 or 2"),
+        (
+            TINY,
+            3,
+            "num_heads 4, ffn_dim 96 and dim 64, and divide num_kv_heads 2 or be a multiple of it: use 1, 2 or 4",
+        ),
+        (TINY, 8, "tensor_parallel 8 does not fit this model.*use 1, 2 or 4"),
+        (replace(TINY, num_heads=6, num_kv_heads=3, dim=96), 2, "num_kv_heads 3.*use 1, 3 or 6"),
     ],
 )
 def test_a_model_that_does_not_divide_is_refused(config: ModelConfig, parts: int, message: str) -> None:

@@ -87,6 +87,20 @@ def test_what_slices_send_each_other_is_counted_by_itself() -> None:
     assert all(origin.startswith("forward, model/llama.py:") for origin in whole), whole
 
 
+@pytest.mark.slow
+def test_a_run_with_adapters_is_planned_with_its_frozen_base() -> None:
+    libtpu()
+    found, _ = plan_pod("nano", "--topology", "v4:2x2x2", *TINY, "--lora.rank", "4")
+    assert found["fits"] is True
+    base = 3 * (256 * 128 * (4 + 2 + 2 + 4) + 3 * 256 * 1024) + 2 * 1024 * 256
+    parameters = found["memory_gib"]["parameters"] * 2**30  # on one of eight chips, the base in bfloat16
+    assert 2 * base / 8 <= parameters <= 1.2 * 2 * base / 8 + 2**20
+    assert found["memory_gib"]["optimizer"] < found["memory_gib"]["parameters"]
+    waiting, sent = found["waiting_bytes_per_chip"], found["sent_bytes_per_chip"]
+    assert waiting.keys() <= sent.keys()
+    assert all(0 <= waiting[axis] <= sent[axis] for axis in waiting)
+
+
 def test_the_table_of_rules_is_printed_with_the_bytes_of_a_device() -> None:
     found, text = plan_pod("lemur-70b", "--topology", "v4:4x8x8", "--describe")
     assert found["fits"] is None
@@ -173,7 +187,7 @@ def test_a_recipe_of_another_pod_takes_the_mesh_of_the_slice_it_is_planned_for()
     meshed = placed(recipe, where, MeshConfig(tp=2))
     assert (meshed.mesh.fsdp, meshed.mesh.tp, meshed.mesh.num_workers) == (8, 2, 4)
     with pytest.raises(ValueError, match="names no slice"):
-        planning.slice_of(get_recipe("nano"))
+        planning.devices_of(get_recipe("nano"))
 
 
 def test_an_estimate_lies_between_all_hidden_and_nothing_hidden() -> None:
@@ -181,6 +195,8 @@ def test_an_estimate_lies_between_all_hidden_and_nothing_hidden() -> None:
     speed = axis_bytes_per_s(chip, (4, 8, 8), sizes)
     assert (speed["tp"], speed["fsdp"]) == (2 * 4.5e10, 4 * 4.5e10)
     assert axis_bytes_per_s(CHIPS["v5e"], (4, 4), {"dcn": 1, "fsdp": 4, "tp": 4})["tp"] == 4.5e10, "no ring closes"
+    waits = step_time(chip, (4, 8, 8), sizes, 2.2e14, {"tp": 9e9, "fsdp": 18e9}, {"fsdp": 18e9})
+    assert (waits.at_least_s, waits.at_most_s) == (pytest.approx(1.1), pytest.approx(1.2))
     time = step_time(chip, (4, 8, 8), sizes, 2.2e14, {"tp": 9e9, "fsdp": 18e9})
     assert (time.compute_s, time.communication_s) == (pytest.approx(1.0), pytest.approx(0.2))
     assert time.at_least_s < time.middle_s < time.at_most_s

@@ -167,6 +167,28 @@ def test_groups_and_bytes_of_every_way_to_write_a_collective(line: str, group: t
     assert (found.group, found.sent_bytes) == (group, sent)
 
 
+START = "%y = (f32[2], f32[8]) all-gather-start(%a), replica_groups=[2,4]<=[8]"
+DONE = "%z = f32[8] all-gather-done(%y)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "overlapped"),
+    [
+        ([START, "%d = f32[8,4] fusion(%a), kind=kOutput, calls=%part", DONE], True),
+        ([START, "%d = f32[8,4] call(%a), to_apply=%part", DONE], True),
+        ([START, '%d = f32[8] custom-call(%a), custom_call_target="__cudnn$fmhaSoftmax"', DONE], True),
+        ([START, "%d = f32[8] add(%a, %a)", DONE], False),
+        ([START, DONE, "%d = f32[8,4] fusion(%a), kind=kOutput, calls=%part"], False),
+        (["%y = f32[8] all-gather(%a), replica_groups=[2,4]<=[8]", "%d = f32[8,4] call(%a), to_apply=%part"], False),
+    ],
+)
+def test_a_collective_is_overlapped_if_products_run_between_its_start_and_end(
+    lines: list[str], overlapped: bool
+) -> None:
+    (found,) = read(entry(*lines)).collectives
+    assert found.overlapped is overlapped
+
+
 TABLES = f"""HloModule jit_step
 
 FileNames

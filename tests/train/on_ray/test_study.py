@@ -11,7 +11,7 @@ import pytest
 
 from lemur_ray.config import Recipe
 from lemur_ray.report.inputs import ReportError
-from lemur_ray.report.pages.mixture_page import render_study
+from lemur_ray.report.pages.pretraining.mixture_page import render_study
 from lemur_ray.report.statistics import t_interval
 from lemur_ray.train.run.folder import write_json
 from lemur_ray.train.study import Trial, make_trials, parse_ratio, run_trial

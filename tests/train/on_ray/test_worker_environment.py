@@ -10,6 +10,7 @@ import pytest
 from lemur_ray.config import MeshConfig
 from lemur_ray.train.on_ray import worker_environment
 from lemur_ray.train.on_ray.worker_environment import adopt_driver_folders, worker_env
+from lemur_ray.train.pod.compiler_options import described_settings, step_options
 
 NOTE = worker_environment._DRIVER_FOLDERS
 FOLDERS = {"LEMUR_HOME": "/of/driver", "LEMUR_DATA": "/of/driver/data", "JAX_COMPILATION_CACHE_DIR": "/of/driver/jax"}
@@ -60,3 +61,27 @@ def test_where_the_code_is_comes_from_the_job_where_it_says_so(monkeypatch: pyte
         context = type("Context", (), {"runtime_env": given})
         monkeypatch.setattr(worker_environment.ray, "get_runtime_context", lambda context=context: context)
         assert ("PYTHONPATH" not in worker_env(MeshConfig())) is said
+
+
+def test_workers_get_what_the_user_set_and_on_gpu_most_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    fraction = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+    monkeypatch.delenv(fraction, raising=False)
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_enable_async_all_gather=true")
+    gpu = worker_env(MeshConfig(use_gpu=True))
+    assert (gpu[fraction], gpu["NCCL_DEBUG"]) == ("0.92", "INFO")
+    tpu = worker_env(MeshConfig(use_tpu=True))
+    assert tpu["LIBTPU_INIT_ARGS"] == "--xla_enable_async_all_gather=true"
+    assert fraction not in tpu
+    monkeypatch.setenv(fraction, "0.5")
+    assert worker_env(MeshConfig(use_gpu=True))[fraction] == "0.5"
+
+
+def test_an_option_of_the_compiler_that_the_user_set_is_left_to_the_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    name = "xla_gpu_enable_latency_hiding_scheduler"
+    assert step_options("gpu")[name] is True
+    assert step_options("cpu") == {}
+    monkeypatch.setenv("XLA_FLAGS", f"--{name}=false --xla_gpu_autotune_level=0")
+    assert name not in step_options("gpu")
+    assert described_settings("gpu")["XLA_FLAGS"] == f"--{name}=false --xla_gpu_autotune_level=0"

@@ -16,28 +16,17 @@ import numpy as np
 import pytest
 
 from lemur_ray.cluster import connection
-from lemur_ray.config import Recipe, SourceConfig
+from lemur_ray.config import SourceConfig
 from lemur_ray.corpus.manifest import VERSION, row_folder, write_manifest
 from lemur_ray.corpus.rows import RowWriter
-from lemur_ray.doctor.devices import Devices, cluster_devices
+from lemur_ray.doctor.devices import Devices
 from lemur_ray.recipes import NAMES, get_recipe
 from lemur_ray.text.bpe_training import NUMBERED, SMALLEST, train_bpe
 from lemur_ray.text.tokenizer import Tokenizer
-from lemur_ray.train.job_arguments import TrainingJob, parse_job
-from lemur_ray.train.pod.chips import GIB
-from lemur_ray.train.pod.memory import state_bytes
 from lemur_ray.train.run import needs, sinks
 from lemur_ray.weights.hf_config import config_files
 from tests.conftest import ROOT
-
-LAPTOP = Devices(cpus=2, memory_bytes=16 * GIB)
-EIGHT_GPUS = Devices(cpus=64, gpus=8, gpu_bytes=8 * 80 * GIB, memory_bytes=512 * GIB)
-
-
-def of_mesh(name: str, **mesh: object) -> Recipe:
-    recipe = get_recipe(name)
-    plain = {"use_tpu": False, "topology": "", "accelerator_type": "", "num_workers": 1, "fsdp": -1, "tp": 1}
-    return dataclasses.replace(recipe, mesh=dataclasses.replace(recipe.mesh, **{**plain, **mesh}))
+from tests.train.run.test_device_needs import LAPTOP, of_mesh
 
 
 def corpus(folder: Path, *sources: str, seq_len: int = 1024) -> str:
@@ -87,97 +76,27 @@ def test_rows_that_are_gone_are_said_before_anything_is_begun_and_not_by_a_trace
         look()
 
 
+def test_rows_with_more_documents_than_attention_on_gpu_takes_are_refused_with_the_flag(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "corpus", "python", seq_len=16)
+    with RowWriter(row_folder(folder, "python"), 16, vocab_size=300) as writer:
+        writer.write([np.array([1])] * 5)
+    small = of_mesh("nano", use_gpu=True)
+    data = dataclasses.replace(small.data, seq_len=16, sources=(SourceConfig("python", "code", 1.0),), max_documents=5)
+    recipe = dataclasses.replace(small, data=data)
+    with pytest.raises(ValueError, match=r"rows of source python have up to 6.* give --data\.max-documents 6"):
+        needs.check_rows(recipe, folder)
+    needs.check_rows(dataclasses.replace(recipe, data=dataclasses.replace(data, max_documents=6)), folder)
+    needs.check_rows(dataclasses.replace(recipe, data=dataclasses.replace(data, mask_documents=False)), folder)
+    needs.check_rows(dataclasses.replace(recipe, mesh=of_mesh("nano").mesh), folder)
+
+
 def test_the_small_recipes_begin_on_a_laptop_and_the_large_ones_where_their_slices_are(tmp_path: Path) -> None:
     for name in ("nano", "nano-chat", "nano-mixture"):
         needs.check_run(get_recipe(name), LAPTOP, str(tmp_path / name), [])
-    pod = Devices(cpus=10_000, tpus=1024, in_cluster=True)
+    pod = Devices(cpus=10_000, tpus=1024, gpus=8, in_cluster=True)
     for name in NAMES:
         needs.check_devices(get_recipe(name), pod)
         needs.check_memory(get_recipe(name), pod)
-
-
-def test_what_does_not_fit_is_said_with_numbers_and_flags() -> None:
-    with pytest.raises(ValueError, match=r"100\.4 GiB, this machine has 16\.0 GiB to give: .*--lora\.rank"):
-        needs.check_memory(of_mesh("llama2-7b"), LAPTOP)
-    with pytest.raises(ValueError, match=r"100\.4 GiB on each of 1 GPUs with 80\.0 GiB: take at least 2 \(--mesh"):
-        needs.check_memory(of_mesh("llama2-7b", use_gpu=True), EIGHT_GPUS)
-    needs.check_memory(of_mesh("llama2-7b", use_gpu=True, num_workers=8), EIGHT_GPUS)
-    on_tpu = {"use_tpu": True, "accelerator_type": "TPU-V4"}
-    with pytest.raises(ValueError, match=r"257\.0 GiB on each of 4 chips with 32\.0 GiB: take at least 33 chips"):
-        needs.check_memory(of_mesh("llama2-70b", **on_tpu, topology="2x2x1"), LAPTOP)
-
-
-def test_flags_that_are_told_are_flags_that_pass() -> None:
-    with pytest.raises(ValueError, match="or use the GPUs: --mesh") as refused:
-        needs.check_devices(get_recipe("llama2-7b"), EIGHT_GPUS)
-    flags = str(refused.value).partition("or use the GPUs: ")[2].split()
-    job = parse_job(TrainingJob, ["llama2-7b", *flags], prog="pretrain.py")
-    needs.check_recipe(job.recipe)
-    needs.check_devices(job.recipe, EIGHT_GPUS)
-    needs.check_memory(job.recipe, EIGHT_GPUS)
-
-
-def test_adapters_need_the_frozen_base_alone() -> None:
-    recipe = get_recipe("lemur-7b-chat")
-    tuned = dataclasses.replace(recipe, lora=dataclasses.replace(recipe.lora, rank=8))
-    assert state_bytes(tuned) == 2 * recipe.model.num_params
-    assert state_bytes(recipe) == 16 * recipe.model.num_params
-
-
-def test_a_cluster_that_grows_counts_as_it_may_become() -> None:
-    assert cluster_devices({"CPU": 8.0}, None).tpus == 0
-    grown = cluster_devices({"CPU": 8.0}, {"CPU": 512, "TPU": 256})
-    assert (grown.cpus, grown.tpus) == (512, 256)
-    needs.check_devices(get_recipe("lemur-70b"), grown)
-
-
-@pytest.mark.parametrize(
-    ("labels", "most", "fits"),
-    [
-        (["4x4x4"] * 16, None, True),
-        (["4x4x4"] * 12, {"TPU": 64}, True),
-        (["4x4x4"] * 12 + ["2x2x4"] * 4, None, False),
-        (["2x4x4"] * 16, None, False),
-        ([], None, True),
-    ],
-)
-def test_slices_of_another_topology_are_refused_before_ray_waits_for_the_right_ones_for_ever(
-    labels: list[str], most: dict[str, float] | None, fits: bool
-) -> None:
-    nodes = [{"Alive": True, "Labels": {"ray.io/tpu-topology": label}} for label in labels]
-    nodes += [{"Alive": True, "Labels": {}}, {"Alive": False}]
-    found = cluster_devices({"CPU": 99.0, "TPU": 4.0 * len(labels) if most else 64.0}, most, nodes)
-    if fits:
-        needs.check_devices(get_recipe("llama2-7b"), found)
-        return
-    there = r"12 of topology 4x4x4" if "4x4x4" in labels else "16 of topology 2x4x4"
-    with pytest.raises(
-        ValueError, match=rf"it takes 16 hosts of topology 4x4x4 .* has .*{there}.*: give --mesh.topology"
-    ):
-        needs.check_devices(get_recipe("llama2-7b"), found)
-
-
-def test_an_elastic_run_begins_with_the_least_that_it_goes_on_with() -> None:
-    recipe = get_recipe("lemur-7b-chat")
-    elastic = dataclasses.replace(recipe, mesh=dataclasses.replace(recipe.mesh, num_workers=8, dcn=2, min_workers=4))
-    needs.check_devices(elastic, Devices(cpus=8, tpus=16))
-    with pytest.raises(ValueError, match="it takes 16 TPU chips"):
-        needs.check_devices(elastic, Devices(cpus=8, tpus=12))
-
-
-def test_a_run_that_would_leave_no_core_for_ray_data_is_refused_with_what_would_do() -> None:
-    nano = get_recipe("nano")
-    with pytest.raises(ValueError, match=r"waits for ever without 0\.1; .* 1 CPU .*--mesh\.cpus-per-worker 0\.9$"):
-        needs.check_devices(nano, Devices(cpus=1))
-    needs.check_devices(of_mesh("nano", cpus_per_worker=0.9), Devices(cpus=1))
-    two_of_one_core = of_mesh("nano", num_workers=2)
-    with pytest.raises(ValueError, match=r"2 worker\(s\) with 1 each leave 0 CPU .*--mesh\.cpus-per-worker 0\.95$"):
-        needs.check_devices(two_of_one_core, Devices(cpus=2, in_cluster=True))
-    needs.check_devices(two_of_one_core, Devices(cpus=3, in_cluster=True))
-    with pytest.raises(ValueError, match=r"2 worker\(s\) with 1 each"):  # an elastic run takes as many as there are
-        needs.check_devices(of_mesh("nano", num_workers=4, min_workers=1), Devices(cpus=2, in_cluster=True))
-    with pytest.raises(ValueError, match="hosts with two cores each"):
-        needs.check_devices(get_recipe("lemur-7b-chat"), Devices(cpus=4, tpus=16, in_cluster=True))
 
 
 def test_a_finished_run_needs_no_devices(tmp_path: Path) -> None:
@@ -276,7 +195,7 @@ def test_packages_of_filters_are_asked_for_where_the_table_is_made_here(
     (tmp_path / "talks.json").write_text("[]")
     start = ("nano-chat", "--init-from", "random:nano", "--sharegpt", f"{tmp_path}/talks.json")
     said = tune(*start)
-    assert "near-duplicates are found with sentence-transformers: pip install 'lemur-ray[instruct]'" in said
+    assert f"near-duplicates are found with sentence-transformers: pip install '{ROOT}[instruct]'" in said
     assert "the language filter needs langdetect" in said
     assert tune(*start, "--encoder", "hashing:64", "--language=") == "instruct: begun\n"
     monkeypatch.setattr(connection, "available_devices", lambda: dataclasses.replace(LAPTOP, in_cluster=True))
@@ -325,7 +244,7 @@ def test_every_job_that_trains_refuses_s3_at_once_and_makes_no_folder_of_that_na
         (("--init-from", "gone"), "model 'gone': neither a folder nor a run"),
         (("--init-from", "{nano}"), "--init-from: no tensor 'model.embed_tokens.weight'"),
         (("--init-from", "{nano}", "--corpus", "{corpus}"), "was trained with another tokenizer than corpus"),
-        (("--watch.sinks", "wandb"), "pip install 'lemur-ray[wandb]'"),
+        (("--watch.sinks", "wandb"), f"pip install '{ROOT}[wandb]'"),
         (("--out", "{file}/run"), "is not writable"),
     ],
     ids=["mesh", "corpus", "init-from", "weights", "tokenizer", "sinks", "out"],

@@ -27,7 +27,7 @@ from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import ThreadPool
 from tests.envs.webarena.sites.conftest import installed, shared
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sweep]  # the slow tier has tests/e2e/test_chaos_cluster.py
 OPTIONS = StandinOptions(without="shop,forum,cms,trac")
 
 

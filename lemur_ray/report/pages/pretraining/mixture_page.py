@@ -17,7 +17,7 @@ from markupsafe import Markup
 from lemur_ray.report.inputs import ReportError, read_run
 from lemur_ray.report.pages import figures
 from lemur_ray.report.pages.markup import DASH, Page, numeric, table, warning
-from lemur_ray.report.pages.mixture_figure import Point, ratio_chart, standalone
+from lemur_ray.report.pages.pretraining.mixture_figure import Point, ratio_chart, standalone
 from lemur_ray.report.pages.rendering import render
 from lemur_ray.report.statistics import t_interval
 from lemur_ray.report.tables import csv_text

@@ -6,12 +6,14 @@ result is committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.corpus.bucket_build import BucketCorpus
 from lemur_ray.corpus.config import CorpusConfig
+from lemur_ray.corpus.destinations.bucket_build import BucketCorpus
+from lemur_ray.corpus.destinations.step_files import BUILDS, SharedFolder, end_builds
 from lemur_ray.corpus.manifest import (
     MANIFEST,
     CorpusError,
@@ -24,8 +26,6 @@ from lemur_ray.corpus.manifest import (
 )
 from lemur_ray.corpus.rows import RowReader, RowSetError
 from lemur_ray.corpus.sources.catalogue_sets import catalogue_source
-from lemur_ray.corpus.sources.folders import Source
-from lemur_ray.corpus.step_files import SharedFolder, remove_build_files
 from lemur_ray.storage.file_system import is_bucket
 from lemur_ray.storage.published_folder import check_writable, publish
 
@@ -38,9 +38,12 @@ class CorpusFolder:
     Methods raise OSError from storage, and CorpusError if an existing corpus may not be replaced.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """folder: path of the corpus on this host; the driver of a build works in it."""
-        self.folder = folder
+    def __init__(self, folder: Path, allow_failed: int = 0) -> None:
+        """folder: path of the corpus on this host; the driver of a build works in it.
+
+        allow_failed: number of parts that may be left out of the corpus.
+        """
+        self.folder, self.allow_failed = folder, allow_failed
 
     @property
     def name(self) -> str:
@@ -51,6 +54,11 @@ class CorpusFolder:
     def shared_folder(self) -> Path:
         """Folder in which all workers read and write files of the build; None if they exchange files by bucket."""
         return self.folder
+
+    @property
+    def store(self) -> str:
+        """Path or URL of the corpus whose build folder keeps the outputs of steps."""
+        return str(self.folder)
 
     def committed(self) -> dict[str, Any] | None:
         """Manifest of the committed corpus, whatever its configuration; None if there is none that can be read."""
@@ -64,7 +72,7 @@ class CorpusFolder:
         if not is_complete(self.folder):
             return None
         manifest = self._intact_manifest(overwrite, say)
-        if manifest and matches_build(self.folder, manifest, description, overwrite, say):
+        if manifest and matches_build(self.folder, manifest, description, overwrite, say, self.allow_failed):
             return manifest
         (self.folder / MANIFEST).unlink()
         return None
@@ -83,6 +91,7 @@ class CorpusFolder:
                 RowReader(row_folder(self.folder, source["name"])).verify()
         except RowSetError as error:
             say(f"{self.folder} is damaged ({error}): it is built again")
+            shutil.rmtree(self.folder / BUILDS, ignore_errors=True)  # what damaged the rows may have damaged more
             return None
         return manifest
 
@@ -90,9 +99,9 @@ class CorpusFolder:
         """Manifest if another process has committed the described corpus meanwhile; None in a folder (locked)."""
         return None  # the folder's lock keeps other processes out
 
-    def handover(self, work: Path, sources: Sequence[Source]) -> SharedFolder:
-        """Object by which the driver and the workers exchange files of a build in the folder ``work``."""
-        return SharedFolder(work)
+    def handover(self, work: Path, name: str) -> SharedFolder:
+        """Object by which the driver and the workers exchange files of the build ``name`` in the folder ``work``."""
+        return SharedFolder(work, name)
 
     def commit(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """Write the manifest, which completes the corpus; returns the manifest as stored."""
@@ -103,9 +112,9 @@ class CorpusFolder:
 class UploadedCorpus(BucketCorpus):
     """A corpus that this host builds in a local folder, because a source is local or workers is 0, and then uploads."""
 
-    def __init__(self, url: str, overwrite: bool, say: Say) -> None:
-        super().__init__(url)
-        self._local, self._overwrite, self._say = CorpusFolder(self.folder), overwrite, say
+    def __init__(self, url: str, overwrite: bool, say: Say, allow_failed: int = 0) -> None:
+        super().__init__(url, allow_failed)
+        self._local, self._overwrite, self._say = CorpusFolder(self.folder, allow_failed), overwrite, say
 
     @property
     def shared_folder(self) -> Path:
@@ -118,8 +127,12 @@ class UploadedCorpus(BucketCorpus):
         local = self._local.reusable(description, True, say)  # built before, but its upload was cut off
         return self._upload(local) if local else None
 
-    def handover(self, work: Path, sources: Sequence[Source]) -> SharedFolder:
-        return self._local.handover(work, sources)
+    @property
+    def store(self) -> str:
+        return self._local.store
+
+    def handover(self, work: Path, name: str) -> SharedFolder:
+        return self._local.handover(work, name)
 
     def commit(self, manifest: dict[str, Any]) -> dict[str, Any]:
         return self._upload(self._local.commit(manifest))
@@ -130,7 +143,8 @@ class UploadedCorpus(BucketCorpus):
             return other
         self.claim(manifest["build"], self._overwrite)
         publish(self.folder, self.url, last=MANIFEST)
-        remove_build_files(self.url)
+        end_builds(self.url)
+        shutil.rmtree(self.folder / BUILDS, ignore_errors=True)  # texts of the sources, in a folder nobody looks into
         return manifest
 
 
@@ -139,12 +153,14 @@ CorpusLocation = CorpusFolder | BucketCorpus
 
 
 def corpus_location(
-    folder: str | Path, config: CorpusConfig, workers: int | None, overwrite: bool, say: Say
+    folder: str | Path, config: CorpusConfig, workers: int | None, overwrite: bool, say: Say, allow_failed: int = 0
 ) -> CorpusLocation:
     """Destination for ``folder``, a path or URL. Hosts build together in a bucket if all sources are in buckets."""
     if not is_bucket(str(folder)):
-        return CorpusFolder(local_folder(folder).absolute())
+        return CorpusFolder(local_folder(folder).absolute(), allow_failed)
     url = str(folder).rstrip("/")
     places = [catalogue_source(spec).place for spec in config.specs()]
     in_buckets = bool(places) and all(is_bucket(place) for place in places)
-    return BucketCorpus(url) if in_buckets and workers != 0 else UploadedCorpus(url, overwrite, say)
+    if in_buckets and workers != 0:
+        return BucketCorpus(url, allow_failed)
+    return UploadedCorpus(url, overwrite, say, allow_failed)

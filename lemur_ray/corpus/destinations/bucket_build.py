@@ -6,7 +6,6 @@ All sources and all output lie in buckets, so every host of the cluster can run 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
@@ -14,11 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.corpus.config import build_hash
+from lemur_ray.corpus.destinations.step_files import (
+    BUILDS,
+    CLAIM,
+    SharedFolder,
+    ThroughBucket,
+    end_builds,
+    remove_build_files,
+)
 from lemur_ray.corpus.manifest import MANIFEST, CorpusError, check_manifest, manifest_bytes, matches_build
 from lemur_ray.corpus.rows import INDEX
-from lemur_ray.corpus.sources.folders import Source
-from lemur_ray.corpus.sources.listing import files_hash
-from lemur_ray.corpus.step_files import BUILDS, CLAIM, SharedFolder, ThroughBucket, remove_build_files
 from lemur_ray.storage.conditional_writes import VersionConflict, read_version, write_if
 from lemur_ray.storage.file_system import file_system
 from lemur_ray.storage.published_folder import work_folder
@@ -37,8 +41,9 @@ class Replacement(Enum):
 class BucketCorpus:
     """A corpus in the bucket folder ``url``, with the same methods as ``locations.CorpusFolder``."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, url: str, allow_failed: int = 0) -> None:
+        """allow_failed: number of parts that may be left out of the corpus."""
+        self.url, self.allow_failed = url, allow_failed
 
     @property
     def name(self) -> str:
@@ -51,6 +56,10 @@ class BucketCorpus:
     @property
     def shared_folder(self) -> Path | None:
         return None
+
+    @property
+    def store(self) -> str:
+        return self.url
 
     def committed(self) -> dict[str, Any] | None:
         """The committed manifest: None if there is none, {} if it is damaged. Raises CorpusError if access fails."""
@@ -94,15 +103,14 @@ class BucketCorpus:
         if manifest.get("build") == build_hash(description) and (damage := self._damage(manifest)):
             say(f"{self.url} is damaged ({damage}): it is built again")
             return Replacement.DAMAGED
-        return (
-            None if matches_build(self.url, manifest, description, overwrite, say) else Replacement.OTHER_CONFIGURATION
-        )
+        matches = matches_build(self.url, manifest, description, overwrite, say, self.allow_failed)
+        return None if matches else Replacement.OTHER_CONFIGURATION
 
     def reusable(self, description: dict[str, Any], overwrite: bool, say: Any) -> dict[str, Any] | None:
         """Manifest if the described corpus is committed, else None after reserving the URL. Raises as ``find``."""
         manifest, reason = self.find(description, overwrite, say)
         if manifest is not None:
-            remove_build_files(self.url)  # the process that committed it may have been killed before that
+            end_builds(self.url)  # the process that committed it may have been killed before that
             return manifest
         self.claim(build_hash(description), overwrite)
         if reason is Replacement.DAMAGED:  # commit files of the damaged build claim that it is complete
@@ -119,14 +127,13 @@ class BucketCorpus:
             manifest = self.committed()
             if manifest is not None and manifest.get("build") == build_hash(description):
                 check_manifest(manifest, self.url)
-                remove_build_files(self.url)
+                end_builds(self.url)
                 return manifest
         return None
 
-    def handover(self, work: Path, sources: Sequence[Source]) -> SharedFolder:
-        """File exchange of driver and workers, in a bucket folder named by the configuration and the sources' files."""
-        hashes = hashlib.sha256("".join(files_hash(source) for source in sources).encode()).hexdigest()[:12]
-        return ThroughBucket(work, self.url, f"{work.name}-{hashes}")
+    def handover(self, work: Path, name: str) -> SharedFolder:
+        """File exchange of driver and workers. name: of the build, which depends on its configuration and sources."""
+        return ThroughBucket(work, self.url, name)
 
     def commit(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """Upload the tokenizer and indices from ``folder``, then the manifest; returns the manifest as stored.
@@ -145,7 +152,7 @@ class BucketCorpus:
                 fs.put_file(str(path), f"{root}/{path.relative_to(folder).as_posix()}")
             path.unlink()
         fs.pipe_file(f"{root}/{MANIFEST}", content)
-        remove_build_files(self.url)
+        end_builds(self.url)
         return dict(json.loads(content))
 
     def _wrong_shard(self, row_set: str, shards: Sequence[Mapping[str, Any]]) -> str:
@@ -195,6 +202,6 @@ class BucketCorpus:
         if claimed is not None and claimed[0] != mine.encode() and not overwrite:
             raise CorpusError(
                 f"a corpus of another configuration is being made at {self.url}, or its making was cut off: choose "
-                "another --out, or --overwrite where nobody makes it any more"
+                "another --out, or --overwrite True where nobody makes it any more"
             )
         return claimed

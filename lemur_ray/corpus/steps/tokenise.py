@@ -6,21 +6,26 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from lemur_ray.corpus.steps.document_encoder import DocumentEncoder
 from lemur_ray.text.bpe_training import GENERAL
 from lemur_ray.text.tokenizer import Tokenizer
 
 
-def tokenise(texts: Sequence[str], tokenizer: Tokenizer, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+def tokenise(
+    texts: Sequence[str], tokenizer: Tokenizer, dtype: np.dtype, encoder: DocumentEncoder | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """(flat array of ``dtype`` with the ids of all documents, length of each as int64); each is BOS, text, EOS.
 
-    BOS or EOS is omitted if the tokenizer has none.
+    BOS or EOS is omitted if the tokenizer has none. encoder: that of the tokenizer; default: the tokenizers library.
+    Raises IdsDiffer.
     """
-    before, after = ([i] if i is not None else [] for i in (tokenizer.bos_id, tokenizer.eos_id))
-    pieces: list[np.ndarray] = []
-    for ids in tokenizer.encode_batch(texts):
-        pieces.append(np.array([*before, *ids, *after], dtype))
-    lengths = np.array([len(piece) for piece in pieces], np.int64)
-    return (np.concatenate(pieces) if pieces else np.zeros(0, dtype)), lengths
+    before, after = (np.array([i] * (i is not None), dtype) for i in (tokenizer.bos_id, tokenizer.eos_id))
+    pieces: list[np.ndarray] = [np.zeros(0, dtype)]
+    lengths = np.zeros(len(texts), np.int64)
+    for number, ids in enumerate((encoder or DocumentEncoder(tokenizer)).encode(texts)):
+        pieces += [before, np.asarray(ids, dtype), after]
+        lengths[number] = len(before) + len(ids) + len(after)
+    return np.concatenate(pieces), lengths
 
 
 def repeat_to(texts: Sequence[str], num_bytes: float) -> list[str]:

@@ -1,0 +1,1 @@
+"""What a build reports: progress while it runs, and the statistics of the corpus for its page."""

@@ -1,0 +1,1 @@
+"""Steps of a corpus build that run on workers."""

@@ -1,0 +1,78 @@
+"""Encoder of documents: gigatoken where it is installed and gives the ids of the tokenizers library, else that library.
+
+The ids are those of the tokenizers library by definition, so the library is in no key. gigatoken is compared with it
+on odd texts when an encoder is made, and on one document of 10,000; after one difference a part is encoded again.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lemur_ray.text.tokenizer import Tokenizer
+
+_EVERY = 10_000
+"""Documents of which one is encoded by both libraries."""
+_LONGEST = 1 << 16
+"""Characters of the longest document that is compared; longer ones leave it to the next."""
+_ODD_TEXTS = (
+    *("", " ", "a", " a", "  a  ", "\n", "\n\n  \n", "\t\tx", "a\r\nb", "\0", "\u2028", "\u00a0x", "\u2581"),
+    *("e\u0301 \u00e9 \ufb01", "\u4f60\u597d", "\U0001f98a\U0001f3fd", "\ue000", "\ufffd", "a\u2581b"),
+    *("x" * 300, " " * 300, "0123456789", "\u0663\u00b2"),
+    *("don't DON'T we'll", "if(x){return 0x1F;}", "a_b-c.d", "...!!!", "#" * 70, "caf\u00e9 na\u00efve \u00df \u0130"),
+)
+
+
+class IdsDiffer(RuntimeError):
+    """A text for which gigatoken gives other ids than the tokenizers library."""
+
+
+@dataclass
+class DocumentEncoder:
+    """Encoder of the documents of a part by one library; counts them to compare one of 10,000."""
+
+    tokenizer: Tokenizer
+    library: str = f"tokenizers {importlib.metadata.version('tokenizers')}"
+    fallback_reason: str = ""
+    """Why gigatoken is not used; empty if it is, or if it was not tried."""
+    fast: Callable[[str], np.ndarray] | None = field(default=None, repr=False)
+    """Function from a text to its ids by gigatoken."""
+    _until_compared: int = 0
+
+    def encode(self, texts: Sequence[str]) -> Sequence[Sequence[int] | np.ndarray]:
+        """Ids of each text, without BOS or EOS. Raises IdsDiffer."""
+        if self.fast is None:
+            return self.tokenizer.encode_batch(texts)
+        ids = [self.fast(text) for text in texts]
+        for text, of_text in zip(texts, ids, strict=True):
+            self._until_compared -= 1
+            if self._until_compared < 0 and len(text) <= _LONGEST:
+                self._until_compared = _EVERY - 1
+                self.compare(text, of_text)
+        return ids
+
+    def compare(self, text: str, ids: np.ndarray) -> None:
+        """Raise IdsDiffer unless ``ids`` are those of the tokenizers library for ``text``."""
+        if self.tokenizer.encode(text) != ids.tolist():
+            raise IdsDiffer(f"gigatoken encodes {text[:60]!r} with other ids than the tokenizers library")
+
+
+def document_encoder(tokenizer: Tokenizer) -> DocumentEncoder:
+    """Encoder for one part, by gigatoken if it is installed and equals the tokenizers library on odd texts."""
+    try:
+        from gigatoken import Tokenizer as Gigatoken
+    except ImportError:
+        return DocumentEncoder(tokenizer, fallback_reason="gigatoken is not installed: pip install 'lemur-ray[corpus]'")
+    try:
+        fast: Any = Gigatoken.from_json(tokenizer.plain_json).encode
+        encoder = DocumentEncoder(tokenizer, f"gigatoken {importlib.metadata.version('gigatoken')}", fast=fast)
+        names = tokenizer.names(sorted(tokenizer.special_ids))
+        for text in (*_ODD_TEXTS, *names, "".join(f"a{name} {name}b" for name in names)):
+            encoder.compare(text, fast(text))
+    except RuntimeError as error:  # gigatoken's own, and IdsDiffer
+        return DocumentEncoder(tokenizer, fallback_reason=str(error).partition("\n")[0][:200])
+    return encoder

@@ -1,0 +1,112 @@
+"""The last parallel step of a build: pack the documents of a shard into rows, window by window.
+
+A window is the documents that are packed together (``packing.WINDOW`` pieces); a shard holds as many windows as its
+size allows, and one of them is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lemur_ray.corpus.documents import ID_BYTES
+from lemur_ray.corpus.packing import Packing, pack
+from lemur_ray.corpus.rows import token_dtype, write_atomically, write_shard
+from lemur_ray.corpus.steps import stages
+
+
+def pack_window(build: Path, shard: str, key: str, seq_len: int, pad_id: int, vocab_size: int) -> None:
+    """Pack the documents listed in ``sets/SHARD.npz`` into rows, written with the documents' provenance as a shard."""
+    if stages.window_done(build, shard, key):
+        return
+    (build / "sets" / f"{shard}.json").unlink(missing_ok=True)  # it describes the files that are replaced now
+    with np.load(build / "sets" / f"{shard}.npz") as listed:
+        documents, names, ends = listed["documents"], listed["parts"].tolist(), listed["windows"].tolist()
+    packings = [(begin, pack(documents[begin:end, 2], seq_len)) for begin, end in pairwise([0, *ends])]
+    counts = [np.bincount(packing.row, minlength=packing.num_rows) for _, packing in packings]
+    set_name, _, window = shard.rpartition("-")
+    folder = stages.rows_of(build, set_name)
+    folder.mkdir(parents=True, exist_ok=True)
+    about = _provenance(build, documents, [clean for _, clean in names])
+    sink = pa.BufferOutputStream()
+    pq.write_table(about, sink, compression="zstd")
+    numbers = np.concatenate([packing.document + begin for begin, packing in packings])
+    dtype = token_dtype(vocab_size)
+    tokens = (
+        _rows(build, packing, documents[begin:], [tokenised for tokenised, _ in names], pad_id, seq_len, dtype)
+        for begin, packing in packings
+    )
+    lengths = np.concatenate([packing.length for _, packing in packings])
+    entry = write_shard(
+        folder, window, tokens, lengths, np.concatenate(counts), provenance=(numbers, bytes(sink.getvalue()))
+    )
+    totals = {column: stages.totals(about, column) for column in ("language", "licence")}
+    value = {"key": key, "shard": entry, "counts": totals}
+    write_atomically(build / "sets" / f"{shard}.json", json.dumps(value).encode(), durable=False)
+
+
+def _rows(
+    build: Path,
+    packing: Packing,
+    documents: np.ndarray,
+    parts: Sequence[str],
+    pad_id: int,
+    seq_len: int,
+    dtype: np.dtype,
+) -> np.ndarray:
+    """Tokens (rows, seq_len) of a window. documents: from its first on, (part, index in it, tokens, row in it).
+
+    Files of tokens are open for one window only, so that their number does not grow with the shard.
+    """
+    tokens = np.full((packing.num_rows, seq_len), pad_id, dtype)
+    streams = {}
+    for part in np.unique(documents[packing.document, 0]).tolist():
+        stream = np.memmap(build / "tokens" / f"{parts[part]}.bin", dtype, "r")
+        streams[part] = stream, np.cumsum(stages.read_lengths(build, parts[part]))
+    used = np.zeros(packing.num_rows, np.int64)
+    pieces = (packing.document, packing.start, packing.length, packing.row)
+    for document, start, length, row in zip(*(array.tolist() for array in pieces), strict=True):
+        part, index, total, _ = documents[document].tolist()
+        stream, ends = streams[part]
+        first = int(ends[index]) - total + start
+        tokens[row, used[row] : used[row] + length] = stream[first : first + length]
+        used[row] += length
+    return tokens
+
+
+def _provenance(build: Path, documents: np.ndarray, parts: Sequence[str]) -> pa.Table:
+    """Table with id, tokens, bytes, path, licence, language and origin of the documents of a shard."""
+    tables = []
+    for number, part in enumerate(parts):
+        of_part = np.flatnonzero(documents[:, 0] == number)
+        ids = np.fromfile(build / "clean" / f"{part}.ids", f"V{ID_BYTES}")[documents[of_part, 3]]
+        table = pq.read_table(build / "clean" / f"{part}.about").take(pa.array(documents[of_part, 3]))
+        sizes = np.fromfile(build / "clean" / f"{part}.sizes", "<i8")[documents[of_part, 3]]
+        table = table.add_column(0, "bytes", pa.array(sizes))
+        table = table.add_column(0, "tokens", pa.array(documents[of_part, 2]))
+        tables.append(table.add_column(0, "id", pa.array([one.tobytes().hex() for one in ids], pa.string())))
+    return pa.concat_tables(tables)
+
+
+def _needs_of_window(build: Path, shard: str, **_: Any) -> Iterator[str]:
+    yield f"sets/{shard}.npz"
+    with np.load(build / "sets" / f"{shard}.npz") as listed:
+        names = listed["parts"].tolist()
+    for tokenised, clean in names:
+        yield from (f"tokens/{tokenised}{suffix}" for suffix in stages.TOKENS)
+        yield from (f"clean/{clean}{suffix}" for suffix in (".about", ".ids", ".sizes"))
+
+
+def _gives_of_window(build: Path, shard: str, **_: Any) -> list[Path]:
+    return [*(path for path, _ in stages.files_of(build, shard)), build / "sets" / f"{shard}.json"]
+
+
+stages.NEEDS[pack_window] = _needs_of_window
+stages.GIVES[pack_window] = _gives_of_window

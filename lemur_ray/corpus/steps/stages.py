@@ -1,0 +1,283 @@
+"""The parallel steps of a build: clean a part, tokenise a part; ``steps.pack_shards`` packs.
+
+Each reads files of the build folder and commits its output by a small JSON file, written last, with the sizes of the
+other files; it does nothing if its output is already complete. So a step may be killed and run again on any host, and a
+power cut costs at most one part. The build folder is FOLDER/.build of a corpus folder; outputs are named by keys
+(``keys``) and stay there for later builds. ``NEEDS`` and ``GIVES`` list the files that each step reads and writes, for
+hosts that do not share that folder (``destinations.step_files``). A part is a group of files of one source.
+
+    parts/KEY.json   files of one source              sets/NAME-W.npz    documents of shard W of a row set
+    clean/KEY.*      texts that pass, and their ids   sets/NAME-W.json   key and manifest entry of that shard
+    keep/KEY.npy     mask of those selected           tokens/KEY.*       those as token ids
+    tokenizer/KEY/   files of a tokenizer             bands/, hits/, near/  ``comparison.scan_steps``
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lemur_ray.corpus.cleaning.filters import drop_rule, filter_set, mask_personal_data, pieces_of
+from lemur_ray.corpus.cleaning.language import language_rule
+from lemur_ray.corpus.cleaning.web_rules import without_boilerplate
+from lemur_ray.corpus.documents import Kind, content_id
+from lemur_ray.corpus.rows import token_dtype, write_atomically
+from lemur_ray.corpus.sources.texts import FileRef, read_texts
+from lemur_ray.corpus.steps.document_encoder import DocumentEncoder, IdsDiffer, document_encoder
+from lemur_ray.corpus.steps.tokenise import tokenise
+from lemur_ray.outside_data.byte_stream import ReadFailure
+from lemur_ray.text.tokenizer_folder import tokenizer_in
+
+BATCH = 512
+"""Documents in memory at a time while a part is cleaned or tokenised."""
+BATCH_BYTES = 32 << 20
+"""Bytes of text after which such a batch ends earlier."""
+TOKENIZER = "tokenizer"
+"""Folder of tokenizers in the build folder."""
+FOLDERS = ("parts", "clean", "bands", "hits", "near", "keep", "tokens", "sets", TOKENIZER)
+"""Subfolders of a build folder."""
+_CLEAN, TOKENS = (".parquet", ".about", ".ids", ".sizes", ".examples"), (".bin", ".lengths")
+EXAMPLES, _EXAMPLE_CHARACTERS = 10, 300
+"""Dropped documents of a part that are stored for each rule, and the characters at their beginning."""
+_TEXT = pa.schema([("text", pa.string())])
+_ABOUT = pa.schema([(name, pa.string()) for name in ("path", "licence", "language", "origin")])
+
+
+def part_done(build: Path, name: str, stage: str) -> bool:
+    """Whether the output of ``stage`` with the key ``name`` is committed and complete."""
+    base = build / stage / name
+    return _whole({base.with_suffix(s): n for s, n in read_json(base.with_suffix(".json")).get("files", {}).items()})
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """JSON object in a commit file; {} if the file is missing or truncated."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _whole(sizes: dict[Path, int]) -> bool:
+    return bool(sizes) and all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
+
+
+def commit(base: Path, suffixes: tuple[str, ...], **more: Any) -> None:
+    """Write the commit file of a step: sizes of its output files ``base`` with each suffix, and more JSON values."""
+    value = {"files": {suffix: base.with_suffix(suffix).stat().st_size for suffix in suffixes}, **more}
+    write_atomically(base.with_suffix(".json"), json.dumps(value).encode(), durable=False)
+
+
+def clean_part(build: Path, name: str) -> dict[str, Any]:
+    """Read and filter the documents of part ``name`` and mask addresses; writes texts, ids, sizes and counts.
+
+    Returns the counts: read, dropped (by rule), masked (by kind), and ``failed`` of a part with a file that cannot be
+    read to its end, which is written without documents.
+    """
+    base = build / "clean" / name
+    if part_done(build, name, "clean"):
+        return read_json(base.with_suffix(".json"))
+    part = json.loads((build / "parts" / f"{name}.json").read_bytes())
+    temporary = base.with_suffix(f".{uuid.uuid4().hex[:12]}.part")  # a task of a killed driver may still run
+    failed: dict[str, Any] = {}
+    try:
+        documents = _clean_into(temporary, part["files"], part["kind"], part["filters"])
+    except ReadFailure as error:
+        failed = {"failed": {"file": error.file, "position": error.position, "reason": error.reason}}
+        documents = _clean_into(temporary, [], part["kind"])
+    temporary.replace(base.with_suffix(".parquet"))
+    write_atomically(base.with_suffix(".about"), _parquet(documents.about), durable=False)
+    write_atomically(base.with_suffix(".ids"), bytes(documents.ids), durable=False)
+    write_atomically(base.with_suffix(".sizes"), np.array(documents.sizes, "<i8").tobytes(), durable=False)
+    write_atomically(base.with_suffix(".examples"), json.dumps(documents.examples).encode(), durable=False)
+    read = len(documents.sizes) + sum(documents.dropped.values())
+    commit(base, _CLEAN, read=read, dropped=dict(documents.dropped), masked=dict(documents.masked), **failed)
+    return read_json(base.with_suffix(".json"))
+
+
+def _parquet(tables: Sequence[pa.Table]) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.concat_tables([_ABOUT.empty_table(), *tables]), sink, compression="zstd")
+    return bytes(sink.getvalue())
+
+
+@dataclass
+class _Cleaned:
+    """Concatenated ids and sizes in bytes of the documents of a part that passed, counts of dropped ones and masks."""
+
+    ids: bytearray = field(default_factory=bytearray)
+    sizes: list[int] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    masked: Counter[str] = field(default_factory=Counter)
+    about: list[pa.Table] = field(default_factory=list)
+    """Tables of the file, licence, language and origin of those that passed."""
+    examples: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    """(file, beginning of the text) of the first dropped documents by rule."""
+
+    def drop(self, rule: str, path: str, text: str) -> None:
+        """Count a dropped document, and store the first of each rule as examples."""
+        self.dropped[rule] += 1
+        if self.dropped[rule] <= EXAMPLES:
+            self.examples.setdefault(rule, []).append(
+                (path, excerpt(mask_personal_data(text[: 10 * _EXAMPLE_CHARACTERS])[0]))
+            )
+
+
+def excerpt(text: str) -> str:
+    """Beginning of a text, as an example of dropped documents."""
+    return text[:_EXAMPLE_CHARACTERS]
+
+
+def _clean_into(path: Path, files: Sequence[Sequence[Any]], kind: Kind, filters: Any = "") -> _Cleaned:
+    """Write the texts that pass to the parquet file ``path``. Raises ReadFailure."""
+    out, texts, about, rules, waiting = _Cleaned(), [], [], filter_set(filters, kind), 0
+    with pq.ParquetWriter(path, _TEXT, compression="zstd") as writer:
+        for ref in (FileRef(*fields) for fields in files):
+            for item, piece in ((one, piece) for one in read_texts(ref) for piece in pieces_of(one.text, rules)):
+                text = without_boilerplate(piece) if rules.base == "web" else piece
+                rule = item.rule or drop_rule(text, kind, rules) or (rules.languages and language_rule(text, rules))
+                if rule:
+                    out.drop(rule, item.path, text)
+                    continue
+                text, replaced = mask_personal_data(text)
+                if replaced:
+                    out.masked.update(replaced)
+                out.ids += content_id(text)
+                out.sizes.append(len(text) if text.isascii() else len(text.encode()))
+                texts.append(text)
+                name = item.path.encode("utf-8", "replace").decode()
+                about.append((name, item.licence, item.language, item.origin))
+                waiting += out.sizes[-1]
+                if len(texts) == BATCH or waiting > BATCH_BYTES:
+                    _write(writer, texts, about, out)
+                    texts, about, waiting = [], [], 0
+        _write(writer, texts, about, out)
+    return out
+
+
+def _write(writer: pq.ParquetWriter, texts: list[str], about: Sequence[tuple[str, ...]], out: _Cleaned) -> None:
+    writer.write_table(pa.table({"text": texts}, _TEXT))
+    columns = zip(*about, strict=True) if about else [()] * len(_ABOUT)
+    out.about.append(pa.table([pa.array(column, pa.string()) for column in columns], schema=_ABOUT))
+
+
+def failed_parts(build: Path, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Number, file, position and reason of each of these cleaned parts that could not be read."""
+    commits = (read_json(build / "clean" / f"{name}.json") for name in names)
+    return [{"part": number, **value["failed"]} for number, value in enumerate(commits) if "failed" in value]
+
+
+def read_clean(build: Path, name: str) -> tuple[dict[str, Any], bytes, np.ndarray]:
+    """(counts of documents, concatenated ids of 16 bytes, sizes in bytes as int64) of a cleaned part."""
+    base = build / "clean" / name
+    counts = json.loads(base.with_suffix(".json").read_bytes())
+    return counts, base.with_suffix(".ids").read_bytes(), np.fromfile(base.with_suffix(".sizes"), "<i8")
+
+
+def text_batches(clean: Path) -> Iterator[pa.Array]:
+    """Texts of the parquet file of a cleaned part, as many at a time as were written at a time."""
+    with pq.ParquetFile(clean) as table:
+        for group in range(table.num_row_groups):
+            for batch in table.iter_batches(batch_size=BATCH, row_groups=[group], use_threads=False):
+                yield batch.column("text")
+
+
+def texts_of(build: Path, name: str, keep: np.ndarray) -> list[str]:
+    """Texts of those documents of a cleaned part for which ``keep``, (documents,) bool, is True, in order."""
+    table = pq.read_table(build / "clean" / f"{name}.parquet")
+    return table.filter(pa.array(keep)).column("text").to_pylist()
+
+
+def tokenise_part(build: Path, name: str, clean: str, keep: str, tokenizer: str) -> dict[str, str]:
+    """Encode the documents of the cleaned part ``clean`` that ``keep/KEEP.npy`` selects; writes ids and lengths.
+
+    Returns the library that encoded them, and why it is not the fast one; {} if the part was complete.
+    """
+    if part_done(build, name, "tokens"):
+        return {}
+    mask, text = np.load(build / "keep" / f"{keep}.npy"), tokenizer_in(build / TOKENIZER / tokenizer)
+    base = build / "tokens" / name
+    temporary = base.with_suffix(f".{uuid.uuid4().hex[:12]}.part")
+    source = build / "clean" / f"{clean}.parquet"
+    encoder = document_encoder(text)
+    try:
+        lengths = _encode_into(temporary, source, mask, encoder)
+    except IdsDiffer as error:
+        encoder = DocumentEncoder(text, fallback_reason=str(error))
+        lengths = _encode_into(temporary, source, mask, encoder)
+    temporary.replace(base.with_suffix(".bin"))
+    write_atomically(base.with_suffix(".lengths"), lengths.astype("<i8").tobytes(), durable=False)
+    commit(base, TOKENS)
+    return {"library": encoder.library, "reason": encoder.fallback_reason}
+
+
+def _encode_into(path: Path, clean: Path, keep: np.ndarray, encoder: DocumentEncoder) -> np.ndarray:
+    """Write the ids of the selected documents of a cleaned part; returns the length of each. Raises IdsDiffer."""
+    lengths, begin = [np.zeros(0, np.int64)], 0
+    dtype = token_dtype(encoder.tokenizer.vocab_size)
+    with open(path, "wb") as f:
+        for batch in text_batches(clean):
+            here = keep[begin : begin + len(batch)]
+            begin += len(batch)
+            texts = batch.filter(pa.array(here)).to_pylist()
+            flat, counts = tokenise(texts, encoder.tokenizer, dtype, encoder)
+            f.write(flat.tobytes())
+            lengths.append(counts)
+    return np.concatenate(lengths)
+
+
+def read_lengths(build: Path, name: str) -> np.ndarray:
+    """Number of tokens of every tokenised document of a part, (documents,) int64."""
+    return np.fromfile(build / "tokens" / f"{name}.lengths", "<i8")
+
+
+def rows_of(build: Path, name: str) -> Path:
+    """Folder of a row set in the corpus folder of this build."""
+    return build.parent / "rows" / name
+
+
+def window_done(build: Path, shard: str, key: str) -> bool:
+    """Whether the shard (NAME-W) that lies in the corpus is complete and is the output with this key."""
+    return read_json(build / "sets" / f"{shard}.json").get("key") == key and _whole(dict(files_of(build, shard)))
+
+
+def files_of(build: Path, shard: str) -> Iterator[tuple[Path, int]]:
+    """Yield (path, expected bytes) of each file of a shard; nothing if it is not committed."""
+    entry = read_json(build / "sets" / f"{shard}.json").get("shard", {})
+    for kind, file in entry.get("files", {}).items():
+        yield rows_of(build, shard.rpartition("-")[0]) / f"{entry['name']}.{kind}", file["bytes"]
+
+
+def totals(about: pa.Table, column: str) -> dict[str, tuple[int, int]]:
+    """(documents, tokens) by value of a column, in the order of the values."""
+    groups = about.group_by(column).aggregate([("tokens", "count"), ("tokens", "sum")]).sort_by(column)
+    return {one[column]: (one["tokens_count"], one["tokens_sum"]) for one in groups.to_pylist()}
+
+
+def outputs_of_part(stage: str, suffixes: tuple[str, ...]) -> Callable[..., list[Path]]:
+    """Function of the build folder and a step's arguments with the paths of its output files, for ``GIVES``."""
+    return lambda build, name, **_: [build / stage / f"{name}{suffix}" for suffix in (*suffixes, ".json")]
+
+
+NEEDS: dict[Callable[..., Any], Callable[..., Iterator[str]]] = {
+    clean_part: lambda build, name: iter([f"parts/{name}.json"]),
+    tokenise_part: lambda build, name, clean, keep, tokenizer: iter(
+        [f"keep/{keep}.npy", f"clean/{clean}.parquet", f"{TOKENIZER}/{tokenizer}/"]
+    ),
+}
+"""For each step, a function of the build folder and the step's arguments that yields the names of its input files below
+that folder (a folder ends in a slash). A name may depend on the content of files yielded earlier."""
+GIVES: dict[Callable[..., Any], Callable[..., list[Path]]] = {
+    clean_part: outputs_of_part("clean", _CLEAN),
+    tokenise_part: outputs_of_part("tokens", TOKENS),
+}
+"""For each step, a function of the build folder and its arguments: paths of its output files, the commit file last."""

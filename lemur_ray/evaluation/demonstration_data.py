@@ -1,0 +1,72 @@
+"""Instruction data of an expert's games and questions about code, and the inputs of corpora that need it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lemur_ray.benchmarks.discovery import find
+from lemur_ray.evaluation.benchmark_texts import benchmark_texts
+from lemur_ray.host.home import resolve_out
+from lemur_ray.instruct.conversation import Conversation, read_conversations
+from lemur_ray.instruct.readers.code_chats import code_chats, standard_library
+
+GAMES = "alfworld/text"
+
+
+def conversations(games: int, chats: int, files: Sequence[str] = ()) -> Iterator[Conversation]:
+    """Yield ``games`` expert games, ``chats`` questions about standard library functions, then those of ``files``."""
+    expert = find(GAMES).details.demonstrations(games)
+    yield from (Conversation("alfworld", name, tuple(messages)) for name, messages in expert)
+    yield from itertools.islice(code_chats(standard_library()), chats)
+    yield from itertools.chain.from_iterable(read_conversations(resolve_out(file, "")) for file in files)
+
+
+def corpus_inputs(config: Any, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Keywords of ``corpus.build``: the demo's without sources of the user; with the benchmarks' texts if asked for."""
+    inputs = {"config": config} if config.specs() else demo_corpus(config)
+    return {**inputs, "benchmarks": benchmark_texts(say)} if config.decontaminate else inputs
+
+
+def demo_corpus(config: Any) -> dict[str, Any]:
+    """Keywords of ``corpus.build`` for the demo's corpus, with agents' texts, and numbers as separate tokens."""
+    return {"config": replace(config, word_pattern=config.word_pattern or "numbered"), "extra_texts": agent_texts()}
+
+
+def agent_texts(games: int = 300, chats: int = 100) -> list[str]:
+    """Texts of expert games and questions about code, and the games' nouns equally often, so that each becomes a token:
+    a small model copies an object's name from a list much better if it need not spell it."""
+    talks = [talk.messages for talk in conversations(games, chats)]
+    texts = [text for talk in talks for message in talk for text in (f"{message.role}\n", message.content)]
+    return texts + [", ".join(f"a {name} 1" for name in find(GAMES).details.vocabulary())] * games
+
+
+def make_table(
+    job: Any, out: str, load_tokenizer: Callable[[str], Any], init_from: str, batch_parts: Callable[[Any], int]
+) -> str:
+    """Folder of the instruction table that a job names, or that is built of its ``sets``, or of games and questions.
+
+    load_tokenizer: function of the model ``init_from``. batch_parts: function of a mesh: number of parts of a batch.
+    """
+    from lemur_ray.instruct.chat_tokens import with_chat_format
+    from lemur_ray.instruct.config import SET_NAMES
+    from lemur_ray.instruct.epochs import whole_epochs
+    from lemur_ray.instruct.pipeline import build_sets
+    from lemur_ray.instruct.table import build_table
+
+    if job.corpus:
+        return resolve_out(job.corpus, "")
+    shelf = resolve_out(f"{out}/table" if "://" in out else f"instruct/{job.recipe.name}", "")
+    tokenizer = with_chat_format(load_tokenizer(init_from), job.chat_template)
+    shape = {"seq_len": job.recipe.data.seq_len, "num_rows": whole_epochs(job.recipe, batch_parts(job.recipe.mesh))}
+    if job.sets.files:
+        files = {name: getattr(job.sets, name) for name in (*SET_NAMES, "decontaminate")}
+        resolved = {name: tuple(resolve_out(file, "") for file in listed) for name, listed in files.items()}
+        return str(build_sets(replace(job.sets, **resolved), tokenizer, shelf, **shape)[0])
+    talks = conversations(job.games, job.chats, job.conversations)
+    folder, manifest = build_table(talks, tokenizer, shelf, **shape)
+    print(f"conversations: {json.dumps(manifest['counts'])}", flush=True)
+    return str(folder)

@@ -1,0 +1,1 @@
+"""Pages on the data of pretraining: a corpus, and a study of mixtures."""

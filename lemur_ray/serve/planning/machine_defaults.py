@@ -1,0 +1,111 @@
+"""Sizes of a served model and defaults for the machine that serves it, as formulas of the model's and chips' figures.
+
+Imports neither jax nor a compiler. Sizes are bytes of one device. Knows nothing of engines.
+
+Legend: L layers, D model, H heads, K kv heads, h head width, F feed-forward, V vocabulary, N devices.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from lemur_ray.config import ModelConfig
+
+BLOCK = 128
+"""Tokens of a block of the cache (``attention.BLOCK``)."""
+STEP_BYTES = 96 * 2**20
+"""Bound on a step's temporaries and code."""
+USABLE = {"tpu": 0.90, "gpu": 0.92}
+"""Platform -> share of a device's memory that a plan may use; the rest is for the runtime, on GPUs for NCCL, too."""
+ESTIMATED_CONTEXT = 1024
+"""Tokens of every row in an estimate of speed."""
+_BANDWIDTH, _PEAK = 0.85, 0.6
+"""Shares of the memory's bandwidth and of the peak of products that estimates assume; nothing was measured."""
+_COLLECTIVE_S = 5e-6
+"""Assumed time of a collective without data."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The devices that share a model; figures are those of one device."""
+
+    platform: str
+    """tpu, gpu or cpu"""
+    num_devices: int
+    memory_bytes: int
+    memory_bytes_per_s: float
+    peak_flops: float
+    link_bytes_per_s: float
+    """To all devices of a ring at once, in one direction."""
+
+
+def dtype_for(platform: str) -> str:
+    """bfloat16 on accelerators, float32 on CPU."""
+    return "float32" if platform == "cpu" else "bfloat16"
+
+
+def kv_bytes_per_token(config: ModelConfig, num_devices: int, itemsize: int = 2) -> int:
+    """2 L max(1, K / N) h itemsize: keys and values of a token."""
+    return 2 * config.num_layers * max(1, config.num_kv_heads // num_devices) * config.head_dim * itemsize
+
+
+def layer_bytes(config: ModelConfig, num_devices: int, itemsize: int = 2, *, int8: bool = False) -> int:
+    """Weights of a layer without biases and norms of heads. int8: one byte a weight and a float32 for each column."""
+    c, n = config, num_devices
+    qkv = (c.num_heads // n + 2 * max(1, c.num_kv_heads // n)) * c.head_dim
+    gate_up = 2 * c.ffn_dim // n
+    matrices = c.dim * (qkv + gate_up) + (c.num_heads * c.head_dim + c.ffn_dim) // n * c.dim
+    scales = 4 * (qkv + gate_up + 2 * c.dim) if int8 else 0
+    return matrices * (1 if int8 else itemsize) + scales + 4 * 2 * c.dim
+
+
+def weight_bytes(config: ModelConfig, num_devices: int, itemsize: int = 2, *, int8: bool = False) -> int:
+    """All weights: layers, embedding cut along D, head cut along V."""
+    head = -(-config.vocab_size // num_devices) * (config.dim * (1 if int8 else itemsize) + 4 * int8)
+    embed = config.vocab_size * config.dim // num_devices * itemsize
+    return config.num_layers * layer_bytes(config, num_devices, itemsize, int8=int8) + head + embed + 4 * config.dim
+
+
+def cache_room(config: ModelConfig, machine: Machine, itemsize: int = 2, *, int8: bool = False) -> int:
+    """Bytes left for the cache: the usable share less weights, a step, and two layers for a change of weights.
+
+    Negative where not even the weights fit.
+    """
+    used = weight_bytes(config, machine.num_devices, itemsize, int8=int8)
+    used += STEP_BYTES + 2 * layer_bytes(config, machine.num_devices, itemsize, int8=int8)
+    return int(USABLE[machine.platform] * machine.memory_bytes) - used
+
+
+def context_for(config: ModelConfig, cache_tokens: int) -> int:
+    """Longest sequence in tokens: the model's own, or as many whole blocks as the cache has."""
+    return min(config.max_seq_len, max(0, cache_tokens // BLOCK * BLOCK))
+
+
+def step_tokens(config: ModelConfig, machine: Machine, weights: int, rows: int, context: int) -> int:
+    """Tokens T* of a step for which products take as long as reading weights and the keys and values of ``rows``."""
+    read = weights + rows * context * kv_bytes_per_token(config, machine.num_devices)
+    flops_per_s = _PEAK * machine.num_devices * machine.peak_flops
+    return int(read / (_BANDWIDTH * machine.memory_bytes_per_s) * flops_per_s / (2 * config.num_params))
+
+
+def prompt_tokens(config: ModelConfig, machine: Machine, weights: int, rows: int, context: int, tile: int = 32) -> int:
+    """Prompt tokens of a step that cost a decode step of ``rows`` nothing: T* - rows in whole tiles, at least one."""
+    return max(1, (step_tokens(config, machine, weights, rows, context) - rows) // tile) * tile
+
+
+def decode_s(config: ModelConfig, machine: Machine, weights: int, rows: int, context: int) -> float:
+    """Estimated seconds of a decode step of ``rows`` with ``context`` tokens each: roofline plus two all-reduces a
+    layer, nothing overlapped."""
+    n = machine.num_devices
+    memory = (weights + rows * context * kv_bytes_per_token(config, n)) / (_BANDWIDTH * machine.memory_bytes_per_s)
+    products = 2 * config.num_params * rows / (_PEAK * n * machine.peak_flops)
+    sent = 2 * (n - 1) / n * rows * config.dim * 2
+    links = 2 * config.num_layers * (_COLLECTIVE_S + sent / machine.link_bytes_per_s) if n > 1 else 0.0
+    return max(memory, products) + links
+
+
+def cache_tokens(config: ModelConfig, machine: Machine, itemsize: int = 2, *, int8: bool = False) -> int:
+    """Tokens that ``cache_room`` holds, in whole blocks and without the scrap block; 0 where none fit."""
+    block = BLOCK * kv_bytes_per_token(config, machine.num_devices, itemsize)
+    return max(0, math.floor(cache_room(config, machine, itemsize, int8=int8) / block) - 1) * BLOCK

@@ -1,0 +1,75 @@
+"""Slices and boxes of GPUs that can serve a model: their figures, and the smallest that fit, by formula alone."""
+
+from __future__ import annotations
+
+import re
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.planning.machine_defaults import ESTIMATED_CONTEXT, Machine, cache_tokens, decode_s, weight_bytes
+from lemur_ray.train.pod.chips import CHIPS, GIB
+from lemur_ray.train.pod.gpu_hosts import GPUS, PER_HOST, Devices, GpuHosts, parse_devices
+from lemur_ray.train.pod.slices import GENERATIONS, parse_slice, small_slices
+
+
+def machine_of(where: Devices) -> Machine:
+    """Figures of a slice or of hosts of GPUs; links of a TPU are those of a ring, which sends both ways."""
+    chip = CHIPS[where.name]
+    platform = "gpu" if isinstance(where, GpuHosts) else "tpu"
+    link = chip.link_bytes_per_s * (1 if platform == "gpu" else 2)
+    if isinstance(where, GpuHosts) and where.num_hosts > 1:
+        link = chip.network_bytes_per_s
+    return Machine(platform, where.num_chips, chip.hbm_bytes, chip.hbm_bytes_per_s, chip.peak_flops, link)
+
+
+def parse_machine(slice_text: str, gpu_text: str) -> Devices | None:
+    """The devices of ``--slice v4:2x2x4`` or ``--gpu h200x8``; None if both are empty. Raises ValueError."""
+    if slice_text and gpu_text:
+        raise ValueError("--slice and --gpu are both given: choose one")
+    if slice_text:
+        return parse_slice(slice_text)
+    if not gpu_text:
+        return None
+    name, _, count = gpu_text.strip().lower().replace(":", "x").partition("x")
+    if name not in GPUS or not re.fullmatch(r"[\dx]+", count):
+        raise ValueError(f"--gpu is {gpu_text!r}: expected NAMExGPUS, for example h200x8 (known: {', '.join(GPUS)})")
+    return parse_devices(f"{name}:{count}")
+
+
+def candidates() -> dict[str, list[Devices]]:
+    """Generation or GPU -> slices of up to 64 chips, or boxes of up to eight GPUs, the smallest first."""
+    slices: dict[str, list[Devices]] = {name: list(small_slices(name)) for name in GENERATIONS}
+    return slices | {name: [GpuHosts(name, 1, count) for count in PER_HOST] for name in GPUS}
+
+
+def smallest(config: ModelConfig, options: EngineOptions) -> dict[str, Devices | None]:
+    """Generation or GPU -> the smallest devices whose cache holds a whole context; None where none of them does."""
+    from lemur_ray.serve.compute.devices import can_split
+
+    itemsize, int8 = itemsize_of(options), options.quantization == "int8"
+    context = min(options.context or config.max_seq_len, config.max_seq_len)
+
+    def fits(where: Devices) -> bool:
+        divides = can_split(config, where.num_chips)
+        return divides and cache_tokens(config, machine_of(where), itemsize, int8=int8) >= context
+
+    return {name: next(filter(fits, sizes), None) for name, sizes in candidates().items()}
+
+
+def describe(name: str, where: Devices | None, config: ModelConfig, options: EngineOptions) -> str:
+    """A line on the smallest devices of a generation with the sizes of one device."""
+    if where is None:
+        return f"{name:5s} none of up to {'8 GPUs' if name in GPUS else '64 chips'} fits"
+    machine, itemsize, int8 = machine_of(where), itemsize_of(options), options.quantization == "int8"
+    weights = weight_bytes(config, machine.num_devices, itemsize, int8=int8)
+    rate = options.max_slots / decode_s(config, machine, weights, options.max_slots, ESTIMATED_CONTEXT)
+    tokens = cache_tokens(config, machine, itemsize, int8=int8)
+    return (
+        f"{name:5s} {where.topology:8s} {weights / GIB:6.2f} GiB of weights a device, {tokens:9,} tokens of cache, "
+        f"about {rate:6,.0f} tokens/s"
+    )
+
+
+def itemsize_of(options: EngineOptions) -> int:
+    """Bytes of a number of weights and cache."""
+    return 4 if options.dtype == "float32" else 2

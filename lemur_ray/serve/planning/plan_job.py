@@ -1,0 +1,110 @@
+"""A plan of a served model as a job asks for it: a slice or GPUs, one chip, or the smallest devices by formula."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from lemur_ray.config import Recipe
+from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.planning import machines
+from lemur_ray.serve.planning.machine_defaults import USABLE
+from lemur_ray.serve.planning.planned_flags import check_flags
+from lemur_ray.train.aot import absent_gpus, absent_slice
+from lemur_ray.train.job_arguments import Flat
+from lemur_ray.train.pod.chips import CHIPS
+from lemur_ray.train.pod.gpu_hosts import Devices, GpuHosts
+from lemur_ray.train.pod.slices import parse_slice
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PlanServingJob:
+    """Plan the engine of a recipe's model on absent devices. First argument: a recipe, by default llama2-7b."""
+
+    slice: str = ""
+    """TPU slice whose chips share the model, for example v4:2x2x4."""
+    gpu: str = ""
+    """GPUs that share the model, for example h200x8."""
+    chip: str = "v5e"
+    """If this flag is given: one chip of a TPU generation, v4, v5e, v5p or v6e."""
+    check: bool = False
+    """Exit code 1 also if temporaries and code, collectives of a layer or copies exceed their bounds."""
+    json: bool = False
+    """Print the JSON object alone."""
+    layers: int = 4
+    """Number of layers to compile on a slice or GPUs, from which the others are scaled; 0: all."""
+    quantization: Literal["none", "int8"] = "none"
+    """Short for --engine.quantization."""
+    every_shape: bool = False
+    """Plan every step that an engine compiles, not only the largest ones."""
+    engine: EngineOptions = EngineOptions(dtype="bfloat16")
+    recipe: Flat = field(default_factory=Recipe)
+
+
+def run(job: PlanServingJob, flags: set[str], say: Say) -> int:
+    """Print a plan, and as the last line its JSON object. Returns the exit code: 1 if it does not fit.
+
+    flags: names of the flags that were given. Raises ValueError, NoLibtpu.
+    """
+    if job.quantization != "none":
+        job = replace(job, engine=replace(job.engine, quantization=job.quantization))
+    where = machines.parse_machine(job.slice, job.gpu)
+    chip = job.chip if "chip" in flags else ""
+    check_flags(flags, job.engine.tensor_parallel, where, chip)
+    if where is not None:
+        return _on_devices(job, where, say, fill="engine.cache-bytes" not in flags)
+    return _on_chip(job, say) if chip else _smallest(job, say)
+
+
+def _print(job: PlanServingJob, say: Say, lines: Iterable[str], result: dict[str, Any]) -> None:
+    for line in () if job.json else lines:
+        say(line)
+    say(json.dumps(result))
+
+
+def _smallest(job: PlanServingJob, say: Say) -> int:
+    model, engine = job.recipe.model, job.engine
+    found = machines.smallest(model, engine)
+    lines = [f"the smallest that fit {job.recipe.name}, by formula; --slice or --gpu compiles the program"]
+    lines += [machines.describe(name, where, model, engine) for name, where in found.items()]
+    named = {name: where and where.topology for name, where in found.items()}
+    _print(job, say, lines, {"model": job.recipe.name, "smallest": named})
+    return 0 if any(found.values()) else 1
+
+
+def _on_devices(job: PlanServingJob, where: Devices, say: Say, *, fill: bool) -> int:
+    """fill: plan a cache of what the devices' memory leaves."""
+    if isinstance(where, GpuHosts):
+        absent_gpus.check_installed()
+        os.environ.update(absent_gpus.environment())
+    else:
+        os.environ.update(absent_slice.environment(where, with_libtpu=True, num_devices=1))
+    from lemur_ray.serve.planning import serving_plan
+
+    model, engine = job.recipe.model, job.engine
+    if fill:
+        engine = serving_plan.filled(model, engine, where)
+    plan = serving_plan.plan(job.recipe.name, model, engine, where, job.layers, every_shape=job.every_shape)
+    _print(job, say, plan.lines(), plan.to_json())
+    return 1 if (plan.broken() if job.check else plan.peak > plan.limit) else 0
+
+
+def _on_chip(job: PlanServingJob, say: Say) -> int:
+    where = parse_slice(f"{job.chip}:{'2x2x1' if job.chip in ('v4', 'v5p') else '2x2'}")
+    os.environ.update(absent_slice.environment(where, with_libtpu=True, num_devices=1))
+    from lemur_ray.serve.compute import ahead_of_time
+    from lemur_ray.serve.planning.serving_plan import gib
+
+    device = absent_slice.devices(where, 1)[:1]
+    shapes = ahead_of_time.shapes(job.engine, every_shape=job.every_shape)
+    steps = [ahead_of_time.compile_step(job.recipe.model, job.engine, device, *shape) for shape in shapes]
+    most, limit = max(step.total for step in steps), USABLE["tpu"] * CHIPS[job.chip].hbm_bytes
+    lines = [*map(str, steps), f"{gib(most)} of {gib(limit)} that a plan may use of a {job.chip}"]
+    result = {"model": job.recipe.name, "chip": job.chip, "fits": most <= limit}
+    _print(job, say, lines, {**result, "steps": [step.to_json() for step in steps]})
+    return 0 if most <= limit else 1

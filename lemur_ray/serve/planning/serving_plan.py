@@ -1,0 +1,226 @@
+"""The plan of an engine on a slice or on GPUs: memory, collectives, broken bounds and an estimate of its speed.
+
+Bytes and collectives come from compiled programs, of some layers if not of all; the speed is a formula.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lemur_ray.config import MeshConfig, ModelConfig
+from lemur_ray.serve.compute import ahead_of_time
+from lemur_ray.serve.compute.ahead_of_time import Step
+from lemur_ray.serve.compute.attention import BLOCK, block_bytes
+from lemur_ray.serve.compute.cache_layout import pool_size
+from lemur_ray.serve.compute.devices import check_split
+from lemur_ray.serve.compute.programs import sums_for
+from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.planning.machine_defaults import (
+    ESTIMATED_CONTEXT,
+    STEP_BYTES,
+    USABLE,
+    Machine,
+    cache_room,
+    decode_s,
+    prompt_tokens,
+    weight_bytes,
+)
+from lemur_ray.serve.planning.machines import itemsize_of, machine_of
+from lemur_ray.train.aot import hlo, hlo_text
+from lemur_ray.train.aot.compiled_step import devices as described
+from lemur_ray.train.pod.chips import GIB
+from lemur_ray.train.pod.gpu_hosts import Devices
+
+PER_LAYER = {"all_reduce": 2, "ordered": 4, "gather": 4}
+"""Kind of sums -> collectives of a layer."""
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """One step on one device, scaled from the compiled layers to all of the model's."""
+
+    step: Step
+    collectives: tuple[hlo.Collective, ...]
+    copied_bytes: int
+    """Largest array in a dtype of weights that a copy in the compiled program writes."""
+
+
+@dataclass(frozen=True)
+class ServingPlan:
+    """An engine on devices that are not attached; sizes are those of one device."""
+
+    model: str
+    config: ModelConfig
+    options: EngineOptions
+    where: Devices
+    compiled_layers: int
+    steps: tuple[PlannedStep, ...]
+
+    @property
+    def machine(self) -> Machine:
+        return machine_of(self.where)
+
+    @property
+    def int8(self) -> bool:
+        return self.options.quantization == "int8"
+
+    @property
+    def peak(self) -> int:
+        """Bytes of the larger step."""
+        return max(planned.step.total for planned in self.steps)
+
+    @property
+    def limit(self) -> int:
+        """Bytes that a plan may use."""
+        return int(USABLE[self.machine.platform] * self.machine.memory_bytes)
+
+    @property
+    def cache_tokens(self) -> int:
+        """Tokens of the pool without the scrap block, as the engine allocates it."""
+        return (pool_size(self.config, self.options, self.machine.num_devices)[1] - 1) * BLOCK
+
+    @property
+    def decode_s(self) -> float:
+        """Estimated seconds of a decode step of all slots."""
+        weights, rows = self.steps[0].step.weights, self.options.max_slots
+        return decode_s(self.config, self.machine, weights, rows, ESTIMATED_CONTEXT)
+
+    def broken(self) -> list[str]:
+        """Bounds that the plan breaks, one sentence each; empty if it keeps all."""
+        out = [] if self.peak <= self.limit else [f"{gib(self.peak)} is more than the {gib(self.limit)} usable"]
+        sums = sums_for(self.options, self.machine.platform)
+        expected = PER_LAYER[sums] * self.config.num_layers if self.machine.num_devices > 1 else 0
+        smallest = self.config.num_heads * self.config.head_dim * self.config.dim // self.machine.num_devices
+        for planned in self.steps:
+            step, kind = planned.step, name_of(planned.step)
+            if step.temporaries > STEP_BYTES:
+                out.append(f"{kind}: {gib(step.temporaries)} of temporaries and code, at most {gib(STEP_BYTES)}")
+            layers = sum(c.count for c in planned.collectives if c.count >= self.config.num_layers)
+            if layers != expected and self.config.num_layers > 1:
+                out.append(f"{kind}: {layers} collectives in layers, expected {expected} for sums {sums}")
+            if planned.copied_bytes >= smallest * (1 if self.int8 else itemsize_of(self.options)):
+                out.append(f"{kind}: an array of {gib(planned.copied_bytes)} is copied, as large as a weight or pool")
+        return out
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object that ``jobs/plan_serving.py`` prints last."""
+        machine, step = self.machine, self.steps[0].step
+        return {
+            "model": self.model, "topology": f"{self.where.name}:{self.where.topology}",
+            "devices": machine.num_devices, "fits": self.peak <= self.limit, "broken": self.broken(),
+            "layers": self.config.num_layers, "compiled_layers": self.compiled_layers,
+            "weights_gib": round(step.weights / GIB, 3), "cache_gib": round(step.cache / GIB, 3),
+            "cache_tokens": self.cache_tokens, "peak_gib": round(self.peak / GIB, 3),
+            "limit_gib": round(self.limit / GIB, 3), "sums": sums_for(self.options, machine.platform),
+            "steps": [
+                {**planned.step.to_json(), "copied_bytes": planned.copied_bytes, "collectives": [
+                    {**dataclasses.asdict(c), "group": len(c.group)} for c in planned.collectives]}
+                for planned in self.steps
+            ],
+            "estimate": {"decode_s": round(self.decode_s, 5), "context": ESTIMATED_CONTEXT,
+                         "tokens_per_s": round(self.options.max_slots / self.decode_s)},
+        }  # fmt: skip
+
+    def lines(self) -> Iterator[str]:
+        """The plan as text."""
+        machine, step, layers = self.machine, self.steps[0].step, self.config.num_layers
+        yield f"{self.model} on {self.where}, {self.options.dtype}{', int8 weights' if self.int8 else ''}: compiled"
+        if self.compiled_layers < layers:
+            yield (
+                f"compiled are {self.compiled_layers} of {layers} layers: code and collectives of layers are scaled to "
+                f"{layers}, intermediate results are those compiled; weights and cache are exact (--layers 0: all)"
+            )
+        yield (
+            f"a device: weights {gib(step.weights)}, cache {gib(step.cache)} = {self.cache_tokens:,} tokens, peak "
+            f"{gib(self.peak)} of {gib(self.limit)} usable ({'fits' if self.peak <= self.limit else 'DOES NOT FIT'})"
+        )
+        for planned in self.steps:
+            yield str(planned.step)
+            for c in sorted(planned.collectives, key=lambda c: -c.sent_bytes):
+                shape = f"{c.dtype}[{','.join(map(str, c.shape))}]"
+                yield f"  {c.count:4d} x {c.kind} of {shape}, {c.sent_bytes / 1e6:.2f} MB sent: {c.origin or 'unknown'}"
+        rows, context = self.options.max_slots, ESTIMATED_CONTEXT
+        tokens = prompt_tokens(self.config, machine, step.weights, rows, context)
+        yield (
+            f"an estimate, nothing was measured: {self.decode_s * 1e3:.1f} ms a decode step of {rows} rows of "
+            f"{context:,} tokens = {rows / self.decode_s:,.0f} tokens/s; {tokens} prompt tokens would fit beside"
+        )
+        flags = f"--engine.tensor-parallel {machine.num_devices} --engine.cache-bytes {self.options.cache_bytes}"
+        yield f"as flags: {flags}"
+        yield from (f"BROKEN: {sentence}" for sentence in self.broken())
+
+
+def gib(size: float) -> str:
+    """A size in GiB as text."""
+    return f"{size / GIB:.2f} GiB"
+
+
+def name_of(step: Step) -> str:
+    """Kind of a step as text."""
+    return "decode" if step.length == 1 else "prefill"
+
+
+def filled(config: ModelConfig, options: EngineOptions, where: Devices) -> EngineOptions:
+    """The options with a cache of what the devices' memory leaves. Raises ValueError, with sizes, if none is left."""
+    machine, int8 = machine_of(where), options.quantization == "int8"
+    itemsize = itemsize_of(options)
+    n, room = machine.num_devices, cache_room(config, machine, itemsize, int8=int8)
+    if room < block_bytes(config, options.dtype, n) // n * 2:
+        weights = weight_bytes(config, n, itemsize, int8=int8)
+        usable = USABLE[machine.platform] * machine.memory_bytes
+        raise ValueError(
+            f"{gib(weights)} of weights a device, {gib(usable)} usable: use {'' if int8 else 'int8 or '}more devices "
+            f"than the {n} of {where.name}:{where.topology}"
+        )
+    return dataclasses.replace(options, cache_bytes=room * n)
+
+
+def plan(
+    model: str, config: ModelConfig, options: EngineOptions, where: Devices, layers: int, *, every_shape: bool
+) -> ServingPlan:
+    """Compile an engine's steps for all devices. layers: number of layers to compile; 0: all.
+
+    Raises EngineDoesNotFit, NoLibtpu, NoGpuCompiler and ValueError.
+    """
+    machine = machine_of(where)
+    check_split(config, machine.num_devices)
+    absent = described(where, MeshConfig())
+    # One layer alone would not tell which collectives belong to it.
+    compiled = min(max(2, layers) if layers else config.num_layers, config.num_layers)
+    small = dataclasses.replace(config, num_layers=compiled)
+    blocks = pool_size(config, options, machine.num_devices)[1]
+    less = dataclasses.replace(
+        options, cache_bytes=(blocks - 1) * block_bytes(small, options.dtype, machine.num_devices)
+    )
+    weights = ahead_of_time.weight_bytes(config, options, machine.num_devices, machine.platform)
+    steps = []
+    for rows, length in ahead_of_time.shapes(options, every_shape=every_shape):
+        step = ahead_of_time.compile_step(small, less, absent, rows, length, machine.platform)
+        steps.append(_scaled(dataclasses.replace(step, weights=weights), config, compiled, options.dtype))
+    return ServingPlan(model, config, options, where, compiled, tuple(steps))
+
+
+def _scaled(step: Step, config: ModelConfig, compiled: int, dtype: str) -> PlannedStep:
+    """A step of ``compiled`` layers with cache, code and collectives of all layers; its weights are those of all."""
+    by = config.num_layers / compiled
+    program, dtypes = hlo.read(step.hlo, dynamic_trips=1), ("s8", {"float32": "f32", "bfloat16": "bf16"}[dtype])
+    in_layers = (c if c.count % compiled or compiled == 1 else _times(c, by) for c in program.collectives)
+    copies = [
+        hlo_text.size_bytes(i.shapes[:1])
+        for instructions in hlo_text.parse(step.hlo)[0].values()
+        for i in instructions
+        if i.opcode == "copy" and i.shapes[0][0] in dtypes
+    ]
+    code = int(step.code * by)
+    scaled = dataclasses.replace(
+        step, cache=int(step.cache * by), code=code, temporaries=step.temporaries - step.code + code
+    )
+    return PlannedStep(scaled, tuple(in_layers), max(copies, default=0))
+
+
+def _times(collective: hlo.Collective, by: float) -> hlo.Collective:
+    count, sent = round(collective.count * by), collective.sent_bytes * by
+    return dataclasses.replace(collective, count=count, sent_bytes=sent)

@@ -1,0 +1,99 @@
+"""Absent GPUs as device descriptions for the compiler, and the environment that jax needs for it.
+
+XLA compiles for a GPU from its description in text form, a GpuTargetConfigProto. Imports jax only in `devices`; knows
+nothing of programs.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from typing import Any, NamedTuple
+
+from lemur_ray.train.pod.chips import CHIPS
+from lemur_ray.train.pod.gpu_hosts import GpuHosts
+
+PACKAGES = (
+    "jax-cuda12-plugin", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvrtc-cu12",
+    "nvidia-cuda-runtime-cu12", "nvidia-cudnn-cu12", "nvidia-cublas-cu12",
+)  # fmt: skip
+"""Distributions that the compiler needs; `make gpu-compiler` installs them."""
+FLAGS = "--xla_gpu_autotune_level=0"
+"""Options without which the compiler would time kernels on a device."""
+
+
+class NoGpuCompiler(ValueError):
+    """Raised when packages of the compiler for GPUs are missing; the message has the pip command."""
+
+
+class _Gpu(NamedTuple):
+    """Figures of a GPU that the compiler decides by, as XLA and NVIDIA publish them."""
+
+    capability: int
+    """Major compute capability."""
+    multiprocessors: int
+    l2_bytes: int
+    clock_ghz: float
+
+
+_GPUS = {
+    "h100": _Gpu(9, 132, 52_428_800, 1.98),
+    "h200": _Gpu(9, 132, 52_428_800, 1.98),
+    "b200": _Gpu(10, 148, 132_644_864, 1.965),
+}
+
+
+def environment() -> dict[str, str]:
+    """Variables to set before jax is imported: CPU as platform, and no timing of kernels."""
+    return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()}
+
+
+def check_installed() -> None:
+    """Raises NoGpuCompiler naming the missing packages."""
+    present = {package: _is_installed(package) for package in PACKAGES}
+    if missing := [package for package, there in present.items() if not there]:
+        version = importlib.metadata.version("jax")
+        pinned = [f"{package}=={version}" if package.startswith("jax-") else package for package in missing]
+        raise NoGpuCompiler(
+            "the compiler for GPUs is not installed here: make gpu-compiler puts it into .venv-gpu-compiler, whose "
+            f"python then runs this job; or: pip install --no-deps {' '.join(pinned)}"
+        )
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def devices(where: GpuHosts) -> list[Any]:
+    """Descriptions of all GPUs, host by host. Raises NoGpuCompiler."""
+    check_installed()
+    from jax.experimental import topologies
+
+    topology = f"{where.num_hosts}x1x{where.chips_per_host}"  # a host is what NVLink connects
+    description = topologies.get_topology_desc(
+        platform="cuda", topology_name=where.name, target_config=_described(where.name), topology=topology
+    )
+    return list(description.devices)
+
+
+def _described(name: str) -> str:
+    """GpuTargetConfigProto of a GPU in text form. What is equal for all of them: limits of compute capability 9 on."""
+    gpu, chip = _GPUS[name], CHIPS[name]
+    return f"""
+gpu_device_info {{
+  threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048 fpus_per_core: 128
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  shared_memory_per_block: 49152 shared_memory_per_core: 233472 shared_memory_per_block_optin: 232448
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
+  core_count: {gpu.multiprocessors} clock_rate_ghz: {gpu.clock_ghz} l2_cache_size: {gpu.l2_bytes}
+  memory_bandwidth: {chip.hbm_bytes_per_s:.0f} device_memory_size: {chip.hbm_bytes}
+  cuda_compute_capability {{ major: {gpu.capability} feature_extension: ACCELERATED_FEATURES }}
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 10 }}
+device_description_str: "{chip.kinds[0]}"
+"""

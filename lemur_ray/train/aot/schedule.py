@@ -1,0 +1,71 @@
+"""What a scheduled HLO program computes while a collective runs. Knows nothing of costs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from lemur_ray.train.aot.hlo_text import Instruction
+
+_CALLS = re.compile(r"(?:calls|body|true_computation|false_computation|branch_computations)=(\{[^}]*\}|%?[\w.\-]+)")
+_CALLS_OF_CALL = re.compile(r"to_apply=(%?[\w.\-]+)")
+_CUBLAS = ("__cublas$gemm", "__cublas$lt$matmul")
+"""Beginnings of call targets that are one product of two matrices."""
+
+
+def call_target(instruction: Instruction) -> str:
+    """Target of a custom call; "" for any other instruction."""
+    target = (
+        re.search(r'custom_call_target="([^"]*)"', instruction.rest) if instruction.opcode == "custom-call" else None
+    )
+    return target[1] if target else ""
+
+
+def is_product(instruction: Instruction) -> bool:
+    """Whether an instruction is a product of two matrices."""
+    return instruction.opcode in ("dot", "convolution") or call_target(instruction).startswith(_CUBLAS)
+
+
+def is_kernel(instruction: Instruction) -> bool:
+    """Whether an instruction calls a kernel of Pallas for TPU or attention of cuDNN."""
+    return (target := call_target(instruction)) == "tpu_custom_call" or target.startswith("__cudnn$fmha")
+
+
+def called_by(instruction: Instruction) -> list[str]:
+    """Names of the computations that an instruction executes."""
+    names = _CALLS.findall(instruction.rest)
+    names += _CALLS_OF_CALL.findall(instruction.rest) if instruction.opcode == "call" else []
+    return re.findall(r"[\w.\-]+", " ".join(names))
+
+
+class Schedule:
+    """The order of instructions in each computation of a program, as HLO text lists them."""
+
+    def __init__(self, computations: Mapping[str, list[Instruction]]) -> None:
+        self._computations = computations
+        self._computing: dict[str, bool] = {}
+
+    def overlapped(self, name: str) -> set[str]:
+        """Names of collectives of a computation that run beside products or kernels.
+
+        They are those between whose start and end the schedule has some, and those in one fusion with a product.
+        """
+        instructions = self._computations[name]
+        if any(is_product(i) for i in instructions) and name.startswith(("fused", "async_collective_fusion")):
+            return {i.name for i in instructions}
+        ends = {
+            operand: at for at, i in enumerate(instructions) if i.opcode.endswith("-done") for operand in i.operands
+        }
+        busy = [at for at, i in enumerate(instructions) if self._computes(i)]
+        return {i.name for at, i in enumerate(instructions) if any(at < one < ends.get(i.name, at) for one in busy)}
+
+    def _computes(self, instruction: Instruction) -> bool:
+        """Whether an instruction is or executes a product or a kernel."""
+        if is_product(instruction) or is_kernel(instruction):
+            return True
+        return any(self._computation_computes(name) for name in called_by(instruction))
+
+    def _computation_computes(self, name: str) -> bool:
+        if name not in self._computing:
+            self._computing[name] = any(map(self._computes, self._computations[name]))
+        return self._computing[name]

@@ -1,0 +1,141 @@
+"""Formulas of sizes and defaults against the arrays that an engine would hold, and figures of lemur-70b-chat."""
+
+from dataclasses import replace
+
+import pytest
+
+from lemur_ray.recipes import get_recipe
+from lemur_ray.serve.compute import ahead_of_time, attention
+from lemur_ray.serve.compute.devices import splits
+from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.planning import machine_defaults as m
+from lemur_ray.serve.planning.machines import machine_of, parse_machine, smallest
+from lemur_ray.serve.planning.planned_flags import check_flags, given_flags
+from lemur_ray.serve.planning.serving_plan import filled
+from lemur_ray.train.pod.gpu_hosts import GpuHosts
+from lemur_ray.train.pod.slices import parse_slice
+
+CHAT = get_recipe("lemur-70b-chat").model
+
+
+def machine(text: str) -> m.Machine:
+    return machine_of(parse_slice(text))
+
+
+@pytest.mark.parametrize("name", ["lemur-70b-chat", "llama2-7b"])
+@pytest.mark.parametrize("int8", [False, True])
+def test_the_formula_for_weights_is_the_size_of_the_arrays(name: str, int8: bool) -> None:
+    config = replace(get_recipe(name).model, num_layers=3)
+    options = EngineOptions(dtype="bfloat16", quantization="int8" if int8 else "none")
+    for parts in (1, 2, 8, 16):
+        exact = ahead_of_time.weight_bytes(config, options, parts, "tpu")
+        assert m.weight_bytes(config, parts, int8=int8) == exact
+
+
+def test_keys_and_values_of_a_token_take_as_much_on_16_devices_as_on_8() -> None:
+    assert [m.kv_bytes_per_token(CHAT, n) for n in (1, 4, 8, 16)] == [327_680, 81_920, 40_960, 40_960]
+    for n in (1, 4, 8, 16):
+        assert attention.block_bytes(CHAT, "bfloat16", n) == n * m.BLOCK * m.kv_bytes_per_token(CHAT, n)
+    assert m.BLOCK == attention.BLOCK
+
+
+def test_a_cache_takes_what_weights_a_step_and_two_layers_leave_of_the_usable_memory() -> None:
+    v4 = machine("v4:2x2x2")
+    room = m.cache_room(CHAT, v4)
+    used = m.weight_bytes(CHAT, 8) + 2 * m.layer_bytes(CHAT, 8) + m.STEP_BYTES
+    assert room + used == int(0.9 * 32 * 2**30)
+    assert room - m.BLOCK * 40_960 * 2 < m.cache_tokens(CHAT, v4) * 40_960 < room
+    assert m.cache_room(CHAT, machine("v5e:2x4")) < 0
+    assert m.cache_tokens(CHAT, machine("v5e:2x4"), int8=True) > 100_000
+
+
+@pytest.mark.parametrize(
+    ("where", "tokens"), [("v4:2x2x2", 182), ("v5e:4x4", 226), ("v6e:2x4", 456), ("v5p:2x2x2", 136)]
+)
+def test_products_of_so_many_tokens_take_as_long_as_reading_the_weights(where: str, tokens: int) -> None:
+    """The issue's figures, 180, 230, 460 and 145, with the weights as they are."""
+    one = machine(where)
+    weights = m.weight_bytes(CHAT, one.num_devices)
+    assert m.step_tokens(CHAT, one, weights, 64, 1024) == pytest.approx(tokens, abs=2)
+    assert m.prompt_tokens(CHAT, one, weights, 64, 1024) == max(1, (tokens - 64) // 32) * 32
+
+
+@pytest.mark.parametrize(
+    ("where", "rate"),
+    [("v4:2x2x2", 2760), ("v4:2x2x4", 4190), ("v5e:4x4", 3040), ("v6e:2x4", 3810), ("v5p:2x2x2", 5590)],
+)
+def test_estimates_are_those_of_the_roofline(where: str, rate: int) -> None:
+    one = machine(where)
+    seconds = m.decode_s(CHAT, one, m.weight_bytes(CHAT, one.num_devices), 64, 1024)
+    assert 64 / seconds == pytest.approx(rate, rel=0.08)
+
+
+def test_dtype_and_context_follow_the_machine() -> None:
+    assert [m.dtype_for(platform) for platform in ("cpu", "tpu", "gpu")] == ["float32", "bfloat16", "bfloat16"]
+    assert m.context_for(CHAT, 1000) == 896
+    assert m.context_for(CHAT, 10**6) == CHAT.max_seq_len
+
+
+def test_the_smallest_devices_are_those_below_which_none_fits() -> None:
+    options = EngineOptions(dtype="bfloat16")
+    found = smallest(CHAT, options)
+    assert {name: where and where.topology for name, where in found.items()} == {
+        "v4": "2x2x2", "v5p": "2x2x1", "v5e": "2x8", "v6e": "2x4", "h100": "2", "h200": "2", "b200": "1",
+    }  # fmt: skip
+    smaller = smallest(CHAT, replace(options, quantization="int8"))
+    assert smaller["v5e"] is not None
+    assert smaller["v5e"].topology == "2x4"
+    assert splits(CHAT) == [1, 2, 4, 8, 16, 32, 64]
+
+
+@pytest.mark.parametrize(
+    ("slice_text", "gpu", "message"),
+    [
+        ("v4:2x2x3", "", "TPU-V4 has 2x2x1"),
+        ("v9:2x2", "", "accelerator_type is 'v9'"),
+        ("", "h300x8", "expected NAMExGPUS, for example h200x8"),
+        ("", "h200x3", "a host has 1, 2, 4, 8 GPUs, not 3"),
+        ("v4:2x2x2", "h200x8", "choose one"),
+    ],
+)
+def test_devices_that_do_not_exist_are_refused(slice_text: str, gpu: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_machine(slice_text, gpu)
+
+
+def test_gpus_are_named_with_a_cross_or_a_colon() -> None:
+    assert parse_machine("", "h200x8") == parse_machine("", "H200:8") == GpuHosts("h200", 1, 8)
+    assert parse_machine("", "h100x2x8") == GpuHosts("h100", 2, 8)
+    assert parse_machine("", "") is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "where", "chip", "message"),
+    [
+        ("--engine.pin-s 3", "", "v4", "--engine.pin-s: a plan of one chip does not use it"),
+        ("--check --engine.cache-bytes=5", "", "", "--check, --engine.cache-bytes: a plan without --slice or --gpu"),
+        ("--train.steps 3", "v4:2x2x2", "", "--train.steps: a plan of devices does not use it"),
+        ("--layers 2", "", "v5e", "--layers: a plan of one chip"),
+        ("--chip v4", "v4:2x2x2", "v4", "--chip is one chip alone"),
+        ("--engine.tensor_parallel 4", "v4:2x2x2", "", "--engine.tensor-parallel is 4, but the plan is for 8 device"),
+        ("--engine.tensor-parallel 4", "", "v4", "--engine.tensor-parallel is 4, but the plan is for 1 device"),
+    ],
+)
+def test_a_flag_that_a_plan_does_not_use_is_refused(flags: str, where: str, chip: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_flags(given_flags(flags.split()), 4, parse_slice(where) if where else None, chip)
+
+
+def test_flags_that_a_plan_uses_are_accepted() -> None:
+    flags = "--slice v4:2x2x2 --check --engine.max-slots 8 --model.num-layers=2 --engine.tensor-parallel 8"
+    check_flags(given_flags(flags.split()), 8, parse_slice("v4:2x2x2"), "")
+    check_flags(given_flags(["--engine.context", "2048", "--json"]), 1, None, "")
+
+
+def test_a_model_without_room_is_refused_with_its_sizes() -> None:
+    with pytest.raises(
+        ValueError, match=r"16\.06 GiB of weights a device, 14\.40 GiB usable: use int8 or more devices"
+    ):
+        filled(CHAT, EngineOptions(dtype="bfloat16"), parse_slice("v5e:2x4"))
+    int8 = filled(CHAT, EngineOptions(dtype="bfloat16", quantization="int8"), parse_slice("v5e:2x4"))
+    assert int8.cache_bytes == 8 * m.cache_room(CHAT, machine("v5e:2x4"), int8=True)

@@ -1,0 +1,84 @@
+"""Plans of ``jobs/plan_serving.py`` for a slice and for GPUs that are not there: compiled programs and exit codes."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[4]
+COMPILER = ROOT / ".venv-gpu-compiler" / "bin" / "python"
+
+
+def plan(*arguments: str, code: int = 0, python: str = sys.executable) -> tuple[dict[str, Any], str]:
+    """The JSON object and the whole output of a plan of lemur-70b-chat, in a process of its own."""
+    command = [python, str(ROOT / "jobs" / "plan_serving.py"), "lemur-70b-chat", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == code, done.stdout[-2000:] + done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1]), done.stdout
+
+
+@pytest.fixture
+def libtpu() -> None:
+    if importlib.util.find_spec("libtpu") is None:
+        if os.environ.get("CI"):
+            pytest.fail("libtpu is not installed: in CI it must be (requirements-dev.lock)")
+        pytest.skip("libtpu is not installed: pip install 'lemur-ray[tpu]'")
+
+
+@pytest.mark.usefixtures("libtpu")
+def test_a_slice_of_16_chips_holds_8_kv_heads_and_adds_twice_a_layer() -> None:
+    layers = ("--model.num-layers", "4", "--layers", "2")  # compiling two more takes as long again
+    found, text = plan("--slice", "v4:2x2x4", *layers, "--engine.batch-invariant", "False", "--check")
+    assert (found["devices"], found["layers"], found["compiled_layers"], found["broken"]) == (16, 4, 2, [])
+    assert "compiled are 2 of 4 layers" in text
+    assert found["fits"] is True
+    decode, prefill = found["steps"]
+    for step, tokens in ((decode, 64), (prefill, 128)):
+        assert step["kernel"] is True
+        (added,) = (c for c in step["collectives"] if c["kind"] == "all-reduce")
+        assert (added["count"], added["dtype"], added["shape"], added["group"]) == (8, "bf16", [tokens, 8192], 16)
+        assert "serve/compute/forward.py" in added["origin"]
+        assert {(c["kind"], c["count"]) for c in step["collectives"] if c is not added} == {("all-gather", 1)}
+    assert "an estimate, nothing was measured" in text
+
+
+@pytest.mark.sweep
+@pytest.mark.usefixtures("libtpu")
+def test_ordered_sums_exchange_and_gather_twice_a_layer() -> None:
+    found, _ = plan("--slice", "v4:2x2x2", "--model.num-layers", "2", "--check")
+    assert found["sums"] == "ordered"
+    counts: dict[str, int] = {}
+    for c in found["steps"][0]["collectives"]:
+        counts[c["kind"]] = counts.get(c["kind"], 0) + c["count"]
+    assert counts == {"all-to-all": 4, "all-gather": 4 + 2}
+
+
+@pytest.mark.sweep
+@pytest.mark.usefixtures("libtpu")
+@pytest.mark.parametrize(
+    ("where", "quantization", "tokens"),
+    [("v4:2x2x2", "none", 320_000), ("v4:2x2x4", "none", 500_000), ("v6e:2x4", "none", 320_000),
+     ("v5p:2x2x2", "none", 500_000), ("v5e:4x4", "none", 150_000), ("v5e:2x4", "int8", 150_000)],
+)  # fmt: skip
+def test_80_layers_fit_every_slice_that_the_table_names(where: str, quantization: str, tokens: int) -> None:
+    found, _ = plan("--slice", where, "--quantization", quantization)
+    assert found["fits"] is True
+    assert found["cache_tokens"] >= tokens
+
+
+def test_eight_gpus_hold_it_and_add_twice_a_layer() -> None:
+    if not COMPILER.exists():
+        pytest.skip("the compiler for GPUs is not installed: make gpu-compiler")
+    flags = ("--gpu", "h200x8", "--model.num-layers", "2", "--engine.batch-invariant", "False", "--json")
+    found, text = plan(*flags, python=str(COMPILER))
+    assert len(text.splitlines()) == 1
+    assert found["fits"] is True
+    added = [c["count"] for c in found["steps"][0]["collectives"] if c["kind"] == "all-reduce"]
+    assert sum(added) == 4
