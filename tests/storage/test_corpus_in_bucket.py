@@ -13,6 +13,7 @@ from lemur_ray.corpus.build import build
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.corpus.destinations.bucket_build import BucketCorpus
 from lemur_ray.corpus.manifest import CorpusError, is_complete, read_manifest
+from lemur_ray.corpus.provenance.removal import Removal, remove_documents
 from lemur_ray.plan.fetch import PlanReader
 from lemur_ray.plan.plan import Plan, PlanSource
 from lemur_ray.storage.file_system import file_system
@@ -55,6 +56,22 @@ def test_a_corpus_in_a_bucket_is_that_on_a_disk(
     assert build(config(texts), url, workers=0, say=lambda line: None)["sources"] == made["sources"]
     with pytest.raises(CorpusError, match=r"holds another corpus .*--overwrite"):
         build(config(texts, seq_len=32), url, workers=0, say=lambda line: None)
+
+
+def test_a_removal_reads_a_bucket_of_one_service_and_writes_to_another(
+    texts: Path, google: Service, amazon: str, lemur_home: Path
+) -> None:
+    corpus = "gs://bucket/corpus"
+    build(config(texts), corpus, workers=0, say=lambda line: None)
+    removal = Removal(origins=frozenset(["3.txt", "17.txt"]))
+    contents = []
+    for out in ("gs://bucket/out", f"{amazon}/out"):
+        manifest = remove_documents(corpus, out, removal, lambda line: None)
+        assert manifest["removed"] == 2
+        fs, root = file_system(out)
+        contents.append({path.removeprefix(root): fs.cat_file(path) for path in fs.find(root)})
+    assert contents[0] == contents[1]
+    assert contents[0]["/manifest.json"]
 
 
 def test_what_is_copied_to_where_another_corpus_is_being_made_is_refused(
