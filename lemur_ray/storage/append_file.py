@@ -12,7 +12,13 @@ import os
 import threading
 from collections.abc import Callable
 
-from lemur_ray.storage.conditional_writes import VersionConflict, append_if, read_version, write_if
+from lemur_ray.storage.conditional_writes import (
+    VersionConflict,
+    append_if,
+    read_version,
+    remove_unjoined,
+    write_if,
+)
 from lemur_ray.storage.file_system import file_system, is_bucket
 
 UPLOAD_EVERY_S = 10.0
@@ -46,12 +52,15 @@ class AppendFile:
                     os.truncate(file_system(self.url)[1], len(content))
                 return content
             self._check()
-            with contextlib.suppress(VersionConflict):  # another process has written meanwhile: read again
+            try:
                 if len(content) < len(stored[0]):
                     self._version = write_if(self.url, content, stored[1])
                 else:
                     self._version = append_if(self.url, b"", stored[1], len(content))
-                return content
+            except VersionConflict:  # another process has written meanwhile: read again
+                continue
+            remove_unjoined(self.url)
+            return content
         return b""
 
     def write(self, data: bytes) -> None:

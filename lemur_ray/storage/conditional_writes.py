@@ -73,6 +73,19 @@ def append_if(url: str, data: bytes, version: str | None, size: int) -> str:
         raise
 
 
+def remove_unjoined(url: str) -> None:
+    """Remove what writers that were killed in ``append_if`` left beside the object at ``url``. Raises OSError.
+
+    Call it only once those writers can append no more: the part of one that still runs would be missing.
+    """
+    if _client(url) is _Google:
+        fs, path = file_system(url)
+        folder, _, name = path.rpartition("/")
+        for part in fs.find(folder, prefix=f"{name}.part-"):
+            with contextlib.suppress(FileNotFoundError):
+                fs.rm_file(part)
+
+
 class _Google:
     @classmethod
     def append(cls, fs: Any, path: str, data: bytes, version: str) -> str:

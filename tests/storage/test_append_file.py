@@ -9,6 +9,7 @@ import pytest
 from lemur_ray.storage import append_file
 from lemur_ray.storage.append_file import AppendFile
 from lemur_ray.storage.conditional_writes import read_version
+from lemur_ray.storage.file_system import file_system
 from tests.storage.bucket_server import Service
 
 URL = "gs://bucket/run/metrics.jsonl"
@@ -120,6 +121,18 @@ def test_a_replaced_writer_raises_and_changes_nothing(google: Service) -> None:
         older.flush()
     newer.append(b"3\n")
     assert content(URL) == b"1\n2\n3\n"
+
+
+def test_what_a_writer_left_that_was_killed_in_an_upload_is_removed_by_the_next_one(google: Service) -> None:
+    AppendFile(URL).append(b"1\n")
+    fs, path = file_system(URL)
+    for name in (f"{path}.part-0123456789ab", path.replace("metrics", "goodput") + ".part-0123456789ab"):
+        fs.pipe_file(name, b"never joined\n")
+    AppendFile(URL).append(b"2\n")
+    assert content(URL) == b"1\n2\n"
+    assert [name for name in google.objects.names("bucket") if "part-" in name] == [
+        "run/goodput.jsonl.part-0123456789ab"
+    ], "another file's may still be joined"
 
 
 def test_a_line_that_slips_in_during_the_replacement_is_taken_out_again(google: Service) -> None:

@@ -74,7 +74,8 @@ def run(config, parts, **options):
     return out
 
 models, parts, options = (json.loads(argument) for argument in sys.argv[1:])
-found = {name: {n: run(dataclasses.replace(TINY, **models[name]), n, **options) for n in parts[name]} for name in models}
+models = {name: dataclasses.replace(TINY, **fields) for name, fields in models.items()}
+found = {name: {n: run(models[name], n, **options) for n in parts[name]} for name in models}
 print(json.dumps(found))
 """
 
