@@ -12,7 +12,9 @@ The keys of ``info`` at every reset and step:
 - ``system``: at reset, the system prompt, if there is one;
 - ``dialogue_limit``: at reset, the number of messages of past turns that a model is shown, if there is a limit;
 - ``reply_prefix``: at reset, the prefix of past replies when a model is shown them, if there is one;
-- ``ask``: at reset, worked examples before the observation, and the reply that replaces a policy's ValueError, if any;
+- ``ask``: at reset, worked examples before the observation, tools offered natively, and the reply that replaces a
+  policy's ValueError, if any;
+- ``results``: the result of each tool call, if the observation is not the result;
 - ``score``: at the end, the score of the episode;
 - ``note``: text to store with the episode if it ends here;
 - ``scores``: the score so far by each grader, if there are several;
@@ -57,6 +59,8 @@ class Opening:
     """Picture shown with the observation: a PNG as a ``data:`` URL."""
     note: str = ""
     """Text to store with the episode if it ends before the first reply."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """Tools to offer natively, in OpenAI's format. A model's calls then stand in its reply (``read_calls``)."""
     on_value_error: str = ""
     """Reply that replaces a policy's ValueError, with {error} for its text, if the protocol defines one. Empty: such
     an error is a bug of the harness."""
@@ -84,6 +88,8 @@ class Turn:
     """Text stored with the episode in addition to the dialogue; only the newest counts."""
     picture: str = ""
     """Picture shown with the observation: a PNG as a ``data:`` URL."""
+    results: Sequence[str] = ()
+    """Result of each tool call of the reply. Empty: ``observation`` is the result."""
 
 
 class TextEnv(gymnasium.Env[str, str]):
@@ -174,6 +180,8 @@ class TextEnv(gymnasium.Env[str, str]):
             info["picture"] = turn.picture
         if turn.note:
             info["note"] = turn.note
+        if turn.results:
+            info["results"] = list(turn.results)
         if terminated or truncated:
             self._turns_left = 0
             info["outcome"] = _outcome(turn, truncated).value
@@ -205,6 +213,8 @@ def _asking(opening: Opening) -> dict[str, Any]:
         messages = [m for ask, reply in opening.examples for m in (Chat("user", ask), Chat("assistant", reply))]
         before = [m.to_json() for m in messages]
         fields = {"before": before, "shared": sum(len(m["content"]) for m in before) + len(opening.system or "")}
+    if opening.tools:
+        fields["tools"] = list(opening.tools)
     if opening.on_value_error:
         fields["on_value_error"] = opening.on_value_error
     return fields

@@ -59,6 +59,7 @@ ROOMS: dict[str, set[str]] = {
     "lemur_ray/agents": set(),
     "lemur_ray/benchmarks": {
         "lemur_ray/agents", "lemur_ray/doctor", "lemur_ray/outside_data", "lemur_ray/sandbox",
+        "lemur_ray/text/tools_in_words",
     },
     "lemur_ray/outside_data": set(),
     "lemur_ray/sandbox": set(),
@@ -66,12 +67,15 @@ ROOMS: dict[str, set[str]] = {
     "lemur_ray/grading": {"lemur_ray/sandbox"},
     "lemur_ray/rollout": {
         "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/weights/checkpoints", "lemur_ray/sandbox",
+        "lemur_ray/text/tools_in_words",
     },
     "lemur_ray/evaluation": {
         "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/cluster", "lemur_ray/instruct", "lemur_ray/report",
         "lemur_ray/rollout", "lemur_ray/serve/on_ray", "lemur_ray/serve/policy_model",
     },
-    "lemur_ray/report": {"lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/rollout"},
+    "lemur_ray/report": {
+        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/rollout", "lemur_ray/text/tools_in_words",
+    },
     "lemur_ray/demo": set(),
     "lemur_ray/cluster": {"lemur_ray/doctor"},
     "lemur_ray/doctor": set(),
@@ -92,6 +96,9 @@ ROOMS: dict[str, set[str]] = {
     "envs/language": {
         "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/grading/written_answers",
         "lemur_ray/grading/written_letters", "lemur_ray/outside_data",
+    },
+    "envs/language/bfcl": {
+        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/outside_data", "lemur_ray/text/tools_in_words",
     },
     "envs/programs": {
         "envs/intercode/sql", "envs/question/env", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks",

@@ -17,7 +17,7 @@ class QuestionEnv(TextEnv):
     """One question. Options of ``reset``, as ``lemur_ray.benchmarks.question.question`` builds them:
 
     - ``prompt`` (the question) with ``shots`` before it, or ``messages`` (a conversation that ends in the question);
-    - ``raw``, ``prefill``, ``choices``, ``stop``: how it is asked;
+    - ``raw``, ``prefill``, ``choices``, ``stop``, ``tools`` (offered natively): how it is asked;
     - ``grade`` ("module:function") and its ``reference``; ``backend`` of the grader's sandboxes;
     - ``candidates``: answers from which a random baseline draws, by default ``choices``;
     - ``gold``: a reply that scores 1, the expert's hint; ``database_id`` (not read: identifies the data).
@@ -25,7 +25,7 @@ class QuestionEnv(TextEnv):
 
     option_names: ClassVar[frozenset[str]] = frozenset(
         {"prompt", "shots", "messages", "raw", "prefill", "choices", "stop", "grade", "reference", "backend", "gold"}
-        | {"database_id", "candidates"}
+        | {"database_id", "candidates", "tools"}
     )
     default_max_steps: ClassVar[int] = 1
 
@@ -36,7 +36,9 @@ class QuestionEnv(TextEnv):
         messages = _messages(options)
         before, last = messages[:-1], messages[-1]
         shared = len(options.get("shots", "")) or sum(len(message.content) for message in before)
-        self._ask = {name: options[name] for name in ("raw", "prefill", "choices", "stop") if options.get(name)}
+        self._ask = {
+            name: options[name] for name in ("raw", "prefill", "choices", "stop", "tools") if options.get(name)
+        }
         self._ask |= {"before": [message.to_json() for message in before]} if before else {}
         self._ask |= {"shared": shared} if shared else {}
         return Opening(last.content)

@@ -27,6 +27,7 @@ from lemur_ray.agents.messages import (
     PolicyUnreachable,
     Usage,
     merge_adjacent_turns,
+    parse_tool_calls,
 )
 from lemur_ray.agents.openai_wire import cut, split_thoughts
 from lemur_ray.agents.throttle import Pressure
@@ -84,8 +85,9 @@ class HandlePolicy:
             except _Refused as again:
                 raise PolicyUnreachable(str(again)) from again
         # The ids of a reply hold its thoughts too, which are not sent back: such a reply goes back as text, as does one
-        # that was cut here and has no ids for that reason.
-        past.append((None, ()) if reply.reasoning or not reply.token_ids else (reply.text, reply.token_ids))
+        # that was cut here and has no ids for that reason, or that calls tools.
+        as_text = reply.reasoning or reply.tool_calls or not reply.token_ids
+        past.append((None, ()) if as_text else (reply.text, reply.token_ids))
         return reply
 
     def _reply(self, request: ChatRequest, messages: Sequence[Message], past: PastReplies) -> ChatReply:
@@ -94,6 +96,7 @@ class HandlePolicy:
         def ask(one: ChatRequest) -> ChatReply:
             sampling = {**asdict(one.sampling), "stop": (), **self._sampling}  # the server would stop in the reasoning
             body = {"turns": turns, "sampling": sampling, "session": one.session}
+            body |= {"tools": list(one.tools)} if one.tools else {}
             reply = self._persistence.ask(lambda left_s: self._once(body, left_s), one.sampling.seed)
             kept = cut(reply.text, request.sampling.stop)
             if kept == reply.text:
@@ -124,7 +127,9 @@ class HandlePolicy:
                 usage = Usage(answer["prompt_tokens"], answer["completion_tokens"], answer["cached_tokens"])
                 thoughts, text = split_thoughts(answer["text"])
                 ids = tuple(answer["ids"])
-                return ChatReply(text, answer["finish_reason"], usage, ids, answer["version"], thoughts)
+                calls = parse_tool_calls(answer) if "tool_calls" in answer else None
+                reply = ChatReply(text, answer["finish_reason"], usage, ids, answer["version"], thoughts)
+                return replace(reply, tool_calls=calls)
             case "context":
                 raise ContextOverflow(answer["message"])
             case "busy":

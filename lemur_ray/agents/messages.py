@@ -62,7 +62,7 @@ class Message:
         """Parse a message in OpenAI's form, as ``to_json`` returns it. Raises ValueError with the reason."""
         if not isinstance(value, Mapping):
             raise ValueError(f"message of type {type(value).__name__}: expected an object with role and content")
-        calls = _calls_of(value)
+        calls = parse_tool_calls(value)
         role: Any = value.get("role")
         if role not in get_args(Role):
             raise ValueError(f"message role {role!r}: expected system, developer, user, assistant or tool")
@@ -93,7 +93,7 @@ def _content_of(content: Any, absent: str | None) -> str:
     return content
 
 
-def _calls_of(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+def parse_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     """The ``tool_calls`` of a message in OpenAI's form; arguments may be an object or its text. Raises ValueError."""
     listed = message.get("tool_calls") or ()
     if not isinstance(listed, list | tuple):
@@ -160,6 +160,8 @@ class ChatRequest:
     (``external_calls``)"""
     picture: str = ""
     """PNG picture of the last message, as a ``data:`` address, for models that take images"""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """Tools offered natively, in OpenAI's format: {type: function, function: {name, description, parameters}}"""
 
     @property
     def text(self) -> str:
@@ -222,15 +224,32 @@ class ChatReply:
     """Seconds of pauses, failed requests and waiting for a slot"""
     choices: tuple[float, ...] = ()
     """Log-likelihood of each of the request's ``choices``, in their order; empty without choices"""
+    tool_calls: tuple[ToolCall, ...] | None = None
+    """Calls of the request's tools. None: the policy has no field for calls, so that they are in its text"""
     stopped: bool = False
     """Whether the text was cut here at a stop string, so that ``usage`` also counts what came after it"""
 
     @property
     def cut(self) -> Cut | None:
         """How the reply is incomplete; None if it is complete."""
-        if self.text.strip():
+        if self.text.strip() or self.tool_calls:
             return Cut.LENGTH if self.finish_reason == "length" else None
         return Cut.THOUGHTS if self.reasoning or self.usage.reasoning_tokens else Cut.EMPTY
+
+
+def turn_messages(reply: str, calls: Sequence[ToolCall], results: Sequence[str], observation: str) -> list[Message]:
+    """The messages of one turn: the reply, a result for each of its calls, and the observation.
+
+    Without ``results``, the observation is the result of the first call, and those of further calls are empty.
+    """
+    message = Message("assistant", reply, tuple(calls))
+    if not calls:
+        return [message, Message("user", observation)]
+    texts = [*(results or [observation]), *[""] * len(calls)]
+    answers = [
+        Message("tool", text, tool_call_id=call.id, name=call.name) for call, text in zip(calls, texts, strict=False)
+    ]
+    return [message, *answers, *([Message("user", observation)] if results and observation else [])]
 
 
 def merge_adjacent_turns(messages: Sequence[Message]) -> tuple[Message, ...] | None:

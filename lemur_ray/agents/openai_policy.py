@@ -50,6 +50,7 @@ from lemur_ray.agents.openai_wire import (
     parse_reply,
     request_body,
     stops_of,
+    without_secrets,
 )
 from lemur_ray.agents.throttle import Pressure
 
@@ -293,9 +294,8 @@ class OpenAIPolicy:
             )
         self._answered = True
         self._thoughts_form = form or self._thoughts_form
-        hidden = self._key.hidden_in  # once more: in JSON a key may be spelled in escapes
-        reasoning, version = hidden(reply.reasoning), hidden(reply.version)
-        return replace(reply, text=hidden(reply.text), reasoning=reasoning, version=version)
+        reply = reply if request.tools else replace(reply, tool_calls=None)
+        return without_secrets(reply, self._key.hidden_in)  # once more: in JSON a key may be spelled in escapes
 
     def _weighed(self, value: Any, request: ChatRequest) -> tuple[ChatReply, None] | None:
         """The reply to a request with choices, else None. Raises EndpointRefused if the response lacks

@@ -13,12 +13,12 @@ Statuses are numbers, bodies are bytes or JSON values.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from lemur_ray.agents.endpoint import EndpointOptions
-from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, Usage
+from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, Usage, parse_tool_calls
 
 ThoughtsForm = Literal["reasoning_content", "reasoning", "tags"]
 MOST_STOPS = 4
@@ -90,8 +90,10 @@ def request_body(
     model: str, request: ChatRequest, options: EndpointOptions, token_field: str, form: ThoughtsForm | None
 ) -> dict[str, Any]:
     """JSON body of one request. ``token_field``: name of the token limit. ``form``: how earlier reasoning is sent;
-    None: not. Raises EndpointRefused for a request with a picture if the model takes one text only."""
+    None: not. Raises EndpointRefused for a request with a picture or tools if the model takes one text only."""
     s = request.sampling
+    if request.tools and (request.raw or options.api != "chat"):
+        raise EndpointRefused("tools are offered natively to chat models alone: describe them with --tools words")
     if request.picture and (request.raw or options.api != "chat"):
         raise EndpointRefused("pictures are sent to chat models alone: play without them, or with api=chat")
     body: dict[str, Any] = {"model": model}
@@ -105,6 +107,7 @@ def request_body(
             body |= {"add_generation_prompt": False, "continue_final_message": True}
     else:
         body["prompt"] = f"{as_one_text(request)} {request.prefill}".rstrip()
+    body |= {"tools": list(request.tools)} if request.tools else {}
     body |= {token_field: s.max_tokens, "temperature": s.temperature, "top_p": s.top_p, "seed": s.seed}
     stops = stops_of(request, options)
     if stops and "prompt" in body:  # servers apply the stops of a chat to its reasoning, too: ``parse_reply`` cuts
@@ -155,6 +158,9 @@ def parse_reply(answer: Any, stops: Sequence[str] = ()) -> tuple[ChatReply, Thou
         choice = answer["choices"][0]
         message = choice.get("message") or {"content": choice.get("text")}
         content, finish = message.get("content"), choice.get("finish_reason")
+        calls = tuple(
+            replace(call, id=call.id or f"call_{number}") for number, call in enumerate(parse_tool_calls(message))
+        )
         usage, version = answer.get("usage"), answer.get("system_fingerprint")
         details, spent = (
             usage.get(f"{kind}_tokens_details") if isinstance(usage, Mapping) else None
@@ -164,7 +170,7 @@ def parse_reply(answer: Any, stops: Sequence[str] = ()) -> tuple[ChatReply, Thou
         thoughts = _text(message.get(field)) if field else ""
         if content is None:
             content = message.get("refusal")
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise NotAReply(f"not a chat completion: {type(answer).__name__} {str(answer)[:200]!r}") from error
     form: ThoughtsForm | None = field  # type: ignore[assignment]
     if isinstance(content, list):
@@ -187,9 +193,19 @@ def parse_reply(answer: Any, stops: Sequence[str] = ()) -> tuple[ChatReply, Thou
         usage=counts,
         version=version[:128] if isinstance(version, str) else "",
         reasoning=thoughts,
+        tool_calls=calls,
         stopped=kept != text,
     )
     return reply, form
+
+
+def without_secrets(reply: ChatReply, hidden: Callable[[str], str]) -> ChatReply:
+    """The reply with every text passed through ``hidden``, which removes the API key."""
+    calls = reply.tool_calls and tuple(
+        replace(call, name=hidden(call.name), arguments=hidden(call.arguments)) for call in reply.tool_calls
+    )
+    texts = {name: hidden(getattr(reply, name)) for name in ("text", "reasoning", "version")}
+    return replace(reply, tool_calls=calls, **texts)
 
 
 def split_thoughts(text: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
+from lemur_ray.agents.messages import ToolCall
 from lemur_ray.agents.replay_comparison import Comparison
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task
 
@@ -32,6 +33,8 @@ class RecordedTurn:
     """Reward of the turn; None if the format stores none"""
     feedback: str | None = None
     """A teacher's feedback after the turn"""
+    tool_calls: tuple[ToolCall, ...] | None = None
+    """As in ``ChatReply``"""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,11 @@ def record_episodes(episodes: Iterable[Episode], name: str) -> Recording[Recorde
     """A ledger's episodes as a recording to replay; a replay with more turns than its episode gets empty replies."""
     recorded = {}
     for episode in episodes:
-        turns = tuple(RecordedTurn(s.reply, s.observation, s.reward) for s in episode.trajectory.steps)
+        native = bool(episode.trajectory.tools)
+        turns = tuple(
+            RecordedTurn(s.reply, s.observation, s.reward, tool_calls=s.tool_calls if native else None)
+            for s in episode.trajectory.steps
+        )
         solved = episode.outcome is Outcome.SOLVED
         recorded[str(episode.key)] = RecordedEpisode(episode.key.task, "", turns, solved)
     return Recording(name, recorded, str)

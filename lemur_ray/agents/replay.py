@@ -50,7 +50,7 @@ class ReplayPolicy:
         episode = self.recording.of(request.episode)
         turn = self._turns.of(request)
         if turn < len(episode.turns):
-            return ChatReply(episode.turns[turn].reply)
+            return ChatReply(episode.turns[turn].reply, tool_calls=episode.turns[turn].tool_calls)
         if episode.overflow is not None:
             raise ContextOverflow(f"the log ends after {len(episode.turns)} turns: {episode.overflow}")
         return ChatReply(episode.afterwards)

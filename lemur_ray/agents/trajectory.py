@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from lemur_ray.agents.messages import Cut, Message
+from lemur_ray.agents.messages import Cut, Message, ToolCall, parse_tool_calls, turn_messages
 
 
 class Blame(StrEnum):
@@ -106,11 +106,20 @@ class Step:
     """Whether the request had a picture, which is not stored"""
     cut: str = ""
     """How the reply is incomplete (a value of ``messages.Cut``); empty: complete, or not recorded"""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls of tools offered natively; no part of ``reply``"""
+    results: tuple[str, ...] = ()
+    """Results of the calls, in their order; ``observation`` is then a user's message after them"""
+
+    def messages(self) -> list[Message]:
+        """The reply as a message, and the messages after it."""
+        return turn_messages(self.reply, self.tool_calls, self.results, self.observation)
 
     def to_json(self) -> dict[str, Any]:
         """The step as a JSON object; rare fields are left out if empty."""
-        rare = ("reasoning", "waited_s", "outside", "choices", "pictured", "cut")
-        return {name: value for name, value in asdict(self).items() if value or name not in rare}
+        rare = ("reasoning", "waited_s", "outside", "choices", "pictured", "cut", "tool_calls", "results")
+        values = {**asdict(self), "tool_calls": [call.to_json() for call in self.tool_calls]}
+        return {name: value for name, value in values.items() if value or name not in rare}
 
 
 @dataclass(frozen=True)
@@ -124,10 +133,12 @@ class Trajectory:
     dialogue_limit: int | None = None
     """Maximum number of messages of past turns in a request, in whole turns; 0: only the newest observation, in place
     of the opening's last message. None: all, or not recorded"""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """Tools offered natively in every request, as in ``ChatRequest``"""
 
     def messages(self) -> tuple[Message, ...]:
         """The whole conversation; its last message is the last observation."""
-        turns = [m for s in self.steps for m in (Message("assistant", s.reply), Message("user", s.observation))]
+        turns = [message for step in self.steps for message in step.messages()]
         return (*self.opening, *turns)
 
     def shown(self, turn: int) -> tuple[Message, ...]:
@@ -140,7 +151,7 @@ class Trajectory:
     def to_json(self) -> dict[str, Any]:
         record: dict[str, Any] = {"opening": [message.to_json() for message in self.opening]}
         record["steps"] = [step.to_json() for step in self.steps]
-        record |= {"shared": self.shared} if self.shared else {}
+        record |= {name: value for name, value in (("shared", self.shared), ("tools", list(self.tools))) if value}
         return record if self.dialogue_limit is None else {**record, "dialogue_limit": self.dialogue_limit}
 
 
@@ -226,6 +237,7 @@ class Episode:
         """Parse the object that ``to_json`` returns, with a type check of every value. Raises ValueError."""
         try:
             value, trajectory = {**_marks_in_texts(value), **value}, value["trajectory"]
+            limit = trajectory.get("dialogue_limit")
             return cls(
                 key=_key(value["key"]),
                 category=_text(value["category"], "category"),
@@ -236,7 +248,8 @@ class Episode:
                     opening=tuple(Message.from_json(m) for m in trajectory["opening"]),
                     steps=tuple(_step(s) for s in trajectory["steps"]),
                     shared=_count(trajectory.get("shared", 0), "shared"),
-                    dialogue_limit=_limit(trajectory.get("dialogue_limit")),
+                    dialogue_limit=None if limit is None else _count(limit, "dialogue_limit"),
+                    tools=tuple(dict(tool) for tool in trajectory.get("tools", ())),
                 ),
                 wall_s=_number(value["wall_s"], "wall_s"),
                 detail=_text(value["detail"], "detail"),
@@ -244,10 +257,7 @@ class Episode:
                 quarantined=tuple(_count(number, "quarantined") for number in value["quarantined"]),
                 truncated_prompts=_count(value["truncated_prompts"], "truncated_prompts"),
                 scores={str(name): _number(score, "scores") for name, score in value.get("scores", {}).items()},
-                reference=_text(value.get("reference", ""), "reference"),
-                cluster=_text(value.get("cluster", ""), "cluster"),
-                started=_text(value.get("started", ""), "started"),
-                note=_text(value.get("note", ""), "note"),
+                **{name: _text(value.get(name, ""), name) for name in ("reference", "cluster", "started", "note")},
             )
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"not an episode record: {type(error).__name__}: {error}") from error
@@ -262,6 +272,8 @@ def _marks_in_texts(record: Any) -> dict[str, Any]:
 def _step(value: Any) -> Step:
     if "choices" in value:
         value = {**value, "choices": tuple(_number(one, "choices") for one in value["choices"])}
+    results = tuple(_text(one, "results") for one in value.get("results", ()))
+    value = {**value, "tool_calls": parse_tool_calls(value), "results": results}
     step = Step(**value)
     if step.cut and step.cut not in tuple(Cut):
         raise ValueError(f"cut is {step.cut!r:.40}: expected one of {', '.join(Cut)}")
@@ -272,13 +284,11 @@ def _step(value: Any) -> Step:
         _number(getattr(step, name), name)
     for name in ("prompt_tokens", "completion_tokens"):
         _count(getattr(step, name), name)
-    _text(step.reply, "reply")
-    _text(step.version, "version")
-    _text(step.reasoning, "reasoning")
+    for name in ("reply", "version", "reasoning", "observation"):
+        _text(getattr(step, name), name)
     for counted in step.outside.values():
         for name, number in counted.items():
             _number(number, name)
-    _text(step.observation, "observation")
     _text("" if step.action is None else step.action, "action")
     return step
 
@@ -307,10 +317,6 @@ def _count(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{name} is {str(value)[:40]!r}: expected a whole number, 0 or more")
     return value
-
-
-def _limit(value: Any) -> int | None:
-    return None if value is None else _count(value, "dialogue_limit")
 
 
 def split_opening(trajectory: Trajectory) -> tuple[tuple[Message, ...], tuple[Message, ...]]:

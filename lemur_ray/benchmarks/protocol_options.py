@@ -25,6 +25,15 @@ class PromptForm:
 
 
 @dataclass(frozen=True)
+class Tools:
+    """Options of a benchmark whose model calls tools."""
+
+    tools: Literal["native", "words"] = "native"
+    """native: tools are a field of the request, which the endpoint must support. words: they are described in the
+    system message, and calls stand in the reply."""
+
+
+@dataclass(frozen=True)
 class Protocol(PromptForm):
     """Options of a question set with two protocols: the usual one, and that of Lemur's released scripts."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.host.renamed_names import renamed_names
+from lemur_ray.text.tools_in_words import describe_tools, tool_function
 
 ENV_ID = "envs:lemur/Question-v0"
 
@@ -60,6 +61,10 @@ class QuestionDetails:
     """Digest of the rows that the task comes from (``rows.files_digest``)"""
     cluster: str = ""
     """Group of dependent tasks, as in ``Task``"""
+    tools: Sequence[Mapping[str, Any]] = ()
+    """Tools that the model may call, in OpenAI's format: calls stand in the reply (``text.tools_in_words``)"""
+    native: bool = True
+    """Whether tools are offered natively; else they are described in the system message"""
     candidates: Sequence[str] = ()
     """Answers from which a random baseline draws"""
 
@@ -86,9 +91,13 @@ def question(
         )
     prompt = old.pop("asked", prompt)
     d = replace(details or QuestionDetails(), **old)
+    if d.tools and not d.native:
+        messages = [Message("user", prompt)] if isinstance(prompt, str) else prompt
+        prompt = describe_tools(messages, list(map(tool_function, d.tools)))
     options: dict[str, Any] = {"prompt": prompt} if isinstance(prompt, str) else {"messages": _json(prompt)}
     options |= {"grade": grade, "reference": reference}
     optional = {"shots": d.shots, "raw": d.raw, "prefill": d.prefill, "choices": list(d.choices), "stop": list(d.stop)}
+    optional |= {"tools": list(d.tools) if d.native else []}
     optional |= {"candidates": list(d.candidates), "backend": d.backend, "database_id": d.data}
     options |= {name: value for name, value in optional.items() if value}
     options |= {"gold": d.gold} if d.gold is not None else {}

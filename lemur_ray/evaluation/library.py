@@ -57,7 +57,8 @@ class Evaluation:
         rows = [
             {
                 **_row(episode),
-                "messages": [{"role": m.role, "content": m.content} for m in episode.trajectory.messages()],
+                "messages": [message.to_json() for message in episode.trajectory.messages()],
+                **({"tools": list(episode.trajectory.tools)} if episode.trajectory.tools else {}),
             }
             for episode in self.episodes()
         ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.instruct.conversation import Conversation, fault
+from lemur_ray.text.tools_in_words import spell_out
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def select(episodes: Iterable[Episode], rules: SolvedFilter) -> Selection:
     ranked = sorted(episodes, key=lambda episode: len(episode.trajectory.steps))  # stable: ledger order where equal
     for episode in ranked:
         task = (episode.key.benchmark, episode.key.task)
-        content = (*task, *(step.reply for step in episode.trajectory.steps))
+        content = (*task, *(spell_out(step.reply, step.tool_calls) for step in episode.trajectory.steps))
         if reason := _reason(episode, rules):
             chosen.dropped[reason] += 1
         elif content in seen:
@@ -79,16 +80,18 @@ def conversations_of(episode: Episode) -> list[Conversation]:
     in the worked examples of the prompt have loss weight 0, as no model wrote them.
     """
     trajectory, name = episode.trajectory, str(episode.key)
-    turns = range(len(trajectory.steps))
-    opening = _read_only(trajectory.opening)
-    whole = (*opening, *trajectory.messages()[len(opening) : -1])
-    if not turns or trajectory.shown(turns[-1]) == trajectory.messages()[:-2]:
-        return [Conversation(episode.key.benchmark, name, whole)]
+    opening, replies = trajectory.opening, [step.messages()[0] for step in trajectory.steps]
+    past = [message for step in trajectory.steps[:-1] for message in step.messages()]
+    turns = range(len(replies))
+    if not turns or trajectory.shown(turns[-1]) == (*opening, *past):
+        whole = (*_read_only(opening), *past, *replies[-1:])
+        return [Conversation(episode.key.benchmark, name, whole, trajectory.tools)]
     return [
         Conversation(
             episode.key.benchmark,
             f"{name}|turn {turn + 1}",
-            (*_read_only(trajectory.shown(turn)), Message("assistant", trajectory.steps[turn].reply)),
+            (*_read_only(trajectory.shown(turn)), replies[turn]),
+            trajectory.tools,
         )
         for turn in turns
     ]

@@ -17,6 +17,7 @@ raises nothing but KeyboardInterrupt and the like: every error ends the attempt 
 | the conversation no longer fits the model (ContextOverflow) | context_overflow, scored 0 |
 | the policy raises ValueError, and the environment declares a reply for that case | the environment gets that reply |
 | any other exception | harness_bug |
+| a call of a tool that was offered natively | the environment gets it as text (``text.tools_in_words``) |
 | an empty, endless or senseless reply | the environment gets it like any other |
 | no turns are left, and no action in them could be carried out | invalid_actions |
 
@@ -25,7 +26,8 @@ A task that has an option ``epoch`` gets the epoch in it. ``info`` of ``reset`` 
 first), ``reply_prefix`` (text before the policy's past replies in a request), ``ask`` (``env_protocol.RequestOptions``)
 and ``hints`` (for policies without a model). Any ``info`` may hold ``picture`` (a PNG as a ``data:`` address, sent with
 the observation and not recorded) and ``note`` (the newest one is recorded beside the detail). The last ``info`` may
-hold ``score``, if that is not the last reward, and ``scores`` by grader.
+hold ``score``, if that is not the last reward, and ``scores`` by grader; after tool calls ``results`` has one text for
+each, else the observation is the result.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ from lemur_ray.rollout.calls.env_protocol import (
     QuarantineFault,
 )
 from lemur_ray.rollout.calls.env_session import EnvSession, MakeEnv
-from lemur_ray.rollout.episode_record import EpisodeRecord
+from lemur_ray.rollout.episode_record import EpisodeRecord, env_reply
+from lemur_ray.text.tools_in_words import read_calls
 
 
 def make_by_id(env_id: str) -> Any:
@@ -123,14 +126,14 @@ class _TurnLoop:
                 request = self._request(turn, result)
                 asked_at = self.clock()
                 reply = self._reply(request)
-                text = record.accept(reply)
+                reply = record.accept(reply)
                 stepped_at, meter, destroyed = self.clock(), CallMeter(), False
                 try:
-                    result = env.step(text, meter)
+                    result = env.step(env_reply(reply), meter)
                 except PolicyFault as fault:
                     destroyed, result = True, self._destroyed(fault)
                 env_s = max(0.0, self.clock() - stepped_at - meter.seconds)
-                record.add_step(text, reply, result, stepped_at - asked_at, env_s, meter, bool(request.picture))
+                record.add_step(reply, result, stepped_at - asked_at, env_s, meter, bool(request.picture))
                 if destroyed:
                     return Outcome.SANDBOX_DESTROYED, 0.0
                 if result.terminated or result.truncated:
@@ -167,6 +170,7 @@ class _TurnLoop:
             choices=options.choices,
             turn=turn,
             picture=newest.text("picture") or "",
+            tools=options.tools,
         )
 
     def _reply(self, request: ChatRequest) -> ChatReply:
@@ -183,6 +187,9 @@ class _TurnLoop:
             return ChatReply(options.reply_to(error))
         if not isinstance(reply, ChatReply):
             raise TypeError(f"policy {name} answered {type(reply).__name__}: expected ChatReply")
+        if request.tools and reply.tool_calls is None:
+            text, calls = read_calls(reply.text)
+            return replace(reply, text=text, tool_calls=calls)
         return reply
 
     def _destroyed(self, fault: PolicyFault) -> EnvResult:

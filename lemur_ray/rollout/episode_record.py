@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lemur_ray.agents.external_calls import CallMeter
-from lemur_ray.agents.messages import ChatReply, Message
+from lemur_ray.agents.messages import ChatReply, Message, ToolCall
 from lemur_ray.agents.trajectory import Outcome, Step, Trajectory, newest_steps
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits
 from lemur_ray.rollout.calls.env_protocol import EnvResult, RequestOptions
+from lemur_ray.text.tools_in_words import OPEN, spell_out
 
 TRUNCATED_PROMPT = "fewer prompt tokens for a longer conversation: the endpoint cuts what it is sent"
 """Remark in the detail of an episode whose endpoint seems to truncate prompts."""
+CALL_IN_TEXT = "a tool call is in the text: the endpoint parses no calls, or it is malformed (try --tools words)"
+"""Remark in the detail of an episode whose tools were offered natively."""
 DETAIL_CHARS = 8000
 """Maximum characters of an episode's detail and of its note."""
 
@@ -59,19 +63,22 @@ class EpisodeRecord:
         newest_first = zip(reversed(indices), reversed(steps), strict=False)
         return {index: step.reasoning for index, step in newest_first if step.reasoning}
 
-    def accept(self, reply: ChatReply) -> str:
-        """The text of a new reply, truncated to the limit. Adds a remark if the endpoint seems to have truncated the
-        prompt."""
+    def accept(self, reply: ChatReply) -> ChatReply:
+        """A new reply, its text truncated to the limit, without tool calls beyond it. Adds a remark if the endpoint
+        seems to have truncated the prompt, or left a call in the text."""
         turn, tokens = len(self.steps) + 1, reply.usage.prompt_tokens - reply.usage.discarded_prompt_tokens
         before, self._prompt_tokens = self._prompt_tokens, tokens
         if self.request_options.dialogue_limit is None and 0 < tokens < before:
             self.truncated_prompts += 1
             self.remarks.append(f"turn {turn}: {TRUNCATED_PROMPT} ({tokens} after {before})")
-        return self._bounded(reply.text, self._limits.reply_chars, f"reply of turn {turn}")
+        text = self._bounded(reply.text, self._limits.reply_chars, f"reply of turn {turn}")
+        if self.request_options.tools and OPEN in text:
+            self.remarks.append(f"turn {turn}: {CALL_IN_TEXT}")
+        calls = reply.tool_calls if self.request_options.tools else None
+        return replace(reply, text=text, tool_calls=None if calls is None else self._bounded_calls(calls, turn))
 
     def add_step(
         self,
-        text: str,
         reply: ChatReply,
         result: EnvResult,
         policy_s: float,
@@ -79,13 +86,13 @@ class EpisodeRecord:
         meter: CallMeter,
         pictured: bool,
     ) -> None:
-        """Append a turn. ``text``: the truncated reply; ``meter``: external calls. Raises EnvironmentFault."""
+        """Append a turn. ``reply``: as ``accept`` returns it; ``meter``: external calls. Raises EnvironmentFault."""
         turn = len(self.steps) + 1
         self.scores.update(result.scores)
         self._env_note = result.text("note") or self._env_note
         self.steps.append(
             Step(
-                reply=text,
+                reply=reply.text,
                 action=result.text("action"),
                 observation=self._bounded(result.observation, self._limits.observation_chars, f"observation {turn}"),
                 reward=result.reward,
@@ -101,6 +108,11 @@ class EpisodeRecord:
                 choices=reply.choices,
                 pictured=pictured,
                 cut=reply.cut or "",
+                tool_calls=reply.tool_calls or (),
+                results=tuple(
+                    self._bounded(result_text, self._limits.observation_chars, f"result {turn}")
+                    for result_text in (result.results if reply.tool_calls else ())
+                ),
             )
         )
 
@@ -111,7 +123,7 @@ class EpisodeRecord:
         return Attempt(
             outcome=outcome,
             score=score,
-            trajectory=Trajectory(tuple(self.opening), tuple(self.steps), shared, limit),
+            trajectory=Trajectory(tuple(self.opening), tuple(self.steps), shared, limit, options.tools),
             wall_s=wall_s,
             detail=_storable("; ".join(self.remarks)[:DETAIL_CHARS]),
             scores=self.scores,
@@ -119,6 +131,17 @@ class EpisodeRecord:
             truncated_prompts=self.truncated_prompts,
             fatal_error=fatal_error,
         )
+
+    def _bounded_calls(self, calls: Sequence[ToolCall], turn: int) -> tuple[ToolCall, ...]:
+        """The first calls whose names and arguments together stay within the limit of a reply."""
+        left, out = self._limits.reply_chars, list[ToolCall]()
+        for call in calls:
+            left -= len(call.name) + len(call.arguments)
+            if left < 0:
+                self.remarks.append(f"turn {turn}: {len(calls) - len(out)} tool calls beyond the limit of a reply")
+                break
+            out.append(ToolCall(_storable(call.name), _storable(call.arguments), _storable(call.id)))
+        return tuple(out)
 
     def _bounded(self, text: str, limit: int, name: str) -> str:
         if len(text) > limit:
@@ -131,7 +154,9 @@ def recent_turns(steps: Sequence[Step], dialogue_limit: int | None, prefix: str 
     return [
         message
         for step in newest_steps(steps, dialogue_limit)
-        for message in (*_reply_messages(step.reply, prefix), Message("user", step.observation))
+        for message in (
+            step.messages() if step.tool_calls else (*_reply_messages(step.reply, prefix), *step.messages()[1:])
+        )
     ]
 
 
@@ -143,6 +168,14 @@ def _reply_messages(reply: str, prefix: str) -> list[Message]:
     if not reply.strip():
         return []
     return [Message("assistant", f"{'' if reply.lstrip().startswith(prefix) else prefix}{reply}\n")]
+
+
+def env_reply(reply: ChatReply) -> str:
+    """The text that an environment gets for a reply: calls are appended in the form of ``text.tools_in_words``. Text
+    that resembles a call is none if the policy has a field for calls."""
+    if reply.tool_calls is None:
+        return reply.text
+    return spell_out(reply.text.replace(OPEN, f"{OPEN[:1]} {OPEN[1:]}"), reply.tool_calls)
 
 
 def _storable(text: str) -> str:

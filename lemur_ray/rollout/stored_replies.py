@@ -14,10 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lemur_ray.agents.messages import ChatReply
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.agents.recording import RecordedEpisode, RecordedTurn, Recording
-from lemur_ray.agents.trajectory import Episode, EpisodeKey, Task
+from lemur_ray.agents.trajectory import Episode, EpisodeKey, Step, Task
 from lemur_ray.host.json_files import read_json_lines
+from lemur_ray.rollout.episode_record import env_reply
 from lemur_ray.rollout.ledger import read_episodes
 
 Turns = Mapping[str, Sequence[tuple[str, ...]]]
@@ -136,9 +138,14 @@ def _ledger_recording(policy: str, recipe: str, path: Path) -> Recording[Recorde
     played: dict[str, dict[int, tuple[str, ...]]] = {}
     for episode in read_episodes(path):
         if (episode.key.policy, episode.key.recipe) == (policy, recipe) and episode.outcome.scored:
-            replies = tuple(step.reply for step in episode.trajectory.steps)
+            replies = tuple(_stored_text(step, episode) for step in episode.trajectory.steps)
             played.setdefault(episode.key.task, {})[episode.key.epoch] = replies
     return _recording(path.parent.name, {task: [of[n] for n in sorted(of)] for task, of in played.items()})
+
+
+def _stored_text(step: Step, episode: Episode) -> str:
+    """The text that the environment got: with the calls of tools that were offered natively."""
+    return env_reply(ChatReply(step.reply, tool_calls=step.tool_calls if episode.trajectory.tools else None))
 
 
 def _recording(name: str, every: Turns) -> Recording[RecordedEpisode]:

@@ -1,9 +1,10 @@
 """Requests by Ray handle: a conversation in, token ids out, without HTTP (see ``agents.handle_policy``).
 
-A request is ``{"turns", "sampling", "session"}``. A turn is a message ``{"role", "content"}``, or ``{"ids"}`` for an
-assistant turn that the model itself generated. ``sampling`` has ``max_tokens``, ``stop`` and any of the fields of
-``SamplingOptions``, the same as over HTTP. An answer has ``text``, ``ids`` (of that text, for the next request),
-``finish_reason`` and counts of tokens; or ``refused`` ("context", "busy", "closed" or "invalid") with a ``message``.
+A request is ``{"turns", "sampling", "session"}``, and ``tools`` if the model may call some. A turn is a message
+``{"role", "content"}``, or ``{"ids"}`` for an assistant turn that the model itself generated. ``sampling`` has
+``max_tokens``, ``stop`` and any of the fields of ``SamplingOptions``, the same as over HTTP. An answer has ``text``,
+``ids`` (of that text, for the next request), ``finish_reason``, counts of tokens, and ``tool_calls`` if there are
+tools; or ``refused`` ("context", "busy", "closed" or "invalid") with a ``message``.
 All are plain values, so a client needs none of these classes. Knows nothing of Ray.
 """
 
@@ -16,10 +17,12 @@ from typing import Any
 from lemur_ray.agents.messages import Message
 from lemur_ray.serve.engine.errors import EngineError, QueueFull
 from lemur_ray.serve.engine.sampling_options import SamplingOptions
+from lemur_ray.serve.openai.tools import CallStream, Toolbox
 from lemur_ray.serve.reply_types import Reply
 from lemur_ray.serve.request_errors import REQUEST_ERRORS, error_form
 from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.chat import encode_dialogue
+from lemur_ray.text.tools_in_words import OPEN, spell_out_calls, tool_function
 
 CONTINUATION = range(0x80, 0xC0)
 """Bytes of UTF-8 that continue a character."""
@@ -31,7 +34,11 @@ async def converse(served: TextEngine, request: Mapping[str, Any]) -> dict[str, 
     max_tokens, stop = options.pop("max_tokens"), tuple(options.pop("stop"))
     try:
         turns = [tuple(turn["ids"]) if "ids" in turn else Message.from_json(turn) for turn in request["turns"]]
-        prompt = tuple(await asyncio.to_thread(encode_dialogue, served.tokenizer, turns))
+        tools = _toolbox(served, request.get("tools", ()))
+        if tools and not served.template.knows_tools:
+            turns = _in_words(turns, tools)
+        raw = tools.raw if tools and served.template.knows_tools else ()
+        prompt = tuple(await asyncio.to_thread(encode_dialogue, served.tokenizer, turns, None, raw))
         session_id = str(request.get("session", ""))
         generation = served.generation(prompt, max_tokens, SamplingOptions.from_json(options), session_id=session_id)
         replies = served.open([generation], stop, whole=True)
@@ -43,15 +50,36 @@ async def converse(served: TextEngine, request: Mapping[str, Any]) -> dict[str, 
         return _refusal(error)
     finally:
         replies.close()
+    text, called = reply.text, {}
+    if tools:
+        stream = CallStream(tools)
+        text, calls = stream.push(reply.text)
+        text += stream.end(cut=reply.finish_reason == "length")
+        called = {"tool_calls": [call.to_json() for call in calls]}
     return {
-        "text": reply.text,
+        "text": text,
         "ids": content_ids(served, reply, stop),
         "finish_reason": reply.finish_reason,
         "version": reply.version,
         "prompt_tokens": len(prompt),
         "completion_tokens": len(reply.tokens),
         "cached_tokens": reply.cached_tokens,
+        **called,
     }
+
+
+def _toolbox(served: TextEngine, raw: Sequence[Mapping[str, Any]]) -> Toolbox | None:
+    """The tools of a request, as for HTTP (``serve.http.chat_prompts``): calls stand between tags, or are the whole
+    reply if the template has no tags."""
+    bare = bool(raw) and served.template.knows_tools and OPEN not in served.template.source
+    return Toolbox(tuple(map(tool_function, raw)), tuple(raw), bare=bare) if raw else None
+
+
+def _in_words(turns: list[tuple[int, ...] | Message], tools: Toolbox) -> list[tuple[int, ...] | Message]:
+    """The turns for a template that knows no tools: described in the system turn, and calls as text."""
+    first, *rest = tools.described([turn for turn in turns[:1] if isinstance(turn, Message)])
+    out = [first, *rest, *turns[1:]]
+    return [spell_out_calls([turn])[0] if isinstance(turn, Message) else turn for turn in out]
 
 
 def _refusal(error: EngineError | ValueError) -> dict[str, Any]:

@@ -78,26 +78,30 @@ class Prompt:
 
 
 def encode_dialogue(
-    tokenizer: Tokenizer, turns: Sequence[Message | Sequence[int]], template: ChatTemplate | None = None
+    tokenizer: Tokenizer,
+    turns: Sequence[Message | Sequence[int]],
+    template: ChatTemplate | None = None,
+    tools: Sequence[Mapping[str, Any]] = (),
 ) -> list[int]:
     """Token ids of a prompt in which some assistant turns are passed as the ids that the model generated.
 
-    Those ids are inserted unchanged; the text around them is encoded as part of the whole. Raises TemplateError.
+    Those ids are inserted unchanged; the text around them is encoded as part of the whole. ``tools``: offered tools;
+    the template must know tools. Raises TemplateError.
     """
     template, marked = template or template_of(tokenizer), marked_text(tokenizer)
     id_turns = [turn for turn in turns if not isinstance(turn, Message)]
     messages = template_messages([turn if isinstance(turn, Message) else Message("assistant", "") for turn in turns])
-    disguise = marked.disguise(iter_texts(messages), len(id_turns))
+    disguise = marked.disguise(iter_texts([messages, tools] if tools else messages), len(id_turns))
     marks = iter(disguise.marks)
     rendered = [
         disguise.apply(message) if isinstance(turn, Message) else {**message, "content": next(marks)}
         for turn, message in zip(turns, messages, strict=True)
     ]
     try:
-        around = _around(template, rendered, disguise)
+        around = _around(template, Chat(rendered, disguise.apply(tools), add_generation_prompt=True), disguise)
     except _RenderedDifferently as error:  # fall back to the text of those ids
         turn = Message("assistant", _text(tokenizer, turns[error.number]))  # type: ignore[arg-type]
-        return encode_dialogue(tokenizer, [*turns[: error.number], turn, *turns[error.number + 1 :]], template)
+        return encode_dialogue(tokenizer, [*turns[: error.number], turn, *turns[error.number + 1 :]], template, tools)
     pieces = [around[0]]
     for ids, after in zip(id_turns, around[1:], strict=True):
         pieces += [disguise.apply(_text(tokenizer, ids)), after]
@@ -202,17 +206,15 @@ class _RenderedDifferently(Exception):
         self.number = number
 
 
-def _around(template: ChatTemplate, messages: Sequence[Mapping[str, Any]], disguise: Disguise) -> list[str]:
+def _around(template: ChatTemplate, chat: Chat, disguise: Disguise) -> list[str]:
     """Texts that the template prints before, between and after the turns whose content is a mark of ``disguise``.
 
     Generation starts at the end of a prompt. If the template prints blanks between that position and the text of the
     turn, they are omitted, because the generated ids contain their own.
     """
-    where = {mark: next(i for i, m in enumerate(messages) if m["content"] == mark) for mark in disguise.marks}
-    chats = [
-        Chat(messages, add_generation_prompt=True),
-        *(Chat(messages[:i], add_generation_prompt=True) for i in where.values()),
-    ]
+    contents = [message.get("content") for message in chat.messages]
+    where = {mark: contents.index(mark) for mark in disguise.marks}
+    chats = [chat, *(replace(chat, messages=chat.messages[:i]) for i in where.values())]
     text, *prompts = template.render(chats, disguise.characters)
     around, done = [], 0
     for (mark, i), prompt in zip(where.items(), prompts, strict=True):

@@ -6,6 +6,7 @@ A call is a JSON object between two tags, as is common for ChatML models; a resu
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from lemur_ray.agents.messages import Message, ToolCall
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+_CALL = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 
 
 def describe_tools(messages: Sequence[Message], functions: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
@@ -40,10 +42,40 @@ def tool_function(tool: Mapping[str, Any]) -> dict[str, Any]:
 def spell_out_calls(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Copy of the messages in which tool calls are text at the end of the content of their turn."""
     return tuple(
-        replace(message, content="\n".join(filter(None, (message.content, _spoken(message.tool_calls)))), tool_calls=())
+        replace(message, content=spell_out(message.content, message.tool_calls), tool_calls=())
         if message.tool_calls
         else message
         for message in messages
+    )
+
+
+def spell_out(content: str, calls: Sequence[ToolCall]) -> str:
+    """A reply's text with its calls as text at the end. Inverse: ``read_calls``."""
+    return "\n".join(filter(None, (content, _spoken(calls))))
+
+
+def read_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
+    """Split a reply into its text and its calls. What stands between tags but is no call stays text."""
+    calls, rest, at = list[ToolCall](), list[str](), 0
+    for match in _CALL.finditer(text):
+        if call := _parsed(match[1], f"call_{len(calls)}"):
+            calls.append(call)
+            rest.append(text[at : match.start()])
+            at = match.end()
+    return ("".join([*rest, text[at:]]).strip(), tuple(calls)) if calls else (text, ())
+
+
+def _parsed(text: str, call_id: str) -> ToolCall | None:
+    """The call that a JSON object with a name and arguments spells; None for anything else."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        return None
+    arguments = value.get("arguments", {})
+    return ToolCall(
+        value["name"], arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False), call_id
     )
 
 

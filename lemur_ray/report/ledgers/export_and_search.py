@@ -60,6 +60,8 @@ def _messages(episode: Episode) -> Iterator[tuple[int, str, str]]:
         yield 0, message.role, message.content
     for number, step in enumerate(episode.trajectory.steps, 1):
         yield from ((number, "thoughts", step.reasoning), (number, "reply", step.reply))
+        yield from ((number, "tool call", f"{call.name} {call.arguments}") for call in step.tool_calls)
+        yield from ((number, "tool result", text) for text in step.results)
         yield number, "observation", step.observation
     yield len(episode.trajectory.steps), "detail", episode.detail
     yield len(episode.trajectory.steps), "note", episode.note

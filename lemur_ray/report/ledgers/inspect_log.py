@@ -116,7 +116,7 @@ def _when(started: str) -> datetime | None:
 def _sample(episode: Episode, created: datetime) -> Json:
     key, steps = episode.key, episode.trajectory.steps
     opening = [_message(m) for m in episode.trajectory.opening]
-    turns = [m for s in steps for m in (_reply(s, key.policy), {"role": "user", "content": s.observation})]
+    turns = [m for s in steps for m in (_reply(s, key.policy), *map(_message, s.messages()[1:]))]
     solved = episode.outcome is Outcome.SOLVED
     answer = next((s.action for s in reversed(steps) if s.action is not None), None)
     explanation = "; ".join(filter(None, (episode.outcome.value, episode.detail, episode.note)))
@@ -165,13 +165,27 @@ def _summary(sample: Json) -> Json:
 
 
 def _message(message: Message) -> Json:
-    call = {"tool_call_id": message.tool_call_id} if message.role == "tool" else {}
+    call = {"tool_call_id": message.tool_call_id, "function": message.name} if message.role == "tool" else {}
     return {"role": message.role, "content": message.content, **call}
 
 
 def _reply(step: Step, model: str) -> Json:
     parts = [{"type": "reasoning", "reasoning": step.reasoning}, {"type": "text", "text": step.reply}]
-    return {"role": "assistant", "content": parts if step.reasoning else step.reply, "model": model}
+    calls = [
+        {"id": c.id, "function": c.name, "arguments": _arguments(c.arguments), "type": "function"}
+        for c in step.tool_calls
+    ]
+    reply = {"role": "assistant", "content": parts if step.reasoning else step.reply, "model": model}
+    return {**reply, **({"tool_calls": calls} if calls else {})}
+
+
+def _arguments(text: str) -> Json:
+    """The arguments of a call; those that are no JSON object in a field of their own."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    return value if isinstance(value, dict) else {"arguments": value}
 
 
 def _output(step: Step, model: str) -> Json:
@@ -188,12 +202,15 @@ def _usage(steps: Sequence[Step]) -> Json:
 def _events(episode: Episode, created: datetime) -> Iterator[Json]:
     """One model event per turn. Its input is a range of the sample's messages, so that no message is stored twice."""
     before, at = len(episode.trajectory.opening), 0.0
+    tools = [tool["function"] for tool in episode.trajectory.tools]
+    choice = "auto" if tools else "none"
     for number, step in enumerate(episode.trajectory.steps):
         yield {
             "event": "model", "uuid": f"{anchor_of(episode.key)}-{number + 1}", "model": episode.key.policy,
-            "input": [], "input_refs": [[0, before + 2 * number]], "tools": [], "tool_choice": "none", "config": {},
+            "input": [], "input_refs": [[0, before]], "tools": tools, "tool_choice": choice, "config": {},
             "output": _output(step, episode.key.policy), "timestamp": (created + timedelta(seconds=at)).isoformat(),
             "working_start": at, "working_time": step.policy_s,
             "metadata": {"reward": step.reward, "valid": step.valid, "action": step.action, "env_s": step.env_s},
         }  # fmt: skip
         at += step.policy_s + step.env_s
+        before += len(step.messages())

@@ -86,4 +86,14 @@ def _counted(trajectory: Trajectory) -> Trajectory:
 def _numbers(step: Step) -> Step:
     observation = TRACEBACK if TRACEBACK in step.observation else ""
     action = None if step.action is None else ""
-    return Step(**{**vars(step), "reply": "", "action": action, "observation": observation, "reasoning": ""})
+    return Step(
+        **{
+            **vars(step),
+            "reply": "",
+            "action": action,
+            "observation": observation,
+            "reasoning": "",
+            "tool_calls": (),
+            "results": (),
+        }
+    )

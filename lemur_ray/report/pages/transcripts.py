@@ -16,6 +16,7 @@ from lemur_ray.agents.trajectory import Episode, Outcome, Step, Trajectory, open
 from lemur_ray.report.escape import block
 from lemur_ray.report.ledgers.pictures import TurnPicture
 from lemur_ray.report.pages.rendering import macro
+from lemur_ray.text.tools_in_words import spell_out
 
 SharedOpenings = dict[str, tuple[Message, ...]]
 """Beginnings that several openings on a page have in common, by name; the page shows each once, at its end."""
@@ -81,6 +82,8 @@ def transcript(
     steps = episode.trajectory.steps
     remarks = [f"blame: {episode.blame.value}"] if not episode.outcome.scored else []
     remarks += [text for text in (episode.detail, episode.note) if text]
+    names = [str(tool["function"]["name"]) for tool in episode.trajectory.tools]
+    remarks += [f"tools offered natively: {', '.join(names)}"] if names else []
     remarks += [f"earlier: {reason}" for reason in episode.retried]
     head = {
         "mark": mark(episode),
@@ -139,10 +142,10 @@ def _turn(number: int, step: Step, view: _View | None) -> _Turn:
         number=number,
         thoughts=Markup(block(step.reasoning)),
         valid=step.valid,
-        reply=Markup(block(step.reply)),
+        reply=Markup(block(spell_out(step.reply, step.tool_calls))),
         understood=None if same or action is None else action[:2000],
         cost=turn_cost(step),
-        observation=Markup(block(step.observation)),
+        observation=Markup(block("\n\n".join([*step.results, *filter(None, [step.observation])]))),
         view=view,
     )
 

@@ -50,6 +50,8 @@ class RequestOptions:
     """Number of characters at the start of the opening that are the same in other episodes."""
     dialogue_limit: int | None = None
     """See ``Trajectory.dialogue_limit``."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """Tools to offer natively, as in ``ChatRequest.tools``."""
     value_error_reply: str = ""
     """Reply to use if the policy raises ValueError, with ``{error}`` for the message. Empty: such an error is a harness
     bug."""
@@ -103,6 +105,14 @@ class EnvResult:
         return {str(name): self._finite(score) for name, score in scores.items()}
 
     @property
+    def results(self) -> tuple[str, ...]:
+        """``info['results']``: the result of each tool call of the reply; empty if the observation is the result."""
+        results = self.info.get("results") or ()
+        if not isinstance(results, list | tuple) or not all(isinstance(text, str) for text in results):
+            raise self._fault("results", f"of type {type(results).__name__}", "a list of texts")
+        return tuple(results)
+
+    @property
     def outcome(self) -> Outcome | None:
         """The outcome in ``info['outcome']``; None if the environment declares none."""
         name = self.info.get("outcome")
@@ -124,9 +134,10 @@ class EnvResult:
                 examples=tuple(Message.from_json(message) for message in ask.get("before", ())),
                 shared_chars=int(ask.get("shared", 0)),
                 dialogue_limit=self._count("dialogue_limit"),
+                tools=tuple(_tool(tool) for tool in ask.get("tools", ())),
                 value_error_reply=str(ask.get("on_value_error", "")),
             )
-        except (AttributeError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise EnvironmentFault(f"{self.env_id}: info['ask'] is {str(ask)[:100]!r}: {error}") from error
 
     def text(self, name: str) -> str | None:
@@ -156,6 +167,12 @@ def _is_finite(number: float) -> bool:
         return math.isfinite(number)
     except OverflowError:  # an integer beyond the range of float
         return False
+
+
+def _tool(tool: Any) -> dict[str, Any]:
+    if tool["type"] != "function" or not isinstance(tool["function"]["name"], str):
+        raise ValueError(f"tool {str(tool)[:80]}: expected {{type: function, function: {{name, ...}}}}")
+    return dict(tool)
 
 
 def _shape(value: Any) -> str:

@@ -1,9 +1,11 @@
 """Replies that must have a form, and calls of tools, through the official client."""
 
+import asyncio
 import dataclasses
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any, Literal
 
 import httpx
@@ -11,13 +13,19 @@ import openai
 import pydantic
 import pytest
 
-from lemur_ray.agents.messages import Message
+from lemur_ray.agents.endpoint import EndpointOptions
+from lemur_ray.agents.handle_policy import HandlePolicy
+from lemur_ray.agents.messages import ChatRequest, Message, Sampling, ToolCall
+from lemur_ray.agents.openai_policy import OpenAIPolicy
+from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.http.uvicorn_server import running
 from lemur_ray.serve.loading import open_engine
 from lemur_ray.serve.openai.tools import CallStream, Toolbox
 from lemur_ray.serve.text_engine import TextEngine
+from lemur_ray.serve.token_requests import converse
 from lemur_ray.weights.open_model import random_weights
+from tests.rollout import test_native_tools as native_tools
 from tests.serve.protocol import ASK, error
 from tests.serve.tiny import TINY, TOKENIZER
 
@@ -36,11 +44,17 @@ TOOLS: list[Any] = [
 
 
 @pytest.fixture(scope="module")
-def wide() -> Iterator[str]:
-    """A server of a tiny model with room for tools."""
+def wide_engine() -> TextEngine:
+    """A tiny model with room for tools."""
     config = dataclasses.replace(TINY, max_seq_len=2048)
     engine = open_engine(random_weights(config, 0), EngineOptions(max_slots=4, max_queue=8)).start()
-    with running(TextEngine(engine, TOKENIZER, "wide")) as url:
+    return TextEngine(engine, TOKENIZER, "wide")
+
+
+@pytest.fixture(scope="module")
+def wide(wide_engine: TextEngine) -> Iterator[str]:
+    """A server of it."""
+    with running(wide_engine) as url:
         yield url
 
 
@@ -272,3 +286,39 @@ def test_a_structure_that_proves_too_much_while_it_is_used_is_the_request_s_faul
             list(client.chat.completions.create(**CHAT, stream=stream, extra_body=forced("(a{1000}){1000}")))
         assert (refused.value.code, refused.value.type) == ("invalid_value", "invalid_request_error")
         assert stream or isinstance(refused.value, openai.BadRequestError)
+
+
+def test_this_projects_server_is_offered_tools_and_its_calls_are_played(wide: str) -> None:
+    """A random model calls because its reply must match; results go back to it in a conversation that it accepts."""
+    call = r'<tool_call>\n\{"name": "add", "arguments": \{"a": [0-9], "b": [0-9]\}\}\n</tool_call>'
+    body = json.dumps({"structured_outputs": {"regex": call}})
+    policy = OpenAIPolicy(wide, "wide", options=EndpointOptions(body=body))
+    episode = native_tools.play(policy)
+    assert episode.outcome is Outcome.TURN_LIMIT, episode.detail
+    assert len(episode.trajectory.steps) == 4
+    for step in episode.trajectory.steps:
+        (one,) = step.tool_calls
+        values = json.loads(one.arguments)
+        assert (one.name, step.observation) == ("add", str(values["a"] + values["b"]))
+
+
+def test_a_handle_takes_the_same_prompt_with_tools_as_http(wide_engine: TextEngine, wide: str) -> None:
+    seen: list[Mapping[str, Any]] = []
+
+    def ask(request: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
+        seen.append(asyncio.run(converse(wide_engine, request)))
+        return seen[-1]
+
+    messages = (
+        Message("user", "What is 1 + 2?"),
+        Message("assistant", "", (ToolCall("add", '{"a": 1, "b": 2}', "c1"),)),
+        Message("tool", "3", tool_call_id="c1", name="add"),
+    )
+    request = ChatRequest(messages, Sampling(max_tokens=4), "e", tools=(native_tools.ADD,))
+    by_handle = HandlePolicy(ask, "wide").reply(request)
+    with closing(OpenAIPolicy(wide, "wide")) as policy:
+        by_http = policy.reply(request)
+    assert by_handle.tool_calls == by_http.tool_calls == ()
+    assert by_handle.usage.prompt_tokens == by_http.usage.prompt_tokens > 100
+    assert by_handle.text == by_http.text
+    assert "tool_calls" in seen[0]

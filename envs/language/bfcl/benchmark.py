@@ -1,0 +1,202 @@
+"""BFCL v4 (Berkeley Function Calling Leaderboard, Patil et al. 2025), the single-turn categories: ``bfcl``.
+
+Data: ``bfcl/bfcl_eval/data/BFCL_v4_<category>.json`` and ``possible_answer/`` beside them, as in the package bfcl-eval.
+A reply's calls are judged by the published rules (``calls.py``); in the categories of (ir)relevance it counts whether
+there is a call at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from envs.language.bfcl.calls import Call, accepted_call, fault, function_name
+from lemur_ray.agents.messages import Message, ToolCall
+from lemur_ray.agents.trajectory import Episode, Outcome, Task
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
+from lemur_ray.benchmarks.needs import first_task_loads
+from lemur_ray.benchmarks.protocol_options import Tools
+from lemur_ray.benchmarks.question import Graded, QuestionDetails, question
+from lemur_ray.benchmarks.rows import files_digest, find_file
+from lemur_ray.host.json_files import read_json_lines
+from lemur_ray.outside_data.source import Source
+from lemur_ray.text.tools_in_words import read_calls, spell_out
+
+AST = ("simple_python", "simple_java", "simple_javascript", "multiple", "parallel", "parallel_multiple")
+LIVE = ("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple")
+RELEVANCE = ("irrelevance", "live_irrelevance", "live_relevance")
+CATEGORIES = (*AST, *LIVE, *RELEVANCE)
+SOURCES = (
+    Source(
+        "bfcl",
+        "https://files.pythonhosted.org/packages/py3/b/bfcl-eval/bfcl_eval-2026.3.23-py3-none-any.whl",
+        "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a",
+        1_925_664,
+        "Apache-2.0",
+        stored="unzipped",
+    ),
+)
+_HELP = "BFCL v4: the data of the package bfcl-eval; Apache-2.0; python jobs/fetch_data.py bfcl"
+_HOMES = ("bfcl/bfcl_eval/data", "bfcl/data", "bfcl")
+_LANGUAGES = {"simple_java": "Java", "simple_javascript": "JavaScript"}
+_TYPES = {
+    **dict.fromkeys(("integer", "byte", "short", "long", "Bigint"), "integer"),
+    **dict.fromkeys(("number", "float", "double"), "number"), **dict.fromkeys(("boolean", "bool"), "boolean"),
+    **dict.fromkeys(("array", "list", "tuple", "ArrayList", "Array", "Queue", "Stack"), "array"),
+    **dict.fromkeys(("dict", "object", "HashMap", "Hashtable"), "object"),
+}  # fmt: skip
+"""JSON schema type of a parameter's type; all others are strings."""
+
+
+@dataclass(frozen=True)
+class BfclOptions(Tools):
+    """Command-line options of BFCL."""
+
+    categories: str = ""
+    """Categories to play, separated by commas. Empty: all single-turn ones."""
+
+    def __post_init__(self) -> None:
+        if unknown := [one for one in self.played if one not in CATEGORIES]:
+            raise ValueError(f"--categories: no category {unknown[0]!r}: expected some of {', '.join(CATEGORIES)}")
+
+    @property
+    def played(self) -> Sequence[str]:
+        return [one.strip() for one in self.categories.split(",")] if self.categories else CATEGORIES
+
+
+def _load(options: BfclOptions, request: EvaluationRequest) -> Iterator[Task]:
+    data = request.data_folder("what BFCL asks")
+    for category in options.played:
+        parts = [""] if category in RELEVANCE else ["", "possible_answer/"]
+        paths = [find_file(data, [f"{home}/{part}BFCL_v4_{category}.json" for home in _HOMES], _HELP) for part in parts]
+        accepted = {row["id"]: row["ground_truth"] for path in paths[1:] for _, row in read_json_lines(path)}
+        digest = files_digest(*paths)
+        for _, row in read_json_lines(paths[0]):
+            reference = {"category": category, "functions": row["function"], "accepted": accepted.get(row["id"], [])}
+            yield question(
+                "bfcl",
+                f"bfcl/{row['id']}",
+                category,
+                [Message.from_json(message) for message in row["question"][0]],
+                f"{__name__}:grade",
+                reference,
+                QuestionDetails(
+                    tools=[_offered(function, category) for function in row["function"]],
+                    native=options.tools == "native",
+                    gold=_gold(reference),
+                    data=digest,
+                ),
+            )
+
+
+def _offered(function: Mapping[str, Any], category: str) -> dict[str, Any]:
+    """A function as a tool in OpenAI's format, with the published hints about its language and types."""
+    tool = deepcopy(dict(function)) | {"name": function_name(function["name"])}
+    language = _LANGUAGES.get(category, "")
+    syntax = {"": "Python 3", "Java": "Java 8 SDK"}.get(language, language)
+    tool["description"] += f" Note that the provided function is in {syntax} syntax."
+    properties = tool["parameters"]["properties"]
+    for parameter in properties.values() if language else ():
+        _as_source(parameter, language)
+    tool["parameters"] |= {"type": "object", "properties": _schemas(properties)}
+    return {"type": "function", "function": tool}
+
+
+def _as_source(parameter: dict[str, Any], language: str) -> None:
+    """Describe a parameter of another language than Python, whose value is a text of its source."""
+    kind = parameter["type"]
+    hint = f"This is {language} {kind} type parameter in string representation."
+    if kind == "any":
+        hint = f"This parameter can be of any type of {language} object in string representation."
+    if kind in ("ArrayList", "Array", "array"):
+        elements = parameter.pop("items")["type"]
+        hint += f" The list elements are of type {elements}; they are not in string representation."
+    if kind == "dict" and (entries := parameter.pop("properties", None)):
+        hint += " The dictionary entries have the following schema; they are not in string representation. "
+        hint += json.dumps(entries)
+    parameter |= {"type": "string", "description": f"{parameter.get('description', '')} {hint}"}
+
+
+def _schemas(properties: dict[str, Any]) -> dict[str, Any]:
+    """The parameters with JSON schema types in place of those of the data, nested ones included."""
+    for parameter in properties.values():
+        if parameter.get("type") == "float":
+            parameter |= {"format": "float"}
+            parameter["description"] = f"{parameter.get('description', '')} This is a float type value."
+        _schema(parameter)
+    return properties
+
+
+def _schema(parameter: dict[str, Any]) -> None:
+    parameter["type"] = _TYPES.get(parameter.get("type", "string"), "string")
+    if "properties" in parameter:
+        _schemas(parameter["properties"])
+    elif isinstance(parameter.get("items"), dict):
+        _schema(parameter["items"])
+
+
+def grade(reply: str, options: Mapping[str, Any]) -> Graded:
+    """Score 1 if the calls in the reply are accepted; by the category, if there are any or none."""
+    reference = options["reference"]
+    category, (_, written) = reference["category"], read_calls(reply)
+    calls = [call for one in written if (call := _call(one)) is not None]
+    malformed = len(calls) < len(written)
+    shown = json.dumps(calls, ensure_ascii=False)[:2000] if calls else "no call"
+    if category in RELEVANCE:
+        has_call = bool(calls) and not malformed
+        return Graded(float(has_call == (category == "live_relevance")), shown)
+    why = fault(calls, reference["functions"], reference["accepted"], category)
+    why = "the arguments of a call are no JSON object" if malformed else why
+    return Graded(float(not why), shown, why)
+
+
+def _call(call: ToolCall) -> Call | None:
+    try:
+        arguments = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return None
+    return (call.name, arguments) if isinstance(arguments, dict) else None
+
+
+def _gold(reference: Mapping[str, Any]) -> str | None:
+    """A reply that the published checker accepts; None if it accepts none that can be written."""
+    category, functions = reference["category"], reference["functions"]
+    calls = [accepted_call(answer, functions, category) for answer in reference["accepted"]]
+    calls = [(function_name(functions[0]["name"]), {})] if category == "live_relevance" else calls
+    written = [ToolCall(name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in calls]
+    gold = spell_out("" if calls else "None of the functions can answer this.", written)
+    return gold if grade(gold, {"reference": reference}).score == 1 else None
+
+
+def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
+    """Share solved by category, and the leaderboard's averages of those that were played."""
+    by: dict[str, list[bool]] = {}
+    for episode in episodes:
+        if episode.outcome.scored:
+            by.setdefault(episode.category, []).append(episode.outcome is Outcome.SOLVED)
+    rates = {category: fmean(by[category]) for category in CATEGORIES if category in by}
+    simple = [rates[one] for one in AST[:3] if one in rates]
+    non_live = [*([fmean(simple)] if simple else []), *(rates[one] for one in AST[3:] if one in rates)]
+    live = [solved for one in LIVE for solved in by.get(one, ())]
+    irrelevant = [rates[one] for one in RELEVANCE[:2] if one in rates]
+    averages = {"non_live_ast": non_live, "live_ast": live, "irrelevance_detection": irrelevant}
+    return {**rates, **{name: fmean(values) for name, values in averages.items() if values}}
+
+
+BENCHMARKS = {
+    "": Benchmark(
+        BfclOptions,
+        _load,
+        {"full": 1024, "brief": 1024},
+        needs=first_task_loads(_load),
+        sources=SOURCES,
+        has_hints=True,
+        details=BenchmarkDetails(
+            size="3641", notes=summary, file_patterns=tuple(f"{home}/BFCL_v4_*.json" for home in _HOMES)
+        ),
+    )
+}
