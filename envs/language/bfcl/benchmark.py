@@ -43,13 +43,12 @@ SOURCES = (
 _HELP = "BFCL v4: the data of the package bfcl-eval; Apache-2.0; python jobs/fetch_data.py bfcl"
 _HOMES = ("bfcl/bfcl_eval/data", "bfcl/data", "bfcl")
 _LANGUAGES = {"simple_java": "Java", "simple_javascript": "JavaScript"}
-_TYPES = {
+_TYPES = {  # JSON schema type of a parameter's type; all others are strings
     **dict.fromkeys(("integer", "byte", "short", "long", "Bigint"), "integer"),
     **dict.fromkeys(("number", "float", "double"), "number"), **dict.fromkeys(("boolean", "bool"), "boolean"),
     **dict.fromkeys(("array", "list", "tuple", "ArrayList", "Array", "Queue", "Stack"), "array"),
     **dict.fromkeys(("dict", "object", "HashMap", "Hashtable"), "object"),
 }  # fmt: skip
-"""JSON schema type of a parameter's type; all others are strings."""
 
 
 @dataclass(frozen=True)
@@ -179,11 +178,10 @@ def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
         if episode.outcome.scored:
             by.setdefault(episode.category, []).append(episode.outcome is Outcome.SOLVED)
     rates = {category: fmean(by[category]) for category in CATEGORIES if category in by}
-    simple = [rates[one] for one in AST[:3] if one in rates]
-    non_live = [*([fmean(simple)] if simple else []), *(rates[one] for one in AST[3:] if one in rates)]
-    live = [solved for one in LIVE for solved in by.get(one, ())]
-    irrelevant = [rates[one] for one in RELEVANCE[:2] if one in rates]
-    averages = {"non_live_ast": non_live, "live_ast": live, "irrelevance_detection": irrelevant}
+    non_live = [fmean(simple)] if (simple := [rates[one] for one in AST[:3] if one in rates]) else []
+    non_live += [rates[one] for one in AST[3:] if one in rates]
+    averages = {"non_live_ast": non_live, "live_ast": [solved for one in LIVE for solved in by.get(one, ())]}
+    averages["irrelevance_detection"] = [rates[one] for one in RELEVANCE[:2] if one in rates]
     return {**rates, **{name: fmean(values) for name, values in averages.items() if values}}
 
 
