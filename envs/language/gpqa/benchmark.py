@@ -1,0 +1,97 @@
+"""GPQA (Rein et al. 2023, arXiv 2311.12022), four options in an order drawn from the record's id: ``gpqa/diamond``.
+
+Data: ``gpqa/gpqa_<subset>.csv`` of ``Idavidrein/gpqa``, which is gated, and whose authors ask that no example be
+published. The prompt follows the authors' zero-shot chain of thought in this project's words.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from lemur_ray.agents.trajectory import Task
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
+from lemur_ray.benchmarks.needs import first_task_loads
+from lemur_ray.benchmarks.question import FLEXIBLE, STRICT, Graded, QuestionDetails, question
+from lemur_ray.benchmarks.rows import files_digest, find_file, read_text
+from lemur_ray.grading.written_letters import chosen_letter
+from lemur_ray.outside_data.source import Source
+
+LETTERS = "ABCD"
+SUBSETS = {"diamond": 198, "main": 448, "extended": 546}
+_HUB = "hub:Idavidrein/gpqa@main"
+_TERMS = "GPQA's authors ask that no example be published in plain text or images, so that no model is trained on it."
+_RIGHT, *_WRONG = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
+_ORDER = 'End with "The correct answer is (X)", where X is the letter of your choice. Think step by step before it.'
+_STRICT = re.compile(r"answer is \(?([A-D])\)?")
+
+
+@dataclass(frozen=True)
+class GpqaOptions:
+    """Command-line options of GPQA."""
+
+    seed_of_order: int = 0
+    """Seed of the order of the options."""
+
+
+def _source(subset: str) -> Source:
+    name = f"gpqa_{subset}.csv"
+    return Source(f"gpqa/{name}", f"{_HUB}/{name}", "", 0, "CC-BY-4.0", terms=_TERMS)
+
+
+def _load(subset: str, options: GpqaOptions, request: EvaluationRequest) -> Iterator[Task]:
+    data = request.data_folder("what GPQA asks")
+    path = find_file(
+        data,
+        [f"gpqa/gpqa_{subset}.csv", f"gpqa/dataset/gpqa_{subset}.csv"],
+        f"GPQA: Idavidrein/gpqa on the Hub, gated; CC-BY-4.0; python jobs/fetch_data.py gpqa/{subset} --accept gpqa",
+    )
+    digest = files_digest(path)
+    for number, row in enumerate(csv.DictReader(io.StringIO(read_text(path), newline=""))):
+        if missing := [name for name in ("Question", _RIGHT, *_WRONG) if not row.get(name)]:
+            raise ValueError(f"{path}, row {number}: no {', '.join(missing)}: it is of another data set")
+        record = row.get("Record ID") or str(number)
+        choices = [row[name].strip() for name in (_RIGHT, *_WRONG)]
+        order = random.Random(f"{options.seed_of_order}/{record}").sample(range(4), 4)
+        listed = "\n".join(f"({letter}) {choices[place]}" for letter, place in zip(LETTERS, order, strict=True))
+        right = LETTERS[order.index(0)]
+        yield question(
+            "gpqa",
+            f"gpqa/{subset}/{record}",
+            row.get("High-level domain") or "all",
+            f"{row['Question'].strip()}\n\n{listed}\n\n{_ORDER}",
+            f"{__name__}:grade",
+            right,
+            QuestionDetails(
+                gold=f"The correct answer is ({right})",
+                data=digest,
+                candidates=[f"The correct answer is ({letter})" for letter in LETTERS],
+            ),
+        )
+
+
+def grade(reply: str, options: Mapping[str, Any]) -> Graded:
+    """Score 1 for the right letter, as a person reads the reply. Strict: the last "answer is (X)"."""
+    letter, strict = chosen_letter(reply, LETTERS), _STRICT.findall(reply)
+    score = float(letter == options["reference"])
+    return Graded(score, letter, scores={STRICT: float(strict[-1:] == [options["reference"]]), FLEXIBLE: score})
+
+
+BENCHMARKS = {
+    subset: Benchmark(
+        GpqaOptions,
+        partial(_load, subset),
+        {"full": 2048, "brief": 2048},
+        needs=first_task_loads(partial(_load, subset)),
+        sources=(_source(subset),),
+        has_hints=True,
+        details=BenchmarkDetails(size=str(size), file_patterns=(f"gpqa/dataset/gpqa_{subset}.csv",)),
+    )
+    for subset, size in SUBSETS.items()
+}

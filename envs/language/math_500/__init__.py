@@ -1,0 +1,1 @@
+"""MATH-500: competition problems with an answer in LaTeX."""

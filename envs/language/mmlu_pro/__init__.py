@@ -1,0 +1,1 @@
+"""MMLU-Pro: multiple choice among ten options."""

@@ -1,0 +1,104 @@
+"""MMLU-Pro (Wang et al. 2024, arXiv 2406.01574), ten options, worked examples that reason: ``mmlu_pro``.
+
+Data: ``mmlu_pro/test-00000-of-00001.parquet`` and ``validation-...``, the examples, of ``TIGER-Lab/MMLU-Pro``, or
+their rows as JSON lines. The prompt follows the authors' script in this project's words; the strict rule is theirs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lemur_ray.agents.trajectory import Task
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
+from lemur_ray.benchmarks.needs import first_task_loads
+from lemur_ray.benchmarks.protocol_options import PromptForm
+from lemur_ray.benchmarks.question import FLEXIBLE, STRICT, Graded, QuestionDetails, question
+from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
+from lemur_ray.grading.written_letters import chosen_letter
+from lemur_ray.outside_data.source import Source
+
+LETTERS = "ABCDEFGHIJ"
+_HUB = "hub:TIGER-Lab/MMLU-Pro@b189ec765aa7ed75c8acfea42df31fdae71f97be/data"
+SOURCES = tuple(
+    Source(f"mmlu_pro/{split}-00000-of-00001.parquet", f"{_HUB}/{split}-00000-of-00001.parquet", "", size, "MIT")
+    for split, size in (("test", 4_200_000), ("validation", 45_000))
+)
+_NAMES = ("mmlu_pro/{}-00000-of-00001.parquet", "mmlu_pro/data/{}-00000-of-00001.parquet", "mmlu_pro/{}.jsonl")
+_HELP = "MMLU-Pro: TIGER-Lab/MMLU-Pro on the Hub (data); MIT; python jobs/fetch_data.py mmlu_pro"
+_FIELDS = ("question_id", "question", "options", "answer", "category")
+_HEADER = (
+    "These are multiple choice questions about {category}, each with its answer. Think step by step, and end with "
+    '"the answer is (X)", where X is the letter of the right option.\n\n'
+)
+_STRICT = re.compile(r"answer is \(?([A-J])\)?")
+
+
+@dataclass(frozen=True)
+class MmluProOptions(PromptForm):
+    """Command-line options of MMLU-Pro."""
+
+    shots: int = 5
+    """Number of worked examples of the question's category, at most 5."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.shots <= 5:
+            raise ValueError(f"--shots {self.shots}: expected 0 to 5, there are five examples of a category")
+
+
+def _load(options: MmluProOptions, request: EvaluationRequest) -> Iterator[Task]:
+    data = request.data_folder("what MMLU-Pro asks")
+    paths = [find_file(data, [name.format(split) for name in _NAMES], _HELP) for split in ("test", "validation")]
+    examples: dict[str, list[str]] = {}
+    for row in read_rows(paths[1], (*_FIELDS, "cot_content")):
+        worked = str(row["cot_content"]).removeprefix("A:").strip()
+        examples.setdefault(row["category"], []).append(f"{_text(row)} {worked}\n\n")
+    digest = files_digest(*paths)
+    for row in read_rows(paths[0], _FIELDS):
+        category = str(row["category"])
+        yield question(
+            "mmlu_pro",
+            f"mmlu_pro/{row['question_id']}",
+            category,
+            _text(row) if options.raw else _text(row).removesuffix("\nAnswer:"),
+            f"{__name__}:grade",
+            {"answer": row["answer"], "options": len(row["options"])},
+            QuestionDetails(
+                shots=_HEADER.format(category=category) + "".join(examples.get(category, [])[: options.shots]),
+                raw=options.raw,
+                prefill="Answer:" if options.prefill and not options.raw else "",
+                stop=("Question:",) if options.raw else (),
+                gold=f"The answer is ({row['answer']}).",
+                data=digest,
+                cluster=category,
+                candidates=[f"The answer is ({letter})." for letter in LETTERS[: len(row["options"])]],
+            ),
+        )
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    lines = [f"{letter}. {text}" for letter, text in zip(LETTERS, row["options"], strict=False)]
+    return "\n".join(["Question:", str(row["question"]), "Options:", *lines, "Answer:"])
+
+
+def grade(reply: str, options: Mapping[str, Any]) -> Graded:
+    """Score 1 for the right letter, as a person reads the reply. Strict: the first "answer is (X)", as published."""
+    right, letters = options["reference"]["answer"], LETTERS[: options["reference"]["options"]]
+    letter, strict = chosen_letter(reply, letters), _STRICT.search(reply)
+    score = float(letter == right)
+    return Graded(score, letter, scores={STRICT: float(bool(strict) and strict[1] == right), FLEXIBLE: score})
+
+
+BENCHMARKS = {
+    "": Benchmark(
+        MmluProOptions,
+        _load,
+        {"full": 2048, "brief": 2048},
+        needs=first_task_loads(_load),
+        sources=SOURCES,
+        has_hints=True,
+        details=BenchmarkDetails(size="12032", file_patterns=tuple(name.format("*") for name in _NAMES)),
+    )
+}
