@@ -63,8 +63,21 @@ PLAYED_AS = {
     "mbpp": ("mint/mbpp", "the same grader of programs, one turn"),
     "webarena/standin": ("webarena/webarena", "the same environment, other sites"),
     **dict.fromkeys(
-        ("bbh/cot", "bbh/direct", "gsm8k", "mmlu"), ("", "a reply is read as a text, nothing of it is run")
+        (
+            "bbh/cot",
+            "bbh/direct",
+            "bfcl",
+            "gpqa/diamond",
+            "gpqa/extended",
+            "gpqa/main",
+            "gsm8k",
+            "ifeval",
+            "math_500",
+            "mmlu",
+        ),
+        ("", "a reply is read as a text, nothing of it is run"),
     ),
+    "mmlu_pro": ("", "a reply is read as a text, nothing of it is run"),
 }
 """Benchmarks that no act is played in: which one stands for each, and why."""
 

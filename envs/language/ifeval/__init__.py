@@ -1,0 +1,1 @@
+"""IFEval: instructions whose following a program can check."""
