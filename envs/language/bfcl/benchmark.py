@@ -1,6 +1,6 @@
 """BFCL v4 (Berkeley Function Calling Leaderboard, Patil et al. 2025), the single-turn categories: ``bfcl``.
 
-Data: ``bfcl/bfcl_eval/data/BFCL_v4_<category>.json`` and ``possible_answer/`` beside them, as in the package bfcl-eval.
+Data: ``bfcl/data/BFCL_v4_<category>.json`` and ``possible_answer/`` beside them, of the authors' repository or package.
 A reply's calls are judged by the published rules (``calls.py``); in the categories of (ir)relevance it counts whether
 there is a call at all.
 """
@@ -30,18 +30,12 @@ AST = ("simple_python", "simple_java", "simple_javascript", "multiple", "paralle
 LIVE = ("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple")
 RELEVANCE = ("irrelevance", "live_irrelevance", "live_relevance")
 CATEGORIES = (*AST, *LIVE, *RELEVANCE)
-SOURCES = (
-    Source(
-        "bfcl",
-        "https://files.pythonhosted.org/packages/py3/b/bfcl-eval/bfcl_eval-2026.3.23-py3-none-any.whl",
-        "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a",
-        1_925_664,
-        "Apache-2.0",
-        stored="unzipped",
-    ),
-)
-_HELP = "BFCL v4: the data of the package bfcl-eval; Apache-2.0; python jobs/fetch_data.py bfcl"
-_HOMES = ("bfcl/bfcl_eval/data", "bfcl/data", "bfcl")
+_GIT = "git:ShishirPatil/gorilla@main/berkeley-function-call-leaderboard/bfcl_eval/data"
+_FILES = [f"BFCL_v4_{one}.json" for one in CATEGORIES]
+_FILES += [f"possible_answer/BFCL_v4_{one}.json" for one in CATEGORIES if one not in RELEVANCE]
+SOURCES = tuple(Source(f"bfcl/data/{file}", f"{_GIT}/{file}", "", 0, "Apache-2.0") for file in _FILES)
+_HELP = "BFCL v4: bfcl_eval/data of ShishirPatil/gorilla, or of its package; Apache-2.0; python jobs/fetch_data.py bfcl"
+_HOMES = ("bfcl/data", "bfcl/bfcl_eval/data", "bfcl")
 _LANGUAGES = {"simple_java": "Java", "simple_javascript": "JavaScript"}
 _TYPES = {  # JSON schema type of a parameter's type; all others are strings
     **dict.fromkeys(("integer", "byte", "short", "long", "Bigint"), "integer"),
