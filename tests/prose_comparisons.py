@@ -126,10 +126,11 @@ OF_FORMATS = {
     ),
     "answers of models, by the rules of the benchmark's authors": (
         "the answer is (.*?)", r".*\bso the answer is", "partially correct", r"(?<!\w)([a-z])\s?\)",
+        r"answer is \(?([A-", "My answer is ",
     ),
     "marks and names in data sets": (
         "BEGIN SOLUTION", "# SOLUTION START", r"^def test_string", "GOLD in PRED", "list of integer", "list of float",
-        r"\[\d+\] StaticText", "install ok installed",
+        r"\[\d+\] StaticText", "install ok installed", "less than",
     ),
     "headers of packages and files": ("^License", "^Classifier", "^Package", "@generated"),
     "/proc/cpuinfo": ("model name", "CPU part"),
