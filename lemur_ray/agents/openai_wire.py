@@ -204,8 +204,8 @@ def without_secrets(reply: ChatReply, hidden: Callable[[str], str]) -> ChatReply
     calls = reply.tool_calls and tuple(
         replace(call, name=hidden(call.name), arguments=hidden(call.arguments)) for call in reply.tool_calls
     )
-    texts = {name: hidden(getattr(reply, name)) for name in ("text", "reasoning", "version")}
-    return replace(reply, tool_calls=calls, **texts)
+    reasoning, version = hidden(reply.reasoning), hidden(reply.version)
+    return replace(reply, text=hidden(reply.text), tool_calls=calls, reasoning=reasoning, version=version)
 
 
 def split_thoughts(text: str) -> tuple[str, str]:

@@ -93,8 +93,7 @@ def _is_accepted(value: Any, parameter: Mapping[str, Any], accepted: Sequence[An
         return _dict_in(value, accepted)
     if expected is list and nested is dict:
         return any(
-            len(value) == len(answer)
-            and all(_dict_in(*pair) for pair in zip(value, ([one] for one in answer), strict=True))
+            len(value) == len(answer) and all(_dict_in(one, [other]) for one, other in zip(value, answer, strict=True))
             for answer in accepted
         )
     if expected is str:
@@ -108,11 +107,12 @@ def _type_fits(value: Any, accepted: Sequence[Any], expected: type, nested: type
     """(whether the type of a value is right, whether it is a variable's name in place of a value)."""
     accepted_type = next((type(answer) for answer in accepted if answer != ""), None)
     is_variable = accepted_type is not None and accepted_type is not expected
+    elements = value if isinstance(value, list) else []
     if type(value) is expected:
         if nested is None:
             return True, is_variable
         fits = any(
-            not isinstance(answer, list) or all(_type_fits(one, answer, nested, None)[0] for one in value)
+            not isinstance(answer, list) or all(_type_fits(one, answer, nested, None)[0] for one in elements)
             for answer in accepted
         )
         return fits, is_variable

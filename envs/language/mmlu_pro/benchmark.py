@@ -86,9 +86,9 @@ def _text(row: Mapping[str, Any]) -> str:
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     """Score 1 for the right letter, as a person reads the reply. Strict: the first "answer is (X)", as published."""
     right, letters = options["reference"]["answer"], LETTERS[: options["reference"]["options"]]
-    letter, strict = chosen_letter(reply, letters), _STRICT.search(reply)
+    letter, strict = chosen_letter(reply, letters), _STRICT.findall(reply)
     score = float(letter == right)
-    return Graded(score, letter, scores={STRICT: float(bool(strict) and strict[1] == right), FLEXIBLE: score})
+    return Graded(score, letter, scores={STRICT: float(strict[:1] == [right]), FLEXIBLE: score})
 
 
 BENCHMARKS = {
