@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from lemur_ray.config import parse
-from lemur_ray.demo import DemoConfig, DemoFailed, run
+from lemur_ray.cluster.demo import DemoConfig, DemoFailed, run
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -73,10 +73,14 @@ ROOMS: dict[str, set[str]] = {
         "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/cluster", "lemur_ray/instruct", "lemur_ray/report",
         "lemur_ray/rollout", "lemur_ray/serve/on_ray", "lemur_ray/serve/policy_model",
     },
+    "lemur_ray/improve": {
+        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/cluster", "lemur_ray/corpus", "lemur_ray/instruct",
+        "lemur_ray/model", "lemur_ray/recipes", "lemur_ray/report/statistics", "lemur_ray/rollout", "lemur_ray/serve",
+        "lemur_ray/text", "lemur_ray/train", "lemur_ray/weights",
+    },
     "lemur_ray/report": {
         "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/rollout", "lemur_ray/text/tools_in_words",
     },
-    "lemur_ray/demo": set(),
     "lemur_ray/cluster": {"lemur_ray/doctor"},
     "lemur_ray/doctor": set(),
     "envs": {"lemur_ray/agents", "lemur_ray/grading", "lemur_ray/outside_data", "lemur_ray/sandbox"},
@@ -116,12 +120,14 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "ray": (
         "lemur_ray/cluster/connection", "lemur_ray/storage/bundles/on_ray", "lemur_ray/corpus/on_ray",
         "lemur_ray/doctor/hosts/survey", "lemur_ray/plan/feed", "lemur_ray/rollout/actors/task_lease_actor",
+        "lemur_ray/improve/on_ray",
         "lemur_ray/rollout/actors/on_ray", "lemur_ray/rollout/endpoints/endpoint_gate", "lemur_ray/serve/on_ray",
         "lemur_ray/train/on_ray",
     ),
     **dict.fromkeys(
         ("jax", "jaxlib", "flax", "optax", "orbax", "chex", "torch", "transformers"),
-        ("jobs", "lemur_ray/model", "lemur_ray/serve/compute", "lemur_ray/serve/on_ray", "lemur_ray/train",
+        ("jobs", "lemur_ray/improve/learner",
+         "lemur_ray/model", "lemur_ray/serve/compute", "lemur_ray/serve/on_ray", "lemur_ray/train",
          "lemur_ray/weights"),
     ),
     **dict.fromkeys(("fastapi", "starlette", "uvicorn"), ("lemur_ray/serve/http", "lemur_ray/serve/on_ray")),

@@ -8,7 +8,8 @@ Options of ``reset`` (all optional):
   with ``engine`` (own: this project's; alfworld: that package's, in a separate process) and ``database_id`` (not read:
   identifies the games);
 - ``prompt``: ``full`` (system prompt, the game's own opening; default) or ``brief`` (task line and room line alone);
-- ``max_steps`` (default 50) and ``hints``: ``{"admissible": [commands], "expert": command}`` at every turn.
+- ``max_steps`` (default 50) and ``hints``: ``{"admissible": [commands], "expert": command, "reply": thought and
+  command}`` at every turn.
 
 The reward is 1.0 when the game is won. Not winning in ``max_steps`` turns truncates.
 """
@@ -80,8 +81,9 @@ class ALFWorldTextEnv(TextEnv):
         if self._expert is None:
             raise RuntimeError("hints were not asked for at reset")
         assert self._game is not None
-        advice = reworded(self._expert.advice(), self._game.grammar)
-        return {"admissible": self._running().admissible(), "expert": advice}
+        thought, advice = self._expert.thought(), reworded(self._expert.advice(), self._game.grammar)
+        reply = f"{thought}\n{advice}" if thought else advice
+        return {"admissible": self._running().admissible(), "expert": advice, "reply": reply}
 
     def _running(self) -> Play | PackagePlay:
         if self._play is None:

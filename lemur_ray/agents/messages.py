@@ -228,6 +228,10 @@ class ChatReply:
     """Calls of the request's tools. None: the policy has no field for calls, so that they are in its text"""
     stopped: bool = False
     """Whether the text was cut here at a stop string, so that ``usage`` also counts what came after it"""
+    weight: int = 1
+    """1, or 0 if nothing may be trained on this reply"""
+    instead: str = ""
+    """The model's own reply, if ``text`` is a teacher's that took its place"""
 
     @property
     def cut(self) -> Cut | None:

@@ -47,8 +47,7 @@ class Outcome(StrEnum):
 
     @property
     def scored(self) -> bool:
-        """Whether the policy is responsible for the outcome. Episodes with any other are retried, then reported as
-        missing."""
+        """Whether the policy is responsible for it; episodes with other outcomes are retried, then reported missing."""
         return self.blame is Blame.POLICY
 
 
@@ -111,15 +110,19 @@ class Step:
     results: tuple[str, ...] = ()
     """Results of the calls, in their order; ``observation`` is then a user's message after them"""
 
+    weight: int = 1
+    instead: str = ""
+    """The model's own reply, if ``reply`` is a teacher's in its place. ``weight`` 0: the reply is not to be trained"""
+
     def messages(self) -> list[Message]:
         """The reply as a message, and the messages after it."""
         return turn_messages(self.reply, self.tool_calls, self.results, self.observation)
 
     def to_json(self) -> dict[str, Any]:
-        """The step as a JSON object; rare fields are left out if empty."""
-        rare = ("reasoning", "waited_s", "outside", "choices", "pictured", "cut", "tool_calls", "results")
+        """The step as a JSON object; rare fields are left out if empty, the weight if it is 1."""
+        rare = ("reasoning", "waited_s", "outside", "choices", "pictured", "cut", "tool_calls", "results", "instead")
         values = {**asdict(self), "tool_calls": [call.to_json() for call in self.tool_calls]}
-        return {name: value for name, value in values.items() if value or name not in rare}
+        return {n: v for n, v in values.items() if (v or n not in rare) and (n, v) != ("weight", 1)}
 
 
 @dataclass(frozen=True)
@@ -149,16 +152,13 @@ class Trajectory:
         return (*self.opening, *Trajectory(steps=tuple(past)).messages())
 
     def to_json(self) -> dict[str, Any]:
-        record: dict[str, Any] = {"opening": [message.to_json() for message in self.opening]}
-        record["steps"] = [step.to_json() for step in self.steps]
+        record: dict[str, Any] = {n: [m.to_json() for m in getattr(self, n)] for n in ("opening", "steps")}
         record |= {name: value for name, value in (("shared", self.shared), ("tools", list(self.tools))) if value}
         return record if self.dialogue_limit is None else {**record, "dialogue_limit": self.dialogue_limit}
 
 
 def newest_steps(steps: Sequence[Step], dialogue_limit: int | None) -> Sequence[Step]:
-    """The past turns that a request shows: all if the limit is None, else the newest ``dialogue_limit`` // 2, at least
-    one.
-    """
+    """The past turns that a request shows: all without a limit, else the newest ``dialogue_limit`` // 2, at least 1."""
     return steps if dialogue_limit is None else steps[-max(1, dialogue_limit // 2) :]
 
 
@@ -282,9 +282,9 @@ def _step(value: Any) -> Step:
             raise ValueError(f"{name} is {getattr(step, name)!r}: expected true or false")
     for name in ("reward", "policy_s", "env_s", "waited_s"):
         _number(getattr(step, name), name)
-    for name in ("prompt_tokens", "completion_tokens"):
+    for name in ("prompt_tokens", "completion_tokens", "weight"):
         _count(getattr(step, name), name)
-    for name in ("reply", "version", "reasoning", "observation"):
+    for name in ("reply", "version", "reasoning", "observation", "instead"):
         _text(getattr(step, name), name)
     for counted in step.outside.values():
         for name, number in counted.items():

@@ -22,6 +22,7 @@ COMMANDS = {
     "pretrain": ("pretrain", "train a model on a corpus"),
     "instruct": ("instruct", "tune a model on conversations"),
     "instruct-table": ("instruct_table", "count and clean the instruction sets of Table 1"),
+    "improve": ("improve", "improve a chat model by play, in rounds"),
     "serve": ("serve", "serve a chat model behind the OpenAI protocol"),
     "eval": ("agent_eval", "play a benchmark with a model, an endpoint or a recording"),
     "report": ("report", "write the report page of runs and evaluations"),

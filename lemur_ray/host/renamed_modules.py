@@ -30,6 +30,7 @@ RENAMED = {
     "lemur_ray.corpus.stages": "lemur_ray.corpus.steps.stages",
     "lemur_ray.corpus.step_files": "lemur_ray.corpus.destinations.step_files",
     "lemur_ray.corpus.tokenise": "lemur_ray.corpus.steps.tokenise",
+    "lemur_ray.demo": "lemur_ray.cluster.demo",
     "lemur_ray.gold_check": "lemur_ray.evaluation.gold_check",
     "lemur_ray.home": "lemur_ray.host.home",
     "lemur_ray.json_files": "lemur_ray.host.json_files",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from lemur_ray.agents.messages import Message
-from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.agents.trajectory import Episode, Outcome, Step
 from lemur_ray.instruct.conversation import Conversation, fault
 from lemur_ray.text.tools_in_words import spell_out
 
@@ -77,14 +77,15 @@ def conversations_of(episode: Episode) -> list[Conversation]:
     """Training conversations of an episode: one with all messages up to its last reply, or one per turn.
 
     It is one per turn, with loss on its reply only, if a prompt did not contain the whole history. Assistant messages
-    in the worked examples of the prompt have loss weight 0, as no model wrote them.
+    in the worked examples of the prompt have loss weight 0, as no model wrote them; replies have that of their step.
     """
     trajectory, name = episode.trajectory, str(episode.key)
-    opening, replies = trajectory.opening, [step.messages()[0] for step in trajectory.steps]
+    opening, replies = trajectory.opening, [_weighted(step)[0] for step in trajectory.steps]
     past = [message for step in trajectory.steps[:-1] for message in step.messages()]
     turns = range(len(replies))
     if not turns or trajectory.shown(turns[-1]) == (*opening, *past):
-        whole = (*_read_only(opening), *past, *replies[-1:])
+        before = (message for step in trajectory.steps[:-1] for message in _weighted(step))
+        whole = (*_read_only(opening), *before, *replies[-1:])
         return [Conversation(episode.key.benchmark, name, whole, trajectory.tools)]
     return [
         Conversation(
@@ -95,6 +96,11 @@ def conversations_of(episode: Episode) -> list[Conversation]:
         )
         for turn in turns
     ]
+
+
+def _weighted(step: Step) -> list[Message]:
+    reply, *after = step.messages()
+    return [replace(reply, weight=step.weight), *after]
 
 
 def _read_only(messages: Iterable[Message]) -> tuple[Message, ...]:

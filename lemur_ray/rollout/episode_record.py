@@ -108,6 +108,8 @@ class EpisodeRecord:
                 choices=reply.choices,
                 pictured=pictured,
                 cut=reply.cut or "",
+                weight=reply.weight,
+                instead=reply.instead,
                 tool_calls=reply.tool_calls or (),
                 results=tuple(
                     self._bounded(result_text, self._limits.observation_chars, f"result {turn}")

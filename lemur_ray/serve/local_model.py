@@ -36,9 +36,13 @@ class LocalModel(HandlePolicy):
         return self.reply(ChatRequest(parsed, Sampling(**{"max_tokens": 256, **sampling}))).text
 
     def close(self) -> None:
-        """Free the model's memory; later requests are refused."""
+        """Free the model's memory; later requests are refused. Safe to call twice."""
         self.engine.engine.close()
+        if self._loop.is_closed():
+            return
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
     def _converse(self, request: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
         return asyncio.run_coroutine_threadsafe(converse(self.engine, request), self._loop).result(timeout_s)

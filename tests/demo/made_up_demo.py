@@ -14,8 +14,8 @@ from functools import partial
 
 import demo
 
-from lemur_ray.demo.head import DemoFailed, LineCallback, end_head, run_command
-from lemur_ray.demo.pipeline import run
+from lemur_ray.cluster.demo.head import DemoFailed, LineCallback, end_head, run_command
+from lemur_ray.cluster.demo.pipeline import run
 
 mode, folder = sys.argv[1:]
 WAIT = "sleep 600" if mode == "endless" else f"until [ -e {folder}/go ]; do sleep 0.1; done"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.demo.head import DemoFailed, Head, wait_for
+from lemur_ray.cluster.demo.head import DemoFailed, Head, wait_for
 from lemur_ray.host.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]

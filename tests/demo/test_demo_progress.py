@@ -2,7 +2,7 @@
 
 import pytest
 
-from lemur_ray.demo.stages import Progress, number_of, of_line, plain, result_of
+from lemur_ray.cluster.demo.stages import Progress, number_of, of_line, plain, result_of
 
 
 @pytest.mark.parametrize(

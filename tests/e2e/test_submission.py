@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lemur_ray.demo import Head, private_head
+from lemur_ray.cluster.demo import Head, private_head
 
 ROOT = Path(__file__).resolve().parents[2]
 RAY = str(Path(sys.executable).parent / "ray")

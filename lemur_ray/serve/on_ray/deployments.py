@@ -51,13 +51,14 @@ def serve_job(job: ServeJob, spec: str, key_digest: bytes = b"") -> str:
     return f"{root}/v1"
 
 
-def serve_handle(job: ServeJob, spec: str) -> str:
+def serve_handle(job: ServeJob, spec: str, app_name: str = "") -> str:
     """Serve a model to processes of this cluster alone, by handle; returns the name of its application once it is warm.
 
-    Starts Serve without any HTTP proxy where it does not run yet. Raises CannotServe if the model cannot be loaded.
+    Starts Serve without any HTTP proxy where it does not run yet. app_name: by default a new one; an application of
+    that name is replaced. Raises CannotServe if the model cannot be loaded.
     """
     start_without_proxies()
-    app_name = f"lemur-{secrets.token_hex(4)}"
+    app_name = app_name or f"lemur-{secrets.token_hex(4)}"
     run(application_of(job, spec), app_name, None, spec)
     return app_name
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from lemur_ray.demo.display import open_display
-from lemur_ray.demo.head import DemoFailed, Head, private_head
-from lemur_ray.demo.stages import Stage, StageRunner
+from lemur_ray.cluster.demo.display import open_display
+from lemur_ray.cluster.demo.head import DemoFailed, Head, private_head
+from lemur_ray.cluster.demo.stages import Stage, StageRunner
 from lemur_ray.host.durations import duration
 from lemur_ray.host.home import lemur_home
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from lemur_ray.demo.stages import Display, Stage
+from lemur_ray.cluster.demo.stages import Display, Stage
 from lemur_ray.host.durations import duration
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TextIO, TypeVar
 
-from lemur_ray.demo.head import DemoFailed, LineCallback
+from lemur_ray.cluster.demo.head import DemoFailed, LineCallback
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 _DONE = re.compile(

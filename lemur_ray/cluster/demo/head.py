@@ -25,7 +25,7 @@ from pathlib import Path
 from lemur_ray.host.commands import scripts_folder
 from lemur_ray.host.ports import free_port
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RAY = shutil.which("ray", path=os.path.dirname(sys.executable)) or "ray"
 LineCallback = Callable[[str], None]
 """Receives each line of a job's output."""

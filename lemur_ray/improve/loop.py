@@ -1,0 +1,185 @@
+"""A whole improvement run over a backend: evaluate, then rounds of play, training and swap, then evaluate again.
+
+Order of commits in a round: episodes (synced as they end), record ``played``, updates, checkpoint, record ``trained``,
+swap. Nothing is served that a kill could lose, so after a kill at any moment the same call goes on from the files alone
+and writes the same ones. Knows nothing of Ray: a ``Backend`` trains, serves and plays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from lemur_ray.agents.messages import Policy
+from lemur_ray.host.exit_codes import CausedError
+from lemur_ray.improve.config import ImproveConfig
+from lemur_ray.improve.learner import Committed
+from lemur_ray.improve.outcome import comparison, rate, round_line, round_numbers
+from lemur_ray.improve.round_policy import RoundPolicySpec
+from lemur_ray.improve.rounds import ROUNDS, Action, Event, Rounds, due
+from lemur_ray.improve.task_sets import TaskSets
+from lemur_ray.improve.training_rows import Rows, batch_order, digest, examples_of, rows_of
+from lemur_ray.rollout.evaluation import EvaluationPlan, run_evaluation
+from lemur_ray.rollout.evaluation_folder import LEDGER
+from lemur_ray.rollout.ledger import Episodes, Ledger
+from lemur_ray.rollout.threads import Pool
+from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.train.run.folder import write_json
+
+RESULT = "result.json"
+
+
+class RoundFailed(CausedError):
+    """Raised if a round cannot be trained; the message says why, and whether the same command helps."""
+
+
+class Served(NamedTuple):
+    """Weights that are served."""
+
+    version: str
+    policy: Callable[[], Policy]
+    """Factory of the model's policy for any process that plays."""
+
+
+class Backend(Protocol):
+    """Trains, serves and plays: in this process, or on a Ray cluster."""
+
+    def open(self) -> Committed:
+        """Start the learner: restore the newest commit, or commit the initial weights. Called once, first."""
+
+    def train(self, number: int, rows: Rows, order: np.ndarray) -> Committed:
+        """Make a round's updates and commit the weights, as ``learner.Learner.train``."""
+
+    def serve(self, commit: Committed) -> Served:
+        """Serve a commit in every replica, starting the server if there is none."""
+
+    def pool(self, plan: EvaluationPlan, policy: Callable[[], Policy]) -> AbstractContextManager[Pool]:
+        """A pool that plays a plan's episodes."""
+
+
+@dataclass
+class ImproveRun:
+    """One run, its files and its backend."""
+
+    config: ImproveConfig
+    out: Path
+    tokenizer: Tokenizer
+    tasks: TaskSets
+    backend: Backend
+    seq_len: int
+    say: Callable[[str], None] = print
+
+    def run(self) -> dict[str, Any]:
+        """Do everything that is not done yet. Returns the content of ``result.json``. Raises RoundFailed, RoundsError,
+        and the errors of the backend."""
+        config, rounds = self.config, Rounds(self.out / ROUNDS)
+        if rounds.repaired:
+            self.say(rounds.repaired)
+        commit = self.backend.open()
+        self._served = self.backend.serve(commit)
+        while (step := due(rounds, config.rounds, commit.step // config.updates)).action is not Action.FINISH:
+            number = step.number
+            if step.action is Action.PLAY:
+                if number == 1 or (config.eval_every and (number - 1) % config.eval_every == 0):
+                    self._evaluate(number - 1)
+                self._play(rounds, number)
+                continue
+            if step.action is Action.TRAIN:
+                rows = self._rows(number)
+                self._check_rows(rounds, number, rows)
+                assert rows is not None
+                shape = config.updates, config.recipe.train.rows_per_step
+                order = batch_order(len(rows["tokens"]), *shape, (config.recipe.train.seed, number))
+                commit = self.backend.train(number, rows, order)
+            trained = rounds.append(number, Event.TRAINED, version=commit.step, **commit.numbers)
+            self._served = self.backend.serve(commit)
+            played = rounds.get(number, Event.PLAYED)
+            assert played is not None
+            self.say(round_line(number, config.rounds, played, trained))
+        return self._finish(rounds, step.number, commit)
+
+    def _policy(self, number: int) -> str:
+        """Name, in episodes' keys, of the weights after round ``number``."""
+        return f"improve:{self.out.name}@{number * self.config.updates}"
+
+    def _play(self, rounds: Rounds, number: int) -> None:
+        """Play round ``number`` and record it, with the digest of its training data."""
+        config, begun = self.config, time.monotonic()
+        plan = self.tasks.round_plan(config, number, self._policy(number - 1), self.out / "rounds" / str(number))
+        ids = [task.id for task in plan.tasks]
+        rounds.append(number, Event.PLANNED, tasks=ids, version=(number - 1) * config.updates)
+        model = self._served.policy if config.share_of_model else None
+        policy = RoundPolicySpec(model, self._served.version, config.share_of_model, config.recipe.train.seed)
+        numbers = round_numbers(self._episodes(plan, policy), config.teaches)
+        if numbers["missing"] == numbers["episodes"]:
+            raise RoundFailed(f"round {number}: none of {numbers['episodes']} episodes was scored: see {plan.out}")
+        rows = self._rows(number)
+        play_s = round(time.monotonic() - begun, 2)
+        if rows is None:
+            rounds.append(number, Event.WITHHELD, reason=self._reason(number, numbers), **numbers, play_s=play_s)
+            return
+        rounds.append(number, Event.PLAYED, rows=digest(rows), num_rows=len(rows["tokens"]), **numbers, play_s=play_s)
+
+    def _reason(self, number: int, numbers: dict[str, Any]) -> str:
+        what = "held a reply that may be trained" if self.config.teaches or numbers["won"] else "was solved"
+        return (
+            f"round {number}: none of {numbers['episodes'] - numbers['missing']} episodes {what}, so there is nothing "
+            f"to learn from and the run ends with the weights of round {number - 1}"
+        )
+
+    def _evaluate(self, number: int) -> Episodes:
+        """Play the held-out tasks with the weights after round ``number``, alone; those that are served now unless all
+        episodes are there."""
+        plan = self.tasks.evaluation_plan(self._policy(number), self.out / "heldout" / str(number))
+        return self._episodes(plan, RoundPolicySpec(self._served.policy, self._served.version))
+
+    def _episodes(self, plan: EvaluationPlan, policy: RoundPolicySpec) -> Episodes:
+        plan.out.mkdir(parents=True, exist_ok=True)
+        return run_evaluation(plan, lambda: self.backend.pool(plan, policy))
+
+    def _rows(self, number: int) -> Rows | None:
+        """Training rows of a played round, made from its ledger alone."""
+        config = self.config
+        plan = self.tasks.round_plan(config, number, self._policy(number - 1), self.out / "rounds" / str(number))
+        training = (task.id for task in self.tasks.training.tasks)
+        examples = examples_of(_stored(plan), "teacher" if config.teaches else "wins", training)
+        return rows_of(examples, self.tokenizer, self.seq_len)
+
+    def _check_rows(self, rounds: Rounds, number: int, rows: Rows | None) -> None:
+        played = rounds.get(number, Event.PLAYED)
+        assert played is not None
+        if digest(rows) != played["rows"]:
+            raise RoundFailed(
+                f"round {number}: its ledger gives training rows {digest(rows) or 'none'}, but {rounds.path} has "
+                f"{played['rows']}: the ledger in {self.out}/rounds/{number} was changed; bring it back, or choose "
+                "another --out"
+            )
+
+    def _finish(self, rounds: Rounds, number: int, commit: Committed) -> dict[str, Any]:
+        """Evaluate the last weights, those after round ``number``, and write the result."""
+        config = self.config
+        after = self._evaluate(number)
+        before = _stored(self.tasks.evaluation_plan(self._policy(0), self.out / "heldout" / "0"))
+        withheld = rounds.get(number + 1, Event.WITHHELD)
+        result = {
+            "benchmark": config.benchmark, "algorithm": config.algorithm, "control": config.control,
+            "rounds": number, "steps": commit.step, "before": rate(before), "after": rate(after),
+            **comparison(before, after), "stopped": withheld["reason"] if withheld else "",
+            "checkpoint": commit.folder, "out": str(self.out),
+        }  # fmt: skip
+        if withheld:
+            self.say(withheld["reason"])
+        write_json(f"{self.out}/{RESULT}", result)
+        return result
+
+
+def _stored(plan: EvaluationPlan) -> Episodes:
+    """The episodes of a plan that its ledger has, in the plan's order."""
+    with Ledger(plan.out / LEDGER) as ledger:
+        return ledger.episodes(spec.key for spec in plan.episodes)

@@ -1,0 +1,1 @@
+"""The learner and the server of an improvement run as Ray actors and a Ray Serve application."""

@@ -1,0 +1,123 @@
+"""Backend on a Ray cluster; ``improve`` is the whole command.
+
+The learner is an actor, the model a Ray Serve application asked by handle, and the evaluation's pool plays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+from ray import serve
+from ray.exceptions import RayError, RayTaskError
+from ray.serve.exceptions import RayServeException
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from lemur_ray.agents.messages import Policy
+from lemur_ray.cluster.connection import connect
+from lemur_ray.improve.config import ImproveConfig
+from lemur_ray.improve.learner import Committed, Learner, LearnerSpec
+from lemur_ray.improve.loop import ImproveRun, RoundFailed, Served
+from lemur_ray.improve.on_ray.swap import swap
+from lemur_ray.improve.prepare import prepare
+from lemur_ray.improve.training_rows import Rows
+from lemur_ray.rollout.evaluation import EvaluationPlan, create_pool
+from lemur_ray.rollout.threads import Pool
+from lemur_ray.serve.config import ServeJob
+from lemur_ray.serve.on_ray import serve_cluster
+from lemur_ray.serve.on_ray.deployments import serve_handle
+from lemur_ray.serve.on_ray.handle import HandleSpec
+from lemur_ray.train.on_ray.worker_environment import adopt_driver_folders, worker_env
+from lemur_ray.train.run.folder import lock
+from lemur_ray.train.run.lease import lease
+from lemur_ray.weights.open_model import open_model
+
+SWAP_S = 600.0
+"""Seconds within which all replicas must have loaded new weights."""
+
+
+def improve(config: ImproveConfig, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Run or resume an improvement run on the Ray cluster of this process, or a private one. Returns its result.
+
+    Raises BadInput, RunInUse, RoundFailed, RoundsError, TrainingStopped, SwapFailed, and errors of Ray.
+    """
+    prepared = prepare(config)
+    with lock(str(prepared.out), "run"), lease(str(prepared.out)):
+        if (finished := prepared.open_folder()) is not None:
+            return {**finished, "already_finished": True}
+        connect(log_to_driver=False)
+        seq_len = prepared.learner.recipe.data.seq_len
+        with OnRay(prepared.learner) as backend:
+            run = ImproveRun(config, prepared.out, prepared.tokenizer, prepared.tasks, backend, seq_len, say)
+            return run.run()
+
+
+class _LearnerActor(Learner):
+    def __init__(self, spec: LearnerSpec) -> None:
+        adopt_driver_folders()
+        super().__init__(spec)
+
+
+class OnRay:
+    """Trains, serves and plays on the connected cluster (``loop.Backend``). A context manager."""
+
+    def __init__(self, spec: LearnerSpec) -> None:
+        self._spec = spec
+        self._app_name = self._served_folder = ""
+        mesh = spec.recipe.mesh
+        # It computes only while nothing is played, so it reserves no CPU; it writes to the driver's disk.
+        node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        where = {"num_cpus": 0, "num_gpus": int(mesh.use_gpu), "scheduling_strategy": node}
+        actor = ray.remote(_LearnerActor).options(**where, runtime_env={"env_vars": worker_env(mesh)})
+        self._learner: Any = actor.remote(spec)
+
+    def open(self) -> Committed:
+        return _result(self._learner.open.remote())
+
+    def train(self, number: int, rows: Rows, order: np.ndarray) -> Committed:
+        return _result(self._learner.train.remote(number, rows, order))
+
+    def serve(self, commit: Committed) -> Served:
+        out, version = self._spec.out, open_model(commit.folder).version
+        if not self._app_name:
+            # The run folder, so that a replica that starts anew loads the newest commit. The name is that of the
+            # folder, so that the application of a driver that was killed is replaced.
+            name = f"improve-{hashlib.sha256(out.encode()).hexdigest()[:12]}"
+            self._app_name = serve_handle(ServeJob(model=out), out, name)
+        swap(self._update, commit.folder, version, self._served_folder)
+        self._served_folder = commit.folder
+        return Served(version, HandleSpec(self._app_name, f"handle:{Path(out).name}@{version}"))
+
+    def pool(self, plan: EvaluationPlan, policy: Callable[[], Policy]) -> AbstractContextManager[Pool]:
+        return contextlib.closing(create_pool(plan.config, policy, plan.tasks))
+
+    def _update(self, folder: str) -> Sequence[str]:
+        try:
+            handle = serve.get_app_handle(self._app_name)
+            return list(handle.broadcast("update_weights", folder).results(timeout_s=SWAP_S))
+        except (RayError, RayServeException, TimeoutError) as error:
+            raise RuntimeError(str(error)) from error
+
+    def __enter__(self) -> OnRay:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        serve_cluster.shutdown()
+        ray.kill(self._learner)
+
+
+def _result(reference: Any) -> Committed:
+    """The result of a call of the learner. Raises the learner's own error."""
+    try:
+        committed: Committed = ray.get(reference)
+        return committed
+    except RayTaskError as error:
+        raise error.cause or error from error
+    except RayError as error:
+        raise RoundFailed(f"the learner was lost ({error}): run the same command again to resume") from error

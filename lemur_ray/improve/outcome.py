@@ -1,0 +1,62 @@
+"""Numbers of a round and of a run: counts of episodes, rates with intervals, games gained and lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.host.durations import duration
+from lemur_ray.report.statistics import mcnemar, wilson
+
+
+def round_numbers(episodes: Sequence[Episode], teaches: bool) -> dict[str, Any]:
+    """Counts of a round's episodes, as stored in its record. Turns that a teacher played are not the model's own."""
+    scored = [episode for episode in episodes if episode.outcome.scored]
+    steps = [step for episode in scored for step in episode.trajectory.steps]
+    own = [step for step in steps if step.instead or not step.weight] if teaches else steps
+    return {
+        "episodes": len(episodes), "missing": len(episodes) - len(scored),
+        "won": sum(episode.outcome is Outcome.SOLVED for episode in scored),
+        "turns": len(steps), "own_turns": len(own), "refused": sum(not step.valid for step in own),
+        **({"agreed": sum(bool(step.instead) for step in own)} if teaches else {}),
+    }  # fmt: skip
+
+
+def round_line(number: int, num_rounds: int, played: Mapping[str, Any], trained: Mapping[str, Any]) -> str:
+    """One line about a round that has been trained."""
+    own = played["own_turns"]
+    parts = [f"agrees with the teacher {_percent(played['agreed'], own)}"] if "agreed" in played and own else []
+    parts += [f"refused {_percent(played['refused'], own)}"] if own else []
+    parts += [f"won {played['won']} of {played['episodes'] - played['missing']}"]
+    parts += [f"{played['missing']} missing"] if played["missing"] else []
+    parts += [f"{duration(played['play_s'])} playing", f"{duration(trained['learn_s'])} learning"]
+    return f"round {number}/{num_rounds}: {', '.join(parts)}"
+
+
+def rate(episodes: Sequence[Episode]) -> dict[str, Any]:
+    """Success rate of an evaluation with its 95 % interval (Wilson)."""
+    scored = [episode for episode in episodes if episode.outcome.scored]
+    solved = sum(episode.outcome is Outcome.SOLVED for episode in scored)
+    interval = wilson(solved, len(scored))
+    return {
+        "n": len(scored), "solved": solved, "rate": round(solved / len(scored), 4) if scored else None,
+        "interval": [round(interval.low, 4), round(interval.high, 4)], "missing": len(episodes) - len(scored),
+    }  # fmt: skip
+
+
+def comparison(before: Sequence[Episode], after: Sequence[Episode]) -> dict[str, Any]:
+    """Tasks gained and lost between two evaluations, and McNemar's exact p, over the tasks that both scored."""
+    solved = [
+        {e.key.task: e.outcome is Outcome.SOLVED for e in episodes if e.outcome.scored} for episodes in (before, after)
+    ]
+    common = sorted(solved[0].keys() & solved[1].keys())
+    gained = [task for task in common if solved[1][task] and not solved[0][task]]
+    lost = [task for task in common if solved[0][task] and not solved[1][task]]
+    p = round(mcnemar(len(lost), len(gained)), 6)
+    return {"paired": len(common), "gained": len(gained), "lost": len(lost), "p": p, "gained_tasks": gained,
+            "lost_tasks": lost}  # fmt: skip
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{round(100 * part / whole)} %"

@@ -1,0 +1,115 @@
+"""From the episodes of a round to packed rows: which replies are trained, with which weight, in which order.
+
+Pure functions of the ledger's episodes; knows nothing of devices and of how the episodes were played.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lemur_ray.agents.messages import Message
+from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.corpus.packing import expand, pack
+from lemur_ray.improve.config import Algorithm, BadInput
+from lemur_ray.instruct.solved import conversations_of
+from lemur_ray.text.chat import encode_chat
+from lemur_ray.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Example:
+    """A conversation to train on; ``weight`` multiplies that of every trained token."""
+
+    messages: tuple[Message, ...]
+    weight: float = 1.0
+
+
+def examples_of(
+    episodes: Iterable[Episode], algorithm: Algorithm, training_tasks: Iterable[str], per_task: int = 1
+) -> list[Example]:
+    """The training conversations of a round's episodes, in their order.
+
+    teacher: every scored episode, lost ones too, with the weights of its steps. wins: of each task at most ``per_task``
+    won episodes, shortest first, without refused replies; a rarely won task has more weight: 1.1 minus
+    its share of wins. Raises BadInput.
+    """
+    allowed, scored = set(training_tasks), [episode for episode in episodes if episode.outcome.scored]
+    for episode in scored:
+        if episode.key.task not in allowed:
+            raise BadInput(f"task {episode.key.task} of {episode.key.benchmark} is held out: it is never trained on")
+    if algorithm == "teacher":
+        return [Example(one.messages) for episode in scored for one in conversations_of(episode)]
+    of_task: dict[str, list[Episode]] = defaultdict(list)
+    for episode in scored:
+        of_task[episode.key.task].append(episode)
+    chosen = []
+    for played in of_task.values():
+        won = [episode for episode in played if episode.outcome is Outcome.SOLVED]
+        weight = 1.1 - len(won) / len(played)
+        for episode in sorted(won, key=lambda episode: len(episode.trajectory.steps))[:per_task]:
+            chosen += [Example(one.messages, weight) for one in conversations_of(_valid_only(episode))]
+    return chosen
+
+
+def _valid_only(episode: Episode) -> Episode:
+    """The episode with weight 0 on refused replies."""
+    trajectory = episode.trajectory
+    steps = (replace(step, weight=step.weight if step.valid else 0) for step in trajectory.steps)
+    return replace(episode, trajectory=replace(trajectory, steps=tuple(steps)))
+
+
+Rows = dict[str, np.ndarray]
+"""tokens, targets, segment_ids, positions, loss_weights: (rows, length); source: (rows,) int32, all 0."""
+
+
+def rows_of(examples: Sequence[Example], tokenizer: Tokenizer, seq_len: int) -> Rows | None:
+    """Packed rows of the examples, those without a trained token left out; None if none is left.
+
+    A conversation longer than a row is cut on the right. Raises TemplateError.
+    """
+    pieces = []
+    for example in examples:
+        ids, trained = encode_chat(tokenizer, example.messages, seq_len)
+        weights = np.array(trained, np.float32) * np.float32(example.weight)
+        if weights[1:].any():
+            pieces.append((np.array(ids, np.int32), weights))
+    if not pieces:
+        return None
+    packing = pack(np.array([len(ids) for ids, _ in pieces]), seq_len)
+    tokens = np.full((packing.num_rows, seq_len), tokenizer.filler_id, np.int32)
+    weights = np.zeros((packing.num_rows, seq_len), np.float32)
+    used = np.zeros(packing.num_rows, np.int64)
+    for document, row, length in zip(packing.document, packing.row, packing.length, strict=True):
+        place = slice(used[row], used[row] + length)
+        tokens[row, place], weights[row, place] = pieces[document]
+        used[row] += length
+    packed = expand(tokens, packing.length, np.bincount(packing.row, minlength=packing.num_rows), weights > 0)
+    rows = packed.as_dict()
+    loss_weights = rows["loss_weights"].copy()
+    loss_weights[:, :-1] *= weights[:, 1:]
+    return {**rows, "loss_weights": loss_weights, "source": np.zeros(packing.num_rows, np.int32)}
+
+
+def digest(rows: Rows | None) -> str:
+    """16 hex digits of SHA-256 over names and bytes of the arrays; empty without rows."""
+    if rows is None:
+        return ""
+    content = hashlib.sha256()
+    for name in sorted(rows):
+        content.update(name.encode() + np.ascontiguousarray(rows[name]).tobytes())
+    return content.hexdigest()[:16]
+
+
+def batch_order(num_rows: int, updates: int, rows_per_step: int, seed: tuple[int, int]) -> np.ndarray:
+    """(updates, rows_per_step) row numbers: shuffled passes over all rows, each complete before the next begins.
+
+    seed: of the run, and the number of the round.
+    """
+    random, wanted = np.random.default_rng(seed), updates * rows_per_step
+    passes = [random.permutation(num_rows) for _ in range(-(-wanted // num_rows))]
+    return np.concatenate(passes)[:wanted].reshape(updates, rows_per_step)

@@ -1,0 +1,132 @@
+"""Inputs that a run refuses, each in one line and with exit code 2, before anything is started."""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lemur_ray.benchmarks.discovery import find
+from lemur_ray.improve.on_ray.swap import SwapFailed, swap
+from lemur_ray.improve.prepare import prepare
+from tests.conftest import ROOT
+from tests.improve.capital_game import NAME, SEQ_LEN, config_of, start_run
+
+Run = Callable[..., tuple[int, str]]
+PLAIN = ("--benchmark", "tests.improve.capital_game:WITHOUT_SPLITS")
+GAME = ("--benchmark", NAME, "--data.seq-len", str(SEQ_LEN))
+
+
+@pytest.fixture
+def job(lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """``jobs/improve.py`` in this process: exit code and stderr."""
+    monkeypatch.syspath_prepend(str(ROOT / "jobs"))
+    monkeypatch.delenv("LEMUR_DATA", raising=False)
+    main = importlib.import_module("improve").main
+    monkeypatch.setattr("lemur_ray.improve.on_ray.backend.connect", lambda **_: pytest.fail("a run was begun"))
+
+    def run(*argv: str) -> tuple[int, str]:
+        try:
+            code = main([*argv])
+        except SystemExit as ended:
+            code = ended.code
+        return code, capsys.readouterr().err
+
+    yield run
+    for name in ("improve", "_path"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--keep", "1"), "--keep 1: expected a share from 0 to below 1"),
+        (("--rounds", "3"), "--train.steps 256: expected a multiple of --rounds 3"),
+        (("--games", "0"), "--games 0: expected 1 or more"),
+        (("--temperature", "0"), "--temperature 0: expected a finite number above 0"),
+        (("--train-tasks", "0:5"), "--train-tasks and --eval-tasks: expected both or neither"),
+        (
+            (*PLAIN, "--train-tasks", "0:5", "--eval-tasks", "4:9"),
+            "task all-4 of tests.improve.capital_game:WITHOUT",
+        ),
+        (("--first-task", "90"), "0 training and 40 held-out tasks (--first-task 90): expected at least one of each"),
+        (("--data.seq-len", "4096"), "--data.seq-len 4096: expected at most 192, the model's context"),
+        (("--model.dim", "64"), "--model.*: the model's shape is that of --init-from"),
+        (("--lora.rank", "4"), "--lora.rank 4: adapters are not trained here"),
+        (("--mesh.num-workers", "2"), "the learner is one process"),
+        (("--init-from", "nowhere"), "--init-from nowhere: "),
+        (("--out", "s3://bucket/run"), "--out s3://bucket/run: rounds are written to a local folder"),
+        (("--benchmark", "alfworld/txt"), "--benchmark alfworld/txt: unknown benchmark"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_code_2_and_one_line(
+    job: Run, start: Path, tmp_path: Path, given: tuple[str, ...], message: str
+) -> None:
+    code, err = job("--init-from", str(start), "--out", str(tmp_path / "run"), *GAME, *given)
+    assert code == 2
+    assert len(err.strip().splitlines()) == 1, err
+    assert message in err
+
+
+def test_a_benchmark_without_teacher_or_splits_is_refused(job: Run, start: Path, tmp_path: Path) -> None:
+    given = ("--init-from", str(start), "--out", str(tmp_path / "run"), *GAME, *PLAIN)
+    code, err = job(*given, "--algorithm", "teacher")
+    assert (code, "--algorithm teacher: tests.improve.capital_game:WITHOUT_SPLITS has no expert" in err) == (2, True)
+    code, err = job(*given, "--control")
+    assert (code, "--control: tests.improve.capital_game:WITHOUT_SPLITS has no expert" in err) == (2, True)
+    code, err = job(*given)
+    assert (code, "no groups of tasks: give --train-tasks and --eval-tasks" in err) == (2, True)
+
+
+def test_a_run_is_never_written_over_the_one_that_it_starts_from(job: Run, start: Path, tmp_path: Path) -> None:
+    for given in (start, start / "checkpoints" / "0"):
+        code, err = job("--init-from", str(given), "--out", str(start), *GAME)
+        assert (code, "it is the folder of --init-from" in err) == (2, True)
+
+
+def test_a_model_without_tokenizer_is_refused(job: Run, tmp_path: Path) -> None:
+    bare = start_run(tmp_path / "bare")
+    (bare / "tokenizer.json").unlink()
+    for model, message in ((str(bare), "no tokenizer.json"), ("random:nano", "it is no folder with a tokenizer")):
+        code, err = job("--init-from", model, "--out", str(tmp_path / "run"), *GAME)
+        assert (code, message in err) == (2, True)
+
+
+def test_sql_trains_on_half_of_the_databases_and_is_measured_on_the_others(
+    start: Path, tmp_path: Path, data_dir: Path
+) -> None:
+    given = {"benchmark": "intercode/sql", "data": str(data_dir), "eval_games": 2000}
+    tasks, database_of = (
+        prepare(config_of(start, tmp_path / "run", **given)).tasks,
+        find("intercode/sql").details.cluster,
+    )
+    databases = [{database_of(task) for task in one.tasks} for one in (tasks.training, tasks.held_out)]
+    assert not databases[0] & databases[1]
+    assert len(tasks.training.tasks) + len(tasks.held_out.tasks) == 1028
+    assert list(map(len, databases)) == [10, 10]
+
+
+class Replicas:
+    """Two replicas, one of which refuses weights a number of times."""
+
+    def __init__(self, refusals: int) -> None:
+        self.served, self.refusals = ["old", "old"], refusals
+
+    def update(self, folder: str) -> list[str]:
+        self.served[0] = folder
+        if folder == "new" and self.refusals:
+            self.refusals -= 1
+            raise RuntimeError("no memory left")
+        self.served[1] = folder
+        return list(self.served)
+
+
+def test_replicas_take_new_weights_all_or_none() -> None:
+    replicas = Replicas(refusals=2)
+    swap(replicas.update, "new", "new", "old")
+    assert replicas.served == ["new", "new"]
+    replicas = Replicas(refusals=3)
+    with pytest.raises(SwapFailed, match="weights new are not served by all replicas after 3 tries: no memory left"):
+        swap(replicas.update, "new", "new", "old")
+    assert replicas.served == ["old", "old"]

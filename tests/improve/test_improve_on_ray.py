@@ -1,0 +1,23 @@
+"""A whole run on a Ray cluster: learner actor, served model, pool of actors."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.improve.capital_game import config_of
+
+
+@pytest.mark.slow
+def test_a_model_learns_a_game_on_a_cluster_and_its_server_ends_with_the_run(
+    ray_local: str, start: Path, tmp_path: Path
+) -> None:
+    from ray import serve
+
+    from lemur_ray.improve.on_ray.backend import improve
+
+    lines: list[str] = []
+    result = improve(config_of(start, tmp_path / "run", games=16, eval_games=8, actors=1), lines.append)
+    assert [line.split(":")[0] for line in lines] == ["round 1/2", "round 2/2"]
+    assert (result["before"]["n"], result["after"]["n"], result["steps"]) == (8, 8, 8)
+    assert result["after"]["solved"] > result["before"]["solved"]
+    assert not [name for name in serve.status().applications if name.startswith("improve-")]

@@ -1,0 +1,90 @@
+"""A whole run in this process: what it learns, what it writes, and how it stops."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lemur_ray.improve.config import BadInput, ImproveConfig
+from lemur_ray.improve.loop import ImproveRun, RoundFailed
+from lemur_ray.improve.prepare import prepare
+from lemur_ray.serve.config import EngineOptions
+from lemur_ray.train.run.folder import TrainingStopped
+from tests.improve.capital_game import SEQ_LEN, config_of
+from tests.improve.in_process import InProcess
+
+OPTIONS = EngineOptions(max_slots=8, cache_bytes=2**24, prefill_tiles=1, compile_threads=1)
+
+
+def improve(config: ImproveConfig, lines: list[str] | None = None) -> dict[str, Any]:
+    prepared = prepare(config)
+    if (finished := prepared.open_folder()) is not None:
+        return {**finished, "already_finished": True}
+    say = [].append if lines is None else lines.append
+    with InProcess(prepared.learner, OPTIONS) as backend:
+        run = ImproveRun(config, prepared.out, prepared.tokenizer, prepared.tasks, backend, SEQ_LEN, say)
+        return run.run()
+
+
+def records(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [{}, {"algorithm": "teacher"}, {"control": True}], ids=["wins", "teacher", "control"])
+def test_a_model_learns_a_game_from_what_was_good(start: Path, tmp_path: Path, given: dict[str, Any]) -> None:
+    lines: list[str] = []
+    config = config_of(start, tmp_path / "run", **given)
+    result = improve(config, lines)
+    assert result["before"]["solved"] <= 2
+    assert result["after"]["solved"] >= 8
+    assert (result["gained"], result["lost"]) == (result["after"]["solved"] - result["before"]["solved"], 0)
+    assert result["p"] < 0.05
+    assert [line.split(":")[0] for line in lines] == ["round 1/2", "round 2/2"]
+    assert ("agrees with the teacher" in lines[0]) is (given == {"algorithm": "teacher"})
+    assert [(one["round"], one["event"]) for one in records(tmp_path / "run")] == [
+        (number, event) for number in (1, 2) for event in ("planned", "played", "trained")
+    ]
+    evaluated = (tmp_path / "run" / "heldout" / "2" / "episodes.jsonl").read_text()
+    assert ('"instead"' in evaluated, '"weight"' in evaluated) == (False, False), "the teacher spoke in an evaluation"
+    assert improve(config) == {**result, "already_finished": True}
+    with pytest.raises(BadInput, match=r"improve.games: 24 != 23"):
+        improve(dataclasses.replace(config, games=23))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("benchmark", ["tests.improve.capital_game:UNWINNABLE", "intercode/sql"])
+def test_a_model_that_wins_nothing_ends_the_run_in_one_sentence(
+    start: Path, tmp_path: Path, data_dir: Path, benchmark: str
+) -> None:
+    lines: list[str] = []
+    given = {"benchmark": benchmark, "data": str(data_dir), "games": 4, "eval_games": 4}
+    result = improve(config_of(start, tmp_path / "run", **given), lines)
+    expected = (
+        "round 1: none of 4 episodes was solved, so there is nothing to learn from and the run ends with the weights "
+        "of round 0"
+    )
+    assert lines == [expected]
+    assert (result["stopped"], result["rounds"], result["steps"]) == (expected, 0, 0)
+
+
+@pytest.mark.slow
+def test_weights_that_are_not_finite_are_neither_saved_nor_served(start: Path, tmp_path: Path) -> None:
+    config = config_of(start, tmp_path / "run", eps=0.0, games=8, eval_games=4, control=True)
+    with pytest.raises(TrainingStopped, match="round 1: its updates gave weights that are not finite"):
+        improve(config)
+    assert [one.name for one in (tmp_path / "run" / "checkpoints").iterdir()] == ["0"]
+    assert [one["event"] for one in records(tmp_path / "run")] == ["planned", "played"]
+
+
+@pytest.mark.slow
+def test_a_ledger_that_was_changed_after_its_round_was_recorded_is_not_trained(start: Path, tmp_path: Path) -> None:
+    config = config_of(start, tmp_path / "run", eps=0.0, games=8, eval_games=4, control=True)
+    with pytest.raises(TrainingStopped):
+        improve(config)
+    ledger = tmp_path / "run" / "rounds" / "1" / "episodes.jsonl"
+    ledger.write_text(ledger.read_text().replace('"reply":"A"', '"reply":"B"', 1))
+    with pytest.raises(RoundFailed, match="round 1: its ledger gives training rows"):
+        improve(config)

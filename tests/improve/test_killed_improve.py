@@ -1,0 +1,106 @@
+"""A run that is killed at any moment and started again writes what an undisturbed one does, but for times."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from tests.conftest import ROOT
+from tests.improve.killed_run import SEAMS
+
+CLOCK = re.compile(r".*_s|started|wall_s")
+
+
+def play(start: Path, out: Path, seam: str, where: str) -> int:
+    command = [sys.executable, "-m", "tests.improve.killed_run", str(start), str(out), seam, where]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr[-3000:]
+    return done.returncode
+
+
+def timeless(value: Any) -> Any:
+    """JSON without clocks and without the names of the run and of a commit, which differ between two runs."""
+    if isinstance(value, dict):
+        return {name: timeless(one) for name, one in value.items() if not CLOCK.fullmatch(name)}
+    if isinstance(value, list):
+        return [timeless(one) for one in value]
+    return re.sub(r"^(\d+)-[0-9a-f]{8}$", r"\1", value) if isinstance(value, str) else value
+
+
+def content(out: Path) -> dict[str, Any]:
+    """Everything that a run wrote, ledgers in the order of their keys, arrays as bytes."""
+    files: dict[str, Any] = {}
+    for path in sorted(out.rglob("*.json*")):
+        name = str(path.relative_to(out))
+        if name.endswith(".jsonl") and "checkpoints" not in name:
+            lines = [timeless(json.loads(line)) for line in path.read_text().splitlines()]
+            files[name] = sorted(lines, key=lambda one: json.dumps(one.get("key", 0)))
+        elif name in ("result.json", "recipe.json"):
+            files[name] = timeless(json.loads(path.read_text().replace(str(out), "OUT")))
+    for step in (4, 8):
+        with ocp.StandardCheckpointer() as reader:
+            state = reader.restore(out / "checkpoints" / str(step) / "state")
+        files[f"checkpoint {step}"] = [(str(k), np.asarray(v).tobytes()) for k, v in flat(state)]
+    return files
+
+
+def flat(tree: Any, at: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    if isinstance(tree, dict):
+        return [pair for name in sorted(tree) for pair in flat(tree[name], (*at, name))]
+    if isinstance(tree, (list, tuple)):
+        return [pair for i, one in enumerate(tree) for pair in flat(one, (*at, str(i)))]
+    return [(at, tree)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+    """What an undisturbed run writes, in this process or on Ray; made once."""
+    made: dict[str, dict[str, Any]] = {}
+
+    def of(where: str) -> dict[str, Any]:
+        if where not in made:
+            out = tmp_path_factory.mktemp("whole") / "run"
+            assert play(start, out, "none", where) == 0
+            made[where] = content(out)
+        return made[where]
+
+    return of
+
+
+def check(start: Path, out: Path, seam: str, where: str, expected: dict[str, Any]) -> None:
+    assert play(start, out, seam, where) == -signal.SIGKILL
+    assert play(start, out, "none", where) == 0
+    actual = content(out)
+    assert actual.keys() == expected.keys()
+    assert [name for name in expected if actual[name] != expected[name]] == []
+
+
+@pytest.mark.slow
+def test_a_run_killed_between_updates_goes_on_to_the_same_bits(
+    start: Path, tmp_path: Path, undisturbed: Callable[[str], dict[str, Any]]
+) -> None:
+    check(start, tmp_path / "run", "updating", "process", undisturbed("process"))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("seam", SEAMS)
+def test_a_run_killed_at_any_seam_goes_on_to_the_same_bits(
+    start: Path, tmp_path: Path, undisturbed: Callable[[str], dict[str, Any]], seam: str
+) -> None:
+    check(start, tmp_path / "run", seam, "process", undisturbed("process"))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("seam", SEAMS)
+def test_a_driver_on_ray_killed_at_any_seam_goes_on_to_the_same_bits(
+    start: Path, tmp_path: Path, undisturbed: Callable[[str], dict[str, Any]], seam: str
+) -> None:
+    check(start, tmp_path / "run", seam, "ray", undisturbed("ray"))
