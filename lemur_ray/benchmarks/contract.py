@@ -23,7 +23,7 @@ from lemur_ray.benchmarks.episode_artifacts import View
 from lemur_ray.benchmarks.needs import NoDataFolder, Requirement, requirement_of
 from lemur_ray.benchmarks.resource_request import TEXT, Resources
 from lemur_ray.benchmarks.rows import content_digest
-from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
+from lemur_ray.benchmarks.run_notes import EvaluationRun, PublishedProtocol, RunDescription, default_description
 from lemur_ray.benchmarks.task_validation import validated_tasks
 from lemur_ray.host.renamed_names import renamed_names
 from lemur_ray.outside_data.source import Source
@@ -138,6 +138,8 @@ class BenchmarkDetails:
     run; they are not part of the recipe hash"""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Options and common flags (temperature) that differ from the defaults in the paper's column; suites set them"""
+    protocol: PublishedProtocol | None = None
+    """The protocol of the published numbers; departures from it stand beside every run"""
     teacher_settings: Mapping[str, Any] = field(default_factory=dict)
     """Options that switch on feedback of a teacher model; empty if the benchmark has none"""
     recording_format: RecordingFormat | None = None

@@ -33,7 +33,10 @@ def call_about(name: str, benchmark: Benchmark[Any], run: EvaluationRun) -> RunD
         return result
 
     result, why = _tried(f"{name}: what it says of its runs cannot be had", look)
-    return result or replace(default_description(run), limits=(why,))
+    result = result or replace(default_description(run), limits=(why,))
+    if (protocol := benchmark.details.protocol) and run.settings:
+        result = replace(result, departures=(*result.departures, *protocol.departures(run.settings)))
+    return result
 
 
 def call_notes(benchmark: Benchmark[Any], episodes: Sequence[Episode]) -> dict[str, Any]:

@@ -93,6 +93,34 @@ class RunDescription:
     """The recorded run, if this run is a replay"""
 
 
+@dataclass(frozen=True)
+class PublishedProtocol:
+    """How the published numbers of a benchmark were made, in words, and the settings that play it so here. A run
+    departs from it in every setting that differs."""
+
+    prompt: str
+    shots: str
+    decoding: str
+    metric: str
+    judge: str = "none"
+    estimator: str = "one reply to each task"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Options and their values by the protocol, which ``--protocol published`` sets"""
+    own_words: str = ""
+    """What is in this project's words, because the published ones are in no file that is fetched: always a departure"""
+
+    def departures(self, settings: Settings) -> list[str]:
+        """Departures of a run with these settings, in words."""
+        other = [name for name, value in self.settings.items() if settings.get(name, value) != value]
+        changed = [f"{name.replace('_', ' ')} {settings[name]}" for name in other]
+        return [*filter(None, [self.own_words]), *changed, *common_departures(settings)]
+
+    def lines(self) -> list[str]:
+        """One line for each part of the protocol."""
+        parts = ("prompt", "shots", "decoding", "judge", "metric", "estimator")
+        return [f"{part}: {getattr(self, part)}" for part in parts]
+
+
 def default_description(run: EvaluationRun) -> RunDescription:
     """Description of a run whose benchmark declares none (``BenchmarkDetails.about``)."""
     known = bool(run.settings)

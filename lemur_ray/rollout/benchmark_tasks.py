@@ -21,16 +21,25 @@ from lemur_ray.rollout.evaluation_config import EvalConfig, Settings, settings_o
 from lemur_ray.rollout.schedule.task_selection import select_tasks
 
 Config = EvalConfig[Any]
+PROTOCOL = "--protocol"
 
 
 def parse_evaluation(argv: Sequence[str], default: str, defaults: Mapping[str, Any] | None = None) -> Config:
     """Parse a command line with the common flags and those of the benchmark in --benchmark, else of ``default``.
 
-    ``defaults``: values of benchmark options or common flags that replace the usual defaults.
+    ``defaults``: values of benchmark options or common flags that replace the usual defaults. ``--protocol published``
+    sets those that the benchmark's published protocol prescribes, and prints it.
     Ends the process with code 2 on an invalid flag or value. Raises ValueError for an unknown benchmark.
     """
     name = _value_of("--benchmark", argv) or default
     options = options_of(name, find(name))
+    if protocol := _value_of(PROTOCOL, argv):
+        argv = [
+            w
+            for w, before in zip(argv, ["", *argv], strict=False)
+            if not (w.startswith(PROTOCOL) or before == PROTOCOL)
+        ]
+        defaults = {**_published_settings(name, protocol), **(defaults or {})}
     kind: Any = EvalConfig[options]  # type: ignore[valid-type]
     own = {f.name for f in fields(options)}
     start_values = dict(defaults or {})
@@ -38,6 +47,17 @@ def parse_evaluation(argv: Sequence[str], default: str, defaults: Mapping[str, A
     start: Config = EvalConfig(options=own_values, benchmark=name, **start_values)
     config: Config = parse(kind, argv, default=start, bare_flags=True, flat=True)
     return config
+
+
+def _published_settings(name: str, protocol: str) -> Mapping[str, Any]:
+    """The settings of a benchmark's published protocol, which is printed. Raises ValueError for another value."""
+    if protocol != "published":
+        raise ValueError(f"{PROTOCOL} {protocol}: expected published")
+    details = find(name).details
+    if details.protocol is None:
+        return details.settings
+    print(f"published protocol of {name}:", *details.protocol.lines(), sep="\n  ", file=sys.stderr, flush=True)
+    return details.protocol.settings
 
 
 def parse_one_of_many(argv: Sequence[str], name: str, defaults: Mapping[str, Any] | None = None) -> Config:

@@ -11,31 +11,41 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
-from envs.language.bfcl.calls import Call, accepted_call, fault, function_name
+from envs.language.bfcl.calls import (
+    CATEGORIES,
+    RELEVANCE,
+    Call,
+    accepted_call,
+    fault,
+    function_name,
+    summary,
+)
 from lemur_ray.agents.messages import Message, ToolCall
-from lemur_ray.agents.trajectory import Episode, Outcome, Task
+from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.protocol_options import Tools
 from lemur_ray.benchmarks.question import Graded, QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file
+from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.host.json_files import read_json_lines
 from lemur_ray.outside_data.source import Source
 from lemur_ray.text.tools_in_words import read_calls, spell_out
 
-AST = ("simple_python", "simple_java", "simple_javascript", "multiple", "parallel", "parallel_multiple")
-LIVE = ("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple")
-RELEVANCE = ("irrelevance", "live_irrelevance", "live_relevance")
-CATEGORIES = (*AST, *LIVE, *RELEVANCE)
-_GIT = "git:ShishirPatil/gorilla@main/berkeley-function-call-leaderboard/bfcl_eval/data"
-_FILES = [f"BFCL_v4_{one}.json" for one in CATEGORIES]
-_FILES += [f"possible_answer/BFCL_v4_{one}.json" for one in CATEGORIES if one not in RELEVANCE]
-SOURCES = tuple(Source(f"bfcl/data/{file}", f"{_GIT}/{file}", "", 0, "Apache-2.0") for file in _FILES)
-_HELP = "BFCL v4: bfcl_eval/data of ShishirPatil/gorilla, or of its package; Apache-2.0; python jobs/fetch_data.py bfcl"
-_HOMES = ("bfcl/data", "bfcl/bfcl_eval/data", "bfcl")
+SOURCES = (
+    Source(
+        "bfcl",
+        "https://files.pythonhosted.org/packages/py3/b/bfcl-eval/bfcl_eval-2026.3.23-py3-none-any.whl",
+        "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a",
+        1_925_664,
+        "Apache-2.0",
+        stored="unzipped",
+    ),
+)
+_HELP = "BFCL v4: the data of the package bfcl-eval; Apache-2.0; python jobs/fetch_data.py bfcl"
+_HOMES = ("bfcl/bfcl_eval/data", "bfcl/data", "bfcl")
 _LANGUAGES = {"simple_java": "Java", "simple_javascript": "JavaScript"}
 _TYPES = {  # JSON schema type of a parameter's type; all others are strings
     **dict.fromkeys(("integer", "byte", "short", "long", "Bigint"), "integer"),
@@ -165,23 +175,6 @@ def _gold(reference: Mapping[str, Any]) -> str | None:
     return gold if grade(gold, {"reference": reference}).score == 1 else None
 
 
-def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Share solved by category, and the leaderboard's averages of those that were played."""
-    by: dict[str, list[bool]] = {}
-    for episode in episodes:
-        if episode.outcome.scored:
-            by.setdefault(episode.category, []).append(episode.outcome is Outcome.SOLVED)
-    rates = {category: fmean(by[category]) for category in CATEGORIES if category in by}
-    non_live = [fmean(simple)] if (simple := [rates[one] for one in AST[:3] if one in rates]) else []
-    non_live += [rates[one] for one in AST[3:] if one in rates]
-    averages: dict[str, Sequence[float]] = {
-        "non_live_ast": non_live,
-        "live_ast": [solved for one in LIVE for solved in by.get(one, ())],
-    }
-    averages["irrelevance_detection"] = [rates[one] for one in RELEVANCE[:2] if one in rates]
-    return {**rates, **{name: fmean(values) for name, values in averages.items() if values}}
-
-
 BENCHMARKS = {
     "": Benchmark(
         BfclOptions,
@@ -191,7 +184,16 @@ BENCHMARKS = {
         sources=SOURCES,
         has_hints=True,
         details=BenchmarkDetails(
-            size="3641", notes=summary, file_patterns=tuple(f"{home}/BFCL_v4_*.json" for home in _HOMES)
+            size="3641",
+            notes=summary,
+            file_patterns=tuple(f"{home}/BFCL_v4_*.json" for home in _HOMES),
+            protocol=PublishedProtocol(
+                "the messages of the data, with the functions as tools of the request",
+                "none",
+                "temperature 0.001",
+                "share of tasks with the accepted calls, averaged by category",
+                settings={"tools": "native"},
+            ),
         ),
     )
 }

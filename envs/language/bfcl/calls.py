@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from envs.language.bfcl.literals import java_value, javascript_value, source_text
+from lemur_ray.agents.trajectory import Episode, Outcome
 
+AST = ("simple_python", "simple_java", "simple_javascript", "multiple", "parallel", "parallel_multiple")
+LIVE = ("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple")
+RELEVANCE = ("irrelevance", "live_irrelevance", "live_relevance")
+CATEGORIES = (*AST, *LIVE, *RELEVANCE)
 Call = tuple[str, Mapping[str, Any]]
 TYPES: Mapping[str, Mapping[str, type]] = {
     "python": {
@@ -157,3 +163,17 @@ def _first(accepted: Any) -> Any:
     many = value if isinstance(value, list) else [value]
     done = [{k: _first(v) for k, v in one.items() if _first(v) != ""} if isinstance(one, dict) else one for one in many]
     return done if isinstance(value, list) else done[0]
+
+
+def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
+    """Share solved by category, and the leaderboard's averages of those that were played."""
+    by: dict[str, list[bool]] = {}
+    for episode in episodes:
+        if episode.outcome.scored:
+            by.setdefault(episode.category, []).append(episode.outcome is Outcome.SOLVED)
+    rates = {category: fmean(by[category]) for category in CATEGORIES if category in by}
+    non_live = [fmean(simple)] if (simple := [rates[one] for one in AST[:3] if one in rates]) else []
+    non_live += [rates[one] for one in AST[3:] if one in rates]
+    averages = {"non_live_ast": non_live, "live_ast": [solved for one in LIVE for solved in by.get(one, ())]}
+    averages["irrelevance_detection"] = [rates[one] for one in RELEVANCE[:2] if one in rates]
+    return {**rates, **{name: fmean(values) for name, values in averages.items() if values}}

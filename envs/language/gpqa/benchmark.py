@@ -20,6 +20,7 @@ from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, Evaluatio
 from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.question import FLEXIBLE, STRICT, Graded, QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_text
+from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.grading.written_letters import chosen_letter
 from lemur_ray.outside_data.source import Source
 
@@ -91,7 +92,17 @@ BENCHMARKS = {
         needs=first_task_loads(partial(_load, subset)),
         sources=(_source(subset),),
         has_hints=True,
-        details=BenchmarkDetails(size=str(size), file_patterns=(f"gpqa/dataset/gpqa_{subset}.csv",)),
+        details=BenchmarkDetails(
+            size=str(size),
+            file_patterns=(f"gpqa/dataset/gpqa_{subset}.csv",),
+            protocol=PublishedProtocol(
+                "the question, its options in random order, and a request to reason first",
+                "none",
+                "greedy",
+                "share of right letters",
+                own_words="prompt in other words",
+            ),
+        ),
     )
     for subset, size in SUBSETS.items()
 }

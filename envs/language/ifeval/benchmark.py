@@ -16,6 +16,7 @@ from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, Evaluatio
 from lemur_ray.benchmarks.needs import first_task_loads, requirement_of
 from lemur_ray.benchmarks.question import STRICT, Graded, QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
+from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.outside_data.source import Source
 
 _HUB = "hub:google/IFEval@966cd89545d6b6acfd7638bc708b98261ca58e84/ifeval_input_data.jsonl"
@@ -89,6 +90,17 @@ BENCHMARKS = {
         {"full": 1280, "brief": 1280},
         needs=lambda options, request: [*_DATA(options, request), requirement_of("langdetect", detector)],
         sources=SOURCES,
-        details=BenchmarkDetails(size="541", notes=summary, file_patterns=_NAMES),
+        details=BenchmarkDetails(
+            size="541",
+            notes=summary,
+            file_patterns=_NAMES,
+            protocol=PublishedProtocol(
+                "the prompt of the data",
+                "none",
+                "greedy",
+                "share of prompts whose instructions are all followed, and of instructions; strict and loose",
+                own_words="sentences and capitals counted without NLTK",
+            ),
+        ),
     )
 }

@@ -17,6 +17,7 @@ from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, Evaluatio
 from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.question import FLEXIBLE, STRICT, Graded, QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
+from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.outside_data.source import Source
 
 SOURCES = (
@@ -165,6 +166,17 @@ BENCHMARKS = {
         needs=first_task_loads(_load),
         sources=SOURCES,
         has_hints=True,
-        details=BenchmarkDetails(size="500", file_patterns=_NAMES),
+        details=BenchmarkDetails(
+            size="500",
+            file_patterns=_NAMES,
+            protocol=PublishedProtocol(
+                "the problem and a request to reason and to put the answer in a box",
+                "none",
+                "greedy",
+                "share of answers that equal the reference in normal form (strict)",
+                settings={"max_level": 5},
+                own_words="prompt in other words",
+            ),
+        ),
     )
 }

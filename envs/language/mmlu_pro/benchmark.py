@@ -17,6 +17,7 @@ from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.protocol_options import PromptForm
 from lemur_ray.benchmarks.question import FLEXIBLE, STRICT, Graded, QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
+from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.grading.written_letters import chosen_letter
 from lemur_ray.outside_data.source import Source
 
@@ -99,6 +100,17 @@ BENCHMARKS = {
         needs=first_task_loads(_load),
         sources=SOURCES,
         has_hints=True,
-        details=BenchmarkDetails(size="12032", file_patterns=tuple(name.format("*") for name in _NAMES)),
+        details=BenchmarkDetails(
+            size="12032",
+            file_patterns=tuple(name.format("*") for name in _NAMES),
+            protocol=PublishedProtocol(
+                "a header with the category, worked examples that reason, the question and its options",
+                "five of the category, of the validation split in its order",
+                "greedy",
+                "share of right letters, by the strict rule",
+                settings={"shots": 5},
+                own_words="header in other words",
+            ),
+        ),
     )
 }

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from envs.language.bfcl.benchmark import BfclOptions, grade, summary
+from envs.language.bfcl.benchmark import BfclOptions, grade
+from envs.language.bfcl.calls import summary
 from envs.language.bfcl.literals import java_value, javascript_value
 from lemur_ray.agents.baselines.scripted import ExpertPolicy
 from lemur_ray.agents.messages import ToolCall
