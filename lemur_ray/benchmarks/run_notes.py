@@ -100,8 +100,8 @@ class PublishedProtocol:
 
     prompt: str
     shots: str
-    decoding: str
     metric: str
+    decoding: str = "greedy"
     judge: str = "none"
     estimator: str = "one reply to each task"
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -13,15 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from envs.language.bfcl.calls import (
-    CATEGORIES,
-    RELEVANCE,
-    Call,
-    accepted_call,
-    fault,
-    function_name,
-    summary,
-)
+from envs.language.bfcl.calls import CATEGORIES, RELEVANCE, Call, accepted_call, fault, function_name, summary
 from lemur_ray.agents.messages import Message, ToolCall
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
@@ -34,16 +26,9 @@ from lemur_ray.host.json_files import read_json_lines
 from lemur_ray.outside_data.source import Source
 from lemur_ray.text.tools_in_words import read_calls, spell_out
 
-SOURCES = (
-    Source(
-        "bfcl",
-        "https://files.pythonhosted.org/packages/py3/b/bfcl-eval/bfcl_eval-2026.3.23-py3-none-any.whl",
-        "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a",
-        1_925_664,
-        "Apache-2.0",
-        stored="unzipped",
-    ),
-)
+_ADDRESS = "https://files.pythonhosted.org/packages/py3/b/bfcl-eval/bfcl_eval-2026.3.23-py3-none-any.whl"
+_SUM = "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a"
+SOURCES = (Source("bfcl", _ADDRESS, _SUM, 1_925_664, "Apache-2.0", stored="unzipped"),)
 _HELP = "BFCL v4: the data of the package bfcl-eval; Apache-2.0; python jobs/fetch_data.py bfcl"
 _HOMES = ("bfcl/bfcl_eval/data", "bfcl/data", "bfcl")
 _LANGUAGES = {"simple_java": "Java", "simple_javascript": "JavaScript"}
@@ -80,20 +65,10 @@ def _load(options: BfclOptions, request: EvaluationRequest) -> Iterator[Task]:
         digest = files_digest(*paths)
         for _, row in read_json_lines(paths[0]):
             reference = {"category": category, "functions": row["function"], "accepted": accepted.get(row["id"], [])}
-            yield question(
-                "bfcl",
-                f"bfcl/{row['id']}",
-                category,
-                [Message.from_json(message) for message in row["question"][0]],
-                f"{__name__}:grade",
-                reference,
-                QuestionDetails(
-                    tools=[_offered(function, category) for function in row["function"]],
-                    native=options.tools == "native",
-                    gold=_gold(reference),
-                    data=digest,
-                ),
-            )
+            tools = [_offered(function, category) for function in row["function"]]
+            details = QuestionDetails(tools=tools, native=options.tools == "native", gold=_gold(reference), data=digest)
+            messages = [Message.from_json(message) for message in row["question"][0]]
+            yield question("bfcl", f"bfcl/{row['id']}", category, messages, f"{__name__}:grade", reference, details)
 
 
 def _offered(function: Mapping[str, Any], category: str) -> dict[str, Any]:
@@ -175,25 +150,17 @@ def _gold(reference: Mapping[str, Any]) -> str | None:
     return gold if grade(gold, {"reference": reference}).score == 1 else None
 
 
+_PROTOCOL = PublishedProtocol(
+    prompt="the messages of the data, with the functions as tools of the request",
+    shots="none",
+    metric="share of tasks with the accepted calls, averaged by category",
+    decoding="temperature 0.001",
+    settings={"tools": "native"},
+)
+_PATTERNS = tuple(f"{home}/BFCL_v4_*.json" for home in _HOMES)
 BENCHMARKS = {
     "": Benchmark(
-        BfclOptions,
-        _load,
-        {"full": 1024, "brief": 1024},
-        needs=first_task_loads(_load),
-        sources=SOURCES,
-        has_hints=True,
-        details=BenchmarkDetails(
-            size="3641",
-            notes=summary,
-            file_patterns=tuple(f"{home}/BFCL_v4_*.json" for home in _HOMES),
-            protocol=PublishedProtocol(
-                "the messages of the data, with the functions as tools of the request",
-                "none",
-                "temperature 0.001",
-                "share of tasks with the accepted calls, averaged by category",
-                settings={"tools": "native"},
-            ),
-        ),
+        BfclOptions, _load, {"full": 1024, "brief": 1024}, needs=first_task_loads(_load), sources=SOURCES,
+        has_hints=True, details=BenchmarkDetails("3641", notes=summary, file_patterns=_PATTERNS, protocol=_PROTOCOL),
     )
-}
+}  # fmt: skip

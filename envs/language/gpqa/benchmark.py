@@ -28,6 +28,7 @@ LETTERS = "ABCD"
 SUBSETS = {"diamond": 198, "main": 448, "extended": 546}
 _HUB = "hub:Idavidrein/gpqa@main"
 _TERMS = "GPQA's authors ask that no example be published in plain text or images, so that no model is trained on it."
+_HELP = "GPQA: Idavidrein/gpqa on the Hub, gated; CC-BY-4.0; python jobs/fetch_data.py gpqa/{} --accept gpqa"
 _RIGHT, *_WRONG = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
 _ORDER = 'End with "The correct answer is (X)", where X is the letter of your choice. Think step by step before it.'
 _STRICT = re.compile(r"answer is \(?([A-D])\)?")
@@ -47,34 +48,20 @@ def _source(subset: str) -> Source:
 
 
 def _load(subset: str, options: GpqaOptions, request: EvaluationRequest) -> Iterator[Task]:
-    data = request.data_folder("what GPQA asks")
-    path = find_file(
-        data,
-        [f"gpqa/gpqa_{subset}.csv", f"gpqa/dataset/gpqa_{subset}.csv"],
-        f"GPQA: Idavidrein/gpqa on the Hub, gated; CC-BY-4.0; python jobs/fetch_data.py gpqa/{subset} --accept gpqa",
-    )
+    names = [f"gpqa/gpqa_{subset}.csv", f"gpqa/dataset/gpqa_{subset}.csv"]
+    path = find_file(request.data_folder("what GPQA asks"), names, _HELP.format(subset))
     digest = files_digest(path)
     for number, row in enumerate(csv.DictReader(io.StringIO(read_text(path), newline=""))):
         if missing := [name for name in ("Question", _RIGHT, *_WRONG) if not row.get(name)]:
             raise ValueError(f"{path}, row {number}: no {', '.join(missing)}: it is of another data set")
-        record = row.get("Record ID") or str(number)
-        choices = [row[name].strip() for name in (_RIGHT, *_WRONG)]
+        record, choices = row.get("Record ID") or str(number), [row[name].strip() for name in (_RIGHT, *_WRONG)]
         order = random.Random(f"{options.seed_of_order}/{record}").sample(range(4), 4)
+        right, golds = LETTERS[order.index(0)], [f"The correct answer is ({letter})" for letter in LETTERS]
         listed = "\n".join(f"({letter}) {choices[place]}" for letter, place in zip(LETTERS, order, strict=True))
-        right = LETTERS[order.index(0)]
-        yield question(
-            "gpqa",
-            f"gpqa/{subset}/{record}",
-            row.get("High-level domain") or "all",
-            f"{row['Question'].strip()}\n\n{listed}\n\n{_ORDER}",
-            f"{__name__}:grade",
-            right,
-            QuestionDetails(
-                gold=f"The correct answer is ({right})",
-                data=digest,
-                candidates=[f"The correct answer is ({letter})" for letter in LETTERS],
-            ),
-        )
+        prompt = f"{row['Question'].strip()}\n\n{listed}\n\n{_ORDER}"
+        details = QuestionDetails(gold=golds[order.index(0)], data=digest, candidates=golds)
+        category = row.get("High-level domain") or "all"
+        yield question("gpqa", f"gpqa/{subset}/{record}", category, prompt, f"{__name__}:grade", right, details)
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
@@ -84,25 +71,21 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     return Graded(score, letter, scores={STRICT: float(strict[-1:] == [options["reference"]]), FLEXIBLE: score})
 
 
-BENCHMARKS = {
-    subset: Benchmark(
-        GpqaOptions,
-        partial(_load, subset),
-        {"full": 2048, "brief": 2048},
-        needs=first_task_loads(partial(_load, subset)),
-        sources=(_source(subset),),
-        has_hints=True,
-        details=BenchmarkDetails(
-            size=str(size),
-            file_patterns=(f"gpqa/dataset/gpqa_{subset}.csv",),
-            protocol=PublishedProtocol(
-                "the question, its options in random order, and a request to reason first",
-                "none",
-                "greedy",
-                "share of right letters",
-                own_words="prompt in other words",
-            ),
-        ),
+_PROTOCOL = PublishedProtocol(
+    prompt="the question, its options in random order, and a request to reason first",
+    shots="none",
+    metric="share of right letters",
+    own_words="prompt in other words",
+)
+
+
+def _benchmark(subset: str, size: int) -> Benchmark[GpqaOptions]:
+    load, patterns = partial(_load, subset), (f"gpqa/dataset/gpqa_{subset}.csv",)
+    details = BenchmarkDetails(size=str(size), file_patterns=patterns, protocol=_PROTOCOL)
+    tokens, sources = {"full": 2048, "brief": 2048}, (_source(subset),)
+    return Benchmark(
+        GpqaOptions, load, tokens, needs=first_task_loads(load), sources=sources, has_hints=True, details=details
     )
-    for subset, size in SUBSETS.items()
-}
+
+
+BENCHMARKS = {subset: _benchmark(subset, size) for subset, size in SUBSETS.items()}

@@ -40,15 +40,9 @@ def _load(options: IfevalOptions, request: EvaluationRequest) -> Iterator[Task]:
         if unknown := [one for one in ids if one not in RULES]:
             raise ValueError(f"{path}, key {row['key']}: unknown instruction {unknown[0]!r}")
         given = [{key: value for key, value in one.items() if value} for one in row["kwargs"]]
-        yield question(
-            "ifeval",
-            f"ifeval/{row['key']}",
-            f"{len(ids)} instructions",
-            row["prompt"],
-            f"{__name__}:grade",
-            [[one, arguments] for one, arguments in zip(ids, given, strict=True)],
-            QuestionDetails(data=digest),
-        )
+        reference = [[one, arguments] for one, arguments in zip(ids, given, strict=True)]
+        name, category, details = f"ifeval/{row['key']}", f"{len(ids)} instructions", QuestionDetails(data=digest)
+        yield question("ifeval", name, category, row["prompt"], f"{__name__}:grade", reference, details)
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
@@ -83,24 +77,16 @@ def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
 
 
 _DATA = first_task_loads(_load)
+_PROTOCOL = PublishedProtocol(
+    prompt="the prompt of the data",
+    shots="none",
+    metric="share of prompts whose instructions are all followed, and of instructions; strict and loose",
+    own_words="sentences and capitals counted without NLTK",
+)
 BENCHMARKS = {
     "": Benchmark(
-        IfevalOptions,
-        _load,
-        {"full": 1280, "brief": 1280},
+        IfevalOptions, _load, {"full": 1280, "brief": 1280}, sources=SOURCES,
         needs=lambda options, request: [*_DATA(options, request), requirement_of("langdetect", detector)],
-        sources=SOURCES,
-        details=BenchmarkDetails(
-            size="541",
-            notes=summary,
-            file_patterns=_NAMES,
-            protocol=PublishedProtocol(
-                "the prompt of the data",
-                "none",
-                "greedy",
-                "share of prompts whose instructions are all followed, and of instructions; strict and loose",
-                own_words="sentences and capitals counted without NLTK",
-            ),
-        ),
+        details=BenchmarkDetails(size="541", notes=summary, file_patterns=_NAMES, protocol=_PROTOCOL),
     )
-}
+}  # fmt: skip

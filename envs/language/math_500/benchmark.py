@@ -20,15 +20,8 @@ from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.outside_data.source import Source
 
-SOURCES = (
-    Source(
-        "math_500/test.jsonl",
-        "hub:HuggingFaceH4/MATH-500@6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be/test.jsonl",
-        "",
-        447_000,
-        "MIT",
-    ),
-)
+_HUB = "hub:HuggingFaceH4/MATH-500@6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be/test.jsonl"
+SOURCES = (Source("math_500/test.jsonl", _HUB, "", 447_000, "MIT"),)
 _NAMES = ("math_500/test.jsonl", "math_500/test.parquet")
 _HELP = "MATH-500: HuggingFaceH4/MATH-500 on the Hub; MIT; python jobs/fetch_data.py math_500"
 _ORDER = r"Reason step by step, and put the final answer in \boxed{}."
@@ -51,15 +44,10 @@ def _load(options: Math500Options, request: EvaluationRequest) -> Iterator[Task]
     for number, row in enumerate(read_rows(path, ("problem", "answer", "subject", "level"))):
         if int(row["level"]) > options.max_level:
             continue
-        yield question(
-            "math_500",
-            f"math_500/{row.get('unique_id', number)}",
-            str(row["subject"]),
-            f"{row['problem']}\n\n{_ORDER}",
-            f"{__name__}:grade",
-            str(row["answer"]),
-            QuestionDetails(gold=rf"\boxed{{{row['answer']}}}", data=digest, cluster=f"level {row['level']}"),
-        )
+        details = QuestionDetails(gold=rf"\boxed{{{row['answer']}}}", data=digest, cluster=f"level {row['level']}")
+        name, prompt = f"math_500/{row.get('unique_id', number)}", f"{row['problem']}\n\n{_ORDER}"
+        answer = str(row["answer"])
+        yield question("math_500", name, str(row["subject"]), prompt, f"{__name__}:grade", answer, details)
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
@@ -158,25 +146,16 @@ def _with_braces(text: str) -> str:
     return first
 
 
+_PROTOCOL = PublishedProtocol(
+    prompt="the problem and a request to reason and to put the answer in a box",
+    shots="none",
+    metric="share of answers that equal the reference in normal form (strict)",
+    settings={"max_level": 5},
+    own_words="prompt in other words",
+)
 BENCHMARKS = {
     "": Benchmark(
-        Math500Options,
-        _load,
-        {"full": 4096, "brief": 4096},
-        needs=first_task_loads(_load),
-        sources=SOURCES,
-        has_hints=True,
-        details=BenchmarkDetails(
-            size="500",
-            file_patterns=_NAMES,
-            protocol=PublishedProtocol(
-                "the problem and a request to reason and to put the answer in a box",
-                "none",
-                "greedy",
-                "share of answers that equal the reference in normal form (strict)",
-                settings={"max_level": 5},
-                own_words="prompt in other words",
-            ),
-        ),
+        Math500Options, _load, {"full": 4096, "brief": 4096}, needs=first_task_loads(_load), sources=SOURCES,
+        has_hints=True, details=BenchmarkDetails(size="500", file_patterns=_NAMES, protocol=_PROTOCOL),
     )
-}
+}  # fmt: skip

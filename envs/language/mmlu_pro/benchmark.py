@@ -59,24 +59,20 @@ def _load(options: MmluProOptions, request: EvaluationRequest) -> Iterator[Task]
     digest = files_digest(*paths)
     for row in read_rows(paths[0], _FIELDS):
         category = str(row["category"])
-        yield question(
-            "mmlu_pro",
-            f"mmlu_pro/{row['question_id']}",
-            category,
-            _text(row) if options.raw else _text(row).removesuffix("\nAnswer:"),
-            f"{__name__}:grade",
-            {"answer": row["answer"], "options": len(row["options"])},
-            QuestionDetails(
-                shots=_HEADER.format(category=category) + "".join(examples.get(category, [])[: options.shots]),
-                raw=options.raw,
-                prefill="Answer:" if options.prefill and not options.raw else "",
-                stop=("Question:",) if options.raw else (),
-                gold=f"The answer is ({row['answer']}).",
-                data=digest,
-                cluster=category,
-                candidates=[f"The answer is ({letter})." for letter in LETTERS[: len(row["options"])]],
-            ),
-        )
+        shots = _HEADER.format(category=category) + "".join(examples.get(category, [])[: options.shots])
+        details = QuestionDetails(
+            shots, options.raw, "Answer:" if options.prefill and not options.raw else "",
+            stop=("Question:",) if options.raw else (), gold=_says(row["answer"]), data=digest, cluster=category,
+            candidates=list(map(_says, LETTERS[: len(row["options"])])),
+        )  # fmt: skip
+        prompt = _text(row) if options.raw else _text(row).removesuffix("\nAnswer:")
+        reference = {"answer": row["answer"], "options": len(row["options"])}
+        name = f"mmlu_pro/{row['question_id']}"
+        yield question("mmlu_pro", name, category, prompt, f"{__name__}:grade", reference, details)
+
+
+def _says(letter: str) -> str:
+    return f"The answer is ({letter})."
 
 
 def _text(row: Mapping[str, Any]) -> str:
@@ -92,25 +88,17 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     return Graded(score, letter, scores={STRICT: float(strict[:1] == [right]), FLEXIBLE: score})
 
 
+_PROTOCOL = PublishedProtocol(
+    prompt="a header with the category, worked examples that reason, the question and its options",
+    shots="five of the category, of the validation split in its order",
+    metric="share of right letters, by the strict rule",
+    settings={"shots": 5},
+    own_words="header in other words",
+)
+_PATTERNS = tuple(name.format("*") for name in _NAMES)
 BENCHMARKS = {
     "": Benchmark(
-        MmluProOptions,
-        _load,
-        {"full": 2048, "brief": 2048},
-        needs=first_task_loads(_load),
-        sources=SOURCES,
-        has_hints=True,
-        details=BenchmarkDetails(
-            size="12032",
-            file_patterns=tuple(name.format("*") for name in _NAMES),
-            protocol=PublishedProtocol(
-                "a header with the category, worked examples that reason, the question and its options",
-                "five of the category, of the validation split in its order",
-                "greedy",
-                "share of right letters, by the strict rule",
-                settings={"shots": 5},
-                own_words="header in other words",
-            ),
-        ),
+        MmluProOptions, _load, {"full": 2048, "brief": 2048}, needs=first_task_loads(_load), sources=SOURCES,
+        has_hints=True, details=BenchmarkDetails(size="12032", file_patterns=_PATTERNS, protocol=_PROTOCOL),
     )
-}
+}  # fmt: skip
