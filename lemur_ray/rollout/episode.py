@@ -51,13 +51,7 @@ from lemur_ray.agents.messages import (
 from lemur_ray.agents.trajectory import Outcome, Step
 from lemur_ray.rollout.attempt import Attempt, EpisodeSpec, derive_seed, turn_sampling
 from lemur_ray.rollout.calls.deadline import Call, DeadlineExceeded, call_directly
-from lemur_ray.rollout.calls.env_protocol import (
-    EnvironmentFault,
-    EnvResult,
-    MachineFault,
-    PolicyFault,
-    QuarantineFault,
-)
+from lemur_ray.rollout.calls.env_protocol import EnvironmentFault, EnvResult, MachineFault, PolicyFault, QuarantineFault
 from lemur_ray.rollout.calls.env_session import EnvSession, MakeEnv
 from lemur_ray.rollout.episode_record import EpisodeRecord, env_reply
 from lemur_ray.text.tools_in_words import read_calls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -78,13 +79,7 @@ class EpisodeRecord:
         return replace(reply, text=text, tool_calls=None if calls is None else self._bounded_calls(calls, turn))
 
     def add_step(
-        self,
-        reply: ChatReply,
-        result: EnvResult,
-        policy_s: float,
-        env_s: float,
-        meter: CallMeter,
-        pictured: bool,
+        self, reply: ChatReply, result: EnvResult, policy_s: float, env_s: float, meter: CallMeter, pictured: bool
     ) -> None:
         """Append a turn. ``reply``: as ``accept`` returns it; ``meter``: external calls. Raises EnvironmentFault."""
         turn = len(self.steps) + 1
@@ -136,14 +131,11 @@ class EpisodeRecord:
 
     def _bounded_calls(self, calls: Sequence[ToolCall], turn: int) -> tuple[ToolCall, ...]:
         """The first calls whose names and arguments together stay within the limit of a reply."""
-        left, out = self._limits.reply_chars, list[ToolCall]()
-        for call in calls:
-            left -= len(call.name) + len(call.arguments)
-            if left < 0:
-                self.remarks.append(f"turn {turn}: {len(calls) - len(out)} tool calls beyond the limit of a reply")
-                break
-            out.append(ToolCall(_storable(call.name), _storable(call.arguments), _storable(call.id)))
-        return tuple(out)
+        lengths = itertools.accumulate(len(call.name) + len(call.arguments) for call in calls)
+        fitting = calls[: sum(length <= self._limits.reply_chars for length in lengths)]
+        if len(fitting) < len(calls):
+            self.remarks.append(f"turn {turn}: {len(calls) - len(fitting)} tool calls beyond the limit of a reply")
+        return tuple(ToolCall(_storable(c.name), _storable(c.arguments), _storable(c.id)) for c in fitting)
 
     def _bounded(self, text: str, limit: int, name: str) -> str:
         if len(text) > limit:

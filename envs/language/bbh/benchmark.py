@@ -78,23 +78,19 @@ def _task(kind: Kind, options: Protocol, file: str, number: int, row: dict[str, 
     else:
         stop = ("\n",) if options.raw or options.prefill else ("\n", "Q: ") if options.mode == "lemur" else ()
     gold = f"So the answer is {row['target']}." if kind == "cot" and options.mode == "standard" else row["target"]
-    return question(
-        f"bbh/{kind}",
-        f"bbh/{file}/{number}",
-        file,
-        f"Q: {row['input']}" + (f"\n{cue}" if options.raw else ""),
-        f"envs.language.bbh.answers:grade_{kind if options.mode == 'standard' else 'lemur'}",
-        row["target"],
-        QuestionDetails(
-            shots=shots,
-            raw=options.raw,
-            prefill=cue if options.prefill and not options.raw else "",
-            stop=stop,
-            gold=gold,
-            data=data_id,
-            cluster=file,
-        ),
+    details = QuestionDetails(
+        shots,
+        options.raw,
+        cue if options.prefill and not options.raw else "",
+        (),
+        stop,
+        gold,
+        data=data_id,
+        cluster=file,
     )
+    prompt = f"Q: {row['input']}" + (f"\n{cue}" if options.raw else "")
+    grade = f"envs.language.bbh.answers:grade_{kind if options.mode == 'standard' else 'lemur'}"
+    return question(f"bbh/{kind}", f"bbh/{file}/{number}", file, prompt, grade, row["target"], details)
 
 
 def _examples(kind: Kind, options: Protocol, file: Path) -> str:

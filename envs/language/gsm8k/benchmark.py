@@ -38,24 +38,15 @@ TEST, TRAIN = (
     ]
     for split, more in (("test", ()), ("train", ("train_first100.jsonl",)))
 )
+_PART = "00000-of-00001.parquet"
 _HUB = "hub:openai/gsm8k@740312add88f781978c0658806c59bc2815b9866/main"
-SOURCES = (
-    Source(
-        "gsm8k/main/test-00000-of-00001.parquet",
-        f"{_HUB}/test-00000-of-00001.parquet",
-        "ee7b8da9e381df27b9e3f7758a159ab2bdaa4dbaa910546cbbc47e0cb44e4f59",
-        419_088,
-        "MIT",
-        seen_in=6,
-    ),
-    Source(
-        "gsm8k/main/train-00000-of-00001.parquet",
-        f"{_HUB}/train-00000-of-00001.parquet",
-        "ea82612ea9582142387730c793eb67d3b12849002bc0b7fa6f8efafa7351419d",
-        0,
-        "MIT",
-        seen_in=3,
-    ),
+_SUMS = {
+    "test": ("ee7b8da9e381df27b9e3f7758a159ab2bdaa4dbaa910546cbbc47e0cb44e4f59", 419_088, 6),
+    "train": ("ea82612ea9582142387730c793eb67d3b12849002bc0b7fa6f8efafa7351419d", 0, 3),
+}
+SOURCES = tuple(
+    Source(f"gsm8k/main/{split}-{_PART}", f"{_HUB}/{split}-{_PART}", digest, size, "MIT", seen_in=seen)
+    for split, (digest, size, seen) in _SUMS.items()
 )
 
 
@@ -83,22 +74,14 @@ def _load(options: Gsm8kOptions, request: EvaluationRequest) -> Iterator[Task]:
     data_id = files_digest(path, *used)
     shots = f"{INSTRUCTION}\n\n{examples}"
     for place, row in enumerate(read_rows(path, _FIELDS)):
-        yield question(
-            "gsm8k",
-            f"gsm8k/test/{row_number(row, place)}",
-            "gsm8k",
-            f"Question: {row['question']}" + ("\nAnswer:" if options.raw else ""),
-            "envs.language.gsm8k.numbers:grade",
-            {"answer": final_answer(row["answer"]), "rule": options.mode},
-            QuestionDetails(
-                shots=shots,
-                raw=options.raw,
-                prefill="Answer:" if options.prefill and not options.raw else "",
-                stop=("\n",) if options.raw else (),
-                gold=_one_line(row["answer"]),
-                data=data_id,
-            ),
-        )
+        details = QuestionDetails(
+            shots, options.raw, "Answer:" if options.prefill and not options.raw else "",
+            stop=("\n",) if options.raw else (), gold=_one_line(row["answer"]), data=data_id,
+        )  # fmt: skip
+        name, prompt = f"gsm8k/test/{row_number(row, place)}", f"Question: {row['question']}"
+        prompt += "\nAnswer:" if options.raw else ""
+        reference = {"answer": final_answer(row["answer"]), "rule": options.mode}
+        yield question("gsm8k", name, "gsm8k", prompt, "envs.language.gsm8k.numbers:grade", reference, details)
 
 
 def _examples(options: Gsm8kOptions, data: Path) -> tuple[str, list[Path]]:

@@ -32,23 +32,15 @@ _SOURCE = (
     "python jobs/fetch_data.py mmlu"
 )
 _HUB = "hub:cais/mmlu@c30699e8356da336a370243923dbaf21066bb9fe/all"
-SOURCES = (
+_SUMS = {
+    "test": ("74a41822ce7d3def56e1682f958469c04642a5336a5ce912fa375fdb90fb25d7", 3),
+    "dev": ("2b19bde1ed8ca6b482fb283abc90e8e0d9d228947029c0b91795d64b28b3bc3f", 1),
+}
+SOURCES = tuple(
     Source(
-        "mmlu/all/test-00000-of-00001.parquet",
-        f"{_HUB}/test-00000-of-00001.parquet",
-        "74a41822ce7d3def56e1682f958469c04642a5336a5ce912fa375fdb90fb25d7",
-        0,
-        "MIT",
-        seen_in=3,
-    ),
-    Source(
-        "mmlu/all/dev-00000-of-00001.parquet",
-        f"{_HUB}/dev-00000-of-00001.parquet",
-        "2b19bde1ed8ca6b482fb283abc90e8e0d9d228947029c0b91795d64b28b3bc3f",
-        0,
-        "MIT",
-        seen_in=1,
-    ),
+        f"mmlu/all/{_FILE.format(split=split)}", f"{_HUB}/{_FILE.format(split=split)}", digest, 0, "MIT", seen_in=seen
+    )
+    for split, (digest, seen) in _SUMS.items()
 )
 _LOST = frozenset({"", "None", "NA", "N/A", "NaN", "nan", "null", "NULL", "n/a", "<NA>", "#N/A", "#NA", "-nan", "-NaN"})
 """Option texts that the scripts released with Lemur read as missing values."""
@@ -101,25 +93,15 @@ def _load(options: MmluOptions, request: EvaluationRequest) -> Iterator[Task]:
         for place, item in items:
             own = _question_text(item)
             fits = [text for text in texts if not options.most_chars or len(text + own) <= options.most_chars]
-            yield question(
-                "mmlu",
-                f"mmlu/{subject}/{place}",
-                subject,
-                own if options.raw else own.removesuffix("\nAnswer:"),
-                "envs.language.mmlu.letters:grade",
-                LETTERS[item.answer],
-                QuestionDetails(
-                    shots=fits[-1] if fits else texts[0],
-                    raw=options.raw,
-                    prefill="Answer:" if options.prefill and not options.raw else "",
-                    choices=[f" {letter}" for letter in LETTERS] if options.weighs else (),
-                    stop=("\n",) if options.raw and not options.weighs else (),
-                    gold=f" {LETTERS[item.answer]}",
-                    data=data_id,
-                    cluster=subject,
-                    candidates=[f" {letter}" for letter in LETTERS],
-                ),
-            )
+            details = QuestionDetails(
+                fits[-1] if fits else texts[0], options.raw, "Answer:" if options.prefill and not options.raw else "",
+                [f" {letter}" for letter in LETTERS] if options.weighs else (),
+                ("\n",) if options.raw and not options.weighs else (), gold=f" {LETTERS[item.answer]}", data=data_id,
+                cluster=subject, candidates=[f" {letter}" for letter in LETTERS],
+            )  # fmt: skip
+            prompt = own if options.raw else own.removesuffix("\nAnswer:")
+            grade, name = "envs.language.mmlu.letters:grade", f"mmlu/{subject}/{place}"
+            yield question("mmlu", name, subject, prompt, grade, LETTERS[item.answer], details)
 
 
 def _question_text(item: Item) -> str:
@@ -200,21 +182,13 @@ def _version(options: MmluOptions) -> int:
     return version_by_mode(options) + 2 * (not options.weighs)
 
 
+_DETAILS = BenchmarkDetails(
+    "14042", file_patterns=tuple(f"{home}/{files}" for home in _HOMES for files in _LAYOUTS), notes=means,
+    about=Column("MMLU", MmluOptions, 16, begun=False, more=_not_weighed, in_more=("ask",)), settings={"mode": "lemur"},
+)  # fmt: skip
 BENCHMARKS = {
     "": Benchmark(
-        MmluOptions,
-        _load,
-        {"full": 16, "brief": 16},
-        version=_version,
-        needs=first_task_loads(_load),
-        sources=SOURCES,
-        has_hints=True,
-        details=BenchmarkDetails(
-            file_patterns=tuple(f"{home}/{files}" for home in _HOMES for files in _LAYOUTS),
-            size="14042",
-            settings={"mode": "lemur"},
-            about=Column("MMLU", MmluOptions, 16, begun=False, more=_not_weighed, in_more=("ask",)),
-            notes=means,
-        ),
+        MmluOptions, _load, {"full": 16, "brief": 16}, version=_version, needs=first_task_loads(_load),
+        sources=SOURCES, has_hints=True, details=_DETAILS,
     )
-}
+}  # fmt: skip

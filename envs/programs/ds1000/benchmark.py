@@ -93,24 +93,15 @@ def _task(options: Ds1000Options, row: Mapping[str, Any], metadata: Mapping[str,
     prompt, library = row["prompt"], metadata["library"]
     begun, behind = around_hole(prompt)
     goes_on = options.raw or options.prefill
-    return question(
-        "ds1000",
-        f"ds1000/{metadata['problem_id']}",
-        library,
-        begun if options.raw else REQUEST + prompt,
-        "envs.programs.ds1000.program:grade",
-        {"code_context": row["code_context"], "library": library, "environment": _shipped(options.environment)}
-        | ({"behind": behind} if behind else {}),
-        QuestionDetails(
-            raw=options.raw,
-            prefill=_opening(begun) if options.prefill and not options.raw else "",
-            stop=STOPS if goes_on else (),
-            gold=row["reference_code"],
-            backend=options.sandbox,
-            data=data_id,
-            cluster=_family(metadata),
-        ),
-    )
+    details = QuestionDetails(
+        raw=options.raw, prefill=_opening(begun) if options.prefill and not options.raw else "",
+        stop=STOPS if goes_on else (), gold=row["reference_code"], backend=options.sandbox, data=data_id,
+        cluster=_family(metadata),
+    )  # fmt: skip
+    reference = {"code_context": row["code_context"], "library": library, "environment": _shipped(options.environment)}
+    reference |= {"behind": behind} if behind else {}
+    name, asked = f"ds1000/{metadata['problem_id']}", begun if options.raw else REQUEST + prompt
+    return question("ds1000", name, library, asked, "envs.programs.ds1000.program:grade", reference, details)
 
 
 def _family(metadata: Mapping[str, Any]) -> str:

@@ -26,17 +26,9 @@ FILES = [
 ]
 FIELDS = ("task_id", "prompt", "entry_point", "canonical_solution", "test")
 SOURCE = "HumanEval: data/HumanEval.jsonl.gz of openai/human-eval; MIT; python jobs/fetch_data.py humaneval"
-SOURCES = (
-    Source(
-        "humaneval/HumanEval.jsonl.gz",
-        "git:openai/human-eval@6d43fb980f9fee3c892a914eda09951f772ad10d/data/HumanEval.jsonl.gz",
-        "1d49078ba3e2b196b9344535bef34a43021f038fad9561d6ee7c53450609a6a2",
-        214_438,
-        "MIT",
-        stored="gzip",
-        seen_in=6,
-    ),
-)
+_GIT = "git:openai/human-eval@6d43fb980f9fee3c892a914eda09951f772ad10d/data/HumanEval.jsonl.gz"
+_SUM = "1d49078ba3e2b196b9344535bef34a43021f038fad9561d6ee7c53450609a6a2"
+SOURCES = (Source("humaneval/HumanEval.jsonl.gz", _GIT, _SUM, 214_438, "MIT", stored="gzip", seen_in=6),)
 AS_RELEASED = {"temperature": 0.2, "top_p": 0.95}
 """Sampling parameters of the script released with Lemur."""
 STOPS = ("\nclass", "\ndef", "\n#", "\nif", "\nprint")
@@ -54,22 +46,14 @@ def _load(options: HumanEvalOptions, request: EvaluationRequest) -> Iterator[Tas
     data_id = files_digest(path)
     for row in read_rows(path, FIELDS):
         goes_on = options.raw or options.prefill
-        yield question(
-            "humaneval",
-            f"humaneval/{row['task_id']}",
-            "humaneval",
-            row["prompt"] if options.raw else REQUEST + row["prompt"],
-            "envs.programs.humaneval.completion:grade",
-            {name: row[name] for name in ("prompt", "test", "entry_point")} | {"rule": options.mode},
-            QuestionDetails(
-                raw=options.raw,
-                prefill=LEAD + row["prompt"] if options.prefill and not options.raw else "",
-                stop=STOPS if goes_on else (),
-                gold=row["canonical_solution"],
-                backend=options.sandbox,
-                data=data_id,
-            ),
-        )
+        details = QuestionDetails(
+            raw=options.raw, prefill=LEAD + row["prompt"] if options.prefill and not options.raw else "",
+            stop=STOPS if goes_on else (), gold=row["canonical_solution"], backend=options.sandbox, data=data_id,
+        )  # fmt: skip
+        name, prompt = f"humaneval/{row['task_id']}", row["prompt"] if options.raw else REQUEST + row["prompt"]
+        reference = {name: row[name] for name in ("prompt", "test", "entry_point")} | {"rule": options.mode}
+        grade = "envs.programs.humaneval.completion:grade"
+        yield question("humaneval", name, "humaneval", prompt, grade, reference, details)
 
 
 BENCHMARKS = {

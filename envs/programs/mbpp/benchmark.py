@@ -96,23 +96,14 @@ def _task(options: MbppOptions, row: Mapping[str, Any], examples: list[dict[str,
             turns.append(Message("assistant", f"[PYTHON]\n{example['code']}\n[/PYTHON]"))
         turns.append(Message("user", _as_conversation(row)))
     worked = "".join(f"{_stated(example)}[BEGIN]\n{example['code']}\n[DONE]\n\n" for example in examples)
-    return question(
-        "mbpp",
-        f"mbpp/{row['task_id']}",
-        "mbpp",
-        turns or f"{_stated(row)}[BEGIN]",
-        "envs.programs.mbpp.program:grade",
-        {"tests": list(row["test_list"]), "setup": "" if lost else setup},
-        QuestionDetails(
-            shots=worked if options.raw else "",
-            raw=options.raw,
-            prefill="[PYTHON]" if options.prefill and not options.raw else "",
-            stop=(end, "\nassert", "\nprint"),
-            gold=None if lost else f"\n{row['code']}\n{end.strip()}",
-            backend=options.sandbox,
-            data=data_id,
-        ),
-    )
+    details = QuestionDetails(
+        worked if options.raw else "", options.raw, "[PYTHON]" if options.prefill and not options.raw else "",
+        stop=(end, "\nassert", "\nprint"), gold=None if lost else f"\n{row['code']}\n{end.strip()}",
+        backend=options.sandbox, data=data_id,
+    )  # fmt: skip
+    reference = {"tests": list(row["test_list"]), "setup": "" if lost else setup}
+    name, prompt = f"mbpp/{row['task_id']}", turns or f"{_stated(row)}[BEGIN]"
+    return question("mbpp", name, "mbpp", prompt, "envs.programs.mbpp.program:grade", reference, details)
 
 
 def _stated(row: Mapping[str, Any]) -> str:

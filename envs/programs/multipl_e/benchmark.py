@@ -52,23 +52,16 @@ def _load(language: str, options: MultiplEOptions, request: EvaluationRequest) -
     data_id, shown = files_digest(path), _mounted_folders(language, options)
     for row in read_rows(path):
         goes_on = options.raw or options.prefill
-        yield question(
-            f"multipl_e/{language}",
-            f"multipl_e/{language}/{row['name']}",
-            language,
-            row["prompt"] if options.raw else REQUEST.format(language=language) + row["prompt"],
-            "envs.programs.multipl_e.program:grade",
-            {"language": language, "prompt": row["prompt"], "tests": row["tests"], "stops": list(row["stop_tokens"])}
-            | shown,
-            QuestionDetails(
-                raw=options.raw,
-                prefill=row["prompt"] if options.prefill and not options.raw else "",
-                stop=tuple(row["stop_tokens"]) if goes_on else (),
-                backend=options.sandbox,
-                data=data_id,
-                cluster=row["name"],
-            ),
-        )
+        details = QuestionDetails(
+            raw=options.raw, prefill=row["prompt"] if options.prefill and not options.raw else "",
+            stop=tuple(row["stop_tokens"]) if goes_on else (), backend=options.sandbox, data=data_id,
+            cluster=row["name"],
+        )  # fmt: skip
+        reference = {"language": language, "prompt": row["prompt"], "tests": row["tests"]}
+        reference |= {"stops": list(row["stop_tokens"]), **shown}
+        prompt = row["prompt"] if options.raw else REQUEST.format(language=language) + row["prompt"]
+        name, grade = f"multipl_e/{language}", "envs.programs.multipl_e.program:grade"
+        yield question(name, f"{name}/{row['name']}", language, prompt, grade, reference, details)
 
 
 def _mounted_folders(language: str, options: MultiplEOptions) -> dict[str, HostPath]:

@@ -27,17 +27,9 @@ from lemur_ray.storage.bundles.host_path import HostPath
 
 REQUEST = "Answer the question with one SQLite query and nothing else."
 
-SOURCES = (
-    Source(
-        "spider",
-        "hub:xlangai/spider@6232cc3fad6d54c62b3ba23a364083a98ff36a17/data/spider.zip",
-        "5ddff97bb1d421282c593e8d30ce0ce107270f4dd4a21d60eba4bf287d5956b1",
-        0,
-        "CC BY-SA 4.0",
-        stored="unzipped",
-        seen_in=1,
-    ),
-)
+_HUB = "hub:xlangai/spider@6232cc3fad6d54c62b3ba23a364083a98ff36a17/data/spider.zip"
+_SUM = "5ddff97bb1d421282c593e8d30ce0ce107270f4dd4a21d60eba4bf287d5956b1"
+SOURCES = (Source("spider", _HUB, _SUM, 0, "CC BY-SA 4.0", stored="unzipped", seen_in=1),)
 
 
 @dataclass(frozen=True)
@@ -63,23 +55,15 @@ def _load(options: SpiderOptions, request: EvaluationRequest) -> Iterator[Task]:
     for place, row in enumerate(rows):
         name = row["db_id"]
         prefix = "SELECT" if options.raw or options.prefill else ""
-        yield question(
-            "spider",
-            f"spider/{row_number(row, place)}",
-            hardness(row["query"]),
-            f"-- Question: {row['question']}" + (f"\n-- {REQUEST}\nSELECT" if options.raw else f"\n\n{REQUEST}"),
-            "envs.programs.spider.execution:grade",
-            {"databases": [HostPath(file) for file in files[name]], "query": row["query"], "begins": prefix},
-            QuestionDetails(
-                shots=f"{examples}{tables[name]}\n\n",
-                raw=options.raw,
-                prefill="SELECT" if prefix and not options.raw else "",
-                stop=(";", "\n\n") if prefix else (),
-                gold=row["query"][len(prefix) :],
-                data=data_id,
-                cluster=name,
-            ),
-        )
+        details = QuestionDetails(
+            f"{examples}{tables[name]}\n\n", options.raw, "SELECT" if prefix and not options.raw else "",
+            stop=(";", "\n\n") if prefix else (), gold=row["query"][len(prefix) :], data=data_id, cluster=name,
+        )  # fmt: skip
+        prompt = f"-- Question: {row['question']}"
+        prompt += f"\n-- {REQUEST}\nSELECT" if options.raw else f"\n\n{REQUEST}"
+        reference = {"databases": [HostPath(file) for file in files[name]], "query": row["query"], "begins": prefix}
+        task, grade = f"spider/{row_number(row, place)}", "envs.programs.spider.execution:grade"
+        yield question("spider", task, hardness(row["query"]), prompt, grade, reference, details)
 
 
 def _examples(home: Path, count: int) -> tuple[str, list[Path]]:

@@ -86,14 +86,7 @@ def _counted(trajectory: Trajectory) -> Trajectory:
 def _numbers(step: Step) -> Step:
     observation = TRACEBACK if TRACEBACK in step.observation else ""
     action = None if step.action is None else ""
-    return Step(
-        **{
-            **vars(step),
-            "reply": "",
-            "action": action,
-            "observation": observation,
-            "reasoning": "",
-            "tool_calls": (),
-            "results": (),
-        }
-    )
+    return Step(**{**vars(step), **_NO_TEXTS, "action": action, "observation": observation})
+
+
+_NO_TEXTS = {"reply": "", "reasoning": "", "tool_calls": (), "results": ()}
