@@ -118,25 +118,19 @@ def _file(data: Path, homes: Sequence[str], file: str, endings: Sequence[str]) -
         return None
 
 
+_PATTERNS = (
+    *(f"{home}/*{ending}" for home in _HOMES for ending in _ENDINGS), *(f"{home}/*.txt" for home in _PROMPTS),
+)  # fmt: skip
 BENCHMARKS = {
     kind: Benchmark(
-        Protocol,
-        partial(_load, kind),
-        {"full": 512, "brief": 512},
+        Protocol, partial(_load, kind), {"full": 512, "brief": 512},
         version=version_by_prefill,  # an answer that says "A:" itself is one
-        needs=first_task_loads(partial(_load, kind)),
-        sources=SOURCES,
-        has_hints=True,
+        needs=first_task_loads(partial(_load, kind)), sources=SOURCES, has_hints=True,
         details=BenchmarkDetails(
-            file_patterns=(
-                *(f"{home}/*{ending}" for home in _HOMES for ending in _ENDINGS),
-                *(f"{home}/*.txt" for home in _PROMPTS),
-            ),
-            size="6511",
+            "6511", file_patterns=_PATTERNS, notes=macro_averages,
             settings={"mode": "lemur"} if kind == "direct" else {},  # the released script asks for no steps
             about=Column("BBH", Protocol, 512, "" if kind == "direct" else kind, released=kind == "direct"),
-            notes=macro_averages,
         ),
     )
     for kind in KINDS
-}
+}  # fmt: skip

@@ -26,11 +26,12 @@ from lemur_ray.host.json_files import read_json_lines
 from lemur_ray.outside_data.source import Source
 from lemur_ray.text.tools_in_words import read_calls, spell_out
 
-_ADDRESS = "https://files.pythonhosted.org/packages/py3/b/bfcl-eval/bfcl_eval-2026.3.23-py3-none-any.whl"
-_SUM = "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a"
-SOURCES = (Source("bfcl", _ADDRESS, _SUM, 1_925_664, "Apache-2.0", stored="unzipped"),)
-_HELP = "BFCL v4: the data of the package bfcl-eval; Apache-2.0; python jobs/fetch_data.py bfcl"
-_HOMES = ("bfcl/bfcl_eval/data", "bfcl/data", "bfcl")
+_GIT = "git:ShishirPatil/gorilla@main/berkeley-function-call-leaderboard/bfcl_eval/data"
+_FILES = [f"BFCL_v4_{one}.json" for one in CATEGORIES]
+_FILES += [f"possible_answer/BFCL_v4_{one}.json" for one in CATEGORIES if one not in RELEVANCE]
+SOURCES = tuple(Source(f"bfcl/data/{file}", f"{_GIT}/{file}", "", 0, "Apache-2.0") for file in _FILES)
+_HELP = "BFCL v4: bfcl_eval/data of ShishirPatil/gorilla, or of its package; Apache-2.0; python jobs/fetch_data.py bfcl"
+_HOMES = ("bfcl/data", "bfcl/bfcl_eval/data", "bfcl")
 _LANGUAGES = {"simple_java": "Java", "simple_javascript": "JavaScript"}
 _TYPES = {  # JSON schema type of a parameter's type; all others are strings
     **dict.fromkeys(("integer", "byte", "short", "long", "Bigint"), "integer"),

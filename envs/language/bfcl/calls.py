@@ -174,6 +174,9 @@ def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
     rates = {category: fmean(by[category]) for category in CATEGORIES if category in by}
     non_live = [fmean(simple)] if (simple := [rates[one] for one in AST[:3] if one in rates]) else []
     non_live += [rates[one] for one in AST[3:] if one in rates]
-    averages = {"non_live_ast": non_live, "live_ast": [solved for one in LIVE for solved in by.get(one, ())]}
+    averages: dict[str, Sequence[float]] = {
+        "non_live_ast": non_live,
+        "live_ast": [solved for one in LIVE for solved in by.get(one, ())],
+    }
     averages["irrelevance_detection"] = [rates[one] for one in RELEVANCE[:2] if one in rates]
     return {**rates, **{name: fmean(values) for name, values in averages.items() if values}}

@@ -82,10 +82,10 @@ _PROTOCOL = PublishedProtocol(
 def _benchmark(subset: str, size: int) -> Benchmark[GpqaOptions]:
     load, patterns = partial(_load, subset), (f"gpqa/dataset/gpqa_{subset}.csv",)
     details = BenchmarkDetails(size=str(size), file_patterns=patterns, protocol=_PROTOCOL)
-    tokens, sources = {"full": 2048, "brief": 2048}, (_source(subset),)
     return Benchmark(
-        GpqaOptions, load, tokens, needs=first_task_loads(load), sources=sources, has_hints=True, details=details
-    )
+        GpqaOptions, load, {"full": 2048, "brief": 2048}, needs=first_task_loads(load), sources=(_source(subset),),
+        has_hints=True, details=details,
+    )  # fmt: skip
 
 
 BENCHMARKS = {subset: _benchmark(subset, size) for subset, size in SUBSETS.items()}

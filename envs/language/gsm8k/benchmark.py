@@ -109,21 +109,14 @@ def _needs(options: Gsm8kOptions, request: EvaluationRequest) -> list[Requiremen
     return [requirement_of("data", partial(find_file, request.data, places, _SOURCE)) for places in needed]
 
 
+_DETAILS = BenchmarkDetails(
+    "1319", file_patterns=(*TEST, *TRAIN), settings={"mode": "lemur"}, about=Column("GSM8K", Gsm8kOptions, 512)
+)
 BENCHMARKS = {
     "": Benchmark(
-        Gsm8kOptions,
-        _load,
-        {"full": 512, "brief": 512},
+        Gsm8kOptions, _load, {"full": 512, "brief": 512}, needs=_needs, sources=SOURCES, has_hints=True,
+        details=_DETAILS,
         # 2: a task has the number that its row says, where it says one; 3: a reply's announced number is its answer.
         version=lambda options: 2 if options.mode == "lemur" else 3,
-        needs=_needs,
-        sources=SOURCES,
-        has_hints=True,
-        details=BenchmarkDetails(
-            file_patterns=(*TEST, *TRAIN),
-            size="1319",
-            settings={"mode": "lemur"},
-            about=Column("GSM8K", Gsm8kOptions, 512),
-        ),
     )
-}
+}  # fmt: skip

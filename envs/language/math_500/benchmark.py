@@ -104,7 +104,7 @@ def _number(text: str) -> Fraction | None:
     return Fraction(digits) if any(char.isdigit() for char in digits) else None
 
 
-_REMOVED = ("\n", r"\!", r"\left", r"\right", r"^{\circ}", r"^\circ", r"\$", r"\%")
+_REMOVED = (r"\left", r"\right", r"^{\circ}", r"^\circ", r"\$", r"\%")
 
 
 def normal_form(text: str) -> str:
@@ -112,7 +112,7 @@ def normal_form(text: str) -> str:
     fractions and roots."""
     text = text.replace("\n", "").replace(r"\!", "").replace("\\\\", "\\").replace("tfrac", "frac")
     text = text.replace("dfrac", "frac")
-    for removed in _REMOVED[2:]:
+    for removed in _REMOVED:
         text = text.replace(removed, "")
     if text.count(r"\text{ ") == 1:
         text = text.split(r"\text{ ")[0]

@@ -36,18 +36,10 @@ SOURCE = (
     "DS-1000: test.jsonl of xlangai/DS-1000 on the Hub, or data/ds1000.jsonl.gz of xlang-ai/DS-1000; CC BY-SA 4.0; "
     "python jobs/fetch_data.py ds1000 --accept ds1000"
 )
-SOURCES = (
-    Source(
-        "ds1000/test.jsonl.gz",
-        "hub:xlangai/DS-1000@4416080ac5cb80bdf7576aefb8f9a0b4d5426a44/test.jsonl",  # the authors' own has no checksum
-        "26a492838b05f9d030b2f08a5715c6bafecafb601c157da912bf417fd8b0d363",
-        0,
-        "CC BY-SA 4.0",
-        terms="its authors ask that it is never published unpacked, so that no model is trained on it",
-        stored="gzip",
-        seen_in=1,
-    ),
-)
+_HUB = "hub:xlangai/DS-1000@4416080ac5cb80bdf7576aefb8f9a0b4d5426a44/test.jsonl"  # the authors' own has no checksum
+_SUM = "26a492838b05f9d030b2f08a5715c6bafecafb601c157da912bf417fd8b0d363"
+_TERMS = "its authors ask that it is never published unpacked, so that no model is trained on it"
+SOURCES = (Source("ds1000/test.jsonl.gz", _HUB, _SUM, 0, "CC BY-SA 4.0", terms=_TERMS, stored="gzip", seen_in=1),)
 REQUEST = (
     "Write the Python code that is missing below, with the indent that it has in its place. "
     "Reply with that code and nothing else, between <code> and </code>.\n\n"
@@ -150,26 +142,14 @@ def _some_libraries(settings: Settings) -> Sequence[str]:
     return (f"{settings['libraries']} alone",) if settings.get("libraries") else ()
 
 
+_ABOUT = Column("DS-1000", Ds1000Options, 1024, released=False, more=_some_libraries, in_more=("libraries",))
+_DETAILS = BenchmarkDetails("1000", file_patterns=tuple(FILES), departures=_departures, notes=by_library, about=_ABOUT)
 BENCHMARKS = {
     "": Benchmark(
-        Ds1000Options,
-        _load,
-        {"full": 1024, "brief": 1024},
-        identity=single_protocol_identity,
+        Ds1000Options, _load, {"full": 1024, "brief": 1024}, identity=single_protocol_identity,
         # 2: a reply ends at "### END SOLUTION" too; 3: Tensorflow is imported where the system has no distutils; 4:
         # what a solution changes in modules is undone before its results are compared.
         version=4,
-        needs=_needs,
-        min_step_s=PROGRAM_S,
-        resources=PROGRAMS,
-        sources=SOURCES,
-        has_hints=True,
-        details=BenchmarkDetails(
-            file_patterns=tuple(FILES),
-            departures=_departures,
-            notes=by_library,
-            size="1000",
-            about=Column("DS-1000", Ds1000Options, 1024, released=False, more=_some_libraries, in_more=("libraries",)),
-        ),
+        needs=_needs, min_step_s=PROGRAM_S, resources=PROGRAMS, sources=SOURCES, has_hints=True, details=_DETAILS,
     )
-}
+}  # fmt: skip

@@ -56,23 +56,15 @@ def _load(options: HumanEvalOptions, request: EvaluationRequest) -> Iterator[Tas
         yield question("humaneval", name, "humaneval", prompt, grade, reference, details)
 
 
+_DETAILS = BenchmarkDetails(
+    "164", file_patterns=tuple(FILES), settings={"mode": "lemur", **AS_RELEASED},
+    about=Column("HumanEval", HumanEvalOptions, 512, other=AS_RELEASED),
+)  # fmt: skip
 BENCHMARKS = {
     "": Benchmark(
-        HumanEvalOptions,
-        _load,
-        {"full": 512, "brief": 512},
+        HumanEvalOptions, _load, {"full": 512, "brief": 512}, needs=first_task_loads_in_sandbox(_load),
         # A whole function, fenced or not, is one; then: NumPy is there, fences of tildes and text around a program.
         version=lambda options: version_by_prefill(options) + 1,
-        needs=first_task_loads_in_sandbox(_load),
-        min_step_s=PROGRAM_S,
-        resources=COMMANDS,
-        sources=SOURCES,
-        has_hints=True,
-        details=BenchmarkDetails(
-            file_patterns=tuple(FILES),
-            size="164",
-            settings={"mode": "lemur", **AS_RELEASED},
-            about=Column("HumanEval", HumanEvalOptions, 512, other=AS_RELEASED),
-        ),
+        min_step_s=PROGRAM_S, resources=COMMANDS, sources=SOURCES, has_hints=True, details=_DETAILS,
     )
-}
+}  # fmt: skip

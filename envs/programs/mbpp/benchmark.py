@@ -121,23 +121,15 @@ def _turn_departures(settings: Settings) -> Sequence[str]:
     return ("examples' turns are ended",) if there and settings.get("shots", 1) else ()
 
 
+_DETAILS = BenchmarkDetails(
+    "500 (974 with --split all)", file_patterns=(*FILES, *PARQUET.values()), settings={"mode": "lemur"},
+    about=Column("MBPP", MbppOptions, 650, more=_turn_departures),
+)  # fmt: skip
 BENCHMARKS = {
     "": Benchmark(
-        MbppOptions,
-        _load,
-        {"full": 650, "brief": 650},
+        MbppOptions, _load, {"full": 650, "brief": 650}, needs=first_task_loads_in_sandbox(_load),
         # In mode lemur, tasks' own setup is not run; in both, fences of tildes and text around a program, NumPy.
         version=lambda options: version_by_mode(options) + 1,
-        needs=first_task_loads_in_sandbox(_load),
-        min_step_s=PROGRAM_S,
-        resources=COMMANDS,
-        sources=SOURCES,
-        has_hints=True,
-        details=BenchmarkDetails(
-            file_patterns=(*FILES, *PARQUET.values()),
-            size="500 (974 with --split all)",
-            settings={"mode": "lemur"},
-            about=Column("MBPP", MbppOptions, 650, more=_turn_departures),
-        ),
+        min_step_s=PROGRAM_S, resources=COMMANDS, sources=SOURCES, has_hints=True, details=_DETAILS,
     )
-}
+}  # fmt: skip

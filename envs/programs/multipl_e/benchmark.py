@@ -106,30 +106,19 @@ def _departures(
 
 BENCHMARKS = {
     language: Benchmark(
-        MultiplEOptions,
-        partial(_load, language),
-        {"full": 512, "brief": 512},
-        identity=single_protocol_identity,
+        MultiplEOptions, partial(_load, language), {"full": 512, "brief": 512}, identity=single_protocol_identity,
         version=4,  # no solution changes what its tests check; whole functions with a signature of their own are read
-        needs=partial(_needs, language),
-        min_step_s=PROGRAM_S,
-        resources=PROGRAMS,
+        needs=partial(_needs, language), min_step_s=PROGRAM_S, resources=PROGRAMS,
         sources=(
             Source(f"multipl_e/humaneval-{language}/{_FILE}", f"{_HUB}/humaneval-{language}/{_FILE}", "", 0, "MIT"),
         ),
         details=BenchmarkDetails(
-            departures=partial(_departures, language),
-            file_patterns=tuple(_files(language)),
-            size="about 160",
+            departures=partial(_departures, language), file_patterns=tuple(_files(language)), size="about 160",
             about=Column(
-                "MultiPL-E" if language in DEFAULT else "",
-                MultiplEOptions,
-                512,
-                part=language,
-                released=False,
+                "MultiPL-E" if language in DEFAULT else "", MultiplEOptions, 512, part=language, released=False,
                 in_more=("javatuples",),
             ),
         ),
     )
     for language in TOOLCHAINS
-}
+}  # fmt: skip

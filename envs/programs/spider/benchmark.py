@@ -87,19 +87,12 @@ def _examples(home: Path, count: int) -> tuple[str, list[Path]]:
     return "".join(parts), [path, *files.values()]
 
 
+_ABOUT = Column("Spider", SpiderOptions, 256, released=False)
 BENCHMARKS = {
     "": Benchmark(
-        SpiderOptions,
-        _load,
-        {"full": 256, "brief": 256},
-        identity=single_protocol_identity,
+        SpiderOptions, _load, {"full": 256, "brief": 256}, identity=single_protocol_identity,
         version=2,  # a query between sentences; shots are questions of the training set
-        needs=first_task_loads(_load),
-        min_step_s=PROGRAM_S,
-        sources=SOURCES,
-        has_hints=True,
-        details=BenchmarkDetails(
-            file_patterns=tuple(DEV), size="1034", about=Column("Spider", SpiderOptions, 256, released=False)
-        ),
+        needs=first_task_loads(_load), min_step_s=PROGRAM_S, sources=SOURCES, has_hints=True,
+        details=BenchmarkDetails(file_patterns=tuple(DEV), size="1034", about=_ABOUT),
     )
-}
+}  # fmt: skip
