@@ -18,6 +18,7 @@ from typing import Any
 
 from lemur_ray.cluster.head_watch import HeadWatch
 from lemur_ray.cluster.ray_environment import PROJECT_ROOT, USER_ENVIRONMENT, runtime_env
+from lemur_ray.cluster.ray_output import redirect_ray_output
 from lemur_ray.doctor.devices import Devices, cluster_devices, machine_devices
 from lemur_ray.doctor.machine import Machine
 from lemur_ray.host.exit_codes import ExitCode, JobFailure
@@ -44,6 +45,7 @@ def connect(require_same_code: bool = True, **options: Any) -> str:
     for name in ("ray.data._internal.execution.streaming_executor", "ray.data._internal.progress"):
         logging.getLogger(name).setLevel(logging.ERROR)
     if ray.is_initialized():
+        redirect_ray_output()  # for what was imported since
         return os.environ["RAY_ADDRESS"]
     address = os.environ.get("RAY_ADDRESS")
     options = {"log_to_driver": True, "logging_level": "WARNING", "runtime_env": runtime_env(), **options}
@@ -57,6 +59,7 @@ def connect(require_same_code: bool = True, **options: Any) -> str:
     env_vars = {**options["runtime_env"].get("env_vars", {}), "RAY_ADDRESS": address}
     options["runtime_env"] = {**options["runtime_env"], "env_vars": env_vars}
     ray.init(address=address, **options)
+    redirect_ray_output()
     _watch_head(address)
     if require_same_code:
         _refuse_other_code()
@@ -114,6 +117,7 @@ def _start_private_cluster(options: dict[str, Any]) -> str:
                 "head yourself (ray start --head) and submit to it",
                 ExitCode.TRY_AGAIN,
             ) from second_error
+    redirect_ray_output()
     os.environ["RAY_ADDRESS"] = context.address_info["address"]
     return os.environ["RAY_ADDRESS"]
 

@@ -1,0 +1,136 @@
+"""Sorts what Ray prints in a driver: lines of the project to the terminal, those of Ray and of libraries to a log file.
+
+The log file is in LEMUR_HOME/logs; its path is printed once, before the first message that goes there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from lemur_ray.host.home import lemur_home
+
+MAX_LOGS = 20
+"""Number of log files that are kept, newest first."""
+_LIBRARY_LINE = re.compile(
+    r"\[\d{4}-\d\d-\d\d \d\d:|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\t|[IWEF]\d{4} \d\d:\d\d:\d\d"
+    r"|During handling of the above|The above exception was"
+    r"|WARNING: All log messages before absl|\*\*\* SIG|PC: @|\s+@ +0x|\S+\.py:\d+: \w*Warning: "
+    r"|\*{8,}$|\[Compiling module |.*\bfile an? (GitHub )?(issue|bug)\b"
+)
+"""Beginning of a line of Ray's C++ and Python loggers, of absl, XLA and libtpu, of a stack or a Python warning."""
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\)|Exception (ignored )?in")
+
+
+class OutputFilter:
+    """Decides line by line whether output of one process is a library's. Tracebacks are: errors that end a job are
+    raised in the driver, which prints their reason."""
+
+    def __init__(self) -> None:
+        self._in_traceback = self._in_warning = False
+
+    def is_library_line(self, line: str) -> bool:
+        if not line.strip():
+            return True
+        if _TRACEBACK.match(line):
+            self._in_traceback = True
+        elif self._in_traceback and not line.startswith(" "):
+            self._in_traceback = False  # the line of the exception itself, the last of its traceback
+        elif not self._in_traceback:
+            continues = self._in_warning and line.startswith(" ")  # a warning quotes its source line
+            self._in_warning = bool(_LIBRARY_LINE.match(line)) or continues
+            return self._in_warning
+        return True
+
+
+class RayLog(logging.Handler):
+    """The log file, as a handler of Ray's loggers; created with its first message. Thread-safe."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        self.path = folder / f"ray-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+        self._file: TextIO | None = None
+        self._writes = threading.Lock()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.write(self.format(record))
+
+    def write(self, text: str) -> None:
+        """Append a line; dropped if the file cannot be written, because a run does not depend on it."""
+        with self._writes:
+            try:
+                if self._file is None:
+                    self.path.parent.mkdir(parents=True, exist_ok=True)
+                    _remove_old(self.path.parent)
+                    self._file = self.path.open("a", buffering=1)
+                    print(f"messages of Ray: {self.path}", file=sys.stderr, flush=True)
+                self._file.write(text + "\n")
+            except OSError:
+                return
+
+    def close(self) -> None:
+        """Close the file; ``logging`` does so at the end of the process."""
+        with self._writes:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+        super().close()
+
+
+def _remove_old(folder: Path) -> None:
+    for path in sorted(folder.glob("ray-*.log"))[: -MAX_LOGS + 1]:
+        path.unlink(missing_ok=True)
+
+
+class WorkerOutput:
+    """Replaces Ray's function that prints lines of workers: library lines go to the log instead."""
+
+    def __init__(self, show: Callable[..., None], log: RayLog) -> None:
+        self.log = log
+        self._show = show
+        self._filters: dict[tuple[Any, ...], OutputFilter] = {}
+
+    def __call__(self, data: dict[str, Any], *arguments: Any, **keywords: Any) -> None:
+        """``data``: as Ray's log monitor sends it: ip, pid, is_err, lines and the name of the actor or task."""
+        key = (data.get("ip"), data.get("pid"), data.get("is_err"))
+        if key[1] == "autoscaler":  # of which Ray itself prints only what a person should know
+            self._show(data, *arguments, **keywords)
+            return
+        output = self._filters.setdefault(key, OutputFilter())
+        name = data.get("actor_name") or data.get("task_name") or "process"
+        shown: list[str] = []
+        for line in data.get("lines", ()):
+            if key[1] in ("raylet", "gcs_server") or output.is_library_line(line):
+                self.log.write(f"({name} pid={key[1]}) {line}")
+            else:
+                shown.append(line)
+        if shown:
+            self._show({**data, "lines": shown}, *arguments, **keywords)
+
+
+def redirect_ray_output() -> None:
+    """Send messages of Ray's loggers in this process, and library lines of its workers, to a log file. Call after
+    ``ray.init``, which sets up the loggers; calling it again adds loggers of modules imported since then."""
+    from ray._private import worker
+
+    folder, printer = lemur_home() / "logs", worker.print_worker_logs
+    log = printer.log if isinstance(printer, WorkerOutput) else RayLog(folder)
+    if log.path.parent != folder:
+        log.close()
+        log = RayLog(folder)
+    for name in list(logging.root.manager.loggerDict):
+        logger = logging.getLogger(name)
+        if name == "ray" or (name.startswith("ray.") and logger.handlers):
+            logger.handlers = [*(each for each in logger.handlers if isinstance(each, logging.FileHandler)), log]
+    if isinstance(printer, WorkerOutput):
+        printer.log = log
+    else:
+        worker.print_worker_logs = WorkerOutput(printer, log)  # no public hook: log_to_driver is all or nothing
