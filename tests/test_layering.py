@@ -118,11 +118,10 @@ ROOMS: dict[str, set[str]] = {
 # Packages of others, and the only rooms (or files, without .py) that may import them.
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "ray": (
-        "lemur_ray/cluster/connection", "lemur_ray/storage/bundles/on_ray", "lemur_ray/corpus/on_ray",
-        "lemur_ray/doctor/hosts/survey", "lemur_ray/plan/feed", "lemur_ray/rollout/actors/task_lease_actor",
-        "lemur_ray/improve/on_ray",
-        "lemur_ray/rollout/actors/on_ray", "lemur_ray/rollout/endpoints/endpoint_gate", "lemur_ray/serve/on_ray",
-        "lemur_ray/train/on_ray",
+        "lemur_ray/cluster/connection", "lemur_ray/cluster/ray_output", "lemur_ray/storage/bundles/on_ray",
+        "lemur_ray/corpus/on_ray", "lemur_ray/doctor/hosts/survey", "lemur_ray/plan/feed", "lemur_ray/improve/on_ray",
+        "lemur_ray/rollout/actors/task_lease_actor", "lemur_ray/rollout/actors/on_ray",
+        "lemur_ray/rollout/endpoints/endpoint_gate", "lemur_ray/serve/on_ray", "lemur_ray/train/on_ray",
     ),
     **dict.fromkeys(
         ("jax", "jaxlib", "flax", "optax", "orbax", "chex", "torch", "transformers"),

@@ -30,15 +30,18 @@ _TRACEBACK = re.compile(r"Traceback \(most recent call last\)|Exception (ignored
 
 
 class OutputFilter:
-    """Decides line by line whether output of one process is a library's. Tracebacks are: errors that end a job are
-    raised in the driver, which prints their reason."""
+    """Decides line by line whether output of one process is a library's. Tracebacks are: a job may go on after them,
+    and errors that end it are raised in the driver. ``worker_traceback`` (train.on_ray) prints that of a failed run."""
 
     def __init__(self) -> None:
-        self._in_traceback = self._in_warning = False
+        self._in_traceback = self._in_warning = self._last = False
 
     def is_library_line(self, line: str) -> bool:
-        if not line.strip():
-            return True
+        if line.strip():  # an empty line belongs to what is before it
+            self._last = self._matches(line)
+        return self._last
+
+    def _matches(self, line: str) -> bool:
         if _TRACEBACK.match(line):
             self._in_traceback = True
         elif self._in_traceback and not line.startswith(" "):

@@ -6,7 +6,7 @@ Runs in Ray Train's controller. Knows nothing of what the workers do; ``run.fail
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ray.train.v2.api.callback import UserCallback
@@ -14,7 +14,7 @@ from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError
 
 from lemur_ray.train.run.failures import Failures, short
 from lemur_ray.train.run.fence import Superseded
-from lemur_ray.train.run.folder import TrainingStopped
+from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 
 
 class Restarts(UserCallback):
@@ -39,6 +39,8 @@ class Restarts(UserCallback):
             sys.stdout.write(f"worker {first}{more} failed: {message}\n")
         sys.stdout.flush()
         if (why := self._failures.stop_reason(worker_exceptions, self._newest)) is not None:
+            sys.stdout.write(worker_traceback(worker_exceptions))
+            sys.stdout.flush()
             raise ControllerError(TrainingStopped(why))  # the only error that Ray Train does not retry
 
 
@@ -46,3 +48,15 @@ def cause(error: TrainingFailedError) -> str:
     """Text of the last error of every worker of a run that Ray Train gave up, else of ``error`` itself."""
     failures = getattr(error, "worker_failures", {})
     return "; ".join(f"worker {rank}: {short(e)}" for rank, e in sorted(failures.items())) or short(error)
+
+
+def worker_traceback(errors: Mapping[int, BaseException]) -> str:
+    """Indented lines with the traceback of the first worker that has one, empty without one. The indentation keeps them
+    out of the log of Ray's messages (``cluster.ray_output``)."""
+    for rank, error in sorted(errors.items()):
+        if (
+            not isinstance(error, TrainingStopped | RunFolderError)
+            and len(lines := str(error).strip().splitlines()) > 1
+        ):
+            return "".join(f"  | {line}\n" for line in (f"worker {rank}:", *lines))
+    return ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -26,7 +27,7 @@ from lemur_ray.plan.plan import plan_for
 from lemur_ray.recipes import with_vocabulary
 from lemur_ray.storage.file_system import arrow_file_system, bucket_environment, file_system
 from lemur_ray.train.on_ray.group_attempts import GroupAttempts
-from lemur_ray.train.on_ray.restarts import Restarts, cause
+from lemur_ray.train.on_ray.restarts import Restarts, cause, worker_traceback
 from lemur_ray.train.on_ray.shared_storage_check import hosts_without_storage, unshared_storage_message
 from lemur_ray.train.on_ray.worker import WATCHES_PREEMPTION, run_worker, stop_reason
 from lemur_ray.train.on_ray.worker_environment import worker_env
@@ -150,6 +151,7 @@ def _fit(run: Run, shapes: dict[int, RunShape], feed: PlanFeed, fence: Fence) ->
     except TrainingFailedError as error:
         if (why := stop_reason(fence)) is not None:
             raise TrainingStopped(why) from error
+        sys.stderr.write(worker_traceback(getattr(error, "worker_failures", {})))
         raise WorkersLost(
             f"the workers failed more than {_max_failures(recipe)} times, the last time with: {cause(error)}; "
             "run the same command again to resume"

@@ -107,6 +107,20 @@ def test_what_would_fail_again_is_raised_as_the_one_error_that_ray_train_does_no
     assert "failed 3 times in the same way since the beginning, the last time with: worker 5: 'lr'" in str(told)
 
 
+def test_the_traceback_of_a_worker_is_indented_so_that_it_is_not_taken_for_a_message_of_ray() -> None:
+    from lemur_ray.cluster.ray_output import OutputFilter
+    from lemur_ray.train.on_ray.restarts import worker_traceback
+    from lemur_ray.train.run.folder import TrainingStopped
+
+    error = RuntimeError('Traceback (most recent call last):\n  File "x.py", line 1, in f\nKeyError: 1')
+    text = worker_traceback({0: TrainingStopped("full"), 1: error, 2: error})
+    expected = ["worker 1:", "Traceback (most recent call last):", '  File "x.py", line 1, in f', "KeyError: 1"]
+    assert text.splitlines() == [f"  | {line}" for line in expected]
+    output = OutputFilter()
+    assert not any(output.is_library_line(line) for line in text.splitlines())
+    assert not worker_traceback({0: TrainingStopped("full")})
+
+
 @pytest.mark.slow
 @pytest.mark.sweep  # minutes of starts; the test before has what Ray Train decides
 def test_a_run_that_fails_in_the_same_way_every_time_is_given_up_long_before_its_restarts_are_used_up(
