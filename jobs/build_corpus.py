@@ -37,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(Arguments, argv, prog="build_corpus")
     out = resolve_out(arguments.out, "corpus/embedded")
     if arguments.workers != 0:
+        import lemur_ray.corpus.on_ray  # noqa: F401  before Ray starts: then its logger goes to the log, too
+
         connection.connect()
     from lemur_ray.corpus.build import build
     from lemur_ray.corpus.manifest import CorpusError

@@ -38,11 +38,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     corpus, out = resolve_out(job.corpus, "corpus/embedded"), resolve_out(job.out, f"studies/{job.recipe.name}")
     try:
         check_place(out)
-        connection.connect()
         from lemur_ray.corpus.build import build
         from lemur_ray.corpus.config import CorpusConfig
-        from lemur_ray.train.on_ray.trials import run_trials
+        from lemur_ray.train.on_ray.trials import run_trials  # before Ray starts: then its logger goes to the log, too
 
+        connection.connect()
         init_from = find_model(job.init_from, buckets=True) if job.init_from else ""
         if not job.corpus and not is_complete(corpus):
             build(**demo_corpus(CorpusConfig()), folder=corpus)
