@@ -28,6 +28,7 @@ KeyError: 'y'
 /site-packages/x.py:3: FutureWarning: y is deprecated
   y()
 Failed to send resource request for train-1. If this error persists, file a GitHub issue.
+Reporting training result 1: TrainingReport(checkpoint=None, metrics={'step': 6}, validation=False) from rank 0
 ********************************
 [Compiling module jit__lambda for CPU] Very slow compile? If you want to file a bug, run with envvar XLA_FLAGS=x
 *** SIGTERM received at time=1 on cpu 1 ***

@@ -23,7 +23,7 @@ _LIBRARY_LINE = re.compile(
     r"\[\d{4}-\d\d-\d\d \d\d:|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\t|[IWEF]\d{4} \d\d:\d\d:\d\d"
     r"|During handling of the above|The above exception was"
     r"|WARNING: All log messages before absl|\*\*\* SIG|PC: @|\s+@ +0x|\S+\.py:\d+: \w*Warning: "
-    r"|\*{8,}$|\[Compiling module |.*\bfile an? (GitHub )?(issue|bug)\b"
+    r"|Reporting training result \d+: |\*{8,}$|\[Compiling module |.*\bfile an? (GitHub )?(issue|bug)\b"
 )
 """Beginning of a line of Ray's C++ and Python loggers, of absl, XLA and libtpu, of a stack or a Python warning."""
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)|Exception (ignored )?in")
