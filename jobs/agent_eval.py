@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             end.print_headline(with_local_folder(suite.out, lambda out: play_suite(suite.within(out))))
             return end.code
         config = parse_evaluation(words, DEFAULT)
-        end.print_headline(with_local_folder(config.out, lambda out: evaluate(replace(config, out=out))))
+        end.print_headline(with_local_folder(config.out, lambda out: evaluate(replace(config, out=out), config)))
     return end.code
 
 

@@ -7,11 +7,12 @@ import _path
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 from lemur_ray.cluster import connection
 from lemur_ray.config import parse
+from lemur_ray.config.help_page import Topics
 from lemur_ray.host.home import resolve_out
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.evaluation.demonstration_data import corpus_inputs
@@ -21,6 +22,13 @@ from lemur_ray.report.pages.pretraining.corpus_page import write_corpus_page
 @dataclass(frozen=True)
 class Arguments:
     """Build a corpus of packed token rows, or use the one that exists."""
+
+    HELP: ClassVar[Topics] = {
+        "corpus": ("source", "sources", "out", "overwrite", "embedded_mb", "seq_len", "heldout_rows"),
+        "tokenizer": ("tokenizer", "vocab_size", "word_pattern"),
+        "cleaning": ("near_duplicates", "decontaminate", "allow_failed"),
+        "work": ("workers", "part_mb", "seed"),
+    }
 
     config: Annotated[CorpusConfig, tyro.conf.arg(name="")] = CorpusConfig()
     out: str = ""

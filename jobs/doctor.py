@@ -22,6 +22,7 @@ from lemur_ray import doctor
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(program("doctor.py"), description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--help-all", action="help", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     parser.add_argument("--cluster", action="store_true", help="the hosts of the cluster of RAY_ADDRESS")
     parser.add_argument("--bucket", default="", help="with --cluster: a URL that every host is to try; $LEMUR_STORE")

@@ -4,11 +4,15 @@ import _path
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 from functools import partial
 from lemur_ray.cluster import connection
-from lemur_ray.evaluation.demonstration_data import make_table
+from lemur_ray.config.config_file import config_text
+from lemur_ray.config.help_page import Topics
+from lemur_ray.evaluation.demonstration_data import make_table, own_conversations
 from lemur_ray.host.home import resolve_out
-from lemur_ray.instruct.config import Sets, SetsConfig, Template
+from lemur_ray.instruct.chat_rows import HUB
+from lemur_ray.instruct.config import SETS_TOPICS, Sets, SetsConfig, Template
 from lemur_ray.train.job_arguments import RunJob, parse_job
 from lemur_ray.instruct.epochs import with_whole_epochs
 
@@ -17,16 +21,29 @@ from lemur_ray.instruct.epochs import with_whole_epochs
 class InstructJob(RunJob):
     """Tune a run on conversations; the same command again resumes. First argument: a recipe, by default nano-chat."""
 
+    HELP: ClassVar[Topics] = {
+        "run": ("init_from", "out", "preflight"),
+        "conversations": ("conversations", "demo", "corpus", "chat_template"),
+        "files of the public sets": SETS_TOPICS["files of the public sets"],
+        "length, batch and rate": (
+            "tuning.epochs", "tuning.batch_examples", "train.steps", "data.seq_len", "optimizer.peak_lr", "lora.rank",
+        ),
+        "devices": ("mesh.num_workers", "mesh.use_gpu"),
+    }  # fmt: skip
+
     corpus: str = ""
     """Instruction table. Empty: it is built, in instruct/<name of the recipe>, or in the run's folder in a bucket."""
     init_from: str = ""
     """Run, checkpoint or model folder (name, path or URI) whose parameters start the run. Empty: the run nano."""
     games: int = 6000
-    """Number of games of the searching expert (split train) in the instruction table."""
+    """Number of games of the searching expert (split train) in the demo's conversations."""
     conversations: tuple[str, ...] = ()
-    """JSON lines files of {dataset, id, messages} to add to games and chats; jobs/export_sft.py writes such files."""
+    """Files of your own conversations, as OpenAI and TRL write them (JSON lines or parquet, also in a bucket or
+    hf://datasets/OWNER/NAME), or of jobs/export_sft.py. They are tuned on alone."""
+    demo: bool = False
+    """With --conversations: tune on the demo's games and questions, too. Without: they are what is tuned on."""
     chats: int = 400
-    """Number of questions about functions of the Python standard library in the instruction table."""
+    """Number of questions about functions of the Python standard library in the demo's conversations."""
     chat_template: Template = ""
     sets: Sets = SetsConfig()
 
@@ -42,16 +59,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lemur_ray.weights.open_model import load_tokenizer
 
     look = partial(check_table_needs, job.sets, job.conversations, job.chat_template)
+    chats = partial(own_conversations, () if job.corpus else job.conversations)
+    files = [file for file in (*job.conversations, *job.sets.paths) if not file.startswith(HUB)]
     try:
-        here, files = None if job.preflight else connection.available_devices(), (*job.conversations, *job.sets.paths)
-        init_from = check_tuning_run(recipe, here, out, job.init_from or "nano", job.corpus, files, look)
+        here = None if job.preflight else connection.available_devices()
+        init_from = check_tuning_run(recipe, here, out, job.init_from or "nano", job.corpus, files, look, chats)
         if job.preflight:
             return _path.done("instruct: everything that needs no devices is there")
         connection.connect()
         table = make_table(job, out, load_tokenizer, init_from, batch_parts)
         recipe, steps = with_whole_epochs(recipe, read_manifest(table), batch_parts(recipe.mesh))
         print(f"instruction table: {table}\n{steps}", flush=True)
-        return _path.done(f"finished: {out}\n{json.dumps(train(recipe, corpus=table, out=out, init_from=init_from))}")
+        result = train(recipe, corpus=table, out=out, init_from=init_from, configuration=config_text(job))
+        return _path.done(f"finished: {out}\n{json.dumps(result)}")
     except RUN_ERRORS as error:
         return _path.fail("instruct", error)
 

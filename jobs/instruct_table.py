@@ -5,13 +5,14 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 from lemur_ray.cluster import connection
 from lemur_ray.config import parse
+from lemur_ray.config.help_page import Topics
 from lemur_ray.host.home import lemur_home, outside_data, resolve_out
-from lemur_ray.instruct.config import Sets, SetsConfig
+from lemur_ray.instruct.config import SETS_TOPICS, Sets, SetsConfig
 from lemur_ray.instruct.table_1 import table_1_files, table_tokenizer
 from lemur_ray.outside_data.source import FetchError
 
@@ -19,6 +20,12 @@ from lemur_ray.outside_data.source import FetchError
 @dataclass(frozen=True)
 class TableJob:
     """Fetch the public sets of Table 1, or use those that are there, and build their instruction table."""
+
+    HELP: ClassVar[Topics] = {
+        "table": ("out", "tokenizer", "seq_len", "packing", "workers"),
+        "fetching": ("data", "accept", "fetch"),
+        **SETS_TOPICS,
+    }
 
     out: str = ""
     """Path or URI of the folder for the table. Default: $LEMUR_HOME/instruct/table1."""
@@ -51,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         out = resolve_out(job.out, "instruct/table1")
         table, manifest = build_sets(sets, tokenizer, out, seq_len=job.seq_len, workers=job.workers)
     except (CorpusError, FetchError, ImportError, OSError, ValueError) as error:
-        return _path.fail(f"instruct_table: {error}")
+        return _path.fail("instruct_table", error)
     print(json.dumps({"table": str(table), "statistics": manifest["statistics"]}))
     return 0
 

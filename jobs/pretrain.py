@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from lemur_ray.cluster import connection
+from lemur_ray.config.config_file import config_text
 from lemur_ray.evaluation.demonstration_data import demo_corpus
 from lemur_ray.host.home import find_model, resolve_out
 from lemur_ray.corpus.manifest import is_complete
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             build(**demo_corpus(CorpusConfig()), folder=corpus)
         result = train(
             job.recipe, corpus=corpus, out=out, init_from=init_from(), resume_from=resume_from(),
-            keep_step=job.keep_step, keep_guard=job.keep_guard,
+            keep_step=job.keep_step, keep_guard=job.keep_guard, configuration=config_text(job),
         )  # fmt: skip
     except RUN_ERRORS as error:
         return _path.fail("pretrain", error)

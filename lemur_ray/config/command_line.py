@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from lemur_ray.config.data import SourceConfig, format_source, parse_source
 from lemur_ray.host.commands import as_typed, program
+
+if TYPE_CHECKING:
+    from lemur_ray.config.config_file import ConfigFile
 
 T = TypeVar("T")
 
@@ -21,19 +26,52 @@ def parse(
     prog: str | None = None,
     bare_flags: bool = False,
     flat: bool = False,
+    file: ConfigFile | None = None,
 ) -> T:
-    """Parse a frozen dataclass from the command line.
+    """Parse a frozen dataclass from the command line, and from the YAML file of ``--config``.
 
     An unknown flag exits with code 2 and names the nearest one; a ValueError of the dataclass exits with code 2 and its
-    message in one line.
+    message in one line. A dataclass with topics in ``HELP`` (``help_page``) shows only their flags with ``--help``.
 
     bare_flags: a bool is ``--handicap`` or ``--no-handicap`` instead of ``--handicap True``. flat: flags of nested
-    dataclasses have no prefix.
+    dataclasses have no prefix. file: what ``take_config`` returned, if it has been called for ``argv``.
     """
     import tyro  # late: workers and the server import this module but parse no command line
 
+    from lemur_ray.config.config_file import config_words, take_config
+    from lemur_ray.config.help_page import wants_help
+
     script, _, rest = (prog or Path(sys.argv[0]).name).partition(" ")
     prog = f"{program(script)} {rest}".rstrip()
+    words = list(sys.argv[1:] if argv is None else argv)
+    if file is None:
+        words, file = take_config(words)
+    markers = (
+        *(() if bare_flags else (tyro.conf.FlagConversionOff,)),
+        *((tyro.conf.OmitArgPrefixes,) if flat else ()),
+    )
+    cli = partial(tyro.cli, config, default=default, prog=prog, config=markers, registry=_registry())
+    more: Mapping[str, str] = getattr(config, "HELP_MORE", {})
+    if wants_help(words) and (topics := getattr(config, "HELP", None)):
+        _print_help_page(cli, topics, more, default)
+    if file.path:
+        default = default if default is not None else config()
+        words = [*config_words(file, words, config, default, flat, bare_flags), *words]
+    try:
+        parsed: T = cli(args=["--help" if word == "--help-all" else word for word in words])
+    except ValueError as error:
+        print(as_typed(f"{prog}: {error}"), file=sys.stderr)
+        raise SystemExit(2) from error
+    except SystemExit as end:
+        _explain(end, more, file)
+        raise
+    return parsed
+
+
+def _registry() -> Any:
+    """Tyro's registry with the form of a source on a command line."""
+    import tyro
+
     registry = tyro.constructors.ConstructorRegistry()
 
     @registry.primitive_rule
@@ -48,19 +86,23 @@ def parse(
             str_from_instance=lambda value: [format_source(value)],
         )
 
-    try:
-        parsed: T = tyro.cli(  # type: ignore[assignment]
-            config,
-            args=argv,
-            default=default,
-            prog=prog,
-            config=(
-                *(() if bare_flags else (tyro.conf.FlagConversionOff,)),
-                *((tyro.conf.OmitArgPrefixes,) if flat else ()),
-            ),
-            registry=registry,
-        )
-    except ValueError as error:
-        print(as_typed(f"{prog}: {error}"), file=sys.stderr)
-        raise SystemExit(2) from error
-    return parsed
+    return registry
+
+
+def _print_help_page(cli: Any, topics: Any, more: Mapping[str, str], default: Any) -> NoReturn:
+    from lemur_ray.config.help_page import help_page, plain_terminal
+
+    with plain_terminal() as whole, contextlib.suppress(SystemExit):
+        cli(args=["--help"])
+    print(help_page(whole.getvalue(), topics, more, default))
+    raise SystemExit(0)
+
+
+def _explain(end: SystemExit, more: Mapping[str, str], file: ConfigFile) -> None:
+    """Print what belongs to a help text or an error of tyro: flags that are no fields, and the file of other flags."""
+    from lemur_ray.config.help_page import more_lines
+
+    if not end.code:
+        print("\n".join(["more:", *more_lines(more)]))
+    elif file.path:
+        print(f"flags that are not on the command line are those of {file.path}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -11,18 +12,45 @@ from typing import Any
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.evaluation.benchmark_texts import benchmark_texts
 from lemur_ray.host.home import resolve_out
-from lemur_ray.instruct.conversation import Conversation, read_conversations
+from lemur_ray.instruct.conversation import Conversation, checked_conversations
 from lemur_ray.instruct.readers.code_chats import code_chats, standard_library
 
 GAMES = "alfworld/text"
+_MAX_INVALID = 5
+"""Invalid rows of chat files that an error names."""
 
 
-def conversations(games: int, chats: int, files: Sequence[str] = ()) -> Iterator[Conversation]:
-    """Yield ``games`` expert games, ``chats`` questions about standard library functions, then those of ``files``."""
+def conversations(games: int, chats: int) -> Iterator[Conversation]:
+    """Yield ``games`` expert games, then ``chats`` questions about standard library functions."""
     expert = find(GAMES).details.demonstrations(games)
     yield from (Conversation("alfworld", name, tuple(messages)) for name, messages in expert)
     yield from itertools.islice(code_chats(standard_library()), chats)
-    yield from itertools.chain.from_iterable(read_conversations(resolve_out(file, "")) for file in files)
+
+
+@functools.lru_cache(maxsize=1)
+def own_conversations(files: Sequence[str]) -> tuple[Conversation, ...]:
+    """The conversations in the user's chat files, all of which are read once in a process.
+
+    Raises ValueError that names the first invalid rows and counts the others, OSError, ReadFailure.
+    """
+    talks: list[Conversation] = []
+    invalid: list[ValueError] = []
+    for file in files:
+        for one in checked_conversations(resolve_out(file, "")):
+            (invalid if isinstance(one, ValueError) else talks).append(one)  # type: ignore[arg-type]
+    if invalid:
+        more = f"\n- and {len(invalid) - _MAX_INVALID} more rows" if len(invalid) > _MAX_INVALID else ""
+        raise ValueError("\n- ".join(map(str, invalid[:_MAX_INVALID])) + more)
+    if files and not talks:
+        raise ValueError(f"--conversations {' '.join(files)}: no conversation in them")
+    return tuple(talks)
+
+
+def job_conversations(job: Any) -> Iterator[Conversation]:
+    """The conversations that an instruct job tunes on: the user's own, the demo's, or with ``job.demo`` both."""
+    if job.demo or not job.conversations:
+        yield from conversations(job.games, job.chats)
+    yield from own_conversations(job.conversations)
 
 
 def corpus_inputs(config: Any, say: Callable[[str], None] = print) -> dict[str, Any]:
@@ -66,7 +94,6 @@ def make_table(
         files = {name: getattr(job.sets, name) for name in (*SET_NAMES, "decontaminate")}
         resolved = {name: tuple(resolve_out(file, "") for file in listed) for name, listed in files.items()}
         return str(build_sets(replace(job.sets, **resolved), tokenizer, shelf, **shape)[0])
-    talks = conversations(job.games, job.chats, job.conversations)
-    folder, manifest = build_table(talks, tokenizer, shelf, **shape)
+    folder, manifest = build_table(job_conversations(job), tokenizer, shelf, **shape)
     print(f"conversations: {json.dumps(manifest['counts'])}", flush=True)
     return str(folder)

@@ -18,6 +18,7 @@ from lemur_ray.benchmarks.discovery import find
 from lemur_ray.benchmarks.plugin_calls import call_notes
 from lemur_ray.benchmarks.resource_request import TEXT
 from lemur_ray.cluster.connection import connect, has_cluster
+from lemur_ray.config.config_file import CONFIG_FILE, config_text
 from lemur_ray.evaluation.preflight import Prepared, prepare
 from lemur_ray.report.agreement import compare_recording
 from lemur_ray.report.ledgers.stored_episodes import drop_texts
@@ -27,6 +28,7 @@ from lemur_ray.report.samples import single_turn_sample_rates
 from lemur_ray.report.tables import summarise
 from lemur_ray.rollout.evaluation import create_pool, run_evaluation
 from lemur_ray.rollout.evaluation_config import EvalConfig
+from lemur_ray.rollout.evaluation_folder import replace_file
 from lemur_ray.rollout.exit_codes import warn_of_anomalies
 from lemur_ray.rollout.progress import Suffix, token_costs
 from lemur_ray.rollout.threads import Pool
@@ -36,18 +38,21 @@ RAY_ACTORS = 2
 """Maximum number of actors if Ray is chosen without --actors; each plays half of the episodes in flight."""
 
 
-def evaluate(config: EvalConfig[Any]) -> dict[str, Any]:
+def evaluate(config: EvalConfig[Any], given: EvalConfig[Any] | None = None) -> dict[str, Any]:
     """Run the preflight, play all episodes without a score and write the pages. Returns the headline numbers as JSON
-    values."""
-    return play_prepared(config, prepare(config, find(config.benchmark), attach_policy))
+    values. ``given``: the configuration to store, if ``config`` has the local copy of a bucket as its folder."""
+    return play_prepared(config, prepare(config, find(config.benchmark), attach_policy), given=given)
 
 
-def play_prepared(config: EvalConfig[Any], prepared: Prepared, suffix: Suffix | None = None) -> dict[str, Any]:
+def play_prepared(
+    config: EvalConfig[Any], prepared: Prepared, suffix: Suffix | None = None, given: EvalConfig[Any] | None = None
+) -> dict[str, Any]:
     """Play and report an evaluation that has passed the preflight; returns its numbers. ``suffix``: as in
-    ``run_evaluation``."""
+    ``run_evaluation``. ``given``: as in ``evaluate``."""
     benchmark, spec, tasks, out = find(config.benchmark), prepared.policy, prepared.tasks, prepared.out
     settings, plan = prepared.settings, prepared.plan(config, benchmark)
     departures = prepared.print_departures()
+    replace_file(out / CONFIG_FILE, config_text(given or config, flat=True))
     with live_page(out, tasks, spec.label, settings.hash, config.epochs) as made:
         episodes = run_evaluation(plan, partial(open_pool, config, prepared), suffix)
     warn_of_anomalies(counted := drop_texts(episodes))

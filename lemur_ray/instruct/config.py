@@ -12,8 +12,14 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from lemur_ray.config.help_page import Topics
 from lemur_ray.config.ranges import FROM_ZERO, check_ranges
 
+SETS_TOPICS: Topics = {
+    "files of the public sets": ("oasst1", "openorca", "sharegpt", "evol", "verified"),
+    "filters of the sets": ("language", "near_duplicate", "encoder", "decontaminate"),
+}
+"""Flags of ``SetsConfig`` that most tables need."""
 Packing = Literal["best_fit", "lemur", "none"]
 
 

@@ -13,11 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.messages import Message
-from lemur_ray.host.json_files import NotJson, read_json_lines
-from lemur_ray.storage.published_folder import local_copy
+from lemur_ray.host.json_files import NotJson
+from lemur_ray.instruct.chat_rows import FORMS, chat_files, local_chat_file, messages_of, rows, tools_of
 from lemur_ray.text.tool_results import stray_result
 
 _FIRST = ("system", "developer")
+RULES = {
+    "no_turns": "it has no turn of a user",
+    "empty_content": "a turn has no text",
+    "system_turn_not_first": "a system turn stands first or nowhere",
+    "roles_do_not_alternate": "after a user comes the assistant, after the assistant a user",
+    "answers_no_call": "a result of a tool follows a call with its id",
+    "no_assistant_turn": "without an answer of the assistant there is nothing to train on",
+}
+"""Rule of a valid conversation -> what it demands."""
 
 
 @dataclass(frozen=True)
@@ -50,32 +59,43 @@ def readable(text: str) -> str:
 
 
 def read_conversations(file: str | Path) -> Iterator[Conversation]:
-    """Yield the conversations in a file of JSON lines {dataset, id, messages, tools}, plain or gzip, path or URL.
+    """Yield the conversations of a chat file (``chat_rows``): a path, a URL or a data set of the Hub.
 
-    Raises ValueError naming file and line for an invalid one, OSError.
+    ``dataset`` and ``id`` of a row without them are the file's name and the row's number. Raises ValueError naming file
+    and line for an invalid row, OSError, ReadFailure.
     """
-    with local_copy(str(file)) as path:
-        try:
-            yield from _read(Path(path))
-        except ValueError as error:
-            raise ValueError(str(error).replace(path, str(file))) from error
+    for one in checked_conversations(file):
+        if isinstance(one, ValueError):
+            raise one
+        yield one
 
 
-def _read(path: Path) -> Iterator[Conversation]:
-    for number, row in read_json_lines(path, bad_lines=True):
-        try:
-            if isinstance(row, NotJson):
-                raise row.__cause__ or row
-            messages = tuple(Message.from_json(message) for message in row["messages"])
-            conversation = Conversation(str(row["dataset"]), str(row["id"]), messages, _tools(row.get("tools")))
-            if why := fault(conversation):
-                raise ValueError(why)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ValueError(
-                f"{path}, line {number}: not a conversation ({type(error).__name__}: {error}); expected "
-                '{"dataset": ..., "id": ..., "messages": [{"role": ..., "content": ...}, ...]}, and "tools" if any'
-            ) from error
-        yield conversation
+def checked_conversations(file: str | Path) -> Iterator[Conversation | ValueError]:
+    """``read_conversations`` that yields an error in place of an invalid row, and goes on."""
+    for name in chat_files(str(file)):
+        with local_chat_file(name) as path:
+            for place, row in rows(path):
+                try:
+                    yield _conversation(row, path.name.partition(".")[0], place.rpartition(" ")[2])
+                except (ValueError, KeyError, TypeError, RecursionError) as error:
+                    wrong = ValueError(
+                        f"{name}, {place}: not a conversation ({type(error).__name__}: {error}); expected {FORMS}; "
+                        "correct the row or leave it out"
+                    )
+                    wrong.__cause__ = error
+                    yield wrong
+
+
+def _conversation(row: Any, dataset: str, number: str) -> Conversation:
+    if isinstance(row, NotJson):
+        raise row.__cause__ or row
+    if not isinstance(row, Mapping):
+        raise TypeError(f"a {type(row).__name__}")
+    name, row_id = str(row.get("dataset", dataset)), str(row.get("id", number))
+    conversation = Conversation(name, row_id, messages_of(row), _tools(tools_of(row)))
+    if rule := fault(conversation):
+        raise ValueError(f"{rule}: {RULES[rule]}")
+    return conversation
 
 
 def conversation_lines(conversations: Iterable[Conversation]) -> Iterator[str]:

@@ -49,7 +49,7 @@ def filter_packages(sets: SetsConfig) -> dict[str, str]:
 def _of_sets(sets: SetsConfig, conversations: Sequence[str], packages_are_here: bool) -> list[str]:
     lacking = []
     if sets.files and conversations:
-        lacking.append("--conversations joins the games and chats: leave it out with --oasst1 and the other sets")
+        lacking.append("--conversations is no part of Table 1: leave it out with --oasst1 and the other sets")
     if packages_are_here:
         lacking += [advice for package, advice in filter_packages(sets).items() if _lacks(package.replace("-", "_"))]
     return lacking

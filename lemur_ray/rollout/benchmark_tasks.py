@@ -16,6 +16,7 @@ from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, Prompt, 
 from lemur_ray.benchmarks.discovery import belongs_to_another, find
 from lemur_ray.benchmarks.task_validation import validated_tasks
 from lemur_ray.config import from_dict, parse
+from lemur_ray.config.config_file import take_config
 from lemur_ray.host.home import outside_data
 from lemur_ray.rollout.evaluation_config import EvalConfig, Settings, settings_of
 from lemur_ray.rollout.schedule.task_selection import select_tasks
@@ -25,13 +26,15 @@ PROTOCOL = "--protocol"
 
 
 def parse_evaluation(argv: Sequence[str], default: str, defaults: Mapping[str, Any] | None = None) -> Config:
-    """Parse a command line with the common flags and those of the benchmark in --benchmark, else of ``default``.
+    """Parse a command line with the common flags and those of the benchmark in --benchmark, else of ``default``. Flags
+    may also be in the file of ``--config``.
 
     ``defaults``: values of benchmark options or common flags that replace the usual defaults. ``--protocol published``
     sets those that the benchmark's published protocol prescribes, and prints it.
     Ends the process with code 2 on an invalid flag or value. Raises ValueError for an unknown benchmark.
     """
-    name = _value_of("--benchmark", argv) or default
+    words, file = take_config(argv)
+    name = _value_of("--benchmark", words) or str(file.values.get("benchmark") or default)
     options = options_of(name, find(name))
     if protocol := _value_of(PROTOCOL, argv):
         argv = [
@@ -45,7 +48,7 @@ def parse_evaluation(argv: Sequence[str], default: str, defaults: Mapping[str, A
     start_values = dict(defaults or {})
     own_values = options(**{key: start_values.pop(key) for key in own & start_values.keys()})
     start: Config = EvalConfig(options=own_values, benchmark=name, **start_values)
-    config: Config = parse(kind, argv, default=start, bare_flags=True, flat=True)
+    config: Config = parse(kind, words, default=start, bare_flags=True, flat=True, file=file)
     return config
 
 

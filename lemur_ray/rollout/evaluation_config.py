@@ -12,11 +12,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from lemur_ray.agents.endpoint import AUTO_THINKING, parse_json_object
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Task
+from lemur_ray.config.help_page import Topics
 from lemur_ray.rollout.attempt import EpisodeLimits, Prices
 
 A_WEEK_S = 7 * 86_400.0
@@ -29,14 +30,26 @@ Options = TypeVar("Options")
 class EvalConfig(Generic[Options]):
     """Play a benchmark's tasks with a policy; the same command again resumes."""
 
+    HELP: ClassVar[Topics] = {
+        "what is played": ("benchmark", "limit", "tasks", "epochs", "out", "data"),
+        "options of the benchmark": ("options",),
+        "policy": ("policy", "policy_model", "policy_key_env", "temperature", "reply_tokens"),
+        "work": ("in_flight", "actors"),
+    }
+    HELP_MORE: ClassVar[Mapping[str, str]] = {
+        "--list": "List all benchmarks, what they need, and what of it is missing here.",
+        "--suite NAME": "Play the benchmarks of a table of the paper, table3 to table7, or paper; --without NAME,...",
+        "--check-gold": "Play the reference answers of a benchmark, or of all.",
+    }
     options: Options
     benchmark: str
-    """family/variant, for example intercode/sql, or module:object; --help after it shows its own flags, too."""
+    """family/variant, for example intercode/sql, module:object, gym:MODULE:ID or harbor:FOLDER; --help after it shows
+    its own flags, too."""
     policy: str = "checkpoint"
-    """openai:URL, checkpoint[:RUN] (a run folder or its name under LEMUR_HOME/runs; the newest by default),
-    handle[:RUN] (the same by token ids inside the cluster, without HTTP), replay:FILE, ledger:DIR or replies:FILE
-    (existing replies, graded again), function:MODULE:NAME (a Python function), human, noop (empty replies), random or
-    expert."""
+    """openai:URL, checkpoint[:RUN], handle[:RUN], replay:FILE, ledger:DIR, replies:FILE, function:MODULE:NAME, human,
+    noop, random or expert. RUN is a run folder or its name under LEMUR_HOME/runs, the newest by default; handle asks it
+    by token ids inside the cluster, without HTTP. ledger and replies grade existing replies again. function is a Python
+    function, noop gives empty replies."""
     policy_model: str = ""
     """Model name at an openai endpoint; empty: the only one that it serves. With ledger:DIR, name of the policy."""
     policy_key_env: str = ""

@@ -5,14 +5,26 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import tyro
 
 from lemur_ray.config import Recipe, parse
+from lemur_ray.config.config_file import take_config
+from lemur_ray.config.help_page import Topics
 from lemur_ray.recipes import NAMES, get_recipe
 
 T = TypeVar("T")
+TRAINING_TOPICS: Topics = {
+    "length, batch and rate": (
+        "train.steps", "train.rows_per_step", "data.seq_len", "data.sources", "optimizer.peak_lr",
+    ),
+    "devices": (
+        "mesh.num_workers", "mesh.use_gpu", "mesh.topology", "mesh.fsdp", "train.compute_dtype",
+    ),
+    "checkpoints and logs": ("train.checkpoint_every_steps", "watch.sinks"),
+}  # fmt: skip
+"""Flags of the recipe that most runs need."""
 Flat = Annotated[Recipe, tyro.conf.arg(name="")]
 """A recipe whose flags have no prefix: ``--train.steps``, not ``--recipe.train.steps``."""
 
@@ -20,6 +32,8 @@ Flat = Annotated[Recipe, tyro.conf.arg(name="")]
 @dataclasses.dataclass(frozen=True)
 class TrainingJob:
     """Train a model on a corpus folder; the same command again resumes. First argument: a recipe, by default nano."""
+
+    HELP: ClassVar[Topics] = {"run": ("corpus", "out", "init_from", "resume_from", "preflight"), **TRAINING_TOPICS}
 
     corpus: str = ""
     """Corpus folder or URI (jobs/build_corpus.py makes them). Empty: the embedded corpus, built if it is missing (for a
@@ -50,11 +64,12 @@ def parse_job(
 ) -> T:
     """Parse ``[RECIPE] --flags`` into a job's dataclass, which has a field ``recipe``.
 
-    recipe: name of the default recipe. fixed: defaults of other fields. Exits with code 2 on an unknown recipe or flag,
-    with a message that names the nearest known one.
+    recipe: name of the default recipe; in a file of ``--config``, ``recipe`` names it. fixed: defaults of other fields.
+    Exits with code 2 on an unknown recipe or flag, with a message that names the nearest known one.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    name = arguments.pop(0) if arguments and not arguments[0].startswith("-") else recipe
+    arguments, file = take_config(sys.argv[1:] if argv is None else argv)
+    named = file.pop("recipe", recipe)
+    name = arguments.pop(0) if arguments and not arguments[0].startswith("-") else named
     try:
         chosen = get_recipe(name)
     except ValueError as error:
@@ -66,4 +81,4 @@ def parse_job(
     for at in range(len(arguments) - 1, -1, -1):  # the job's own switches may omit their value
         if arguments[at] in switches and arguments[at + 1 : at + 2] not in (["True"], ["False"]):
             arguments.insert(at + 1, "True")
-    return parse(config, arguments, default=default, prog=f"{prog} [{'|'.join(NAMES)}]")
+    return parse(config, arguments, default=default, prog=f"{prog} [{'|'.join(NAMES)}]", file=file)

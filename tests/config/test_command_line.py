@@ -23,12 +23,12 @@ def test_help_describes_every_field_of_a_recipe(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     with pytest.raises(SystemExit) as end:
-        parse_job(TrainingJob, ["--help"], prog="pretrain.py")
+        parse_job(TrainingJob, ["--help-all"], prog="pretrain.py")
     assert end.value.code == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for name in fields_of(Recipe()):
         flag = f" --{name.replace('_', '-')} "
-        assert flag in text, f"{flag} is not in --help"
+        assert flag in text, f"{flag} is not in --help-all"
         words = text.partition(flag)[2].partition(" --")[0].partition("(default")[0].split()
         assert len(words) > 3, f"{flag} has no description"
 
@@ -137,7 +137,7 @@ def test_instruct_says_in_its_help_what_its_own_defaults_are(
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "jobs"))
     with pytest.raises(SystemExit):
-        importlib.import_module("instruct").main(["--help"])
+        importlib.import_module("instruct").main(["--help-all"])
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "Empty: the run nano." in text
     assert "Empty: it is built, in instruct/<name of the recipe>, or in the run's folder in a bucket." in text

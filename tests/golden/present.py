@@ -132,14 +132,14 @@ def help_of(name: str) -> dict[str, list[str]]:
     """
     flags: dict[str, list[str]] = {}
     for shown in SHOWS.get(name, ("",)):
-        flags = {**_help(name, *(("--benchmark", shown) if shown else ()), "--help"), **flags}
+        flags = {**_help(name, *(("--benchmark", shown) if shown else ()), "--help-all"), **flags}
     return dict(sorted(flags.items()))
 
 
 def _help(name: str, *argv: str) -> dict[str, list[str]]:
     with mock.patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}):
         code, text = job(name, *argv)
-    assert code == 0, f"{name}.py --help: exit code {code}"
+    assert code == 0, f"{name}.py --help-all: exit code {code}"
     # A flag begins in the first column of its box (of argparse: the third), what is said of it stands further in.
     pieces: list[list[str]] = []
     begun = False

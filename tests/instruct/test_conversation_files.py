@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from lemur_ray.agents.messages import Message
-from lemur_ray.instruct.conversation import Conversation, conversation_lines, read_conversations
+from lemur_ray.agents.messages import Message, ToolCall
+from lemur_ray.evaluation.demonstration_data import job_conversations, own_conversations
+from lemur_ray.instruct.conversation import RULES, Conversation, conversation_lines, fault, read_conversations
+from tests.outside_data.conftest import hub as hub  # the fixture
+from tests.outside_data.local_hub import LocalHub
 
 LAST = (Message("user", "v"), Message("assistant", "said"))
 TALKS = [
@@ -38,3 +45,110 @@ def test_a_bad_line_is_named_with_its_file_and_number(tmp_path: Path, line: str,
     path.write_text("".join(conversation_lines(TALKS[:1])) + line + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match=rf"talks\.jsonl, line 2: .*{complaint}"):
         list(read_conversations(path))
+
+
+ASKED = {"role": "user", "content": "u"}
+ANSWERED = {"role": "assistant", "content": "a"}
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
+CALLED = [ASKED, {"role": "assistant", "content": None, "tool_calls": [CALL]},
+          {"role": "tool", "content": "r", "tool_call_id": "1"}, ANSWERED]  # fmt: skip
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+ROWS: list[dict[str, Any]] = [
+    {"messages": [ASKED, ANSWERED]},
+    {"messages": CALLED, "tools": TOOLS},
+    {"messages": CALLED, "tools": json.dumps(TOOLS)},
+    {"prompt": "u", "completion": "a"},
+    {"prompt": [ASKED, ANSWERED, ASKED], "completion": [ANSWERED]},
+]
+"""Rows as OpenAI and TRL write them."""
+
+
+def expected() -> list[tuple[Any, ...]]:
+    asked, answered = Message("user", "u"), Message("assistant", "a")
+    called = (
+        asked,
+        Message("assistant", "", (ToolCall("f", '{"x": 1}', "1"),)),
+        Message("tool", "r", (), "1"),
+        answered,
+    )
+    before = (asked, Message("assistant", "a", weight=0), asked)
+    return [(asked, answered), called, called, (asked, answered), (*before, answered)]
+
+
+def write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+def test_rows_of_openai_and_trl_are_read_from_json_lines_and_a_json_list(tmp_path: Path) -> None:
+    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    (tmp_path / "own.json").write_text(json.dumps(ROWS, indent=1))
+    for name in ("own.jsonl", "own.json"):
+        talks = list(read_conversations(tmp_path / name))
+        assert [talk.messages for talk in talks] == expected()
+        assert [talk.tools for talk in talks] == [(), tuple(TOOLS), tuple(TOOLS), (), ()]
+        assert [(talk.dataset, talk.id) for talk in talks] == [("own", str(number)) for number in range(1, 6)]
+
+
+def test_rows_of_parquet_have_no_keys_of_other_rows(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "own.parquet", [ROWS[0], ROWS[2]])
+    write_parquet(tmp_path / "pairs.parquet", [ROWS[4]])
+    talks = [*read_conversations(tmp_path / "own.parquet"), *read_conversations(tmp_path / "pairs.parquet")]
+    assert [talk.messages for talk in talks] == [expected()[0], expected()[2], expected()[4]]
+
+
+def test_a_data_set_of_the_hub_is_read_by_its_name(hub: LocalHub, tmp_path: Path) -> None:
+    write_parquet(tmp_path / "x.parquet", ROWS[:1])
+    hub.put("data/train-0.parquet", (tmp_path / "x.parquet").read_bytes())
+    hub.put("data/test-0.parquet", b"no parquet")
+    hub.put("README.md", b"# words")
+    (talk,) = read_conversations("hf://datasets/them/set")
+    assert (talk.dataset, talk.messages) == ("train-0", expected()[0])
+    with pytest.raises(ValueError, match=r"them/set/\*\.md: no \.parquet, \.jsonl or \.json file there"):
+        list(read_conversations("hf://datasets/them/set/*.md"))
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ({"conversations": [{"from": "human", "value": "u"}]}, "give files of ShareGPT to --sharegpt"),
+        ({"instruction": "u", "output": "a"}, "--evol or --verified"),
+        ({"prompt": "u", "chosen": "a", "rejected": "b"}, "write the chosen messages as messages"),
+        ({"text": "words"}, r"jobs/build_corpus\.py"),
+        ({"messages": [ASKED, ASKED]}, "roles_do_not_alternate: after a user comes the assistant"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}, ANSWERED]}, "parts of another type"),
+    ],
+)
+def test_an_invalid_row_is_named_with_what_to_do(tmp_path: Path, row: dict[str, Any], complaint: str) -> None:
+    (tmp_path / "own.jsonl").write_text(f"{json.dumps(ROWS[0])}\n\n{json.dumps(row)}\n")
+    with pytest.raises(ValueError, match=rf"own\.jsonl, line 3: .*{complaint}"):
+        list(read_conversations(tmp_path / "own.jsonl"))
+
+
+def test_every_rule_has_its_explanation() -> None:
+    import inspect
+    import re
+
+    assert set(re.findall(r'return "(\w+)"', inspect.getsource(fault))) == set(RULES)
+
+
+def test_all_rows_of_all_files_are_checked_and_the_first_invalid_ones_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"messages": 1}\n' * 7)
+    (tmp_path / "b.jsonl").write_text(json.dumps(ROWS[0]))
+    with pytest.raises(ValueError, match=r"(?s)a\.jsonl, line 1: .*a\.jsonl, line 5: .*- and 2 more rows") as refused:
+        own_conversations((str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")))
+    assert "line 6" not in str(refused.value)
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(ValueError, match="no conversation in them"):
+        own_conversations((str(tmp_path / "empty.jsonl"),))
+
+
+def test_own_conversations_are_alone_unless_the_demo_is_asked_for(tmp_path: Path) -> None:
+    from types import SimpleNamespace
+
+    (tmp_path / "own.jsonl").write_text(json.dumps(ROWS[0]))
+    own = (str(tmp_path / "own.jsonl"),)
+    counts = [
+        len(list(job_conversations(SimpleNamespace(demo=demo, conversations=files, games=2, chats=3))))
+        for demo, files in ((False, own), (True, own), (False, ()))
+    ]
+    assert counts == [1, 6, 5]

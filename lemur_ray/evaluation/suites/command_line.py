@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lemur_ray.benchmarks.discovery import find
+from lemur_ray.config.config_file import FLAG as CONFIG
 from lemur_ray.evaluation.suites.tables import Part, left_out, options_of_part, parts_of
 from lemur_ray.host.home import resolve_out
 from lemur_ray.rollout.benchmark_tasks import arguments_for, option_names, parse_one_of_many
@@ -49,6 +50,8 @@ def parse_suite(argv: Sequence[str]) -> Suite:
     name = own[SUITE]
     if any(word == "--benchmark" or word.startswith("--benchmark=") for word in rest):
         raise ValueError(f"--benchmark beside --suite {name}: give one of them")
+    if any(word == CONFIG or word.startswith(f"{CONFIG}=") for word in rest):
+        raise ValueError(f"{CONFIG} beside --suite {name}: a file has the flags of one benchmark; give one of them")
     played, missing = left_out(parts_of(name), own.get(WITHOUT, ""))
     flags = {part.benchmark: option_names(part.benchmark) for part in played}
     every = set().union(*flags.values())

@@ -21,6 +21,7 @@ from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError
 from ray.train.v2.jax import JaxConfig, JaxTrainer
 
 from lemur_ray.config import MeshConfig, Recipe
+from lemur_ray.config.config_file import CONFIG_FILE
 from lemur_ray.corpus.manifest import read_manifest
 from lemur_ray.plan.feed import PlanFeed
 from lemur_ray.plan.plan import plan_for
@@ -65,12 +66,14 @@ def train(
     resume_from: str = "",
     keep_step: bool = True,
     keep_guard: bool = True,
+    configuration: str = "",
 ) -> dict[str, Any]:
     """Train a recipe on a corpus folder into the run folder ``out`` (absolute), on the Ray cluster of this process.
 
     init_from: run folder, checkpoint or model folder whose parameters start the run, with a fresh optimizer. A folder
     with a committed checkpoint of the same run is resumed; a finished one is returned with ``already_finished``.
     resume_from, keep_step, keep_guard: another run whose train state this one continues, see ``run.stage.staged``.
+    configuration: text of the run's file ``config.yaml``; empty: none.
     Returns the content of ``result.json``. Raises RunFolderError if ``out`` holds another run, is written by another
     process or is not writable; PlanError, CorpusError, ValueError if recipe, corpus, hosts, chips and mesh do not fit
     together; TrainingStopped with the reason and what to do.
@@ -94,6 +97,8 @@ def train(
             return {**finished, "already_finished": True}
         if (commit := newest_commit(run.checkpoints)) is not None:
             check_same_run(commit.plan, run, f"checkpoint {commit.folder}")
+        if configuration:
+            fence.write(CONFIG_FILE, configuration.encode())
         signs = SignsOfLife(f"{out}/goodput.jsonl", check=fence.check)
         signs.write(submit=True)
         signs.close()

@@ -94,13 +94,20 @@ def check_tuning_run(
     table: str,
     files: Sequence[str],
     check_new_table: Callable[[Tokenizer | None, bool], object] = lambda tokenizer, is_here: None,
+    check_chats: Check = lambda: None,
 ) -> str:
     """`check_run` for a tuning run; returns the path of the model it starts from. Raises PreflightError.
 
     table: instruction table; empty: it will be made of ``files``. check_new_table: raises if such a table cannot be
-    made; called with the model's tokenizer, if readable, and whether the table is made on this machine.
+    made; called with the model's tokenizer, if readable, and whether the table is made on this machine. check_chats:
+    reads the user's conversations, and raises for an invalid one; not called if files are absent.
     """
-    checks: list[Check] = [lambda: check_model(find_model(init_from, buckets=True), recipe), lambda: check_files(files)]
+
+    def check_all_files() -> None:
+        check_files(files)
+        check_chats()
+
+    checks: list[Check] = [lambda: check_model(find_model(init_from, buckets=True), recipe), check_all_files]
     is_here = devices is not None and not devices.in_cluster
     if table:
         shelf = resolve_out(table, "")

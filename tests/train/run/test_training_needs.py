@@ -161,7 +161,7 @@ def test_a_tuning_that_would_come_to_nothing_says_all_that_lacks_and_starts_noth
     assert time.process_time() - began < 5
     assert said.count("model 'gone': neither a folder nor a run") == 1
     assert f"files: {lemur_home}/b.jsonl, {lemur_home}/a.gz: not there" in said
-    assert "--conversations joins the games and chats: leave it out" in said
+    assert "--conversations is no part of Table 1: leave it out" in said
     assert "TPU chips" in said
     assert "recipes whose devices and memory are here: nano" in said
     assert os.listdir(lemur_home / "runs") == []

@@ -1,0 +1,188 @@
+"""Flags in a YAML file: ``--config FILE`` gives any of them, and a run writes all of its own in that form.
+
+Keys are the names of flags with underscores or hyphens, nested where flags are dotted: ``train: {steps: 100}``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn, get_origin, get_type_hints
+
+import yaml
+
+from lemur_ray import __version__
+from lemur_ray.config.data import SourceConfig, format_source
+from lemur_ray.host.home import resolve_out
+
+FLAG = "--config"
+CONFIG_FILE = "config.yaml"
+"""Name of the file in which a run writes its configuration."""
+VERSION = "lemur_ray"
+"""Key of the version that wrote a file."""
+_MAX_NAMES = 8
+"""Maximum number of flags that a message names."""
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """The values of a file by dotted key, as yet unchecked. ``path`` is empty without a file."""
+
+    path: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def pop(self, key: str, default: str) -> str:
+        """Remove a value that is no flag, and return it as text."""
+        return str(self.values.pop(key, default))
+
+
+def take_config(argv: Sequence[str]) -> tuple[list[str], ConfigFile]:
+    """(command line without ``--config FILE``, content of the file). Exits with code 2 if it cannot be read.
+
+    A relative path is one of the working directory, or else of $LEMUR_HOME.
+    """
+    words, paths = [], []
+    waiting = False
+    for word in argv:
+        if waiting or word.startswith(f"{FLAG}="):
+            paths.append(word if waiting else word.partition("=")[2])
+            waiting = False
+        elif not (waiting := word == FLAG):
+            words.append(word)
+    if waiting or len(paths) > 1:
+        _refuse(f"{FLAG}: expected one YAML file with flags")
+    if not paths:
+        return words, ConfigFile()
+    try:
+        value = yaml.safe_load(_read(paths[0]))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        _refuse(f"{FLAG} {paths[0]}: {error}; expected a YAML file with flags, for example a run's {CONFIG_FILE}")
+    if not isinstance(value or {}, Mapping):
+        _refuse(f"{FLAG} {paths[0]}: a {type(value).__name__}; expected flags and their values, such as limit: 5")
+    return words, ConfigFile(paths[0], dict(_flattened(value or {})))
+
+
+def config_words(file: ConfigFile, argv: Sequence[str], config: Any, default: Any, flat: bool, bare: bool) -> list[str]:
+    """The flags of a file that ``argv`` does not give, as words of a command line.
+
+    config, default: class and default of the configuration. flat, bare: as for ``parse``. Exits with code 2 for a key
+    that is no flag, and names the nearest one.
+    """
+    known = dict(_leaves(config, default, flat))
+    written_by = file.values.pop(VERSION, __version__)
+    given = {word.partition("=")[0].removeprefix("--").replace("-", "_") for word in argv if word.startswith("--")}
+    words: list[str] = []
+    for key, value in file.values.items():
+        if key not in known:
+            old = "" if written_by == __version__ else f" (lemur-ray {written_by} wrote it, this is {__version__})"
+            _refuse(f"{file.path}{old}: {_unknown(key, known)}")
+        if not {key, _negated(key)} & given:
+            words += _words(key, value, known[key].appends, bare)
+    new = [f"--{key.replace('_', '-')}" for key in known if key not in file.values]
+    if written_by != __version__ and new:
+        more = f" and {len(new) - _MAX_NAMES} more" if len(new) > _MAX_NAMES else ""
+        print(
+            f"{file.path} was written by lemur-ray {written_by}, this is {__version__}: it lacks "
+            f"{', '.join(new[:_MAX_NAMES])}{more}, which have their defaults",
+            file=sys.stderr,
+        )
+    return words
+
+
+def config_text(config: Any, flat: bool = False) -> str:
+    """All flags of a configuration as the text of a file that ``--config`` reads, without passwords (metadata
+    ``stored_as``). flat: as for ``parse``."""
+    values: dict[str, Any] = {VERSION: __version__}
+    for key, leaf in _leaves(type(config), config, flat):
+        *groups, name = key.split(".")
+        part = values
+        for group in groups:
+            part = part.setdefault(group, {})
+        part[name] = _plain(leaf.value)
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=1 << 20)
+    return f"# The whole configuration of this run: the same command with {FLAG} FILE is the same run.\n{text}"
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """A flag: its default, and whether each of its values is given by a flag of its own."""
+
+    value: Any
+    appends: bool
+
+
+def _leaves(config: Any, default: Any, flat: bool, prefix: str = "") -> Iterator[tuple[str, _Leaf]]:
+    """Dotted key and flag of every field of a configuration that is no positional argument."""
+    import tyro
+
+    try:
+        hints = get_type_hints(get_origin(config) or config, include_extras=True)
+    except NameError:  # options of a plug-in that are defined inside a function
+        hints = {}
+    for one in dataclasses.fields(default):
+        value, marks = getattr(default, one.name), getattr(hints.get(one.name), "__metadata__", ())
+        if dataclasses.is_dataclass(value):
+            hidden = flat or any(getattr(mark, "name", None) == "" for mark in marks)
+            yield from _leaves(type(value), value, flat, prefix if hidden else f"{prefix}{one.name}.")
+        elif tyro.conf.Positional not in marks:
+            value = one.metadata["stored_as"](value) if "stored_as" in one.metadata else value
+            yield f"{prefix}{one.name}", _Leaf(value, tyro.conf.UseAppendAction in marks)
+
+
+def _flattened(value: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, item in value.items():
+        key = f"{prefix}{name}".replace("-", "_")
+        if isinstance(item, Mapping):
+            yield from _flattened(item, f"{key}.")
+        else:
+            yield key, item
+
+
+def _words(key: str, value: Any, appends: bool, bare: bool) -> list[str]:
+    flag = f"--{key}".replace("_", "-")
+    if bare and isinstance(value, bool):
+        return [flag if value else f"--{_negated(key)}".replace("_", "-")]
+    if not isinstance(value, list | tuple):
+        return [f"{flag}={value}"]
+    items = [str(part) for item in value for part in (item if isinstance(item, list | tuple) else [item])]
+    return [f"{flag}={item}" for item in items] if appends else [flag, *items]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, SourceConfig):
+        return format_source(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def _negated(key: str) -> str:
+    group, dot, name = key.rpartition(".")
+    return f"{group}{dot}no_{name}"
+
+
+def _unknown(key: str, known: Mapping[str, Any]) -> str:
+    if inner := [name for name in known if name.startswith(f"{key}.")]:
+        return f"{key} is a group of flags: expected values of {', '.join(inner[:_MAX_NAMES])}"
+    last = key.rpartition(".")[2]
+    near = difflib.get_close_matches(key, known, 1, 0.6) or [k for k in known if k.rpartition(".")[2] == last][:1]
+    return f"there is no flag {key!r}" + (f": did you mean {near[0]!r}?" if near else "; --help-all lists the flags")
+
+
+def _read(path: str) -> bytes:
+    if "://" not in path:
+        here = Path(path).expanduser()
+        return (here if here.is_file() else Path(resolve_out(path, ""))).read_bytes()
+    from lemur_ray.storage.file_system import file_system  # late: most files are local
+
+    files, inner = file_system(path)
+    return bytes(files.cat_file(inner))
+
+
+def _refuse(message: str) -> NoReturn:
+    print(message, file=sys.stderr)
+    raise SystemExit(2)

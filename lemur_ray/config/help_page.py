@@ -1,0 +1,118 @@
+"""Help of a command on one screen: its most used flags by topic, and what ``--help-all`` adds.
+
+Works on the whole help text that tyro prints, so flags, types and defaults are written in one place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+import re
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Topics = Mapping[str, Sequence[str]]
+"""Heading -> names of fields as flags are dotted (``train.steps``), in the order of the help. The name of a field that
+is a dataclass stands for the first flags of that class. Declared as ``HELP`` by a command's dataclass."""
+ALWAYS = {
+    "--config FILE.yaml": "Read flags from a file. Those of the command line win.",
+    "--help-all": "Show every flag.",
+}
+WIDE = 100
+"""Columns of the help text that tyro prints: few enough for one column of flags."""
+_MAX_WIDTH, _MIN_WIDTH, _FLAG_COLUMNS = 100, 60, 28
+_MAX_MEMBERS = 6
+"""Flags that are shown of a field that is a dataclass."""
+_MAX_TEXT_LINES = 3
+"""Lines of a flag's text, of which only the first clause is shown."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A flag in a help text: how it is given, its description, and its default as text."""
+
+    given: str
+    text: str
+    default: str = ""
+
+
+def wants_help(argv: Sequence[str]) -> bool:
+    """Whether a command line asks for the help on one screen."""
+    return any(word in ("-h", "--help") for word in argv)
+
+
+def entries(text: str) -> dict[str, Entry]:
+    """Flag -> entry of a help text of tyro that is ``WIDE`` columns wide, with boxes or without."""
+    found: list[list[str]] = []
+    for line in text.splitlines():
+        if begin := re.match(r"(?:[│|] |  )(--?[a-z].*)", line):
+            given, _, first = begin[1].rstrip("│| ").partition("  ")
+            found.append([given, first])
+        elif found and (continued := re.match(r"[│|]? {3,}(\S.*)", line)):
+            found[-1].append(continued[1].rstrip("│| "))
+    result = {}
+    for given, *lines in found:
+        words = " ".join(" ".join(lines).split())
+        description, _, default = words.partition(" (default: ")
+        result[re.split(r"[ ,]", given)[0]] = Entry(given.partition(", ")[0], description, default.removesuffix(")"))
+    return result
+
+
+def help_page(text: str, topics: Topics, more: Mapping[str, str], default: Any) -> str:
+    """The help on one screen. text: the whole help, ``WIDE`` columns wide. more: flags that are not fields, with their
+    descriptions. default: the configuration whose fields the topics name."""
+    known = entries(text)
+    usage, about = text.strip().split("\n\n")[:2]
+    width = max(_MIN_WIDTH, min(_MAX_WIDTH, shutil.get_terminal_size().columns))
+    lines = [*textwrap.wrap(usage, width, subsequent_indent="    "), "", *textwrap.wrap(about, width), ""]
+    for heading, names in topics.items():
+        shown = [known[flag] for flag in _flags(names, default) if flag in known]
+        if shown:
+            lines += [f"{heading}:", *(line for entry in shown for line in _lines(entry, width))]
+    lines += ["more:", *more_lines(more, width)]
+    return "\n".join(lines)
+
+
+def more_lines(more: Mapping[str, str], width: int = _MAX_WIDTH) -> Iterator[str]:
+    """Lines of the flags that are no fields of a configuration."""
+    for given, text in {**more, **ALWAYS}.items():
+        yield from _lines(Entry(given, text), width)
+
+
+def _flags(names: Iterable[str], default: Any) -> Iterator[str]:
+    for name in names:
+        part = getattr(default, name, None)
+        members = [field.name for field in dataclasses.fields(part)] if dataclasses.is_dataclass(part) else [name]
+        members = members[:_MAX_MEMBERS]
+        yield from (f"--{member.replace('_', '-')}" for member in members)
+
+
+def _lines(entry: Entry, width: int) -> list[str]:
+    default = f" [{entry.default}]" if entry.default not in ("", "''", "None", "False") else ""
+    clause = re.split(r"[.;] (?=[\w-])", entry.text)[0].rstrip(".")
+    room = width - _FLAG_COLUMNS
+    wrapped = textwrap.wrap(clause + default, room, max_lines=_MAX_TEXT_LINES, placeholder=" ...")
+    given = re.sub(r"\[(.+?) \[\1 \.\.\.\]\]", r"\1 ...", entry.given)
+    head, column = f"  {given}", " " * _FLAG_COLUMNS
+    first, *rest = wrapped or [""]
+    start = [f"{head:<{_FLAG_COLUMNS}}{first}"] if len(head) < _FLAG_COLUMNS else [head, f"{column}{first}"]
+    return [*start, *(f"{column}{line}" for line in rest)]
+
+
+@contextlib.contextmanager
+def plain_terminal() -> Iterator[io.StringIO]:
+    """Context manager in which tyro prints a help text for ``entries`` into the text that it yields."""
+    wide = {"COLUMNS": str(WIDE), "NO_COLOR": "1", "TERM": "dumb"}
+    before = {name: os.environ.get(name) for name in wide}
+    os.environ.update(wide)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as text:
+            yield text
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})

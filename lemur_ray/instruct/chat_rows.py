@@ -1,0 +1,108 @@
+"""Rows of chat files as OpenAI and TRL write them: their messages, and the files that a name stands for.
+
+``{"messages": [...]}``, or ``{"prompt": ..., "completion": ...}`` of texts or of messages; in JSON lines, a JSON list
+or parquet, plain or gzip.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lemur_ray.agents.messages import Message
+from lemur_ray.host.json_files import open_bytes, read_json, read_json_lines
+from lemur_ray.outside_data.byte_stream import open_stream
+from lemur_ray.outside_data.file_lists import list_files
+from lemur_ray.outside_data.record_formats import PARQUET, parquet_rows
+from lemur_ray.storage.published_folder import local_copy, scratch_folder
+
+FORMS = '{"messages": [{"role": ..., "content": ...}, ...]} or {"prompt": ..., "completion": ...}, with "tools" if any'
+OTHER_FORMS = {
+    "conversations": "give files of ShareGPT to --sharegpt",
+    "instruction": "give rows {instruction, output} to --evol or --verified",
+    "chosen": "of preferences, write the chosen messages as messages",
+    "text": "texts without turns are a corpus for jobs/build_corpus.py",
+}
+"""Key of a row of another form -> what to do with such a file."""
+HUB = "hf://datasets/"
+_DATA_FILE = re.compile(r"\.(parquet|jsonl|json)(\.gz)?$")
+
+
+def chat_files(name: str) -> list[str]:
+    """Files of a path, a URL, or a data set of the Hub, ``hf://datasets/OWNER/NAME[@REVISION][/PATTERN]``.
+
+    Without a pattern, those of the split train of a data set that has splits. Raises ValueError, OSError.
+    """
+    if not name.startswith(HUB):
+        return [name]
+    is_whole = name.removeprefix(HUB).count("/") == 1
+    listed = [file.uri for file in list_files(f"{name}/**" if is_whole else name)]
+    files = [file for file in listed if _DATA_FILE.search(file)]
+    if not files:
+        raise ValueError(f"{name}: no .parquet, .jsonl or .json file there; give {HUB}OWNER/NAME/PATTERN")
+    train = [file for file in files if "train" in file.removeprefix(HUB).split("/", 2)[2]]
+    return train if is_whole and train else files
+
+
+@contextmanager
+def local_chat_file(file: str) -> Iterator[Path]:
+    """Local path of a file, or of a temporary copy of one in a bucket or on the Hub. Raises OSError, ReadFailure."""
+    if not file.startswith(HUB):
+        with local_copy(file) as path:
+            yield Path(path)
+        return
+    with scratch_folder() as folder, open_stream(file) as source:
+        copy = folder / file.rsplit("/", 1)[-1]
+        with copy.open("wb") as target:
+            shutil.copyfileobj(source, target)
+        yield copy
+
+
+def rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield (place in the file, JSON value) for every row; a NotJson in place of an invalid line.
+
+    Raises ValueError with the file's name for a damaged one, OSError.
+    """
+    with open_bytes(path) as data:
+        begin = data.read(64).lstrip(b" \t\r\n\xef\xbb\xbf")
+    if begin.startswith(PARQUET):
+        yield from ((f"row {number}", _without_nulls(row)) for number, row in enumerate(parquet_rows(path), 1))
+    elif begin.startswith(b"["):
+        yield from ((f"element {number}", row) for number, row in enumerate(read_json(path), 1))
+    else:
+        yield from ((f"line {number}", row) for number, row in read_json_lines(path, bad_lines=True))
+
+
+def messages_of(row: Mapping[str, Any]) -> tuple[Message, ...]:
+    """The messages of a row. A prompt is not trained on, as in TRL. Raises ValueError, KeyError, TypeError."""
+    if "messages" in row or not {"prompt", "completion"} <= row.keys():
+        for key, advice in OTHER_FORMS.items():
+            if key in row and "messages" not in row:
+                raise ValueError(f"a row of {', '.join(row)}: {advice}")
+        return tuple(Message.from_json(message) for message in row["messages"])
+    prompt, completion = (
+        [{"role": role, "content": part}] if isinstance(part := row[key], str) else part
+        for key, role in (("prompt", "user"), ("completion", "assistant"))
+    )
+    before = [Message.from_json(message) for message in prompt]
+    untrained = [dataclasses.replace(one, weight=0) if one.role == "assistant" else one for one in before]
+    return (*untrained, *(Message.from_json(message) for message in completion))
+
+
+def tools_of(row: Mapping[str, Any]) -> Any:
+    """The ``tools`` of a row, which TRL may hold as JSON text. Raises ValueError."""
+    tools = row.get("tools")
+    return json.loads(tools) if isinstance(tools, str) and tools else tools
+
+
+def _without_nulls(value: Any) -> Any:
+    """A parquet value without the keys that other rows have: a struct has all of them."""
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,169 @@
+"""Help on one screen, and files of flags that a run writes and ``--config`` reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lemur_ray.config import config_file
+from lemur_ray.config.config_file import config_text
+from lemur_ray.recipes import NAMES
+from lemur_ray.rollout.benchmark_tasks import parse_evaluation
+from lemur_ray.serve.config import ServeJob
+from lemur_ray.train.job_arguments import RunJob, parse_job
+from tests.conftest import ROOT
+
+JOBS = sorted(path.stem for path in (ROOT / "jobs").glob("[a-z]*.py"))
+ONE_SCREEN = 45
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Function that returns what a job prints to stdout and ends with code 0."""
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.syspath_prepend(str(ROOT / "jobs"))
+
+    def printed(job: str, *words: str) -> str:
+        with pytest.raises(SystemExit) as end:
+            importlib.import_module(job).main(list(words))
+        assert not end.value.code
+        return capsys.readouterr().out
+
+    return printed
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_help_of_a_command_is_one_screen(shown: Any, job: str) -> None:
+    text = shown(job, "--help")
+    assert len(text.splitlines()) <= ONE_SCREEN
+    if job == "doctor":
+        return
+    assert "--config FILE.yaml" in text
+    assert "--help-all" in text
+
+
+@pytest.mark.parametrize("benchmark", ["mint/gsm8k", "webarena/webarena", "intercode/sql"])
+def test_the_help_of_eval_shows_the_flags_of_the_benchmark_and_everything_that_is_no_field(
+    shown: Any, benchmark: str
+) -> None:
+    text = shown("agent_eval", "--benchmark", benchmark, "--help")
+    assert len(text.splitlines()) <= ONE_SCREEN
+    for words in ("--list", "--suite NAME", "--check-gold", "gym:", "harbor:", "replies:FILE", "options of the benchm"):
+        assert words in text, words
+    for flag in ("--list", "--suite NAME", "--check-gold", "--top-p"):
+        assert flag in shown("agent_eval", "--help-all")
+
+
+def test_every_flag_of_a_topic_exists(shown: Any) -> None:
+    configs = {"pretrain": "RunJob", "instruct": "InstructJob", "instruct_table": "TableJob", "plan_pod": "PlanJob",
+               "mixture_study": "StudyJob", "build_corpus": "Arguments"}  # fmt: skip
+    for job, config in configs.items():
+        text = shown(job, "--help")
+        topics = getattr(importlib.import_module(job), config).HELP
+        for name in (name for names in topics.values() for name in names):
+            assert f"  --{name.replace('_', '-')} " in text, f"{job}: {name}"
+
+
+@pytest.mark.parametrize("recipe", NAMES)
+def test_a_written_training_configuration_is_the_same_run(recipe: str, tmp_path: Path) -> None:
+    edits = ["--train.skip-rows", "3", "5", "8", "9", "--data.sources", "a:code:2.5", "b:text:1:0.5", "--out", "x y"]
+    job = parse_job(RunJob, [recipe, *edits, "--optimizer.peak-lr", "1e-7", "--preflight"], prog="p")
+    (tmp_path / "c.yaml").write_text(config_text(job))
+    again = parse_job(RunJob, ["--config", str(tmp_path / "c.yaml")], prog="p")
+    assert again == job
+    assert again.recipe.hash == job.recipe.hash
+
+
+def test_a_written_configuration_of_tuning_and_of_serving_is_the_same(tmp_path: Path, shown: Any) -> None:
+    kind = importlib.import_module("instruct").InstructJob
+    job = parse_job(kind, ["lemur-7b-chat", "--conversations", "a b", "c", "--lora.rank", "4"], prog="p")
+    (tmp_path / "c.yaml").write_text(config_text(job))
+    assert parse_job(kind, [f"--config={tmp_path}/c.yaml"], prog="p", recipe="nano-chat") == job
+    serving = ServeJob.parse(["--no-ray", "--engine.max-slots", "8", "--engine.no-native"])
+    (tmp_path / "s.yaml").write_text(config_text(serving))
+    assert ServeJob.parse(["--config", str(tmp_path / "s.yaml")]) == serving
+
+
+@pytest.mark.parametrize("benchmark", ["alfworld/text", "intercode/sql", "mint/gsm8k", "webarena/standin"])
+def test_a_written_evaluation_is_the_same(benchmark: str, tmp_path: Path) -> None:
+    config = parse_evaluation(["--policy", "random", "--limit", "3", "--top-p", "0.5", "--resend-reasoning"], benchmark)
+    (tmp_path / "c.yaml").write_text(config_text(config, flat=True))
+    assert parse_evaluation(["--config", str(tmp_path / "c.yaml")], "gsm8k") == config
+
+
+def test_flags_of_the_command_line_win(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "recipe: llama2-7b\ncorpus: there\ntrain: {steps: 7, seed: 3}\noptimizer.peak_lr: 1e-4\nkeep-step: false\n"
+    )
+    words = ["--train.steps=9", "--config", str(tmp_path / "c.yaml"), "--corpus", "here"]
+    job = parse_job(RunJob, words, prog="p")
+    assert (job.recipe.name, job.recipe.train.steps, job.recipe.train.seed, job.corpus) == ("llama2-7b", 9, 3, "here")
+    assert (job.recipe.optimizer.peak_lr, job.keep_step) == (1e-4, False)
+    assert parse_job(RunJob, ["nano", *words], prog="p").recipe.name == "nano"
+    (tmp_path / "e.yaml").write_text("benchmark: intercode/sql\nresend_reasoning: true\nactors: null\n")
+    config = parse_evaluation(["--config", str(tmp_path / "e.yaml"), "--no-resend-reasoning"], "alfworld/text")
+    assert (config.benchmark, config.resend_reasoning, config.actors) == ("intercode/sql", False, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("train: {stps: 5}", "there is no flag 'train.stps': did you mean 'train.steps'?"),
+        ("steps: 5", "did you mean 'train.steps'?"),
+        ("train: 5", "train is a group of flags: expected values of train.steps"),
+        ("- a\n- b", "expected flags and their values"),
+        ("a: [", "expected a YAML file"),
+        ("train: {steps: many}", "flags that are not on the command line are those of"),
+        ("lemur_ray: 0.0.1\ntrain: {warmth: 5}", "(lemur-ray 0.0.1 wrote it, this is"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_with_code_2(
+    text: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(SystemExit) as end:
+        parse_job(RunJob, ["--config", str(tmp_path / "c.yaml")], prog="p")
+    assert end.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_is_refused_and_a_relative_one_may_be_in_lemur_home(
+    lemur_home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["--config", "none.yaml"], ["--config"]):
+        with pytest.raises(SystemExit) as end:
+            parse_job(RunJob, words, prog="p")
+        assert end.value.code == 2
+        assert "expected" in capsys.readouterr().err
+    (lemur_home / "runs").mkdir(parents=True)
+    (lemur_home / "runs" / "c.yaml").write_text("out: z")
+    assert parse_job(RunJob, ["--config", "runs/c.yaml"], prog="p").out == "z"
+
+
+def test_a_file_of_an_older_version_names_the_flags_that_are_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = config_text(RunJob()).replace("  seed: 0\n  checkpoint", "  checkpoint").replace("keep_guard: true\n", "")
+    (tmp_path / "c.yaml").write_text(text)
+    monkeypatch.setattr(config_file, "__version__", "9.0.0")
+    assert parse_job(RunJob, ["--config", str(tmp_path / "c.yaml")], prog="p").keep_guard
+    printed = capsys.readouterr().err
+    assert "this is 9.0.0: it lacks --keep-guard, --train.seed, which have their defaults" in printed
+
+
+def test_passwords_are_not_written() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        url: str = dataclasses.field(default="", metadata={"stored_as": lambda url: url.replace("secret", "***")})
+
+    assert "me:***@here" in config_text(Options("me:secret@here"))
+
+
+def teardown_module() -> None:
+    for name in (*JOBS, "_path"):
+        sys.modules.pop(name, None)
