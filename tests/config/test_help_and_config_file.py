@@ -12,13 +12,17 @@ import pytest
 
 from lemur_ray.config import config_file
 from lemur_ray.config.config_file import config_text
-from lemur_ray.recipes import NAMES
 from lemur_ray.rollout.benchmark_tasks import parse_evaluation
 from lemur_ray.serve.config import ServeJob
 from lemur_ray.train.job_arguments import RunJob, parse_job
 from tests.conftest import ROOT
 
 JOBS = sorted(path.stem for path in (ROOT / "jobs").glob("[a-z]*.py"))
+TOPICS_OF = {
+    "pretrain": "RunJob", "instruct": "InstructJob", "instruct_table": "TableJob", "plan_pod": "PlanJob",
+    "mixture_study": "StudyJob", "build_corpus": "Arguments",
+}  # fmt: skip
+"""Job -> its dataclass, whose topics name the flags that its help shows."""
 ONE_SCREEN = 45
 
 
@@ -45,9 +49,12 @@ def test_the_help_of_a_command_is_one_screen(shown: Any, job: str) -> None:
         return
     assert "--config FILE.yaml" in text
     assert "--help-all" in text
+    topics = getattr(importlib.import_module(job), TOPICS_OF[job]).HELP if job in TOPICS_OF else {}
+    for name in (name for names in topics.values() for name in names):
+        assert f"  --{name.replace('_', '-')} " in text, name
 
 
-@pytest.mark.parametrize("benchmark", ["mint/gsm8k", "webarena/webarena", "intercode/sql"])
+@pytest.mark.parametrize("benchmark", ["mint/gsm8k", "webarena/webarena"])
 def test_the_help_of_eval_shows_the_flags_of_the_benchmark_and_everything_that_is_no_field(
     shown: Any, benchmark: str
 ) -> None:
@@ -55,21 +62,11 @@ def test_the_help_of_eval_shows_the_flags_of_the_benchmark_and_everything_that_i
     assert len(text.splitlines()) <= ONE_SCREEN
     for words in ("--list", "--suite NAME", "--check-gold", "gym:", "harbor:", "replies:FILE", "options of the benchm"):
         assert words in text, words
-    for flag in ("--list", "--suite NAME", "--check-gold", "--top-p"):
-        assert flag in shown("agent_eval", "--help-all")
+    everything = shown("agent_eval", "--help-all")
+    assert all(flag in everything for flag in ("--list", "--suite NAME", "--check-gold", "--top-p"))
 
 
-def test_every_flag_of_a_topic_exists(shown: Any) -> None:
-    configs = {"pretrain": "RunJob", "instruct": "InstructJob", "instruct_table": "TableJob", "plan_pod": "PlanJob",
-               "mixture_study": "StudyJob", "build_corpus": "Arguments"}  # fmt: skip
-    for job, config in configs.items():
-        text = shown(job, "--help")
-        topics = getattr(importlib.import_module(job), config).HELP
-        for name in (name for names in topics.values() for name in names):
-            assert f"  --{name.replace('_', '-')} " in text, f"{job}: {name}"
-
-
-@pytest.mark.parametrize("recipe", NAMES)
+@pytest.mark.parametrize("recipe", ["nano", "lemur-70b-chat", "qwen3-8b"])
 def test_a_written_training_configuration_is_the_same_run(recipe: str, tmp_path: Path) -> None:
     edits = ["--train.skip-rows", "3", "5", "8", "9", "--data.sources", "a:code:2.5", "b:text:1:0.5", "--out", "x y"]
     job = parse_job(RunJob, [recipe, *edits, "--optimizer.peak-lr", "1e-7", "--preflight"], prog="p")
