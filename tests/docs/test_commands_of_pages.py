@@ -118,6 +118,7 @@ def parse_job(name: str, argv: list[str], monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(tyro, "cli", read)
     monkeypatch.setattr("argparse.ArgumentParser.parse_args", _read_by_argparse)
     monkeypatch.syspath_prepend(str(ROOT / "jobs"))
+    monkeypatch.setattr("lemur_ray.config.config_file._read", lambda path: b"")  # a file of the reader's own run
     monkeypatch.setenv("LEMUR_DATA", "DIR")
     argv = [word if word not in ("...", "…") else "" for word in argv]
     if "--list" in argv or any(word.startswith("my_") for word in argv):
