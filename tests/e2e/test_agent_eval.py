@@ -50,6 +50,15 @@ def test_the_same_command_again_plays_nothing_and_says_the_same(run: Run, lemur_
     assert "6 of 8 episodes are in the ledger" in err
 
 
+def test_the_configuration_that_a_run_wrote_is_the_same_run(run: Run, lemur_home: Path):
+    _, first, _ = run("--benchmark", "intercode/sql", "--policy", "random", "--limit", "3", "--epochs", "2")
+    file = lemur_home / "episodes" / "intercode-sql-random" / "config.yaml"
+    code, second, err = run("--config", str(file))
+    assert (code, second[-1]) == (0, first[-1])
+    assert "6 of 6 episodes are in the ledger" in err
+    assert json.loads(run("--config", str(file), "--limit", "4")[1][-1])["n"] == 8
+
+
 def test_epochs_play_each_task_again_with_other_seeds(run: Run, lemur_home: Path):
     code, out, _ = run("--policy", "random", "--limit", "3", "--epochs", "2")
     assert code == 0

@@ -66,6 +66,9 @@ def test_the_way_from_raw_text_to_a_report(head: Head, home: Path, sources: tupl
     submit(head, "build_corpus", *sources, "--vocab-size", "600", "--out", "corpus/a")
     run = submit(head, "pretrain", "nano", "--corpus", "corpus/a", "--out", "runs/a", *TINY, form=WITH_WORKING_DIR)
     assert run["steps"] == 3
+    again = submit(head, "pretrain", "--config", "runs/a/config.yaml")
+    assert again.pop("already_finished")
+    assert again == run
     tuned = submit(
         head, "instruct", "--init-from", "runs/a", "--out", "runs/a-chat", "--games", "12", "--chats", "4", *TINY
     )

@@ -68,7 +68,7 @@ def test_the_four_sets_tune_a_model_through_the_job(
     assert "Table 1" in said
     losses = [json.loads(line)["loss"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert losses[-1] < losses[0] - 0.5
-    assert main(flags(data_dir, start, tmp_path / "run")) == 0
+    assert main(["--config", str(tmp_path / "run" / "config.yaml")]) == 0
     said = capsys.readouterr().out
     assert "used as it is" in said
     assert json.loads(said.strip().splitlines()[-1])["already_finished"]
