@@ -7,14 +7,10 @@ import _path
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
-
-import tyro
 from lemur_ray.cluster import connection
 from lemur_ray.config import parse
-from lemur_ray.config.help_page import Topics
 from lemur_ray.host.home import resolve_out
-from lemur_ray.corpus.config import CorpusConfig
+from lemur_ray.corpus.config import CORPUS_TOPICS, Corpus, CorpusConfig
 from lemur_ray.evaluation.demonstration_data import corpus_inputs
 from lemur_ray.report.pages.pretraining.corpus_page import write_corpus_page
 
@@ -23,14 +19,8 @@ from lemur_ray.report.pages.pretraining.corpus_page import write_corpus_page
 class Arguments:
     """Build a corpus of packed token rows, or use the one that exists."""
 
-    HELP: ClassVar[Topics] = {
-        "corpus": ("source", "sources", "out", "overwrite", "embedded_mb", "seq_len", "heldout_rows"),
-        "tokenizer": ("tokenizer", "vocab_size", "word_pattern"),
-        "cleaning": ("near_duplicates", "decontaminate", "allow_failed"),
-        "work": ("workers", "part_mb", "seed"),
-    }
-
-    config: Annotated[CorpusConfig, tyro.conf.arg(name="")] = CorpusConfig()
+    HELP = CORPUS_TOPICS
+    config: Corpus = CorpusConfig()
     out: str = ""
     """Folder of the corpus. Default: $LEMUR_HOME/corpus/embedded."""
     overwrite: bool = False
@@ -45,9 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(Arguments, argv, prog="build_corpus")
     out = resolve_out(arguments.out, "corpus/embedded")
     if arguments.workers != 0:
-        import lemur_ray.corpus.on_ray  # noqa: F401  before Ray starts: then its logger goes to the log, too
-
-        connection.connect()
+        connection.connect(with_data=True)
     from lemur_ray.corpus.build import build
     from lemur_ray.corpus.manifest import CorpusError
     from lemur_ray.corpus.rows import RowSetError

@@ -4,15 +4,12 @@ import _path
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 from functools import partial
 from lemur_ray.cluster import connection
 from lemur_ray.config.config_file import config_text
-from lemur_ray.config.help_page import Topics
 from lemur_ray.evaluation.demonstration_data import make_table, own_conversations
 from lemur_ray.host.home import resolve_out
-from lemur_ray.instruct.chat_rows import HUB
-from lemur_ray.instruct.config import SETS_TOPICS, Sets, SetsConfig, Template
+from lemur_ray.instruct.config import INSTRUCT_TOPICS, Sets, SetsConfig, Talks, TalksConfig, Template
 from lemur_ray.train.job_arguments import RunJob, parse_job
 from lemur_ray.instruct.epochs import with_whole_epochs
 
@@ -21,36 +18,19 @@ from lemur_ray.instruct.epochs import with_whole_epochs
 class InstructJob(RunJob):
     """Tune a run on conversations; the same command again resumes. First argument: a recipe, by default nano-chat."""
 
-    HELP: ClassVar[Topics] = {
-        "run": ("init_from", "out", "preflight"),
-        "conversations": ("conversations", "demo", "corpus", "chat_template"),
-        "files of the public sets": SETS_TOPICS["files of the public sets"],
-        "length, batch and rate": (
-            "tuning.epochs", "tuning.batch_examples", "train.steps", "data.seq_len", "optimizer.peak_lr", "lora.rank",
-        ),
-        "devices": ("mesh.num_workers", "mesh.use_gpu"),
-    }  # fmt: skip
-
+    HELP = INSTRUCT_TOPICS
     corpus: str = ""
     """Instruction table. Empty: it is built, in instruct/<name of the recipe>, or in the run's folder in a bucket."""
     init_from: str = ""
     """Run, checkpoint or model folder (name, path or URI) whose parameters start the run. Empty: the run nano."""
-    games: int = 6000
-    """Number of games of the searching expert (split train) in the demo's conversations."""
-    conversations: tuple[str, ...] = ()
-    """Files of your own conversations, as OpenAI and TRL write them (JSON lines or parquet, also in a bucket or
-    hf://datasets/OWNER/NAME), or of jobs/export_sft.py. They are tuned on alone."""
-    demo: bool = False
-    """With --conversations: tune on the demo's games and questions, too. Without: they are what is tuned on."""
-    chats: int = 400
-    """Number of questions about functions of the Python standard library in the demo's conversations."""
+    talks: Talks = TalksConfig()
     chat_template: Template = ""
     sets: Sets = SetsConfig()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse_job(InstructJob, argv, prog="instruct.py", recipe="nano-chat")
-    recipe, out = job.recipe, resolve_out(job.out, f"runs/{job.recipe.name}")
+    recipe, out, own = job.recipe, resolve_out(job.out, f"runs/{job.recipe.name}"), job.talks.conversations
     from lemur_ray.instruct.needs import check_table_needs
     from lemur_ray.corpus.manifest import read_manifest
     from lemur_ray.train.pod.placement import batch_parts
@@ -58,11 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lemur_ray.train.on_ray.trainer import train
     from lemur_ray.weights.open_model import load_tokenizer
 
-    look = partial(check_table_needs, job.sets, job.conversations, job.chat_template)
-    chats = partial(own_conversations, () if job.corpus else job.conversations)
-    files = [file for file in (*job.conversations, *job.sets.paths) if not file.startswith(HUB)]
+    look = partial(check_table_needs, job.sets, own, job.chat_template)
+    chats = partial(own_conversations, () if job.corpus else own)
     try:
-        here = None if job.preflight else connection.available_devices()
+        here, files = None if job.preflight else connection.available_devices(), (*own, *job.sets.paths)
         init_from = check_tuning_run(recipe, here, out, job.init_from or "nano", job.corpus, files, look, chats)
         if job.preflight:
             return _path.done("instruct: everything that needs no devices is there")

@@ -5,12 +5,10 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
-
+from typing import Annotated
 import tyro
 from lemur_ray.cluster import connection
 from lemur_ray.config import parse
-from lemur_ray.config.help_page import Topics
 from lemur_ray.host.home import lemur_home, outside_data, resolve_out
 from lemur_ray.instruct.config import SETS_TOPICS, Sets, SetsConfig
 from lemur_ray.instruct.table_1 import table_1_files, table_tokenizer
@@ -21,12 +19,7 @@ from lemur_ray.outside_data.source import FetchError
 class TableJob:
     """Fetch the public sets of Table 1, or use those that are there, and build their instruction table."""
 
-    HELP: ClassVar[Topics] = {
-        "table": ("out", "tokenizer", "seq_len", "packing", "workers"),
-        "fetching": ("data", "accept", "fetch"),
-        **SETS_TOPICS,
-    }
-
+    HELP = SETS_TOPICS
     out: str = ""
     """Path or URI of the folder for the table. Default: $LEMUR_HOME/instruct/table1."""
     tokenizer: str = ""

@@ -9,15 +9,13 @@ import _path
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 from pathlib import Path
 
 from lemur_ray.cluster import connection
-from lemur_ray.config.help_page import Topics
 from lemur_ray.evaluation.demonstration_data import demo_corpus
 from lemur_ray.corpus.manifest import CorpusError, is_complete
 from lemur_ray.host.home import find_model, resolve_out
-from lemur_ray.train.job_arguments import TRAINING_TOPICS, TrainingJob, parse_job
+from lemur_ray.train.job_arguments import STUDY_TOPICS, TrainingJob, parse_job
 from lemur_ray.report.pages.pretraining.mixture_page import ReportError, render_study
 from lemur_ray.train.run.folder import RunFolderError
 from lemur_ray.train.study import RATIOS, check_place, make_trials
@@ -27,8 +25,7 @@ from lemur_ray.train.study import RATIOS, check_place, make_trials
 class StudyJob(TrainingJob):
     """A mixture study. First argument: a recipe, by default nano-mixture, a few minutes for all trials on 2 cores."""
 
-    HELP: ClassVar[Topics] = {"study": ("corpus", "out", "init_from", "ratios", "seeds"), **TRAINING_TOPICS}
-
+    HELP = STUDY_TOPICS
     out: str = ""
     """Folder of the study, local: one run folder for each trial, and the page. Empty: studies/<name of the recipe>."""
     ratios: tuple[str, ...] = RATIOS
@@ -42,11 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     corpus, out = resolve_out(job.corpus, "corpus/embedded"), resolve_out(job.out, f"studies/{job.recipe.name}")
     try:
         check_place(out)
+        connection.connect(with_data=True)
         from lemur_ray.corpus.build import build
         from lemur_ray.corpus.config import CorpusConfig
-        from lemur_ray.train.on_ray.trials import run_trials  # before Ray starts: then its logger goes to the log, too
+        from lemur_ray.train.on_ray.trials import run_trials
 
-        connection.connect()
         init_from = find_model(job.init_from, buckets=True) if job.init_from else ""
         if not job.corpus and not is_complete(corpus):
             build(**demo_corpus(CorpusConfig()), folder=corpus)

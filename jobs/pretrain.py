@@ -32,11 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_run(job.recipe, None if job.preflight else connection.available_devices(), out, checks)
         if job.preflight:
             return _path.done("pretrain: everything that needs no devices is there")
+        connection.connect(with_data=True)
         from lemur_ray.corpus.build import build
         from lemur_ray.corpus.config import CorpusConfig
-        from lemur_ray.train.on_ray.trainer import train  # before Ray starts: then its logger goes to the log, too
+        from lemur_ray.train.on_ray.trainer import train
 
-        connection.connect()
         if not job.corpus and not is_complete(corpus):
             print(f"building the embedded corpus at {corpus}", flush=True)
             build(**demo_corpus(CorpusConfig()), folder=corpus)

@@ -90,7 +90,12 @@ OF_OTHERS = {
     "the kernel's or libc's words, where no error number comes with them": (
         "No space left", "Permission denied", "Read-only file", "quota exceeded",
     ),
-    "Python's own words": ("Traceback (most recent call last)", "Cell In["),
+    "Python's own words": (
+        "Traceback (most recent call last)", "Cell In[", r"Traceback \(most recent call last\)|Exception (ignored )?in",
+    ),
+    "a line of a library's log has no other mark than how it begins; it decides only where that is shown": (
+        r"\[\d{4}-\d\d-\d\d \d\d:|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\t",
+    ),
     "Ray has one class for several causes, and tells them apart in the message alone": (
         "worker process has died", "node has died", "timed out during startup",
     ),

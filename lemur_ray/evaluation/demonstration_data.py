@@ -12,6 +12,7 @@ from typing import Any
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.evaluation.benchmark_texts import benchmark_texts
 from lemur_ray.host.home import resolve_out
+from lemur_ray.instruct.config import TalksConfig
 from lemur_ray.instruct.conversation import Conversation, checked_conversations
 from lemur_ray.instruct.readers.code_chats import code_chats, standard_library
 
@@ -46,11 +47,11 @@ def own_conversations(files: Sequence[str]) -> tuple[Conversation, ...]:
     return tuple(talks)
 
 
-def job_conversations(job: Any) -> Iterator[Conversation]:
-    """The conversations that an instruct job tunes on: the user's own, the demo's, or with ``job.demo`` both."""
-    if job.demo or not job.conversations:
-        yield from conversations(job.games, job.chats)
-    yield from own_conversations(job.conversations)
+def conversations_of(talks: TalksConfig) -> Iterator[Conversation]:
+    """The conversations to tune on: the user's own, the demo's, or with ``demo`` both."""
+    if talks.demo or not talks.conversations:
+        yield from conversations(talks.games, talks.chats)
+    yield from own_conversations(talks.conversations)
 
 
 def corpus_inputs(config: Any, say: Callable[[str], None] = print) -> dict[str, Any]:
@@ -94,6 +95,6 @@ def make_table(
         files = {name: getattr(job.sets, name) for name in (*SET_NAMES, "decontaminate")}
         resolved = {name: tuple(resolve_out(file, "") for file in listed) for name, listed in files.items()}
         return str(build_sets(replace(job.sets, **resolved), tokenizer, shelf, **shape)[0])
-    folder, manifest = build_table(job_conversations(job), tokenizer, shelf, **shape)
+    folder, manifest = build_table(conversations_of(job.talks), tokenizer, shelf, **shape)
     print(f"conversations: {json.dumps(manifest['counts'])}", flush=True)
     return str(folder)

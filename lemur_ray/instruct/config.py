@@ -15,11 +15,23 @@ import tyro
 from lemur_ray.config.help_page import Topics
 from lemur_ray.config.ranges import FROM_ZERO, check_ranges
 
+INSTRUCT_TOPICS: Topics = {
+    "run": ("init_from", "out", "preflight"),
+    "conversations": ("conversations", "demo", "corpus", "chat_template"),
+    "files of the public sets": ("oasst1", "openorca", "sharegpt", "evol", "verified"),
+    "length, batch and rate": (
+        "tuning.epochs", "tuning.batch_examples", "train.steps", "data.seq_len", "optimizer.peak_lr", "lora.rank",
+    ),
+    "devices": ("mesh.num_workers", "mesh.use_gpu"),
+}  # fmt: skip
+"""Flags of an instruct job that most runs need."""
 SETS_TOPICS: Topics = {
+    "table": ("out", "tokenizer", "seq_len", "packing", "workers"),
+    "fetching": ("data", "accept", "fetch"),
     "files of the public sets": ("oasst1", "openorca", "sharegpt", "evol", "verified"),
     "filters of the sets": ("language", "near_duplicate", "encoder", "decontaminate"),
 }
-"""Flags of ``SetsConfig`` that most tables need."""
+"""Flags that most tables of the public sets need."""
 Packing = Literal["best_fit", "lemur", "none"]
 
 
@@ -110,6 +122,21 @@ class SetsConfig:
         return [*(file for _, file in self.files), *self.decontaminate]
 
 
+@dataclass(frozen=True)
+class TalksConfig:
+    """Conversations to tune on that are none of the public sets: the user's own, and the demo's."""
+
+    games: int = 6000
+    """Number of games of the searching expert (split train) in the demo's conversations."""
+    conversations: tuple[str, ...] = ()
+    """Files of your own conversations, as OpenAI and TRL write them (JSON lines or parquet, also in a bucket or
+    hf://datasets/OWNER/NAME), or of jobs/export_sft.py. They are tuned on alone."""
+    demo: bool = False
+    """With --conversations: tune on the demo's games and questions, too. Without: they are what is tuned on."""
+    chats: int = 400
+    """Number of questions about functions of the Python standard library in the demo's conversations."""
+
+
 def settings(config: SetsConfig) -> dict[str, Any]:
     """The options as JSON values, which name a table; newer ones that change nothing are left out: names stay."""
     value = dataclasses.asdict(config)
@@ -120,6 +147,8 @@ def settings(config: SetsConfig) -> dict[str, Any]:
     return value
 
 
+Talks = Annotated[TalksConfig, tyro.conf.arg(name="")]
+"""``TalksConfig`` as command-line flags without a prefix."""
 Sets = Annotated[SetsConfig, tyro.conf.arg(name="")]
 """``SetsConfig`` as command-line flags without a prefix."""
 Template = Annotated[

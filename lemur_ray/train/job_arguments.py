@@ -25,6 +25,7 @@ TRAINING_TOPICS: Topics = {
     "checkpoints and logs": ("train.checkpoint_every_steps", "watch.sinks"),
 }  # fmt: skip
 """Flags of the recipe that most runs need."""
+STUDY_TOPICS: Topics = {"study": ("corpus", "out", "init_from", "ratios", "seeds"), **TRAINING_TOPICS}
 Flat = Annotated[Recipe, tyro.conf.arg(name="")]
 """A recipe whose flags have no prefix: ``--train.steps``, not ``--recipe.train.steps``."""
 

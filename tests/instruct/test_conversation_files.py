@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lemur_ray.agents.messages import Message, ToolCall
-from lemur_ray.evaluation.demonstration_data import job_conversations, own_conversations
+from lemur_ray.evaluation.demonstration_data import conversations_of, own_conversations
+from lemur_ray.instruct.config import TalksConfig
 from lemur_ray.instruct.conversation import RULES, Conversation, conversation_lines, fault, read_conversations
 from tests.outside_data.conftest import hub as hub  # the fixture
 from tests.outside_data.local_hub import LocalHub
@@ -143,12 +144,10 @@ def test_all_rows_of_all_files_are_checked_and_the_first_invalid_ones_named(tmp_
 
 
 def test_own_conversations_are_alone_unless_the_demo_is_asked_for(tmp_path: Path) -> None:
-    from types import SimpleNamespace
-
     (tmp_path / "own.jsonl").write_text(json.dumps(ROWS[0]))
     own = (str(tmp_path / "own.jsonl"),)
     counts = [
-        len(list(job_conversations(SimpleNamespace(demo=demo, conversations=files, games=2, chats=3))))
+        len(list(conversations_of(TalksConfig(demo=demo, conversations=files, games=2, chats=3))))
         for demo, files in ((False, own), (True, own), (False, ()))
     ]
     assert counts == [1, 6, 5]

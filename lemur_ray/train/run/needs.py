@@ -162,8 +162,10 @@ def check_tokenizer(corpus: str, init_from: str) -> None:
 
 
 def check_files(files: Sequence[str]) -> None:
-    """Raises FileNotFoundError for files that are neither on the disk nor in a bucket."""
-    if absent := [path for file in files if version_of(path := resolve_out(file, "")) is None]:
+    """Raises FileNotFoundError for files that are neither on the disk nor in a bucket. Those of the Hub are not looked
+    for."""
+    paths = [resolve_out(file, "") for file in files if not file.startswith("hf://")]
+    if absent := [path for path in paths if version_of(path) is None]:
         raise FileNotFoundError(f"files: {', '.join(absent)}: not there; a relative name lies in $LEMUR_HOME")
 
 
