@@ -36,11 +36,11 @@ def parse_evaluation(argv: Sequence[str], default: str, defaults: Mapping[str, A
     words, file = take_config(argv)
     name = _value_of("--benchmark", words) or str(file.values.get("benchmark") or default)
     options = options_of(name, find(name))
-    if protocol := _value_of(PROTOCOL, argv):
-        argv = [
-            w
-            for w, before in zip(argv, ["", *argv], strict=False)
-            if not (w.startswith(PROTOCOL) or before == PROTOCOL)
+    if protocol := _value_of(PROTOCOL, words):
+        words = [
+            word
+            for word, before in zip(words, ["", *words], strict=False)
+            if word.partition("=")[0] != PROTOCOL and before != PROTOCOL
         ]
         defaults = {**_published_settings(name, protocol), **(defaults or {})}
     kind: Any = EvalConfig[options]  # type: ignore[valid-type]
