@@ -13,4 +13,4 @@ print(result.headline)
 for episode in result.episodes():
     if not episode.score and episode.trajectory.steps:
         last = episode.trajectory.steps[-1]
-        print(f"{episode.key.task}: {episode.outcome}, last said {last.reply[:60]!r}, got {last.observation[:60]!r}")
+        print(f"{episode.key.task}: {episode.outcome}, the last reply was {last.reply[:60]!r}")

@@ -28,6 +28,7 @@ COMMANDS = {
     "report": ("report", "write the report page of runs and evaluations"),
     "convert": ("convert", "convert a model to or from the Hugging Face format"),
     "fetch": ("fetch_data", "fetch the data sets of benchmarks and of instruction tuning"),
+    "docs": ("docs", "serve the documentation: quickstart, guides, reference, decisions"),
     "doctor": ("doctor", "check what this machine has and lacks"),
     "demo": ("demo", "run every stage once on this machine, in about 20 minutes"),
     "plan": ("plan_pod", "compile a training step for devices that are not here: memory, transfers, time"),

@@ -22,7 +22,12 @@ import tyro
 
 from tests.source_tree import ROOT
 
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md")))
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "docs/index.md",
+    ROOT / "docs/formats.md",
+    *sorted((ROOT / "docs" / "guides").glob("*.md")),
+)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ELSEWHERE = {
     "curl", "docker", "gcloud", "kubectl", "ln", "mkdir", "npx", "ray", "set", "tensorboard", "touch", "wandb", "xprof",

@@ -1,0 +1,140 @@
+"""The documentation site: the hook by which mkdocs makes the pages that no file holds, and the build of the site.
+
+The reference of Python names comes from docstrings, the flags of each command from its own help. Needs the extra
+``docs`` and a checkout, where the pages are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.server
+import importlib
+import importlib.util
+import io
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import lemur_ray
+from lemur_ray.host.commands import COMMANDS, STARTED_BY, is_checkout, program, scripts_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+COLUMNS = 100
+"""Width of help texts, in characters."""
+SECTIONS = {"Guides": "guides", "Decisions": "decisions", "Log": "log"}
+"""Sections of the navigation whose pages are the files of a folder of docs/."""
+FIRST_GUIDES = ("library", "agents", "training", "instruct", "serving")
+_OUTWARD_LINK = re.compile(
+    r"\[([^\]]*)\]\((?:\.\./)+((?!docs/|guides/|decisions/|log/)[A-Za-z.][^)#]*?)/?(?:#[^)]*)?\)"
+)
+_LIST_AFTER_TEXT = re.compile(r"^((?![-*] |\d+\. |\s|\||```).+)\n(?=(?:[-*]|\d+\.) )", re.MULTILINE)
+
+
+class DocumentationError(Exception):
+    """The site cannot be built here; the message says what to do."""
+
+
+def build(out: Path) -> Path:
+    """Write the site into ``out``; every warning is an error. Returns its first page. Raises DocumentationError."""
+    if not is_checkout() or not (ROOT / "mkdocs.yml").is_file():
+        raise DocumentationError("the pages are in the repository: clone it and run python jobs/docs.py there")
+    missing = [name for name in ("mkdocs", "material", "mkdocstrings") if not importlib.util.find_spec(name)]
+    if missing:
+        raise DocumentationError(f"{missing[0]} is not installed: pip install 'lemur-ray[docs]'")
+    from mkdocs.commands.build import build as build_pages
+    from mkdocs.config import load_config
+    from mkdocs.exceptions import Abort
+
+    os.environ["NO_MKDOCS_2_WARNING"] = "true"  # of material, about a version of mkdocs that the extra does not allow
+    config = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(out.resolve()), strict=True)
+    try:
+        build_pages(config)
+    except Abort as error:
+        raise DocumentationError(f"mkdocs build --strict: {error}") from error
+    return out / "index.html"
+
+
+def server(folder: Path, host: str, port: int) -> http.server.ThreadingHTTPServer:
+    """A server of the files of a folder that listens already. Raises OSError for a port that is taken."""
+    handler = functools.partial(_QuietFiles, directory=str(folder))
+    return http.server.ThreadingHTTPServer((host, port), handler)
+
+
+class _QuietFiles(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: requests are of no interest to who reads."""
+
+
+def on_config(config: Any) -> Any:
+    """Hook of mkdocs: the navigation, made from the folders."""
+    docs = Path(config.docs_dir)
+    guides = sorted(path.stem for path in (docs / "guides").glob("*.md"))
+    guides.sort(key=lambda name: FIRST_GUIDES.index(name) if name in FIRST_GUIDES else len(FIRST_GUIDES))
+    files = {title: sorted(path.name for path in (docs / name).glob("*.md")) for title, name in SECTIONS.items()}
+    files["Guides"] = [f"{name}.md" for name in guides]
+    sections: dict[str, list[Any]] = {
+        title: [f"{SECTIONS[title]}/{name}" for name in names] for title, names in files.items()
+    }
+    commands = [{f"lemur {name}": f"reference/commands/{name}.md"} for name in COMMANDS]
+    reference = [{"Python": "reference/python.md"}, "formats.md", {"Commands": commands}]
+    config.nav = [
+        {"Quickstart": "index.md"}, {"Guides": sections["Guides"]}, {"Reference": reference},
+        {"Inside": ["house.md", {"Decisions": sections["Decisions"]}, {"Log": ["log.md", *sections["Log"]]}]},
+    ]  # fmt: skip
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Hook of mkdocs: add the reference."""
+    from mkdocs.structure.files import File
+
+    pages = {"reference/python.md": _python_reference()}
+    pages |= {f"reference/commands/{name}.md": _command_reference(name) for name in COMMANDS}
+    for place, text in pages.items():
+        files.append(File.generated(config, place, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Hook of mkdocs: links to files outside docs/ become their names, and a list may follow a line of text."""
+    markdown = _OUTWARD_LINK.sub(r"\1 (`\2`)", markdown)
+    parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
+    return "".join(part if part.startswith("```") else _LIST_AFTER_TEXT.sub(r"\1\n\n", part) for part in parts)
+
+
+def _python_reference() -> str:
+    promise = "These names keep their meaning within a major version"
+    head = f"# Python\n\n`import lemur_ray as lr` brings in neither jax nor ray. {promise}.\n\n"
+    return head + "\n\n".join(f"::: lemur_ray.{name}" for name in lemur_ray.__all__) + "\n"
+
+
+def _command_reference(name: str) -> str:
+    script, summary = COMMANDS[name]
+    return (
+        f"# lemur {name}\n\n{summary[:1].upper()}{summary[1:]}. In a checkout also `python jobs/{script}.py`.\n\n"
+        f"```text\n{_help(script)}\n```\n"
+    )
+
+
+def _help(script: str) -> str:
+    """What ``lemur NAME --help`` prints."""
+    folder = str(scripts_folder())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    printed = io.StringIO()
+    state = {"COLUMNS": str(COLUMNS), STARTED_BY: "lemur"}
+    before, argv = {name: os.environ.get(name) for name in state}, sys.argv
+    os.environ.update(state)
+    sys.argv = [program(script), "--help"]
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+            importlib.import_module(script).main(["--help"])
+    finally:
+        sys.argv = argv
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            os.environ.update({} if value is None else {name: value})
+    return printed.getvalue().strip()
