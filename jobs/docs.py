@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lemur_ray.config import parse
-from lemur_ray.host.documentation import DocumentationError, build, server
+from lemur_ray.host.documentation import DocumentationError, build
+from lemur_ray.host.file_server import server
 from lemur_ray.host.ports import unusable
 
 

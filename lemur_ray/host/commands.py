@@ -25,6 +25,7 @@ COMMANDS = {
     "improve": ("improve", "improve a chat model by play, in rounds"),
     "serve": ("serve", "serve a chat model behind the OpenAI protocol"),
     "eval": ("agent_eval", "play a benchmark with a model, an endpoint or a recording"),
+    "view": ("view", "serve the report of evaluations on a port, while they run"),
     "report": ("report", "write the report page of runs and evaluations"),
     "convert": ("convert", "convert a model to or from the Hugging Face format"),
     "fetch": ("fetch_data", "fetch the data sets of benchmarks and of instruction tuning"),

@@ -7,8 +7,6 @@ The reference of Python names comes from docstrings, the flags of each command f
 from __future__ import annotations
 
 import contextlib
-import functools
-import http.server
 import importlib
 import importlib.util
 import io
@@ -55,17 +53,6 @@ def build(out: Path) -> Path:
     except Abort as error:
         raise DocumentationError(f"mkdocs build --strict: {error}") from error
     return out / "index.html"
-
-
-def server(folder: Path, host: str, port: int) -> http.server.ThreadingHTTPServer:
-    """A server of the files of a folder that listens already. Raises OSError for a port that is taken."""
-    handler = functools.partial(_QuietFiles, directory=str(folder))
-    return http.server.ThreadingHTTPServer((host, port), handler)
-
-
-class _QuietFiles(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: requests are of no interest to who reads."""
 
 
 def on_config(config: Any) -> Any:

@@ -16,6 +16,7 @@ import pytest
 import lemur_ray
 from lemur_ray.host import documentation
 from lemur_ray.host.commands import COMMANDS
+from lemur_ray.host.file_server import server as serve_files
 from tests.serve.browser import chromium, found
 from tests.source_tree import ROOT
 
@@ -68,7 +69,7 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tm
 
 def look_at(site: Path) -> None:
     """Search in a browser: the script and the index are the site's own."""
-    with documentation.server(site, "127.0.0.1", 0) as server, chromium(site.parent / "profile") as browser:
+    with serve_files(site, "127.0.0.1", 0) as server, chromium(site.parent / "profile") as browser:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:

@@ -1,0 +1,121 @@
+"""Serves the report of results folders while runs go on: pages are written again when a ledger has grown.
+
+Pages lie in a temporary folder, so the results are only read. An open page asks for the version of the report and loads
+itself again once there is a newer one, unless an episode is open on it; then it offers a link. Knows nothing of the
+content of pages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from lemur_ray.host.file_server import server
+from lemur_ray.report.inputs import ReportError
+from lemur_ray.report.pages.whole_page import render_report
+from lemur_ray.rollout.evaluation_folder import LEDGER
+from lemur_ray.rollout.ledger import LedgerError
+
+SHARE = 0.1
+"""Maximum share of the time spent on writing pages."""
+VERSION = "version.json"
+_NO_CONNECTIONS, _OWN_CONNECTIONS = b"default-src 'none';", b"default-src 'none'; connect-src 'self';"
+_SCRIPT = """<script>
+(() => {{const seen = {version};
+setInterval(async () => {{
+  if (document.hidden || document.getElementById("newer")) return;
+  const answer = await fetch("/version.json").catch(() => null);
+  if (!answer || !answer.ok || (await answer.json()) === seen) return;
+  if (!document.querySelector("details[open], #pair")) return location.reload();
+  const note = document.createElement("p"), link = document.createElement("a");
+  note.id = "newer"; note.className = "warn"; link.href = ""; link.textContent = "There are newer results: load them.";
+  link.onclick = event => {{event.preventDefault(); location.reload()}};
+  note.append(link); document.querySelector("main").prepend(note);
+}}, {poll_ms})}})()
+</script></body>"""
+
+
+class LiveReport:
+    """The pages of results folders in ``out``."""
+
+    def __init__(self, folders: Sequence[Path], out: Path) -> None:
+        self._folders, self._out = folders, out
+        self._sizes: tuple[int, ...] = ()
+        self.version = 0
+        """Number of times that the pages were written."""
+
+    def refresh(self) -> bool:
+        """Write the pages if a ledger has grown. Returns whether there are new ones. Raises ReportError, LedgerError
+        (also for a ledger of a newer version)."""
+        ledgers = [folder / LEDGER for folder in self._folders]
+        sizes = tuple(path.stat().st_size if path.is_file() else 0 for path in ledgers)
+        if sizes == self._sizes or not any(sizes):
+            return False
+        with_episodes = [path.parent for path, size in zip(ledgers, sizes, strict=True) if size]
+        title = ", ".join(folder.name for folder in self._folders)
+        try:
+            render_report(self._out, runs=[], episodes=with_episodes, corpus=None, title=title)
+        except LedgerError as error:
+            raise LedgerError(
+                f"{error}. If a newer version of lemur-ray wrote the folder, view it with that"
+            ) from error
+        self._sizes, self.version = sizes, self.version + 1
+        (self._out / VERSION).write_text(json.dumps(self.version))
+        return True
+
+    def with_script(self, path: str, html: bytes, poll_ms: int = 2000) -> bytes:
+        """The HTML of a page with the script that loads it again."""
+        script = _SCRIPT.format(version=self.version, poll_ms=poll_ms).encode()
+        head, end, rest = html.rpartition(b"</body>")
+        return head.replace(_NO_CONNECTIONS, _OWN_CONNECTIONS, 1) + script + rest if end else html
+
+
+@contextlib.contextmanager
+def live_server(
+    folders: Sequence[Path],
+    host: str,
+    port: int,
+    every_s: float = 2.0,
+    say: Callable[[str], None] = print,
+) -> Iterator[str]:
+    """Serve the report of the folders in a thread until the block ends; yields the address. A folder without an episode
+    is waited for. ``every_s``: seconds between two looks at the ledgers. Raises OSError for a port that is taken,
+    ReportError and LedgerError for what cannot be read."""
+    over = threading.Event()
+    with tempfile.TemporaryDirectory(prefix="lemur-view-") as pages:
+        report = LiveReport(folders, Path(pages))
+        waiting = "<!doctype html><title>waiting</title><body><main>No episode has ended yet.</main></body>"
+        (Path(pages) / VERSION).write_text("0")
+        (Path(pages) / "index.html").write_text(waiting)
+        with server(Path(pages), host, port, report.with_script) as listening:
+            report.refresh()
+            threads = [
+                threading.Thread(target=listening.serve_forever, args=(0.1,), daemon=True),
+                threading.Thread(target=_refresh_until, args=(report, every_s, over, say), daemon=True),
+            ]
+            for thread in threads:
+                thread.start()
+            try:
+                yield f"http://{host}:{listening.server_address[1]}/"
+            finally:
+                over.set()
+                listening.shutdown()
+                for thread in threads:
+                    thread.join()
+
+
+def _refresh_until(report: LiveReport, every_s: float, over: threading.Event, say: Callable[[str], None]) -> None:
+    pause, complaint = every_s, ""
+    while not over.wait(pause):
+        began = time.monotonic()
+        try:
+            report.refresh()
+        except (ReportError, LedgerError, OSError) as error:  # a file that is being replaced; looked at again
+            if str(error) != complaint:
+                say(complaint := str(error))
+        pause = max(every_s, (time.monotonic() - began) * (1 / SHARE - 1))
