@@ -9,12 +9,12 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from report_samples import episode, write_ledger
 
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.report.pages.live_server import LiveReport, live_server
 from lemur_ray.rollout.ledger import LedgerError
 from tests.conftest import ROOT
+from tests.report.report_samples import episode, write_ledger
 from tests.serve.browser import chromium, found
 
 
