@@ -107,7 +107,7 @@ def _command_reference(name: str) -> str:
 
 
 def _help(script: str) -> str:
-    """What ``lemur NAME --help`` prints."""
+    """What ``lemur NAME --help-all`` prints."""
     folder = str(scripts_folder())
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -115,10 +115,10 @@ def _help(script: str) -> str:
     state = {"COLUMNS": str(COLUMNS), STARTED_BY: "lemur"}
     before, argv = {name: os.environ.get(name) for name in state}, sys.argv
     os.environ.update(state)
-    sys.argv = [program(script), "--help"]
+    sys.argv = [program(script), "--help-all"]
     try:
         with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-            importlib.import_module(script).main(["--help"])
+            importlib.import_module(script).main(["--help-all"])
     finally:
         sys.argv = argv
         for name, value in before.items():
