@@ -141,6 +141,7 @@ BY_VALUE = (
     "envs/question/env",
     "lemur_ray/agents/baselines/function_policy",
     "lemur_ray/benchmarks/discovery",
+    "lemur_ray/host/documentation",
     "lemur_ray/host/renamed_modules",
     "lemur_ray/recipes",
     "lemur_ray/sandbox/sandbox",
