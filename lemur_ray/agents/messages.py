@@ -102,7 +102,7 @@ def parse_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     for call in listed:
         function = call.get("function") if isinstance(call, Mapping) else None
         name = function.get("name") if isinstance(function, Mapping) else None
-        arguments = function.get("arguments", "{}") if isinstance(function, Mapping) else None
+        arguments = (function.get("arguments") or "{}") if isinstance(function, Mapping) else None
         if isinstance(arguments, Mapping):
             arguments = json.dumps(arguments, ensure_ascii=False)
         if not isinstance(name, str) or not isinstance(arguments, str):

@@ -140,6 +140,8 @@ def as_one_text(request: ChatRequest) -> str:
 def _message(request: ChatRequest, place: int, form: ThoughtsForm | None) -> dict[str, Any]:
     message = request.messages[place]
     written: dict[str, Any] = dict(message.to_json())
+    for call in written.get("tool_calls", ()):  # servers refuse what they cannot parse, for the rest of the episode
+        call["function"] = {**call["function"], "arguments": _as_object(call["function"]["arguments"])}
     thoughts = request.thoughts.get(place, "")
     if thoughts and form == "tags":
         written["content"] = f"{_BEGIN}{thoughts}{_END}\n\n{message.content}"
@@ -151,15 +153,29 @@ def _message(request: ChatRequest, place: int, form: ThoughtsForm | None) -> dic
     return written
 
 
-def parse_reply(answer: Any, stops: Sequence[str] = ()) -> tuple[ChatReply, ThoughtsForm | None]:
+def _as_object(arguments: str) -> str:
+    """Arguments of a call as the text of a JSON object: those of a model's broken call become its one argument."""
+    try:
+        if isinstance(json.loads(arguments), dict):
+            return arguments
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps({"arguments": arguments}, ensure_ascii=False)
+
+
+def parse_reply(
+    answer: Any, stops: Sequence[str] = (), with_tools: bool = True
+) -> tuple[ChatReply, ThoughtsForm | None]:
     """The reply in a completion's JSON, and the field (or "tags") that its reasoning came in; None without reasoning.
-    ``stops``: strings that end the text. Every part is checked. Raises NotAReply."""
+    ``stops``: strings that end the text. ``with_tools``: whether tools were offered; else calls are ignored. Every
+    part is checked. Raises NotAReply."""
     try:
         choice = answer["choices"][0]
         message = choice.get("message") or {"content": choice.get("text")}
         content, finish = message.get("content"), choice.get("finish_reason")
         calls = tuple(
-            replace(call, id=call.id or f"call_{number}") for number, call in enumerate(parse_tool_calls(message))
+            replace(call, id=call.id or f"call_{number}")
+            for number, call in enumerate(parse_tool_calls(message) if with_tools else ())
         )
         usage, version = answer.get("usage"), answer.get("system_fingerprint")
         details, spent = (

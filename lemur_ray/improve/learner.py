@@ -19,13 +19,13 @@ from lemur_ray.config import Recipe, differing_fields
 from lemur_ray.improve.training_rows import Rows
 from lemur_ray.model.compile_cache import cache_folder, use_compile_cache
 from lemur_ray.model.sharding import to_devices
-from lemur_ray.train.checkpoint import Checkpoints
+from lemur_ray.train.checkpoint import Checkpoints, SaveFailed
 from lemur_ray.train.initial_state import open_state
 from lemur_ray.train.pod.placement import mesh_here
 from lemur_ray.train.pod.slices import on_devices
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 from lemur_ray.train.step import make_train_step
-from lemur_ray.weights.checkpoints import CHECKPOINTS, Commit
+from lemur_ray.weights.checkpoints import CHECKPOINTS, Commit, commits
 
 
 class Committed(NamedTuple):
@@ -111,6 +111,8 @@ class Learner:
         content = {"rows": step * recipe.train.rows_per_step, "hash": recipe.hash, "corpus": "play"}
         self._checkpoints.save(step, self._state, {**content, **self._spec.described, "round": dict(numbers)})
         self._checkpoints.wait()
+        if step not in [commit.step for commit in commits(f"{self._spec.out}/{CHECKPOINTS}")[0]]:  # a save timed out
+            raise SaveFailed(f"the weights of step {step} could not be saved: run the same command again to resume")
         return Committed(step, self._checkpoints.path(step), numbers)
 
     def _recognised(self, commit: Commit) -> str:

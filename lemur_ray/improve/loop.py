@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from lemur_ray.agents.messages import Policy
-from lemur_ray.host.exit_codes import CausedError
+from lemur_ray.host.exit_codes import CausedError, ExitCode
 from lemur_ray.improve.config import ImproveConfig
 from lemur_ray.improve.learner import Committed
 from lemur_ray.improve.outcome import comparison, rate, round_line, round_numbers
@@ -33,10 +33,18 @@ from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.run.folder import write_json
 
 RESULT = "result.json"
+MOST_MISSING = 0.1
+"""Share of the held-out episodes that may be missing in a result."""
 
 
 class RoundFailed(CausedError):
     """Raised if a round cannot be trained; the message says why, and whether the same command helps."""
+
+
+class EpisodesMissing(RoundFailed):
+    """Raised if too many episodes were not scored because of the machine; the same command plays them again."""
+
+    exit_code = ExitCode.TRY_AGAIN
 
 
 class Served(NamedTuple):
@@ -118,9 +126,14 @@ class ImproveRun:
         policy = RoundPolicySpec(model, self._served.version, config.share_of_model, config.recipe.train.seed)
         numbers = round_numbers(self._episodes(plan, policy), config.teaches)
         if numbers["missing"] == numbers["episodes"]:
-            raise RoundFailed(f"round {number}: none of {numbers['episodes']} episodes was scored: see {plan.out}")
+            raise EpisodesMissing(f"round {number}: none of {numbers['episodes']} episodes was scored: see {plan.out}")
         rows = self._rows(number)
         play_s = round(time.monotonic() - begun, 2)
+        if rows is None and numbers["missing"]:
+            raise EpisodesMissing(
+                f"round {number}: {numbers['missing']} of {numbers['episodes']} episodes are missing and the others "
+                f"hold nothing to train: see {plan.out}, then run the same command again, which plays them"
+            )
         if rows is None:
             rounds.append(number, Event.WITHHELD, reason=self._reason(number, numbers), **numbers, play_s=play_s)
             return
@@ -166,6 +179,14 @@ class ImproveRun:
         config = self.config
         after = self._evaluate(number)
         before = _stored(self.tasks.evaluation_plan(self._policy(0), self.out / "heldout" / "0"))
+        for number_of, episodes in ((0, before), (number, after)):
+            wanted = len(self.tasks.held_out.tasks)
+            missing = wanted - sum(episode.outcome.scored for episode in episodes)
+            if missing > MOST_MISSING * wanted:
+                raise EpisodesMissing(
+                    f"{missing} of {wanted} held-out episodes of round {number_of} are missing: see "
+                    f"{self.out}/heldout/{number_of}, then run the same command again, which plays them"
+                )
         withheld = rounds.get(number + 1, Event.WITHHELD)
         result = {
             "benchmark": config.benchmark, "algorithm": config.algorithm, "control": config.control,

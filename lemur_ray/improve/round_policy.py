@@ -2,7 +2,8 @@
 
 Teaching by turns is DAgger (Ross et al. 2011, arXiv 1011.0686). A coin that depends on seed, episode and turn alone
 decides who plays a turn. The teacher's turns are trained. In the model's turns its reply is played; if it means the
-teacher's command, the teacher's wording takes its place and is trained, else it has weight 0. Knows nothing of Ray.
+teacher's command, the teacher's wording takes its place and is trained, else it has weight 0. Without a wording of the
+teacher, its whole text must be the teacher's. Knows nothing of Ray.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class RoundPolicy:
             return ChatReply(lesson)
         # A name of its own for every turn: past replies are sent as text, since part of them are the teacher's.
         own = self._ask(replace(request, episode=f"{request.episode}|turn {turn}"))
-        if means(own.text, command or lesson):
+        if means(own.text, command) if request.hints.get("reply") else own.text.strip() == lesson.strip():
             return replace(own, text=lesson, token_ids=(), finish_reason="stop", instead=own.text)
         return replace(own, weight=0)
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,8 @@ class Example:
 
     messages: tuple[Message, ...]
     weight: float = 1.0
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """Tools that were offered natively."""
 
 
 def examples_of(
@@ -43,7 +46,7 @@ def examples_of(
         if episode.key.task not in allowed:
             raise BadInput(f"task {episode.key.task} of {episode.key.benchmark} is held out: it is never trained on")
     if algorithm == "teacher":
-        return [Example(one.messages) for episode in scored for one in conversations_of(episode)]
+        return [Example(one.messages, 1.0, one.tools) for episode in scored for one in conversations_of(episode)]
     of_task: dict[str, list[Episode]] = defaultdict(list)
     for episode in scored:
         of_task[episode.key.task].append(episode)
@@ -52,7 +55,7 @@ def examples_of(
         won = [episode for episode in played if episode.outcome is Outcome.SOLVED]
         weight = 1.1 - len(won) / len(played)
         for episode in sorted(won, key=lambda episode: len(episode.trajectory.steps))[:per_task]:
-            chosen += [Example(one.messages, weight) for one in conversations_of(_valid_only(episode))]
+            chosen += [Example(one.messages, weight, one.tools) for one in conversations_of(_valid_only(episode))]
     return chosen
 
 
@@ -74,7 +77,7 @@ def rows_of(examples: Sequence[Example], tokenizer: Tokenizer, seq_len: int) -> 
     """
     pieces = []
     for example in examples:
-        ids, trained = encode_chat(tokenizer, example.messages, seq_len)
+        ids, trained = encode_chat(tokenizer, example.messages, seq_len, tools=example.tools)
         weights = np.array(trained, np.float32) * np.float32(example.weight)
         if weights[1:].any():
             pieces.append((np.array(ids, np.int32), weights))

@@ -14,7 +14,7 @@ from typing import Any
 from lemur_ray.agents.messages import Message, ToolCall
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-_CALL = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
+_CALL = re.compile(f"{OPEN}((?:(?!{OPEN}).)*?){CLOSE}", re.DOTALL)
 
 
 def describe_tools(messages: Sequence[Message], functions: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
@@ -85,11 +85,11 @@ def _spoken(calls: Sequence[ToolCall]) -> str:
 
 
 def _written(name: str, arguments: str) -> str:
-    """JSON object of a tool call, as text. Arguments that are not valid JSON become a string."""
+    """JSON object of a tool call, as text without tags. Arguments that are no JSON become a string."""
     try:
         written = json.dumps({"name": name, "arguments": json.loads(arguments)}, ensure_ascii=False)
         written.encode()
-        return written
     except (ValueError, RecursionError):
-        pass
-    return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+        written = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    # Tags can only stand in strings of the JSON, where their first character may be escaped.
+    return written.replace(CLOSE, r"\u003c" + CLOSE[1:]).replace(OPEN, r"\u003c" + OPEN[1:])

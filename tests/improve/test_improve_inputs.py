@@ -123,10 +123,11 @@ class Replicas:
 
 
 def test_replicas_take_new_weights_all_or_none() -> None:
-    replicas = Replicas(refusals=2)
-    swap(replicas.update, "new", "new", "old")
+    replicas, pauses = Replicas(refusals=2), list[float]()
+    swap(replicas.update, "new", "new", "old", pauses.append)
     assert replicas.served == ["new", "new"]
-    replicas = Replicas(refusals=3)
-    with pytest.raises(SwapFailed, match="weights new are not served by all replicas after 3 tries: no memory left"):
-        swap(replicas.update, "new", "new", "old")
+    assert pauses == [0, 5, 15], "a replica that died is being started again meanwhile"
+    replicas = Replicas(refusals=4)
+    with pytest.raises(SwapFailed, match="weights new are not served by all replicas after 4 tries: no memory left"):
+        swap(replicas.update, "new", "new", "old", pauses.append)
     assert replicas.served == ["old", "old"]

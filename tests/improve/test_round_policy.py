@@ -1,5 +1,7 @@
 """Who plays a turn, and what is trained of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from envs.alfworld.expert import demonstrations
@@ -54,6 +56,12 @@ def test_a_reply_means_the_teacher_s_command_in_other_words(reply: str, same: bo
 def test_a_reply_that_agrees_is_replaced_by_the_teacher_s_wording_and_trained() -> None:
     reply = policy(Model("go to desk 1"), 0.999999).reply(QUESTION)
     assert (reply.text, reply.instead, reply.weight, reply.token_ids) == (HINTS["reply"], "go to desk 1", 1, ())
+
+
+def test_without_a_wording_of_the_teacher_the_whole_text_decides() -> None:
+    program = replace(QUESTION, hints={"expert": "def f(x):\n    y = x + 1\n    return y"})
+    for text, weight in (("def f(x):\n    y = x - 1\n    return y", 0), (program.hints["expert"] + "\n", 1)):
+        assert policy(Model(text), 0.999999).reply(program).weight == weight
 
 
 def test_another_reply_is_played_and_not_trained() -> None:

@@ -17,6 +17,7 @@ from envs.text_env import Opening, TextEnv, Turn
 from lemur_ray.agents.endpoint import EndpointOptions
 from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, Message, Policy, Sampling, ToolCall
 from lemur_ray.agents.openai_policy import OpenAIPolicy
+from lemur_ray.agents.openai_wire import parse_reply, request_body
 from lemur_ray.agents.recording import record_episodes
 from lemur_ray.agents.replay import ReplayPolicy
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task
@@ -199,6 +200,32 @@ def test_malformed_arguments_reach_the_environment_as_the_model_wrote_them(argum
         assert call.arguments == arguments
     else:
         assert json.loads(call.arguments) == json.loads(arguments)
+
+
+def test_tags_inside_of_arguments_and_prose_end_no_call() -> None:
+    calls = [
+        ToolCall("write", '{"content": "see </tool_call> and <tool_call>"}', "call_0"),
+        ToolCall("ls", "{}", "call_1"),
+    ]
+    text, read = read_calls(spell_out("Tags are <tool_call>.", calls))
+    assert text == "Tags are <tool_call>."
+    assert [json.loads(one.arguments) for one in read] == [json.loads(one.arguments) for one in calls]
+
+
+def test_broken_arguments_are_sent_on_as_json_that_every_server_parses() -> None:
+    said = Message("assistant", "", (ToolCall("add", '{"a": 3', "x"), ToolCall("add", '{"a": 3}', "y")))
+    body = request_body("m", ChatRequest((Message("user", "?"), said)), EndpointOptions(), "max_tokens", None)
+    sent = [json.loads(call["function"]["arguments"]) for call in body["messages"][1]["tool_calls"]]
+    assert sent == [{"arguments": '{"a": 3'}, {"a": 3}]
+
+
+def test_calls_that_nobody_offered_cost_no_reply() -> None:
+    odd = {"content": "hello", "tool_calls": [{"type": "custom", "id": 7}]}
+    reply, _ = parse_reply({"choices": [{"message": odd, "finish_reason": "stop"}]}, with_tools=False)
+    assert (reply.text, reply.tool_calls) == ("hello", ())
+    call = {"id": "a", "function": {"name": "now", "arguments": None}}
+    reply, _ = parse_reply({"choices": [{"message": {"content": None, "tool_calls": [call]}}]})
+    assert reply.tool_calls == (ToolCall("now", "{}", "a"),)
 
 
 def test_calls_beyond_the_limit_of_a_reply_are_left_out() -> None:

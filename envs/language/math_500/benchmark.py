@@ -56,7 +56,7 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     announced = _ANNOUNCED.findall(reply)
     answer = boxed if boxed is not None else announced[-1] if announced else None
     strict = float(boxed is not None and normal_form(boxed) == normal_form(reference))
-    score = float(answer is not None and is_equal(answer, reference))
+    score = max(strict, float(answer is not None and is_equal(answer, reference)))
     return Graded(score, answer, scores={STRICT: strict, FLEXIBLE: score})
 
 
@@ -86,7 +86,7 @@ def is_equal(answer: str, reference: str) -> bool:
 
 def _bare(text: str) -> str:
     r"""An answer without dollar signs, ``\text`` around words, and a final full stop."""
-    text = re.sub(r"\\(?:text|mathrm|textbf|mathbf)\{([^{}]*)\}", r"\1", text.strip().strip("$").rstrip("."))
+    text = re.sub(r"\\(?:text|mathrm|textbf|mathbf)\{([^{}]*)\}", r"\1", text.strip().strip("*$ ").rstrip("."))
     return text.replace(r"\,", "").replace(r"\;", "").replace("{,}", ",")
 
 

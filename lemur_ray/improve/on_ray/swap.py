@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from lemur_ray.host.exit_codes import CausedError, ExitCode
 
-TRIES = 3
-"""How often new weights are sent to all replicas before the run stops."""
+PAUSES_S = (5.0, 15.0, 45.0)
+"""Seconds before each further try to send new weights to all replicas: one that died is being started again."""
 
 
 class SwapFailed(CausedError):
@@ -16,14 +17,21 @@ class SwapFailed(CausedError):
     exit_code = ExitCode.TRY_AGAIN
 
 
-def swap(update: Callable[[str], Sequence[str]], folder: str, version: str, before: str = "") -> None:
+def swap(
+    update: Callable[[str], Sequence[str]],
+    folder: str,
+    version: str,
+    before: str = "",
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
     """Switch every replica to the weights in ``folder``; if one does not, all go back to ``before``, and again.
 
     update: switches all replicas to a checkpoint folder and returns the version of each; raises RuntimeError if one
-    refuses. before: folder of the weights that are served now; empty: unknown. Raises SwapFailed after TRIES tries.
+    refuses. before: folder of the weights that are served now; empty: unknown. Raises SwapFailed after all tries.
     """
     problem = ""
-    for _ in range(TRIES):
+    for pause in (0.0, *PAUSES_S):
+        sleep(pause)
         try:
             versions = sorted(set(update(folder)))
             if versions == [version]:
@@ -36,4 +44,4 @@ def swap(update: Callable[[str], Sequence[str]], folder: str, version: str, befo
                 update(before)
         except RuntimeError as error:
             problem = f"{problem}; nor could all go back: {error}"
-    raise SwapFailed(f"weights {version} are not served by all replicas after {TRIES} tries: {problem}")
+    raise SwapFailed(f"weights {version} are not served by all replicas after {1 + len(PAUSES_S)} tries: {problem}")

@@ -128,6 +128,8 @@ def test_letters_are_read_strictly_and_as_a_person_reads_them(reply: str, expect
         (r"\boxed{90^\circ}", "90", (1, 1, 1)),
         (r"\boxed{-\frac{1}{2}}", r"\frac{1}{2}", (0, 0, 0)),
         (r"\boxed{1/0}", r"\frac{1}{2}", (0, 0, 0)),
+        (r"\boxed{10\text{ cm}}", "10", (1, 1, 1)),
+        ("**Answer: 5**", "5", (1, 0, 1)),
     ],
 )
 def test_answers_of_math_are_equal_as_published_and_as_numbers(
