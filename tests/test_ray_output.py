@@ -75,7 +75,7 @@ def test_loggers_of_ray_write_to_the_log_and_old_logs_are_removed(
         monkeypatch.setattr(logger, "propagate", False)
     redirect_ray_output()
     redirect_ray_output()
-    logging.getLogger("ray").warning("first")
+    logging.getLogger("ray").error("first")
     logging.getLogger("ray.other.module").error("second")
     printer: Any = worker.print_worker_logs
     printer.log.close()
