@@ -10,6 +10,7 @@ from pathlib import Path
 from lemur_ray.config import parse
 from lemur_ray.host.documentation import DocumentationError, build
 from lemur_ray.host.file_server import server
+from lemur_ray.host.home import resolve_out
 from lemur_ray.host.ports import unusable
 
 
@@ -22,14 +23,14 @@ class DocsJob:
     host: str = "127.0.0.1"
     """Address to listen at."""
     out: str = ""
-    """Write the site into this folder, and serve nothing."""
+    """Write the site into this folder, new or of an earlier site, and serve nothing; relative to $LEMUR_HOME."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse(DocsJob, argv, prog="docs.py")
     try:
         if job.out:
-            return _path.done(str(build(Path(job.out))))
+            return _path.done(str(build(Path(resolve_out(job.out, "")))))
         if reason := unusable(job.host, job.port):
             raise DocumentationError(f"{job.host} port {job.port}: {reason}; choose another with --port")
         with tempfile.TemporaryDirectory(prefix="lemur-docs-") as folder:

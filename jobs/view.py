@@ -14,11 +14,13 @@ from typing import Annotated
 import tyro
 
 from lemur_ray.config import parse
+from lemur_ray.host.home import resolve_out
 from lemur_ray.host.ports import unusable
 from lemur_ray.report.inputs import ReportError
 from lemur_ray.report.pages.live_server import live_server
 from lemur_ray.rollout.evaluation_folder import EvaluationError, evaluation_folders
 from lemur_ray.rollout.ledger import LedgerError
+from lemur_ray.storage.file_system import is_bucket
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class ViewJob:
     """Serve the report of results folders on a port; its pages follow the runs."""
 
     folders: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """Folders with an episodes.jsonl, or of suites; relative to $LEMUR_HOME. A run may still be about to begin."""
+    """Folders with an episodes.jsonl, or of suites; relative to $LEMUR_HOME. A run may still be about to
+    begin; what is in a bucket is downloaded once."""
     port: int = 8009
     """Port of the pages. 0: any free one."""
     host: str = "127.0.0.1"
@@ -36,7 +39,10 @@ class ViewJob:
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse(ViewJob, argv, prog="view.py")
     try:
-        folders: list[Path] = evaluation_folders(job.folders)
+        named = [resolve_out(name, "") for name in job.folders]
+        folders = [
+            folder for name in named for folder in (evaluation_folders([name]) if is_bucket(name) else [Path(name)])
+        ]
         if not folders:
             raise EvaluationError("give a folder that jobs/agent_eval.py writes to")
         if missing := [folder for folder in folders if not folder.is_dir()]:

@@ -41,6 +41,14 @@ def test_library_lines_are_distinguished_from_those_of_the_project() -> None:
     assert [line for line in (*OURS, *NOISE, *OURS) if not output.is_library_line(line)] == [*OURS, *OURS]
 
 
+def test_a_traceback_whose_end_ray_left_out_hides_no_line_of_the_project() -> None:
+    output = OutputFilter()
+    lines = [*NOISE[4:7], "step 41: loss 2", *NOISE[4:8], "Exception in the tool: it is played on", "ready"]
+    assert [line for line in lines if not output.is_library_line(line)] == [
+        "step 41: loss 2", "Exception in the tool: it is played on", "ready",
+    ]  # fmt: skip
+
+
 def test_worker_lines_are_sorted_by_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown: list[tuple[Any, list[str]]] = []
     log = RayLog(tmp_path / "logs")
@@ -52,9 +60,11 @@ def test_worker_lines_are_sorted_by_process(tmp_path: Path, capsys: pytest.Captu
     show({"pid": 1, "lines": ["  step 41"]}, "stdout")  # of another process, so not within that traceback
     show({"pid": 2, "is_err": True, "task_name": "f", "lines": [*NOISE[6:8], "ready"]}, "stderr")
     show({"pid": "raylet", "lines": ["spilled 1 GB"]}, "stderr")
+    show({"pid": "raylet", "lines": ["No available node: {CPU: 9} cannot be scheduled"]}, "stderr")
     show({"pid": "autoscaler", "lines": NOISE[:1]}, "stderr")
     log.close()
-    assert shown == [(1, OURS), (1, ["  step 41"]), (2, ["ready"]), ("autoscaler", NOISE[:1])]
+    waits = ("raylet", ["No available node: {CPU: 9} cannot be scheduled"])
+    assert shown == [(1, OURS), (1, ["  step 41"]), (2, ["ready"]), waits, ("autoscaler", NOISE[:1])]
     expected = [*(f"(f pid=2) {line}" for line in NOISE[4:8]), "(process pid=raylet) spilled 1 GB"]
     assert log.path.read_text().splitlines() == expected
     assert capsys.readouterr().err == f"messages of Ray: {log.path}\n"

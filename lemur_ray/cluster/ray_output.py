@@ -26,7 +26,11 @@ _LIBRARY_LINE = re.compile(
     r"|Reporting training result \d+: |\*{8,}$|\[Compiling module |.*\bfile an? (GitHub )?(issue|bug)\b"
 )
 """Beginning of a line of Ray's C++ and Python loggers, of absl, XLA and libtpu, of a stack or a Python warning."""
-_TRACEBACK = re.compile(r"Traceback \(most recent call last\)|Exception (ignored )?in")
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\)|Exception (in thread|ignored in)")
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(\([\w.]+\))?(:|$)")
+"""Beginning of the last line of a traceback."""
+_OF_THE_CLUSTER = re.compile(r"cannot be scheduled|out of memory|OOM|died|insufficient", re.IGNORECASE)
+"""Part of a line of a raylet that tells why a job waits or has lost something."""
 
 
 class OutputFilter:
@@ -45,7 +49,8 @@ class OutputFilter:
         if _TRACEBACK.match(line):
             self._in_traceback = True
         elif self._in_traceback and not line.startswith(" "):
-            self._in_traceback = False  # the line of the exception itself, the last of its traceback
+            self._in_traceback = False
+            return bool(_EXCEPTION.match(line)) or self._matches(line)  # Ray leaves lines out that it printed before
         elif not self._in_traceback:
             continues = self._in_warning and line.startswith(" ")  # a warning quotes its source line
             self._in_warning = bool(_LIBRARY_LINE.match(line)) or continues
@@ -89,7 +94,8 @@ class RayLog(logging.Handler):
 
 
 def _remove_old(folder: Path) -> None:
-    for path in sorted(folder.glob("ray-*.log"))[: -MAX_LOGS + 1]:
+    logs = sorted(folder.glob("ray-*.log"), key=lambda path: (path.stat().st_mtime, path.name))
+    for path in logs[: -MAX_LOGS + 1]:  # not one that a running job still writes
         path.unlink(missing_ok=True)
 
 
@@ -111,7 +117,8 @@ class WorkerOutput:
         name = data.get("actor_name") or data.get("task_name") or "process"
         shown: list[str] = []
         for line in data.get("lines", ()):
-            if key[1] in ("raylet", "gcs_server") or output.is_library_line(line):
+            of_ray = key[1] in ("raylet", "gcs_server") and not _OF_THE_CLUSTER.search(line)
+            if of_ray or output.is_library_line(line):
                 self.log.write(f"({name} pid={key[1]}) {line}")
             else:
                 shown.append(line)

@@ -55,15 +55,16 @@ def parse(
     if wants_help(words) and (topics := getattr(config, "HELP", None)):
         _print_help_page(cli, topics, more, default)
     if file.path:
-        default = default if default is not None else config()
-        words = [*config_words(file, words, config, default, flat, bare_flags), *words]
+        given = config_words(file, words, config, config if default is None else default, flat, bare_flags)
+        words = [*words, *given]
     try:
         parsed: T = cli(args=["--help" if word == "--help-all" else word for word in words])
     except ValueError as error:
         print(as_typed(f"{prog}: {error}"), file=sys.stderr)
         raise SystemExit(2) from error
     except SystemExit as end:
-        _explain(end, more, file)
+        if end.code or {"-h", "--help", "--help-all"} & set(words):  # not for a script of completions
+            _explain(end, more, file)
         raise
     return parsed
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import enum
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, get_origin, get_type_hints
+from typing import Any, ClassVar, NoReturn, get_origin, get_type_hints
 
 import yaml
 
@@ -58,8 +60,8 @@ def take_config(argv: Sequence[str]) -> tuple[list[str], ConfigFile]:
     if not paths:
         return words, ConfigFile()
     try:
-        value = yaml.safe_load(_read(paths[0]))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        value = yaml.load(_read(paths[0]), _Texts)
+    except (OSError, ValueError, ImportError, yaml.YAMLError) as error:
         _refuse(f"{FLAG} {paths[0]}: {error}; expected a YAML file with flags, for example a run's {CONFIG_FILE}")
     if not isinstance(value or {}, Mapping):
         _refuse(f"{FLAG} {paths[0]}: a {type(value).__name__}; expected flags and their values, such as limit: 5")
@@ -69,8 +71,8 @@ def take_config(argv: Sequence[str]) -> tuple[list[str], ConfigFile]:
 def config_words(file: ConfigFile, argv: Sequence[str], config: Any, default: Any, flat: bool, bare: bool) -> list[str]:
     """The flags of a file that ``argv`` does not give, as words of a command line.
 
-    config, default: class and default of the configuration. flat, bare: as for ``parse``. Exits with code 2 for a key
-    that is no flag, and names the nearest one.
+    config, default: class and default of the configuration; the class itself if it has none. flat, bare: as for
+    ``parse``. Exits with code 2 for a key that is no flag, and names the nearest one.
     """
     known = dict(_leaves(config, default, flat))
     written_by = file.values.pop(VERSION, __version__)
@@ -81,7 +83,8 @@ def config_words(file: ConfigFile, argv: Sequence[str], config: Any, default: An
             old = "" if written_by == __version__ else f" (lemur-ray {written_by} wrote it, this is {__version__})"
             _refuse(f"{file.path}{old}: {_unknown(key, known)}")
         if not {key, _negated(key)} & given:
-            words += _words(key, value, known[key].appends, bare)
+            is_text = value is None and isinstance(known[key].value, str)
+            words += _words(key, "" if is_text else value, known[key].appends, bare)
     new = [f"--{key.replace('_', '-')}" for key in known if key not in file.values]
     if written_by != __version__ and new:
         more = f" and {len(new) - _MAX_NAMES} more" if len(new) > _MAX_NAMES else ""
@@ -107,6 +110,21 @@ def config_text(config: Any, flat: bool = False) -> str:
     return f"# The whole configuration of this run: the same command with {FLAG} FILE is the same run.\n{text}"
 
 
+class _Texts(yaml.SafeLoader):
+    """Reads every value but null, true and false as text: YAML 1.1 takes 10:20 for a number to base 60, and no for
+    false. Infinities and NaN get the names that Python has for them."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+
+_Texts.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
+_Texts.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+_Texts.add_implicit_resolver("!float", re.compile(r"^(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"), list("-+."))
+_Texts.add_constructor("!float", lambda loader, node: str(loader.construct_yaml_float(node)))
+
+
 @dataclass(frozen=True)
 class _Leaf:
     """A flag: its default, and whether each of its values is given by a flag of its own."""
@@ -124,13 +142,22 @@ def _leaves(config: Any, default: Any, flat: bool, prefix: str = "") -> Iterator
     except NameError:  # options of a plug-in that are defined inside a function
         hints = {}
     for one in dataclasses.fields(default):
-        value, marks = getattr(default, one.name), getattr(hints.get(one.name), "__metadata__", ())
+        value, marks = _value_of(default, one), getattr(hints.get(one.name), "__metadata__", ())
         if dataclasses.is_dataclass(value):
             hidden = flat or any(getattr(mark, "name", None) == "" for mark in marks)
             yield from _leaves(type(value), value, flat, prefix if hidden else f"{prefix}{one.name}.")
         elif tyro.conf.Positional not in marks:
             value = one.metadata["stored_as"](value) if "stored_as" in one.metadata else value
             yield f"{prefix}{one.name}", _Leaf(value, tyro.conf.UseAppendAction in marks)
+
+
+def _value_of(default: Any, one: dataclasses.Field[Any]) -> Any:
+    """Value of a field of a configuration, or its default if ``default`` is a class; None for a required one."""
+    if not isinstance(default, type):
+        return getattr(default, one.name)
+    if one.default_factory is not dataclasses.MISSING:
+        return one.default_factory()
+    return None if one.default is dataclasses.MISSING else one.default
 
 
 def _flattened(value: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -157,7 +184,9 @@ def _plain(value: Any) -> Any:
         return format_source(value)
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return value if isinstance(value, str | int | float | None) else str(value)
+    if isinstance(value, enum.Enum):
+        return value.name
+    return value if type(value) in (str, int, float, bool, type(None)) else str(value)
 
 
 def _negated(key: str) -> str:

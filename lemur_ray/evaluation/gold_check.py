@@ -53,7 +53,7 @@ def check_golds(words: Sequence[str], report: Print) -> int:
     is an error; in a check of all, it is reported and not counted as a failure. ``report``: prints a line.
     """
     rest = [word for word in words if word != FLAG]
-    if any(word.partition("=")[0] == "--benchmark" for word in rest):
+    if any(word.partition("=")[0] in ("--benchmark", "--config") for word in rest):
         return int(not _is_right(parse_evaluation(rest, ""), report))
     wrong = 0
     flags = dict(_flags(list(names()), report))

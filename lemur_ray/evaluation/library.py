@@ -107,7 +107,7 @@ def evaluate(
         policy if isinstance(policy, str) else f"function:{register(policy)}",
         limit=limit, out=out, actors=actors, in_flight=in_flight, **options,
     )  # fmt: skip
-    headline = with_local_folder(config.out, lambda out: evaluate_config(replace(config, out=out)))
+    headline = with_local_folder(config.out, lambda out: evaluate_config(replace(config, out=out), config))
     return Evaluation(evaluation_folders([headline["out"]])[0], headline)
 
 

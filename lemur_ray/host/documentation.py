@@ -20,6 +20,8 @@ import lemur_ray
 from lemur_ray.host.commands import COMMANDS, STARTED_BY, is_checkout, program, scripts_folder
 
 ROOT = Path(__file__).resolve().parents[2]
+_OF_A_SITE = "search/search_index.json"
+"""A file that shows that a folder holds an earlier site."""
 COLUMNS = 100
 """Width of help texts, in characters."""
 SECTIONS = {"Guides": "guides", "Decisions": "decisions", "Log": "log"}
@@ -36,7 +38,11 @@ class DocumentationError(Exception):
 
 
 def build(out: Path) -> Path:
-    """Write the site into ``out``; every warning is an error. Returns its first page. Raises DocumentationError."""
+    """Write the site into ``out``, in place of an earlier one; every warning is an error. Returns its first page.
+
+    Raises DocumentationError, also for a folder with other files, which mkdocs would remove."""
+    if out.is_dir() and any(out.iterdir()) and not (out / _OF_A_SITE).is_file():
+        raise DocumentationError(f"{out} holds other files, which the site would replace: give a new or empty folder")
     if not is_checkout() or not (ROOT / "mkdocs.yml").is_file():
         raise DocumentationError("the pages are in the repository: clone it and run python jobs/docs.py there")
     missing = [name for name in ("mkdocs", "material", "mkdocstrings") if not importlib.util.find_spec(name)]

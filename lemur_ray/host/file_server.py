@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from typing import Any
 class Files(http.server.SimpleHTTPRequestHandler):
     """Answers with files, without a log and without caches."""
 
-    change: Callable[[str, bytes], bytes] | None = None
-    """Path and content of an HTML file -> the content to send; None: as it is."""
+    change: Callable[[], Callable[[bytes], bytes]] | None = None
+    """Called before an HTML file is read; gives the function from its content to what is sent. None: as it is."""
 
-    def __init__(self, *args: Any, change: Callable[[str, bytes], bytes] | None = None, **options: Any) -> None:
+    def __init__(
+        self, *args: Any, change: Callable[[], Callable[[bytes], bytes]] | None = None, **options: Any
+    ) -> None:
         self.change = change
         super().__init__(*args, **options)
 
@@ -26,7 +29,8 @@ class Files(http.server.SimpleHTTPRequestHandler):
         if self.change is None or path.suffix != ".html" or not path.is_file():
             super().do_GET()
             return
-        content = self.change(self.path, path.read_bytes())
+        change = self.change()
+        content = change(path.read_bytes())
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
@@ -45,9 +49,16 @@ class Files(http.server.SimpleHTTPRequestHandler):
         """Nothing: requests are of no interest to who reads."""
 
 
+class _Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing for a browser that leaves before the end of a page."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 def server(
-    folder: Path, host: str, port: int, change: Callable[[str, bytes], bytes] | None = None
+    folder: Path, host: str, port: int, change: Callable[[], Callable[[bytes], bytes]] | None = None
 ) -> http.server.ThreadingHTTPServer:
     """A server that listens already. Raises OSError for a port that is taken. ``change``: of ``Files``."""
     handler = functools.partial(Files, directory=str(folder), change=change)
-    return http.server.ThreadingHTTPServer((host, port), handler)
+    return _Server((host, port), handler)

@@ -31,6 +31,8 @@ OTHER_FORMS = {
 }
 """Key of a row of another form -> what to do with such a file."""
 HUB = "hf://datasets/"
+_TRAIN, _SPLIT = re.compile(r"(^|[/_.-])train(-\d|[/.])"), re.compile(r"train|test|valid|eval")
+_SHARD = re.compile(r"-\d+-of-\d+")
 _DATA_FILE = re.compile(r"\.(parquet|jsonl|json)(\.gz)?$")
 
 
@@ -43,11 +45,17 @@ def chat_files(name: str) -> list[str]:
         return [name]
     is_whole = name.removeprefix(HUB).count("/") == 1
     listed = [file.uri for file in list_files(f"{name}/**" if is_whole else name)]
-    files = [file for file in listed if _DATA_FILE.search(file)]
+    files = [file for file in listed if _DATA_FILE.search(file) and not file.endswith("/dataset_infos.json")]
     if not files:
         raise ValueError(f"{name}: no .parquet, .jsonl or .json file there; give {HUB}OWNER/NAME/PATTERN")
-    train = [file for file in files if "train" in file.removeprefix(HUB).split("/", 2)[2]]
-    return train if is_whole and train else files
+    if not is_whole:
+        return files
+    train = [file for file in files if _TRAIN.search(file.removeprefix(HUB).split("/", 2)[2])]
+    folders = {file.rpartition("/")[0] for file in train}
+    if len(folders) > 1 or (not train and any(_SPLIT.search(file.rpartition("/")[2]) for file in files)):
+        patterns = sorted({f"{HUB}{_SHARD.sub('-*', file.removeprefix(HUB))}" for file in train or files})
+        raise ValueError(f"{name} holds several splits or subsets: give one of {', '.join(patterns[:8])}")
+    return train or files
 
 
 @contextmanager
@@ -74,9 +82,9 @@ def rows(path: Path) -> Iterator[tuple[str, Any]]:
     if begin.startswith(PARQUET):
         yield from ((f"row {number}", _without_nulls(row)) for number, row in enumerate(parquet_rows(path), 1))
     elif begin.startswith(b"["):
-        yield from ((f"element {number}", row) for number, row in enumerate(read_json(path), 1))
+        yield from ((f"element {number}", _without_nulls(row)) for number, row in enumerate(read_json(path), 1))
     else:
-        yield from ((f"line {number}", row) for number, row in read_json_lines(path, bad_lines=True))
+        yield from ((f"line {number}", _without_nulls(row)) for number, row in read_json_lines(path, bad_lines=True))
 
 
 def messages_of(row: Mapping[str, Any]) -> tuple[Message, ...]:
@@ -102,7 +110,8 @@ def tools_of(row: Mapping[str, Any]) -> Any:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A parquet value without the keys that other rows have: a struct has all of them."""
+    """A value without keys whose value is null: in a parquet struct, and in JSON that ``datasets`` writes, every row
+    has the keys of all. An assistant's content, which may be null, stays."""
     if isinstance(value, Mapping):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None or key == "content"}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value

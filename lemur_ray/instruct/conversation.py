@@ -74,7 +74,7 @@ def checked_conversations(file: str | Path) -> Iterator[Conversation | ValueErro
     """``read_conversations`` that yields an error in place of an invalid row, and goes on."""
     for name in chat_files(str(file)):
         with local_chat_file(name) as path:
-            for place, row in rows(path):
+            for place, row in _named(name, rows(path)):
                 try:
                     yield _conversation(row, path.name.partition(".")[0], place.rpartition(" ")[2])
                 except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -84,6 +84,14 @@ def checked_conversations(file: str | Path) -> Iterator[Conversation | ValueErro
                     )
                     wrong.__cause__ = error
                     yield wrong
+
+
+def _named(name: str, places: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """The rows of a file. Raises ValueError with its name if it is damaged."""
+    try:
+        yield from places
+    except ValueError as error:  # also what pyarrow raises
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _conversation(row: Any, dataset: str, number: str) -> Conversation:

@@ -42,7 +42,10 @@ def parse_evaluation(argv: Sequence[str], default: str, defaults: Mapping[str, A
             for word, before in zip(words, ["", *words], strict=False)
             if word.partition("=")[0] != PROTOCOL and before != PROTOCOL
         ]
-        defaults = {**_published_settings(name, protocol), **(defaults or {})}
+        prescribed = _published_settings(name, protocol)
+        for key in prescribed:  # --protocol stands on the command line, which wins
+            file.values.pop(key, None)
+        defaults = {**prescribed, **(defaults or {})}
     kind: Any = EvalConfig[options]  # type: ignore[valid-type]
     own = {f.name for f in fields(options)}
     start_values = dict(defaults or {})
@@ -58,6 +61,8 @@ def _published_settings(name: str, protocol: str) -> Mapping[str, Any]:
         raise ValueError(f"{PROTOCOL} {protocol}: expected published")
     details = find(name).details
     if details.protocol is None:
+        if not details.settings:
+            print(f"{name} declares no published protocol: {PROTOCOL} changes nothing", file=sys.stderr, flush=True)
         return details.settings
     print(f"published protocol of {name}:", *details.protocol.lines(), sep="\n  ", file=sys.stderr, flush=True)
     return details.protocol.settings

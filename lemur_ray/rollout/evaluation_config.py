@@ -39,6 +39,7 @@ class EvalConfig(Generic[Options]):
     HELP_MORE: ClassVar[Mapping[str, str]] = {
         "--list": "List all benchmarks, what they need, and what of it is missing here.",
         "--suite NAME": "Play the benchmarks of a table of the paper, table3 to table7, or paper; --without NAME,...",
+        "--protocol published": "Set what the benchmark's published protocol prescribes.",
         "--check-gold": "Play the reference answers of a benchmark, or of all.",
     }
     options: Options
@@ -69,7 +70,7 @@ class EvalConfig(Generic[Options]):
     teacher_body: str = ""
     """JSON object of further fields of every request to that endpoint; see policy_body."""
     out: str = ""
-    """Folder for episodes.jsonl, report.json and index.html, local or in a bucket (gs://, s3://). Empty:
+    """Folder for episodes and report, local or in a bucket (gs://, s3://). Empty:
     LEMUR_HOME/episodes/<benchmark>-<policy>."""
     data: str = field(default_factory=lambda: os.environ.get("LEMUR_DATA", ""))
     """Folder of outside data sets (default $LEMUR_DATA, else LEMUR_HOME/data)."""

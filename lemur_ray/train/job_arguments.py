@@ -70,7 +70,11 @@ def parse_job(
     """
     arguments, file = take_config(sys.argv[1:] if argv is None else argv)
     named = file.pop("recipe", recipe)
-    name = arguments.pop(0) if arguments and not arguments[0].startswith("-") else named
+    name = arguments.pop(0) if (is_given := bool(arguments and not arguments[0].startswith("-"))) else named
+    if is_given and str(file.values.get("name", name)) != name:
+        stored = f"{file.path} holds the whole configuration of {file.values['name']}"
+        print(f"{prog}: {name} on the command line, but {stored}: leave one of them out", file=sys.stderr)
+        raise SystemExit(2)
     try:
         chosen = get_recipe(name)
     except ValueError as error:

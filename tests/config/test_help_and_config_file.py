@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import importlib
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+import tyro
 
-from lemur_ray.config import config_file
+from lemur_ray.config import config_file, parse
 from lemur_ray.config.config_file import config_text
 from lemur_ray.rollout.benchmark_tasks import parse_evaluation
 from lemur_ray.serve.config import ServeJob
@@ -127,6 +129,54 @@ def test_a_file_that_cannot_be_used_is_refused_with_code_2(
         parse_job(RunJob, ["--config", str(tmp_path / "c.yaml")], prog="p")
     assert end.value.code == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_values_of_a_file_are_the_text_that_stands_there(tmp_path: Path) -> None:
+    """YAML 1.1 would read 10:20 to base 60, 007 in octal and no as false."""
+    (tmp_path / "a.yaml").write_text("tasks: 10:20\npolicy_model: no\nout:\ntemperature: 1e-1\nlimit: 007\n")
+    config = parse_evaluation(["--config", str(tmp_path / "a.yaml"), "--policy", "openai:http://h/v1"], "gsm8k")
+    assert (config.tasks, config.policy_model, config.out, config.temperature) == ("10:20", "no", "", 0.1)
+    assert config.limit == 7
+
+
+class Form(enum.StrEnum):
+    LONG = "long"
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixed:
+    form: Form = Form.LONG
+    share: float = float("inf")
+    folders: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Required:
+    folders: Annotated[tuple[str, ...], tyro.conf.Positional]
+    port: int = 1
+
+
+def test_enumerations_infinities_and_positional_arguments_go_with_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(config_text(Mixed()))
+    assert parse(Mixed, ["--config", str(tmp_path / "a.yaml"), "x", "y"]) == Mixed(folders=("x", "y"))
+    (tmp_path / "b.yaml").write_text("port: 7")
+    assert parse(Required, ["--config", str(tmp_path / "b.yaml"), "x"]) == Required(("x",), 7)
+
+
+def test_the_published_protocol_and_a_recipe_of_the_command_line_win(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--benchmark", "intercode/sql", "--policy", "openai:http://h/v1"]
+    plain = parse_evaluation(words, "")
+    (tmp_path / "a.yaml").write_text(config_text(plain, flat=True))
+    published = parse_evaluation([*words, "--protocol", "published"], "")
+    assert published != plain
+    assert parse_evaluation([*words, "--config", str(tmp_path / "a.yaml"), "--protocol", "published"], "") == published
+    (tmp_path / "b.yaml").write_text(config_text(parse_job(RunJob, ["nano"], prog="pretrain"), flat=False))
+    with pytest.raises(SystemExit) as end:
+        parse_job(RunJob, ["nano-chat", "--config", str(tmp_path / "b.yaml")], prog="pretrain")
+    assert end.value.code == 2
+    assert "holds the whole configuration of nano: leave one of them out" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_refused_and_a_relative_one_may_be_in_lemur_home(

@@ -28,6 +28,13 @@ def test_links_that_leave_the_docs_become_names_and_lists_may_follow_a_line() ->
     assert documentation.on_page_markdown("[a](../decisions/007-x.md)") == "[a](../decisions/007-x.md)"
 
 
+def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(documentation.DocumentationError, match="holds other files, which the site would replace"):
+        documentation.build(tmp_path)
+    assert (tmp_path / "letter.txt").read_text() == "dear"
+
+
 def test_a_missing_package_and_a_missing_checkout_are_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,26 @@ def test_a_data_set_of_the_hub_is_read_by_its_name(hub: LocalHub, tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    "files", [["data/train_gen-0.parquet", "data/train_sft-0.parquet"], ["all/train-0.parquet", "part/train-0.parquet"]]
+)
+def test_a_data_set_of_several_subsets_is_refused_with_their_names(hub: LocalHub, files: list[str]) -> None:
+    for file in (*files, "constraints/x.parquet", "dataset_infos.json"):
+        hub.put(file, b"")
+    with pytest.raises(ValueError, match="holds several splits or subsets: give one of hf://datasets/them/set"):
+        list(read_conversations("hf://datasets/them/set"))
+
+
+def test_keys_whose_value_is_null_are_none_and_a_damaged_file_is_named(tmp_path: Path) -> None:
+    row = {"id": None, "dataset": None, "messages": [{**message, "weight": None} for message in (ASKED, ANSWERED)]}
+    (tmp_path / "own.jsonl").write_text(json.dumps({**row, "prompt": None}))
+    (talk,) = read_conversations(tmp_path / "own.jsonl")
+    assert (talk.dataset, talk.id) == ("own", "1")
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(ValueError, match=r"torn\.parquet: "):
+        list(read_conversations(tmp_path / "torn.parquet"))
+
+
+@pytest.mark.parametrize(
     ("row", "complaint"),
     [
         ({"conversations": [{"from": "human", "value": "u"}]}, "give files of ShareGPT to --sharegpt"),

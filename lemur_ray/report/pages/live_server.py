@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from lemur_ray.host.file_server import server
-from lemur_ray.report.inputs import ReportError
 from lemur_ray.report.pages.whole_page import render_report
-from lemur_ray.rollout.evaluation_folder import LEDGER
+from lemur_ray.rollout.evaluation_folder import LEDGER, evaluation_folders
 from lemur_ray.rollout.ledger import LedgerError
 
 SHARE = 0.1
@@ -41,7 +40,7 @@ setInterval(async () => {{
 
 
 class LiveReport:
-    """The pages of results folders in ``out``."""
+    """The pages of results folders, also of suites whose benchmarks begin one after the other, in ``out``."""
 
     def __init__(self, folders: Sequence[Path], out: Path) -> None:
         self._folders, self._out = folders, out
@@ -52,7 +51,7 @@ class LiveReport:
     def refresh(self) -> bool:
         """Write the pages if a ledger has grown. Returns whether there are new ones. Raises ReportError, LedgerError
         (also for a ledger of a newer version)."""
-        ledgers = [folder / LEDGER for folder in self._folders]
+        ledgers = [folder / LEDGER for folder in evaluation_folders([str(folder) for folder in self._folders])]
         sizes = tuple(path.stat().st_size if path.is_file() else 0 for path in ledgers)
         if sizes == self._sizes or not any(sizes):
             return False
@@ -68,11 +67,16 @@ class LiveReport:
         (self._out / VERSION).write_text(json.dumps(self.version))
         return True
 
-    def with_script(self, path: str, html: bytes, poll_ms: int = 2000) -> bytes:
-        """The HTML of a page with the script that loads it again."""
+    def with_script(self, poll_ms: int = 2000) -> Callable[[bytes], bytes]:
+        """Function that adds to the HTML of a page, read afterwards, the script that loads it again. A page that is
+        written between the two is at most loaded once more."""
         script = _SCRIPT.format(version=self.version, poll_ms=poll_ms).encode()
-        head, end, rest = html.rpartition(b"</body>")
-        return head.replace(_NO_CONNECTIONS, _OWN_CONNECTIONS, 1) + script + rest if end else html
+
+        def change(html: bytes) -> bytes:
+            head, end, rest = html.rpartition(b"</body>")
+            return head.replace(_NO_CONNECTIONS, _OWN_CONNECTIONS, 1) + script + rest if end else html
+
+        return change
 
 
 @contextlib.contextmanager
@@ -115,7 +119,8 @@ def _refresh_until(report: LiveReport, every_s: float, over: threading.Event, sa
         began = time.monotonic()
         try:
             report.refresh()
-        except (ReportError, LedgerError, OSError) as error:  # a file that is being replaced; looked at again
+        except Exception as error:  # a file that is being replaced, or what a plug-in shows; looked at again
             if str(error) != complaint:
-                say(complaint := str(error))
+                complaint = str(error)
+                say(complaint or type(error).__name__)
         pause = max(every_s, (time.monotonic() - began) * (1 / SHARE - 1))

@@ -40,6 +40,16 @@ def test_pages_are_written_again_when_a_ledger_has_grown(tmp_path: Path) -> None
     assert before == ["episodes.jsonl"], "results are only read"
 
 
+def test_benchmarks_of_a_suite_appear_as_they_begin(tmp_path: Path) -> None:
+    report = LiveReport([tmp_path / "suite"], tmp_path / "pages")
+    (tmp_path / "pages").mkdir()
+    assert not report.refresh()
+    for number, name in enumerate(("one", "two"), 1):
+        write_ledger(tmp_path / "suite" / name, played(1, name))
+        assert report.refresh()
+        assert report.version == number
+
+
 def test_a_page_is_served_with_its_script_and_nothing_else_is(tmp_path: Path) -> None:
     write_ledger(tmp_path / "run", played(2))
     with live_server([tmp_path / "run"], "127.0.0.1", 0) as address:
