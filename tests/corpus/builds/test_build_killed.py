@@ -88,9 +88,10 @@ def test_the_embedded_corpus_is_ten_to_one_and_fills_its_rows(head: dict[str, st
     done = run([sys.executable, str(ROOT / "jobs" / "build_corpus.py"), "--out", str(tmp_path / "corpus")], head)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
-    # A source of a hundred files, as some machines' JavaScript is, cannot fill its rows as thousands of files do.
+    # A source of a hundred files, as some machines' JavaScript is, cannot fill its rows as a thousand files do; of the
+    # standard library some machines have 990 files that pass, others 1,100.
     manifest = json.loads((tmp_path / "corpus" / "manifest.json").read_text())
-    large = [source["fill"] for source in manifest["sources"] if source["documents"] >= 1000]
+    large = [source["fill"] for source in manifest["sources"] if source["documents"] >= 500 and source["rows"] >= 1000]
     assert large
     assert min(large) >= 0.999
     assert result["fill"] >= 0.99
