@@ -56,8 +56,8 @@ def improve(config: ImproveConfig, say: Callable[[str], None] = print) -> dict[s
         connect(log_to_driver=False)
         if config.recipe.mesh.use_gpu and (gpus := ray.cluster_resources().get("GPU", 0)) < GPUS:
             raise BadInput(
-                f"--mesh.use-gpu: learner and server take a GPU each, the cluster has {gpus:g} of {GPUS}; without the flag "
-                "the learner computes on CPUs"
+                f"--mesh.use-gpu: learner and server take a GPU each, the cluster has {gpus:g} of {GPUS}; "
+                "without the flag the learner computes on CPUs"
             )
         seq_len = prepared.learner.recipe.data.seq_len
         with OnRay(prepared.learner) as backend:
