@@ -82,9 +82,11 @@ def rows(path: Path) -> Iterator[tuple[str, Any]]:
     if begin.startswith(PARQUET):
         yield from ((f"row {number}", _without_nulls(row)) for number, row in enumerate(parquet_rows(path), 1))
     elif begin.startswith(b"["):
-        yield from ((f"element {number}", _without_nulls(row)) for number, row in enumerate(read_json(path), 1))
+        yield from ((f"element {number}", _without_null_keys(row)) for number, row in enumerate(read_json(path), 1))
     else:
-        yield from ((f"line {number}", _without_nulls(row)) for number, row in read_json_lines(path, bad_lines=True))
+        yield from (
+            (f"line {number}", _without_null_keys(row)) for number, row in read_json_lines(path, bad_lines=True)
+        )
 
 
 def messages_of(row: Mapping[str, Any]) -> tuple[Message, ...]:
@@ -110,8 +112,24 @@ def tools_of(row: Mapping[str, Any]) -> Any:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A value without keys whose value is null: in a parquet struct, and in JSON that ``datasets`` writes, every row
-    has the keys of all. An assistant's content, which may be null, stays."""
+    """A parquet value without the keys that other rows have: a struct has all of them."""
     if isinstance(value, Mapping):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None or key == "content"}
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _without_null_keys(row: Any) -> Any:
+    """A JSON row, as ``datasets`` writes it, without keys of its own and of its messages that are null because other
+    rows have them. An assistant's content, which may be null, and the schemas of tools stay."""
+    if not isinstance(row, Mapping):
+        return row
+    there = {key: value for key, value in row.items() if value is not None}
+    for key in ("messages", "prompt", "completion"):
+        if isinstance(messages := there.get(key), list):
+            there[key] = [
+                {name: value for name, value in one.items() if value is not None or name == "content"}
+                if isinstance(one, Mapping)
+                else one
+                for one in messages
+            ]
+    return there
