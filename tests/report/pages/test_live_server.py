@@ -93,7 +93,8 @@ def test_a_list_in_a_browser_follows_two_runs_and_keeps_what_was_chosen(tmp_path
         page.until("document.querySelector('#count')?.textContent.startsWith('4 of 8 episodes')")
         assert page.value("document.querySelector('#q').value") == "solved", "the address keeps the filter"
         matrix = browser.page(f"{address}episodes.html#view=matrix&a=0&b=1")
-        pair = browser.page(str(matrix.value("[...document.querySelectorAll('#rows a')].at(-1).href")))
+        beside = "[...document.querySelectorAll('#rows a')].find(a => a.textContent === 'side by side')"
+        pair = browser.page(str(matrix.value(f"{beside}.href")))
         pair.until("document.querySelector('#pair')")
         write_ledger(folders[1], played(6, "second"))
         pair.until("document.querySelector('#newer a')")
