@@ -8,19 +8,16 @@ import _path
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from lemur_ray.config import parse
-from lemur_ray.host.home import resolve_out
 from lemur_ray.host.ports import unusable
 from lemur_ray.report.inputs import ReportError
 from lemur_ray.report.pages.live_server import live_server
-from lemur_ray.rollout.evaluation_folder import EvaluationError, evaluation_folders
+from lemur_ray.rollout.evaluation_folder import EvaluationError, folders_to_follow
 from lemur_ray.rollout.ledger import LedgerError
-from lemur_ray.storage.file_system import is_bucket
 
 
 @dataclass(frozen=True)
@@ -39,12 +36,7 @@ class ViewJob:
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse(ViewJob, argv, prog="view.py")
     try:
-        named = [resolve_out(name, "") for name in job.folders]
-        folders = [
-            folder for name in named for folder in (evaluation_folders([name]) if is_bucket(name) else [Path(name)])
-        ]
-        if not folders:
-            raise EvaluationError("give a folder that jobs/agent_eval.py writes to")
+        folders = folders_to_follow(job.folders)
         if missing := [folder for folder in folders if not folder.is_dir()]:
             raise EvaluationError(f"{missing[0]}: no such folder; give one that jobs/agent_eval.py writes to")
         if reason := unusable(job.host, job.port):

@@ -91,7 +91,8 @@ OF_OTHERS = {
         "No space left", "Permission denied", "Read-only file", "quota exceeded",
     ),
     "Python's own words": (
-        "Traceback (most recent call last)", "Cell In[", r"Traceback \(most recent call last\)|Exception (ignored )?in",
+        "Traceback (most recent call last)", "Cell In[", r"Traceback \(most recent call last\)|Exception (in thread|ignored in)",
+        "cannot be scheduled|out of memory|OOM|died|insufficient",
     ),
     "a line of a library's log has no other mark than how it begins; it decides only where that is shown": (
         r"\[\d{4}-\d\d-\d\d \d\d:|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\t",

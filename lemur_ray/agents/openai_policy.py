@@ -274,10 +274,8 @@ class OpenAIPolicy:
 
     def _replied(self, answer: bytes, request: ChatRequest) -> ChatReply:
         try:
-            value = json.loads(self._key.hidden_in(answer.decode("utf-8")))
-            reply, form = self._weighed(value, request) or parse_reply(
-                value, stops_of(request, self.options), bool(request.tools)
-            )
+            it = json.loads(self._key.hidden_in(answer.decode("utf-8")))
+            reply, form = self._weighed(it, request) or parse_reply(it, stops_of(request, self.options), request.tools)
         except (NotAReply, ValueError, RecursionError) as error:
             self._unreadable += 1
             if self._unreadable >= UNREADABLE and not self._has_answered():

@@ -164,18 +164,18 @@ def _as_object(arguments: str) -> str:
 
 
 def parse_reply(
-    answer: Any, stops: Sequence[str] = (), with_tools: bool = True
+    answer: Any, stops: Sequence[str] = (), tools: Sequence[Any] | None = None
 ) -> tuple[ChatReply, ThoughtsForm | None]:
     """The reply in a completion's JSON, and the field (or "tags") that its reasoning came in; None without reasoning.
-    ``stops``: strings that end the text. ``with_tools``: whether tools were offered; else calls are ignored. Every
-    part is checked. Raises NotAReply."""
+    ``stops``: strings that end the text. ``tools``: those that were offered, without which calls are ignored;
+    None: unknown. Every part is checked. Raises NotAReply."""
     try:
         choice = answer["choices"][0]
         message = choice.get("message") or {"content": choice.get("text")}
         content, finish = message.get("content"), choice.get("finish_reason")
         calls = tuple(
             replace(call, id=call.id or f"call_{number}")
-            for number, call in enumerate(parse_tool_calls(message) if with_tools else ())
+            for number, call in enumerate(parse_tool_calls(message) if tools is None or tools else ())
         )
         usage, version = answer.get("usage"), answer.get("system_fingerprint")
         details, spent = (

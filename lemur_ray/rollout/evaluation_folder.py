@@ -71,6 +71,16 @@ def evaluation_folders(named: Sequence[str]) -> list[Path]:
     return folders
 
 
+def folders_to_follow(named: Sequence[str]) -> list[Path]:
+    """Local folders of evaluations and suites that a command line names, as they are: a suite's benchmarks may begin
+    later. Folders in buckets are downloaded once. Raises as ``evaluation_folders``, and EvaluationError for none."""
+    places = [resolve_out(name, "") for name in named]
+    folders = [one for place in places for one in (evaluation_folders([place]) if is_bucket(place) else [Path(place)])]
+    if not folders:
+        raise EvaluationError("give a folder that jobs/agent_eval.py writes to")
+    return folders
+
+
 def save_settings(
     out: Path,
     settings: Settings,

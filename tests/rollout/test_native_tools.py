@@ -222,7 +222,7 @@ def test_broken_arguments_are_sent_on_as_json_that_every_server_parses() -> None
 
 def test_calls_that_nobody_offered_cost_no_reply() -> None:
     odd = {"content": "hello", "tool_calls": [{"type": "custom", "id": 7}]}
-    reply, _ = parse_reply({"choices": [{"message": odd, "finish_reason": "stop"}]}, with_tools=False)
+    reply, _ = parse_reply({"choices": [{"message": odd, "finish_reason": "stop"}]}, tools=())
     assert (reply.text, reply.tool_calls) == ("hello", ())
     call = {"id": "a", "function": {"name": "now", "arguments": None}}
     reply, _ = parse_reply({"choices": [{"message": {"content": None, "tool_calls": [call]}}]})
