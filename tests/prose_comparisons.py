@@ -91,14 +91,15 @@ OF_OTHERS = {
         "No space left", "Permission denied", "Read-only file", "quota exceeded",
     ),
     "Python's own words": (
-        "Traceback (most recent call last)", "Cell In[", r"Traceback \(most recent call last\)|Exception (in thread|ignored in)",
-        "cannot be scheduled|out of memory|OOM|died|insufficient",
+        "Traceback (most recent call last)", "Cell In[",
+        r"Traceback \(most recent call last\)|Exception (in thread|ignored in)",
     ),
     "a line of a library's log has no other mark than how it begins; it decides only where that is shown": (
         r"\[\d{4}-\d\d-\d\d \d\d:|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\t",
     ),
     "Ray has one class for several causes, and tells them apart in the message alone": (
         "worker process has died", "node has died", "timed out during startup",
+        "cannot be scheduled|out of memory|OOM|died|insufficient",
     ),
     "servers of others report a context that is too long in their own words": (
         "maximum context length", "model's context length", "available context size", "context window",
