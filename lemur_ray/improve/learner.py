@@ -65,13 +65,13 @@ class Learner:
         use_compile_cache(cache_folder(spec.out))
         where, self._mesh = mesh_here(spec.recipe)
         self._checkpoints = Checkpoints(f"{spec.out}/{CHECKPOINTS}", keep=spec.recipe.train.keep_checkpoints)
-        step, self._state, _, beside = open_state(
+        step, self._state, _, stored = open_state(
             spec.recipe, self._mesh, self._checkpoints, recognise=self._recognised, init_from=spec.init_from
         )
         self._step = make_train_step(on_devices(spec.recipe, where), self._mesh, num_sources=1)
-        if not beside:
+        if not stored:
             return self._commit(0, {})
-        return Committed(step, self._checkpoints.path(step), beside["round"])
+        return Committed(step, self._checkpoints.path(step), stored["round"])
 
     def train(self, number: int, rows: Rows, order: np.ndarray) -> Committed:
         """Make the updates of round ``number`` and commit the weights.
