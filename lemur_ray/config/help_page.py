@@ -48,15 +48,15 @@ def wants_help(argv: Sequence[str]) -> bool:
 
 def entries(text: str) -> dict[str, Entry]:
     """Flag -> entry of a help text of tyro that is ``WIDE`` columns wide, with boxes or without."""
-    entries: list[list[str]] = []
+    parts: list[list[str]] = []
     for line in text.splitlines():
         if begin := re.match(r"(?:[│|] |  )(--?[a-z].*)", line):
             given, _, first = begin[1].rstrip("│| ").partition("  ")
-            entries.append([given, first])
-        elif entries and (continued := re.match(r"[│|]? {3,}(\S.*)", line)):
-            entries[-1].append(continued[1].rstrip("│| "))
+            parts.append([given, first])
+        elif parts and (continued := re.match(r"[│|]? {3,}(\S.*)", line)):
+            parts[-1].append(continued[1].rstrip("│| "))
     result = {}
-    for given, *lines in entries:
+    for given, *lines in parts:
         words = " ".join(" ".join(lines).split())
         description, _, default = words.partition(" (default: ")
         result[re.split(r"[ ,]", given)[0]] = Entry(given.partition(", ")[0], description, default.removesuffix(")"))

@@ -126,7 +126,10 @@ class ImproveRun:
         policy = RoundPolicySpec(model, self._served.version, config.share_of_model, config.recipe.train.seed)
         numbers = round_numbers(self._episodes(plan, policy), config.teaches)
         if numbers["missing"] == numbers["episodes"]:
-            raise EpisodesMissing(f"round {number}: none of {numbers['episodes']} episodes was scored: see {plan.out}")
+            raise EpisodesMissing(
+                f"round {number}: none of {numbers['episodes']} episodes was scored: see {plan.out}, then run the same "
+                "command again, which plays them"
+            )
         rows = self._rows(number)
         play_s = round(time.monotonic() - begun, 2)
         if rows is None and numbers["missing"]:

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from lemur_ray.agents.messages import ChatReply, ChatRequest, Policy, PolicyUnreachable
+from lemur_ray.host.exit_codes import ExitCode
 from lemur_ray.improve.config import BadInput, ImproveConfig
-from lemur_ray.improve.loop import ImproveRun, RoundFailed
+from lemur_ray.improve.learner import Committed
+from lemur_ray.improve.loop import EpisodesMissing, ImproveRun, RoundFailed, Served
 from lemur_ray.improve.prepare import prepare
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.train.run.folder import TrainingStopped
@@ -68,6 +71,47 @@ def test_a_model_that_wins_nothing_ends_the_run_in_one_sentence(
     )
     assert lines == [expected]
     assert (result["stopped"], result["rounds"], result["steps"]) == (expected, 0, 0)
+
+
+class LosesMost(InProcess):
+    """Every request for a reply fails but the first two of the process."""
+
+    asked = 0
+
+    def serve(self, commit: Committed) -> Served:
+        version, factory = super().serve(commit)
+
+        def losing() -> Policy:
+            policy = factory()
+
+            class Losing:
+                name, wants_hints = policy.name, False
+
+                def reply(self, request: ChatRequest) -> ChatReply:
+                    LosesMost.asked += 1
+                    if LosesMost.asked > 2:
+                        raise PolicyUnreachable("the endpoint is away")
+                    return policy.reply(request)
+
+            return Losing()
+
+        return Served(version, losing)
+
+
+@pytest.mark.sweep  # a minute of waiting for the endpoint
+def test_an_evaluation_whose_episodes_are_lost_is_no_result_and_is_played_again(start: Path, tmp_path: Path) -> None:
+    config = config_of(start, tmp_path / "run", games=4, eval_games=4)
+    prepared = prepare(config)
+    prepared.open_folder()
+    with (
+        LosesMost(prepared.learner, OPTIONS) as backend,
+        pytest.raises(EpisodesMissing, match="same command again") as end,
+    ):
+        ImproveRun(config, prepared.out, prepared.tokenizer, prepared.tasks, backend, SEQ_LEN, print).run()
+    assert end.value.exit_code == ExitCode.TRY_AGAIN
+    assert not (tmp_path / "run" / "result.json").exists()
+    assert not [one for one in records(tmp_path / "run") if one["event"] == "withheld"]
+    assert improve(config)["before"]["missing"] == 0
 
 
 @pytest.mark.slow

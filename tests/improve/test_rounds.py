@@ -1,6 +1,8 @@
 """``rounds.jsonl`` and the action that is due."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,27 @@ def test_the_first_record_of_an_event_counts_and_a_torn_one_is_cut_off(tmp_path:
     assert again.get(2, PLAYED) is None
     assert path.read_bytes().endswith(b'"ef"}\n')
     assert not Rounds(path).repaired
+
+
+def test_a_record_that_a_full_disk_cut_short_is_none_and_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rounds.jsonl"
+    rounds = Rounds(path)
+
+    def full(descriptor: int) -> None:
+        os.truncate(path, 9)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            rounds.append(1, PLAYED, rows="ab")
+    assert rounds.get(1, PLAYED) is None
+    again = Rounds(path)
+    assert "torn record of 9 bytes" in again.repaired
+    assert again.append(1, PLAYED, rows="ab")["rows"] == "ab"
+    assert Rounds(path).get(1, PLAYED) == {"round": 1, "event": "played", "rows": "ab"}
 
 
 def test_a_whole_line_that_is_no_record_is_named(tmp_path: Path) -> None:
