@@ -26,6 +26,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # tests and what they start c
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="lemur-compiled-")
     atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+os.environ["TPU_LOG_DIR"] = "disabled"  # Ray prints what libtpu logs, for whatever test, as output of its job
 os.environ.pop("RAY_ADDRESS", None)
 ROOT = Path(__file__).resolve().parents[1]
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -152,7 +152,7 @@ def test_the_harness_stays_small_while_32_policies_do_the_worst_at_once(name: st
     ("backend", "every"),
     [
         ("bwrap", 12),
-        pytest.param("docker", 72, marks=pytest.mark.docker),
+        pytest.param("docker", 288, marks=pytest.mark.docker),
         pytest.param("bwrap", 1, marks=pytest.mark.sweep),
         pytest.param("docker", 1, marks=[pytest.mark.docker, pytest.mark.sweep]),
     ],

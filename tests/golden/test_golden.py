@@ -211,6 +211,7 @@ def assert_same_lines(found: list[p.Json], expected: list[p.Json]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sweep  # the default tests have it in process, and test_resume a run under Ray
 def test_the_stored_run_goes_on_under_the_command_line_and_ray(unpacked: Path, tmp_path: Path) -> None:
     golden = p.golden("training.json")
     shutil.copytree(unpacked, tmp_path / "home")

@@ -88,7 +88,7 @@ def test_a_model_with_fresh_adapters_is_the_model_without(small_recipe: Recipes)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("unroll", [False, True])
+@pytest.mark.parametrize("unroll", [pytest.param(False, marks=pytest.mark.sweep), True])
 def test_gradients_are_those_of_the_whole_matrices_by_the_chain_rule(small_recipe: Recipes, unroll: bool) -> None:
     recipe = with_lora(small_recipe(eval_rows=0))
     how = execution(recipe)._replace(unroll=unroll)

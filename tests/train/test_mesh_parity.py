@@ -73,7 +73,9 @@ print(f"worst {worst:.1e}")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("meshes", ["one", "families", pytest.param("every", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize(
+    "meshes", ["one", *(pytest.param(name, marks=pytest.mark.sweep) for name in ("families", "every"))]
+)
 def test_meshes_microbatches_and_packing_agree_to_five_digits(meshes: str) -> None:
     here = Path(__file__).resolve().parent
     paths = [str(here.parents[1]), str(here.parent / "model")]

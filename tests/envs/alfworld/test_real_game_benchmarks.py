@@ -159,6 +159,7 @@ def same_in_the_package(task: Task, seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sweep  # the slow tier plays in both games of every kind in test_alfworld_engine_against_textworld
 def test_one_game_of_every_kind_is_the_same_in_the_package(oracle: Any, tasks: list[Task]) -> None:
     games = by_types(tasks, 1)
     assert len(games) == 6

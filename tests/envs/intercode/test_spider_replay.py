@@ -81,7 +81,7 @@ def test_recorded_results_are_graded_without_running_the_queries(replay: Any):
     ("log", "reward", "target"),
     [
         pytest.param(GPT, "iou", 0.989, marks=pytest.mark.sweep),
-        pytest.param(VICUNA, "tau", 0.99, marks=pytest.mark.slow),
+        pytest.param(VICUNA, "tau", 0.99, marks=pytest.mark.sweep),
         pytest.param(BISON, "iou", 0.99, marks=pytest.mark.sweep),
     ],
 )

@@ -102,6 +102,7 @@ def test_npm_that_fails_leaves_what_was_there_and_says_why(
 
 @needs_data
 @pytest.mark.slow
+@pytest.mark.sweep  # the slow tier has the same with the compiler of this machine
 def test_known_solutions_pass_by_the_pinned_version(lemur_home: Path, tmp_path: Path) -> None:
     with_tools("js")
     try:

@@ -30,7 +30,7 @@ def failed(found: dict[str, bool]) -> list[str]:
 
 
 @needs_data
-@pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.sweep)])
 def test_golds_of_humaneval_pass_and_bodies_of_nothing_fail(every: int, tmp_path: Path) -> None:
     tasks = tasks_of("humaneval", DATA)
     assert (len(tasks), tasks[0].id) == (164, "humaneval/HumanEval/0")

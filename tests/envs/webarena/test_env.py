@@ -185,6 +185,7 @@ def test_an_element_that_is_gone_and_one_that_never_was_are_told_apart(env: WebE
 
 
 @pytest.mark.slow
+@pytest.mark.sweep  # the slow tier has it twice in test_hostile_pages
 def test_a_page_of_200_000_elements_is_not_read_and_can_be_left(env: WebEnv) -> None:
     shown = began(env, start="/many", wait_s=1.0)
     assert "200,0" in shown

@@ -105,6 +105,7 @@ def test_a_follower_that_is_killed_fails_what_runs_and_all_that_comes(hosts: Cal
     assert pair.wait_for("closed", 60)
 
 
+@pytest.mark.sweep  # the slow tier kills a follower
 def test_a_follower_that_stands_still_ends_its_leader(hosts: Callable[..., Hosts]) -> None:
     """Its line stays open and its devices never answer: the heartbeat of jax.distributed is what notices."""
     pair = hosts("wait")
@@ -113,6 +114,7 @@ def test_a_follower_that_stands_still_ends_its_leader(hosts: Callable[..., Hosts
     assert pair.leader.wait(150) != 0
 
 
+@pytest.mark.sweep  # the slow tier kills a follower
 def test_a_leader_that_is_killed_takes_its_follower_along(hosts: Callable[..., Hosts]) -> None:
     pair = hosts("wait")
     pair.wait_for("running")
@@ -120,6 +122,7 @@ def test_a_leader_that_is_killed_takes_its_follower_along(hosts: Callable[..., H
     assert pair.follower.wait(90) != 0
 
 
+@pytest.mark.sweep  # the slow tier kills a follower
 def test_other_weights_on_another_host_stop_the_start(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
     pair = hosts(spec="1")
     assert pair.leader.wait(200) != 0
@@ -127,6 +130,7 @@ def test_other_weights_on_another_host_stop_the_start(hosts: Callable[..., Hosts
     assert pair.follower.wait(90) != 0
 
 
+@pytest.mark.sweep  # the slow tier kills a follower
 def test_a_host_without_the_kernels_of_the_others_stops_the_start(hosts: Callable[..., Hosts], tmp_path: Path) -> None:
     pair = hosts(compiler="no-such-compiler")
     assert pair.leader.wait(200) != 0

@@ -179,6 +179,7 @@ def test_a_compiler_may_have_arguments_and_say_what_is_no_text(tmp_path: Path, m
 
 
 @pytest.mark.slow
+@pytest.mark.sweep  # the slow tier kills a build
 def test_a_folder_that_cannot_keep_the_library_costs_only_its_compilation(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -189,6 +190,7 @@ def test_a_folder_that_cannot_keep_the_library_costs_only_its_compilation(
 
 
 @pytest.mark.slow
+@pytest.mark.sweep  # the slow tier kills a build
 def test_processes_that_build_at_once_and_a_torn_library_end_with_a_whole_one(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     builders = [context.Process(target=_load, args=(tmp_path,)) for _ in range(2)]

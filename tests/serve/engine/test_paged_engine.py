@@ -36,6 +36,7 @@ def engine_with(monkeypatch: pytest.MonkeyPatch, tpu_interpreter: None) -> Itera
         engine.close()
 
 
+@pytest.mark.sweep  # the slow tier compares the layouts in test_cache_layouts
 def test_greedy_tokens_do_not_depend_on_the_layout(engine_with: Callable[[CacheLayout], Engine]) -> None:
     some = prompts(6, seed=5, low=1, high=150)
     # The same beginning again, some of it in blocks that are shared and some in one that is copied.

@@ -84,7 +84,13 @@ CONFIGS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.sweep if name in ("linear", "wide heads", "tied") else ())
+        for name in CONFIGS
+    ],
+)
 def test_greedy_tokens_are_those_of_transformers(name: str) -> None:
     config = CONFIGS[name]
     params = init_params(config, 3)

@@ -100,6 +100,7 @@ def test_no_request_that_the_description_allows_or_forbids_is_a_server_error(
     client("-m", "schemathesis.cli", "run", page, *checked)
 
 
+@pytest.mark.sweep  # the default tests have the newest client
 def test_the_official_client_of_the_major_version_before_passes_the_tests_of_the_newest(tmp_path: Path) -> None:
     folder = PYTHON.parents[1] / "openai-2"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}

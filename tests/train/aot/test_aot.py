@@ -88,6 +88,7 @@ def test_what_slices_send_each_other_is_counted_by_itself() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sweep  # the slow tier plans the run of the paper
 def test_a_run_with_adapters_is_planned_with_its_frozen_base() -> None:
     libtpu()
     found, _ = plan_pod("nano", "--topology", "v4:2x2x2", *TINY, "--lora.rank", "4")

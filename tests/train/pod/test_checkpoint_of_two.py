@@ -79,6 +79,7 @@ def test_a_worker_that_is_killed_while_a_checkpoint_is_read_costs_no_checkpoint(
     assert [commit.step for commit in commits(str(folder))[0]] == [2, 1]
 
 
+@pytest.mark.sweep  # the default tests have it in one process
 def test_damage_that_only_the_second_worker_meets_puts_the_checkpoint_aside(shared: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(shared, tmp_path / "checkpoints"))
     for data in (folder / "2" / "state" / "ocdbt.process_1" / "d").iterdir():

@@ -46,7 +46,7 @@ def test_schedules_stay_at_the_peak_as_long_as_they_say() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps", [(8, 12), (100, 150)])
+@pytest.mark.parametrize("steps", [(8, 12), pytest.param((100, 150), marks=pytest.mark.sweep)])
 def test_a_run_and_its_stage_equal_one_run_to_the_bit(
     steps: tuple[int, int],
     tmp_path: Path,
