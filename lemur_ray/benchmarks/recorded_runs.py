@@ -10,7 +10,7 @@ from lemur_ray.benchmarks.discovery import offers
 
 
 def publications() -> list[PublishedRuns]:
-    """The ``PublishedRuns`` of all benchmarks that can be imported, without duplicates."""
+    """The readers of published runs (``PublishedRuns``) of all benchmarks that can be played, without duplicates."""
     playable = [one.benchmark for one in offers() if one.benchmark is not None and not one.why]
     every = [runs for benchmark in playable if (runs := benchmark.details.published_runs) is not None]
     return list({id(runs): runs for runs in every}.values())

@@ -23,7 +23,7 @@ class Files(http.server.SimpleHTTPRequestHandler):
         super().__init__(*args, **options)
 
     def do_GET(self) -> None:
-        """Send a file, an HTML file with its change."""
+        """Send the file; the text of an HTML file goes through the function that ``change()`` returns, if any."""
         path = Path(self.translate_path(self.path))
         path = path / "index.html" if path.is_dir() else path
         if self.change is None or path.suffix != ".html" or not path.is_file():

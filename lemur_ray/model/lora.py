@@ -84,7 +84,8 @@ def adapter_shardings(config: ModelConfig, lora: LoraConfig, mesh: Mesh) -> Para
 
 
 def adapter_shapes(config: ModelConfig, lora: LoraConfig) -> dict[str, tuple[int, ...]]:
-    """Shape of every trained leaf by its dotted path."""
+    """Shapes by dotted path: ``layers.NAME.a`` (layers, in, rank), ``layers.NAME.b`` (layers, rank, out), and those of
+    the matrices trained whole (``lora.also``)."""
     shapes = abstract_params(config)
     out: dict[str, tuple[int, ...]] = {name: shapes[name].shape for name in lora.also}
     for name in sorted(lora.matrices):

@@ -200,7 +200,8 @@ class MySqlDatabase:
 
 
 def _discard_result(cursor: Any) -> None:
-    """Discard a result that was not read to its end: pymysql would read the rest when deleting it."""
+    """Detach a cursor from its result, so that pymysql does not read remaining rows when the cursor is collected. If
+    rows remained, the caller must open the connection anew."""
     for result in (cursor._result, cursor.connection._result if cursor.connection else None):
         if result is not None:
             result.unbuffered_active = False

@@ -47,7 +47,8 @@ class SourceProgress:
             self._say(self.line(name))
 
     def line(self, name: str) -> str:
-        """Documents read, kept and dropped by rule of a source, its speed, and the time left for all sources."""
+        """Progress of a source in this run: documents read and kept, those dropped by each rule, MB/s of its files, and
+        the time left for all sources."""
         seconds = max(time.monotonic() - self._began, 1e-9)
         counts, left = self._counts[name], sum(self._left.values())
         rate = sum(one["bytes"] for one in self._counts.values()) / seconds

@@ -44,7 +44,7 @@ class SharedFolder:
         """Names of the outputs that this build uses, by stage."""
 
     def was_begun(self) -> bool:
-        """Whether the build has a listing, to which its other files belong."""
+        """Whether an earlier build left ``listing.json`` (files of the sources, grouped into parts), to go on from."""
         return (self.work / self.name / LISTING).is_file()
 
     def begin(self) -> None:

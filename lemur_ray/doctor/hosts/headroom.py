@@ -18,7 +18,7 @@ _ADD = "ray start --address=HEAD:6379 --num-cpus=2 ...   # add a host that takes
 
 
 def disks(hosts: Sequence[HostFacts]) -> Check:
-    """Free disk space of the fullest folder of any host."""
+    """Check of the least free disk space in bytes, of LEMUR_HOME and Ray's temporary folder on every host."""
     free, host, folder = min((free, host.name, folder) for host in hosts for folder, free in host.disk_free.items())
     detail = f"least on {host}: {free / GIB:.1f} GiB free at {folder}"
     fix = "export LEMUR_HOME=...   # a larger disk; --temp-dir of ray start for Ray's own folder"

@@ -17,7 +17,7 @@ _WEBHOOK = "delete the slice's pods so that the Ray TPU webhook (1.2.1 or newer)
 
 
 def slices(hosts: Sequence[HostFacts]) -> list[Check]:
-    """One check per slice, and one for hosts that have chips but belong to no slice."""
+    """One check per TPU slice, before them one if hosts have chips but no TPU_NAME; without TPUs a single ok check."""
     with_chips = [host for host in hosts if host.chips or host.tpus or host.tpu.get("TPU_NAME")]
     if not with_chips:
         return [Check("tpu", "ok", "no TPU host")]

@@ -12,7 +12,8 @@ PAUSES_S = (5.0, 15.0, 45.0)
 
 
 class SwapFailed(CausedError):
-    """Raised if the replicas cannot be brought to one version; the same command starts new ones."""
+    """Raised if some replica does not serve the new weights after all tries; running the command again starts new
+    replicas."""
 
     exit_code = ExitCode.TRY_AGAIN
 

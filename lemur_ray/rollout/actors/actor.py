@@ -59,7 +59,7 @@ class Actor(Protocol):
 
 
 class ActorBackend(Protocol):
-    """Starts the actors of a pool."""
+    """How a pool gets its actors: starts them, reads the load of endpoints, and says why actors wait for a host."""
 
     def start_actor(self, report: Callable[[ActorEvent], None]) -> Actor:
         """Request another actor. ``report`` is called with its events: first ``ActorStarted``, last ``ActorLost``,

@@ -67,7 +67,8 @@ class Step:
 
 
 def abstract_weights(config: ModelConfig, dtype: Any, *, int8: bool = False, parts: int = 1) -> Weights:
-    """Shapes and dtypes of the weights that ``weights.prepare`` returns for this model on ``parts`` devices."""
+    """The weights that ``weights.prepare`` returns, as ShapeDtypeStruct of the whole arrays, before they are divided;
+    KV heads and vocabulary are padded for ``parts`` devices."""
     c = config
     heads = (c.num_heads + 2 * max(c.num_kv_heads, parts)) * c.head_dim
 

@@ -86,7 +86,8 @@ class Scheduler:
         return False
 
     def _spare(self) -> int:
-        """Number of running sequences that will need another block, which an admission must leave for them."""
+        """Blocks that an admission must leave: one for each running sequence whose longest reply needs more blocks than
+        it was admitted with, also if it has them by now."""
         return sum(
             self.cache.blocks(len(s.prompt) + s.request.max_tokens) > self.cache.blocks(len(s.prefill) + 1)
             for s in self.running

@@ -2,7 +2,8 @@
 
 The model reads the tools' schemas in the system turn, or as its chat template renders them. It calls a tool by a JSON
 object between two tags, as ChatML models commonly do, or by JSON alone if its template has no such tags; a tool's
-result is a turn of the role ``tool``. Text that resembles a call but is not one (no JSON, an unknown name) stays text.
+result is a turn of the role ``tool``. Text that resembles a call but is not one (no JSON, no name) stays text. A call
+of a tool that was not offered is a call between tags, so that the caller sees the mistake, and text without tags.
 Knows nothing of HTTP, engines or tokenizers.
 """
 
@@ -156,7 +157,7 @@ class CallStream:
         except (ValueError, RecursionError):
             return []
         parsed = [self._parsed_call(one) for one in (value if isinstance(value, list) else [value])]
-        calls = [call for call in parsed if call is not None]
+        calls = [call for call in parsed if call is not None and call.name in self._tools.names]
         if not calls or len(calls) < len(parsed):
             return []
         self._pending, self._blank, self._has_text = "", "", True
@@ -170,10 +171,9 @@ class CallStream:
             return None
 
     def _parsed_call(self, value: Any) -> Call | None:
-        """The call that a JSON value spells; None if it is not a call of a known tool."""
-        if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-            return None
-        if value["name"] not in self._tools.names:
+        """The call that a JSON value spells, of whatever tool; None if it is not a call."""
+        name = value.get("name") if isinstance(value, dict) else None
+        if not isinstance(name, str) or not name or not is_utf8(name):
             return None
         arguments = value.get("arguments", value.get("parameters", {}) if self._tools.bare else {})
         if not isinstance(arguments, dict):
@@ -183,4 +183,4 @@ class CallStream:
         except ValueError:  # Python reads NaN, which is not JSON
             return None
         # A lone surrogate can be escaped in JSON, but not sent as text.
-        return Call(value["name"], text if is_utf8(text) else json.dumps(arguments))
+        return Call(name, text if is_utf8(text) else json.dumps(arguments))

@@ -214,7 +214,8 @@ CALL = '<tool_call>\n{"name": "look", "arguments": {"at": "ü"}}\n</tool_call>'
         (f"{CALL}\n{CALL}\n", "", 2),
         (f"a {CALL} b", "a b", 1),
         ("<tool_call>{broken</tool_call> so", "<tool_call>{broken</tool_call> so", 0),
-        ('<tool_call>{"name": "fly", "arguments": {}}</tool_call>', "as it is", 0),
+        (CALL.replace("look", "fly"), "", 1),  # nobody offered it: the caller has to know
+        ('<tool_call>{"name": "", "arguments": {}}</tool_call>', "as it is", 0),
         ('<tool_call>{"name": ["look"]}</tool_call>', "as it is", 0),
         ('<tool_call>{"name": "look"', "as it is", 0),
         ("x <tool", "as it is", 0),
