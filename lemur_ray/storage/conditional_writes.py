@@ -73,6 +73,21 @@ def append_if(url: str, data: bytes, version: str | None, size: int) -> str:
         raise
 
 
+def copy_if(source: str, version: str, url: str) -> None:
+    """Make the object at ``url`` a copy of ``source``, in the same ``gs://`` bucket, while that has ``version``.
+
+    The service compares and copies in one step. Raises VersionConflict if ``source`` has another version, OSError.
+    """
+    fs, path = file_system(url)
+    bucket, key, _ = fs.split_path(path)
+    name = fs.split_path(file_system(source)[1])[1]
+    sources = [{"name": name, "objectPreconditions": {"ifGenerationMatch": version}}]
+    try:
+        fs.call("POST", "b/{}/o/{}/compose", bucket, key, json={"sourceObjects": sources}, json_out=True)
+    except (FileExistsError, FileNotFoundError) as error:
+        raise VersionConflict(source) from error
+
+
 def remove_unjoined(url: str) -> None:
     """Remove what writers that were killed in ``append_if`` left beside the object at ``url``. Raises OSError.
 

@@ -31,6 +31,7 @@ from lemur_ray.storage.health_probe import run_while_reachable
 from lemur_ray.train.run.coordination import share
 from lemur_ray.train.run.failures import FailureKind, classify
 from lemur_ray.train.run.fence import Fence
+from lemur_ray.train.run.fenced_commit import fenced_commit
 from lemur_ray.train.run.folder import TrainingStopped
 from lemur_ray.weights.checkpoints import (
     Commit,
@@ -111,6 +112,7 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             max_to_keep=keep, keep_period=keep_every or None, enable_async_checkpointing=True, save_root_metadata=False,
             create=False, step_name_format=self._names,
+            temporary_path_class=fenced_commit(fence) if fence is not None and folder.startswith("gs://") else None,
             async_options=ocp.AsyncOptions(post_finalization_callback=self._allow_commit),
         )  # fmt: skip
         self._unreadable: set[int] = set()

@@ -112,13 +112,14 @@ class Objects:
             return found
 
     def compose(
-        self, bucket: str, name: str, sources: Sequence[Mapping[str, str]], condition: Mapping[str, str]
+        self, bucket: str, name: str, sources: Sequence[Mapping[str, Any]], condition: Mapping[str, str]
     ) -> Stored:
         """Write the contents of up to 32 objects, in the generations that are asked for, one after another."""
         if not 1 <= len(sources) <= 32:
             raise Refusal(400, "The number of source components must be between 1 and 32.")
         with self._lock:
-            parts = [self.get(bucket, str(source["name"]), _generation(source)).data for source in sources]
+            asked = [{**_generation(source), **source.get("objectPreconditions", {})} for source in sources]
+            parts = [self.get(bucket, str(one["name"]), if_).data for one, if_ in zip(sources, asked, strict=True)]
             return self.put(bucket, name, b"".join(parts), condition)
 
     def delete(self, bucket: str, name: str, condition: Mapping[str, str]) -> None:

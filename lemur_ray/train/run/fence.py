@@ -18,7 +18,7 @@ from typing import Any
 
 from lemur_ray.host.exit_codes import ExitCode
 from lemur_ray.storage.bucket_lease import decode_record
-from lemur_ray.storage.conditional_writes import VersionConflict, read_version, write_if
+from lemur_ray.storage.conditional_writes import VersionConflict, copy_if, read_version, write_if
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 
 ATTEMPT = ".run.attempt"
@@ -67,7 +67,25 @@ class Fence:
 
         A driver is not overtaken by groups of its own.
         """
-        now = decode_record(read_version(f"{self.out}/{ATTEMPT}"))
+        self._require_newest(read_version(f"{self.out}/{ATTEMPT}"))
+
+    def mark(self, url: str) -> None:
+        """Create an object of the run's ``gs://`` bucket whose presence says that this attempt committed something; its
+        content is the attempt's record. The service creates it only while no newer attempt has begun, so a process that
+        stood still in this call creates nothing later. Raises Superseded, OSError."""
+        while True:
+            stored = read_version(f"{self.out}/{ATTEMPT}")
+            self._require_newest(stored)
+            if stored is None:
+                raise FileNotFoundError(f"{self.out}/{ATTEMPT}")
+            try:
+                copy_if(f"{self.out}/{ATTEMPT}", stored[1], url)
+                return
+            except VersionConflict:
+                continue  # a newer attempt of whatever driver
+
+    def _require_newest(self, stored: tuple[bytes, str] | None) -> None:
+        now = decode_record(stored)
         if now.get("id") != self._id and (self._one_group or now.get("driver") != self.driver):
             raise self._superseded(now)
 

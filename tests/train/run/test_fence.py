@@ -9,6 +9,7 @@ import pytest
 
 from lemur_ray.host.exit_codes import ExitCode, exit_code_of
 from lemur_ray.storage.conditional_writes import read_version
+from lemur_ray.train.run import fence
 from lemur_ray.train.run.fence import Fence, Superseded
 from lemur_ray.train.run.folder import RunFolderError
 from tests.storage.conftest import google  # noqa: F401  # a fixture
@@ -55,6 +56,33 @@ def test_an_attempt_that_is_overtaken_between_its_look_and_its_write_conflicts_w
     stored = read_version(f"{out}/stopped.json")
     assert stored is not None
     assert json.loads(stored[0]) == {"attempt": 2}
+
+
+@pytest.mark.usefixtures("google")
+def test_an_attempt_that_is_overtaken_between_its_look_and_its_mark_commits_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = f"gs://bucket/{uuid.uuid4().hex}"
+    first, again = Fence(out), f"{out}/again"
+    first.mark(f"{out}/first")
+    stored = read_version(f"{out}/first")
+    assert stored is not None
+    assert json.loads(stored[0])["attempt"] == 1
+    looked, later = fence.read_version, list[Fence]()
+
+    def frozen(url: str) -> tuple[bytes, str] | None:
+        stored = looked(url)
+        if not later:
+            monkeypatch.setattr(fence, "read_version", looked)
+            later.append(Fence(out))
+        return stored
+
+    monkeypatch.setattr(fence, "read_version", frozen)
+    with pytest.raises(Superseded):
+        first.mark(again)
+    assert read_version(again) is None
+    later[0].mark(again)
+    assert read_version(again) is not None
 
 
 def test_only_the_driver_of_the_newest_attempt_takes_the_next_number(out: str) -> None:
