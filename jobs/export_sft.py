@@ -2,7 +2,7 @@
 
     python jobs/agent_eval.py --split train --limit 500 --out episodes/train
     python jobs/export_sft.py --episodes episodes/train --out solved.jsonl
-    python jobs/instruct.py --conversations solved.jsonl --demo True --out runs/nano-chat-2
+    python jobs/instruct.py --conversations solved.jsonl --demo --out runs/nano-chat-2
 
 Writes one {dataset, id, messages} per line and, in ``<out>.json``, counts of the exported and omitted episodes.
 """
@@ -38,7 +38,7 @@ class ExportJob:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    job = parse(ExportJob, argv, prog="export_sft.py", bare_flags=True)
+    job = parse(ExportJob, argv, prog="export_sft.py")
     out = resolve_out(job.out, "instruct/solved.jsonl")
     try:
         folders = evaluation_folders(job.episodes)

@@ -36,7 +36,7 @@ class FetchJob:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    job = parse(FetchJob, argv, prog="fetch_data.py", bare_flags=True)
+    job = parse(FetchJob, argv, prog="fetch_data.py")
     data = outside_data(job.data) or lemur_home() / "data"
     try:
         if not (job.names or job.list or job.check):

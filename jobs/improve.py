@@ -20,7 +20,7 @@ from lemur_ray.rollout.exit_codes import job_exit
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    config = parse(ImproveConfig, argv, default=ImproveConfig(), prog="improve.py", bare_flags=True)
+    config = parse(ImproveConfig, argv, default=ImproveConfig(), prog="improve.py")
     from lemur_ray.improve.on_ray.backend import improve
     from lemur_ray.train.run.needs import RUN_ERRORS
 

@@ -34,7 +34,7 @@ class Arguments:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = parse(Arguments, argv, prog="inspect_corpus.py", bare_flags=True)
+    arguments = parse(Arguments, argv, prog="inspect_corpus.py")
     corpus, unmatched = resolve_out(arguments.corpus, ""), set[str]()
     try:
         for name, _, number in (row.rpartition(":") for row in arguments.rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import Offer, offers
 from lemur_ray.benchmarks.needs import NoDataFolder, NoDataProblem, missing_requirements
+from lemur_ray.host.home import outside_data
 
 READY = "ready"
 
@@ -27,6 +29,15 @@ class BenchmarkStatus:
     @property
     def is_ready(self) -> bool:
         return not self.lacks
+
+
+def listing(words: Sequence[str]) -> str:
+    """Text of the command line ``--list [--data DIR]``: all benchmarks and their requirements. Raises ValueError."""
+    rest = [word for word in words if word != "--list"]
+    if rest and (len(rest) != 2 or rest[0] != "--data"):
+        raise ValueError(f"--list {' '.join(rest)}: expected nothing beside it but --data DIR")
+    data = outside_data(rest[1] if rest else os.environ.get("LEMUR_DATA", ""))
+    return "\n".join(status_lines(benchmark_statuses(data)))
 
 
 def benchmark_statuses(data: Path | None) -> list[BenchmarkStatus]:

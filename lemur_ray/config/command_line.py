@@ -24,7 +24,6 @@ def parse(
     *,
     default: T | None = None,
     prog: str | None = None,
-    bare_flags: bool = False,
     flat: bool = False,
     file: ConfigFile | None = None,
 ) -> T:
@@ -33,12 +32,12 @@ def parse(
     An unknown flag exits with code 2 and names the nearest one; a ValueError of the dataclass exits with code 2 and its
     message in one line. A dataclass with topics in ``HELP`` (``help_page``) shows only their flags with ``--help``.
 
-    bare_flags: a bool is ``--handicap`` or ``--no-handicap`` instead of ``--handicap True``. flat: flags of nested
-    dataclasses have no prefix. file: what ``take_config`` returned, if it has been called for ``argv``.
+    A bool is ``--x`` or ``--no-x``; the earlier ``--x True`` is read as well. flat: flags of nested dataclasses have no
+    prefix. file: what ``take_config`` returned, if it has been called for ``argv``.
     """
     import tyro  # late: workers and the server import this module but parse no command line
 
-    from lemur_ray.config.config_file import config_words, take_config
+    from lemur_ray.config.config_file import bare_flags, config_words, take_config
     from lemur_ray.config.help_page import wants_help
 
     script, _, rest = (prog or Path(sys.argv[0]).name).partition(" ")
@@ -46,17 +45,15 @@ def parse(
     words = list(sys.argv[1:] if argv is None else argv)
     if file is None:
         words, file = take_config(words)
-    markers = (
-        *(() if bare_flags else (tyro.conf.FlagConversionOff,)),
-        *((tyro.conf.OmitArgPrefixes,) if flat else ()),
-    )
+    start = config if default is None else default
+    words = bare_flags(words, config, start, flat)
+    markers = (tyro.conf.OmitArgPrefixes,) if flat else ()
     cli = partial(tyro.cli, config, default=default, prog=prog, config=markers, registry=_registry())
     more: Mapping[str, str] = getattr(config, "HELP_MORE", {})
     if wants_help(words) and (topics := getattr(config, "HELP", None)):
         _print_help_page(cli, topics, more, default)
     if file.path:
-        given = config_words(file, words, config, config if default is None else default, flat, bare_flags)
-        words = [*words, *given]
+        words = [*words, *config_words(file, words, config, start, flat)]
     try:
         parsed: T = cli(args=["--help" if word == "--help-all" else word for word in words])
     except ValueError as error:

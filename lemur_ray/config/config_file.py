@@ -68,11 +68,26 @@ def take_config(argv: Sequence[str]) -> tuple[list[str], ConfigFile]:
     return words, ConfigFile(paths[0], dict(_flattened(value or {})))
 
 
-def config_words(file: ConfigFile, argv: Sequence[str], config: Any, default: Any, flat: bool, bare: bool) -> list[str]:
+def bare_flags(words: Sequence[str], config: Any, default: Any, flat: bool) -> list[str]:
+    """A command line in which ``--x True`` and ``--x=False``, the earlier forms of a bool, are ``--x`` and ``--no-x``.
+    config, default, flat: as for ``config_words``."""
+    bools = {key for key, leaf in _leaves(config, default, flat) if isinstance(leaf.value, bool)}
+    bare: list[str] = []
+    for word in words:
+        flag, equals, value = word.rpartition("=") if "=" in word else (bare[-1] if bare else "", "", word)
+        key = flag.removeprefix("--").replace("-", "_")
+        if value in ("True", "False") and flag.startswith("--") and key in bools:
+            bare[len(bare) if equals else -1 :] = _words(key, value == "True", appends=False)
+        else:
+            bare.append(word)
+    return bare
+
+
+def config_words(file: ConfigFile, argv: Sequence[str], config: Any, default: Any, flat: bool) -> list[str]:
     """The flags of a file that ``argv`` does not give, as words of a command line.
 
-    config, default: class and default of the configuration; the class itself if it has none. flat, bare: as for
-    ``parse``. Exits with code 2 for a key that is no flag, and names the nearest one.
+    config, default: class and default of the configuration; the class itself if it has none. flat: as for ``parse``.
+    Exits with code 2 for a key that is no flag, and names the nearest one.
     """
     known = dict(_leaves(config, default, flat))
     written_by = file.values.pop(VERSION, __version__)
@@ -84,7 +99,7 @@ def config_words(file: ConfigFile, argv: Sequence[str], config: Any, default: An
             _refuse(f"{file.path}{old}: {_unknown(key, known)}")
         if not {key, _negated(key)} & given:
             is_text = value is None and isinstance(known[key].value, str)
-            words += _words(key, "" if is_text else value, known[key].appends, bare)
+            words += _words(key, "" if is_text else value, known[key].appends)
     new = [f"--{key.replace('_', '-')}" for key in known if key not in file.values]
     if written_by != __version__ and new:
         more = f" and {len(new) - _MAX_NAMES} more" if len(new) > _MAX_NAMES else ""
@@ -169,9 +184,9 @@ def _flattened(value: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str
             yield key, item
 
 
-def _words(key: str, value: Any, appends: bool, bare: bool) -> list[str]:
+def _words(key: str, value: Any, appends: bool) -> list[str]:
     flag = f"--{key}".replace("_", "-")
-    if bare and isinstance(value, bool):
+    if isinstance(value, bool):
         return [flag if value else f"--{_negated(key)}".replace("_", "-")]
     if not isinstance(value, list | tuple):
         return [f"{flag}={value}"]

@@ -21,7 +21,7 @@ Topics = Mapping[str, Sequence[str]]
 is a dataclass stands for the first flags of that class. Declared as ``HELP`` by a command's dataclass."""
 ALWAYS = {
     "--config FILE.yaml": "Read flags from a file. Those of the command line win.",
-    "--help-all": "Show every flag.",
+    "--help-all": "Show every flag (--no-NAME switches one off).",
 }
 WIDE = 100
 """Columns of the help text that tyro prints: few enough for one column of flags."""

@@ -76,7 +76,7 @@ def renewed_by(manifest: Any, folder: str | Path) -> str:
         return (
             "it is an instruction table; run jobs/instruct.py with its files and without --corpus, which makes it anew"
         )
-    return f"run jobs/build_corpus.py --overwrite True --out {folder} with its sources, which makes it anew"
+    return f"run jobs/build_corpus.py --overwrite --out {folder} with its sources, which makes it anew"
 
 
 def is_current(folder: str | Path) -> bool:
@@ -114,7 +114,7 @@ def matches_build(
     if not overwrite:
         raise CorpusError(
             f"{where} holds another corpus (built != requested: {differences}): choose another --out, or replace it "
-            "with --overwrite True (runs that were trained on it cannot be resumed then)"
+            "with --overwrite (runs that were trained on it cannot be resumed then)"
         )
     say(f"{where} holds another corpus ({differences}): it is replaced")
     return False

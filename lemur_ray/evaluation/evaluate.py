@@ -22,7 +22,7 @@ from lemur_ray.config.config_file import CONFIG_FILE, config_text
 from lemur_ray.evaluation.preflight import Prepared, prepare
 from lemur_ray.report.agreement import compare_recording
 from lemur_ray.report.ledgers.stored_episodes import drop_texts
-from lemur_ray.report.pages.live_page import live_page
+from lemur_ray.report.pages.live_page import live_page, live_view
 from lemur_ray.report.pages.whole_page import render_run
 from lemur_ray.report.samples import single_turn_sample_rates
 from lemur_ray.report.tables import summarise
@@ -38,10 +38,13 @@ RAY_ACTORS = 2
 """Maximum number of actors if Ray is chosen without --actors; each plays half of the episodes in flight."""
 
 
-def evaluate(config: EvalConfig[Any], given: EvalConfig[Any] | None = None) -> dict[str, Any]:
+def evaluate(config: EvalConfig[Any], given: EvalConfig[Any] | None = None, view: int | None = None) -> dict[str, Any]:
     """Run the preflight, play all episodes without a score and write the pages. Returns the headline numbers as JSON
-    values. ``given``: the configuration to store, if ``config`` has the local copy of a bucket as its folder."""
-    return play_prepared(config, prepare(config, find(config.benchmark), attach_policy), given=given)
+    values. ``given``: the configuration to store, if ``config`` has the local copy of a bucket as its folder.
+    ``view``: port of a report that is served meanwhile, as in ``live_view``."""
+    prepared = prepare(config, find(config.benchmark), attach_policy)
+    with live_view(prepared.out, view):
+        return play_prepared(config, prepared, given=given)
 
 
 def play_prepared(

@@ -136,6 +136,13 @@ class TalksConfig:
     chats: int = 400
     """Number of questions about functions of the Python standard library in the demo's conversations."""
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for options of the demo's conversations where those are not tuned on."""
+        for name in ("games", "chats"):
+            value = getattr(self, name)
+            if self.conversations and not self.demo and value != getattr(TalksConfig, name):
+                raise ValueError(f"--{name} {value} beside --conversations: expected --demo with it, or neither")
+
 
 def settings(config: SetsConfig) -> dict[str, Any]:
     """The options as JSON values, which name a table; newer ones that change nothing are left out: names stay."""

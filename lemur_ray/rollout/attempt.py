@@ -76,6 +76,8 @@ class EpisodeSpec:
     limits: EpisodeLimits = EpisodeLimits()
     isolated: bool = False
     """Whether its process plays nothing else meanwhile, so that a crash of that process is this episode's fault."""
+    turns: str = ""
+    """Folder of files with the turns of running episodes (``episode_record.TurnFile``). Empty: none are written."""
 
 
 @dataclass(frozen=True)

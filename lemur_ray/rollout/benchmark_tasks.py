@@ -51,7 +51,7 @@ def parse_evaluation(argv: Sequence[str], default: str, defaults: Mapping[str, A
     start_values = dict(defaults or {})
     own_values = options(**{key: start_values.pop(key) for key in own & start_values.keys()})
     start: Config = EvalConfig(options=own_values, benchmark=name, **start_values)
-    config: Config = parse(kind, words, default=start, bare_flags=True, flat=True, file=file)
+    config: Config = parse(kind, words, default=start, flat=True, file=file)
     return config
 
 

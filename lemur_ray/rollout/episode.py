@@ -53,7 +53,7 @@ from lemur_ray.rollout.attempt import Attempt, EpisodeSpec, derive_seed, turn_sa
 from lemur_ray.rollout.calls.deadline import Call, DeadlineExceeded, call_directly
 from lemur_ray.rollout.calls.env_protocol import EnvironmentFault, EnvResult, MachineFault, PolicyFault, QuarantineFault
 from lemur_ray.rollout.calls.env_session import EnvSession, MakeEnv
-from lemur_ray.rollout.episode_record import EpisodeRecord, env_reply
+from lemur_ray.rollout.episode_record import EpisodeRecord, TurnFile, env_reply
 from lemur_ray.text.tools_in_words import read_calls
 
 
@@ -73,10 +73,10 @@ def run_episode(
     """Play one episode to its end. ``clock``: monotonic seconds; ``call``: makes the calls that may hang, with
     deadlines; ``make_env``: creates an environment from its id."""
     started = clock()
-    record = EpisodeRecord(spec.limits)
+    record, turn_file = EpisodeRecord(spec.limits), TurnFile(spec)
     fatal_error, quarantined = "", False
     try:
-        outcome, score = _TurnLoop(spec, policy, record, clock, call).play(make_env)
+        outcome, score = _TurnLoop(spec, policy, record, turn_file, clock, call).play(make_env)
     except Exception as error:
         outcome = outcome_of_error(error)
         score = 0.0 if outcome.scored else None
@@ -84,6 +84,8 @@ def run_episode(
         record.remarks.append("".join(traceback.format_exception(error))[-4000:] if bug else str(error))
         fatal_error = str(error) if isinstance(error, EndpointRefused) else ""
         quarantined = isinstance(error, QuarantineFault)
+    finally:
+        turn_file.remove()
     return replace(record.attempt(outcome, score, clock() - started, fatal_error), quarantined=quarantined)
 
 
@@ -106,6 +108,7 @@ class _TurnLoop:
     spec: EpisodeSpec
     policy: Policy
     record: EpisodeRecord
+    turn_file: TurnFile
     clock: Callable[[], float]
     call: Call
 
@@ -116,6 +119,7 @@ class _TurnLoop:
         try:
             result = env.reset(derive_seed(task.benchmark, task.id, self.spec.key.epoch), self._reset_options())
             record.begin(result)
+            self.turn_file.write(record)
             for turn in range(task.max_turns):
                 request = self._request(turn, result)
                 asked_at = self.clock()
@@ -128,6 +132,7 @@ class _TurnLoop:
                     destroyed, result = True, self._destroyed(fault)
                 env_s = max(0.0, self.clock() - stepped_at - meter.seconds)
                 record.add_step(reply, result, stepped_at - asked_at, env_s, meter, bool(request.picture))
+                self.turn_file.write(record)
                 if destroyed:
                     return Outcome.SANDBOX_DESTROYED, 0.0
                 if result.terminated or result.truncated:

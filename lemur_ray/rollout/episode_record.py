@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import itertools
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from lemur_ray.agents.external_calls import CallMeter
 from lemur_ray.agents.messages import ChatReply, Message, ToolCall
-from lemur_ray.agents.trajectory import Outcome, Step, Trajectory, newest_steps
-from lemur_ray.rollout.attempt import Attempt, EpisodeLimits
+from lemur_ray.agents.trajectory import Episode, Outcome, Step, Trajectory, newest_steps
+from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.calls.env_protocol import EnvResult, RequestOptions
 from lemur_ray.text.tools_in_words import OPEN, spell_out
 
@@ -141,6 +145,53 @@ class EpisodeRecord:
         if len(text) > limit:
             self.remarks.append(f"{name}: {len(text)} characters, cut to {limit}")
         return _storable(text[:limit])
+
+
+class TurnFile:
+    """The turns of a running episode in a file that can be read meanwhile: one JSON line each, appended.
+
+    Written only while the folder ``spec.turns`` exists: whoever reads creates it. The first line is the record of an
+    episode that is lost, which this one is if nothing follows. A disk error ends the file, never the episode.
+    """
+
+    def __init__(self, spec: EpisodeSpec) -> None:
+        self._spec, self._num_steps, self._begun = spec, 0, False
+        name = hashlib.blake2b(str(spec.key).encode(errors="replace"), digest_size=8).hexdigest()
+        self._path = Path(spec.turns, f"{name}.jsonl") if spec.turns else None
+
+    def write(self, record: EpisodeRecord) -> None:
+        """Append the turns that the file does not have yet."""
+        if self._path is None or not self._path.parent.is_dir():
+            return
+        is_new = not (self._begun and self._path.is_file())
+        if is_new:
+            trajectory = record.attempt(Outcome.INFRA_LOST, None, 0.0).trajectory
+            task = self._spec.task
+            lines = [Episode(self._spec.key, task.category, Outcome.INFRA_LOST, None, 1, trajectory).to_json()]
+        else:
+            lines = [step.to_json() for step in record.steps[self._num_steps :]]
+        try:
+            with self._path.open("w" if is_new else "a", encoding="utf-8") as file:
+                file.write("".join(f"{json.dumps(line)}\n" for line in lines))
+        except OSError:
+            self.remove()
+            self._path = None
+        self._begun, self._num_steps = True, len(record.steps)
+
+    def remove(self) -> None:
+        """Remove the file, if there is one."""
+        if self._begun and self._path is not None:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+
+
+def running_episodes(folder: Path) -> Iterator[Episode]:
+    """Episodes of the files of ``TurnFile`` in a folder, with the turns until now and a meaningless outcome."""
+    for path in sorted(folder.glob("*.jsonl")):
+        with contextlib.suppress(OSError, ValueError):  # the episode ends meanwhile
+            first, *steps = (json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1])
+            first["trajectory"]["steps"] += steps
+            yield Episode.from_json(first)
 
 
 def recent_turns(steps: Sequence[Step], dialogue_limit: int | None, prefix: str = "") -> list[Message]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from lemur_ray.benchmarks.discovery import find
 from lemur_ray.rollout.benchmark_tasks import from_json, to_json
 from lemur_ray.rollout.endpoints.evaluation_endpoints import environment_endpoints
 from lemur_ray.rollout.evaluation_config import EvalConfig, Settings
-from lemur_ray.rollout.evaluation_folder import LEDGER, EvaluationError, save_settings
+from lemur_ray.rollout.evaluation_folder import LEDGER, RUNNING, EvaluationError, save_settings
 from lemur_ray.rollout.ledger import Episodes, Ledger
 from lemur_ray.rollout.progress import Progress, Suffix
 from lemur_ray.rollout.runner import run_episodes
@@ -58,6 +59,7 @@ class EvaluationPlan:
             recipe=self.settings.hash,
             sampling=self.settings.sampling,
             limits=self.config.limits,
+            turns=str(self.out / RUNNING),
         )
 
     def num_unsettled(self) -> int:
@@ -89,6 +91,7 @@ def run_evaluation(
         if ledger.repaired:
             print(ledger.repaired, file=sys.stderr, flush=True)
         with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, plan.out / RUNNING, ignore_errors=True)
             pool = None if finished else stack.enter_context(make_pool())
             every_s = math.inf if config.by_hand else 10.0
             progress = Progress(

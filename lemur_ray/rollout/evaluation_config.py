@@ -40,6 +40,7 @@ class EvalConfig(Generic[Options]):
         "--list": "List all benchmarks, what they need, and what of it is missing here.",
         "--suite NAME": "Play the benchmarks of a table of the paper, table3 to table7, or paper; --without NAME,...",
         "--protocol published": "Set what the benchmark's published protocol prescribes.",
+        "--view [PORT]": "Serve the report and the turns of running episodes meanwhile (port 8009).",
         "--check-gold": "Play the reference answers of a benchmark, or of all.",
     }
     options: Options
@@ -54,8 +55,8 @@ class EvalConfig(Generic[Options]):
     policy_model: str = ""
     """Model name at an openai endpoint; empty: the only one that it serves. With ledger:DIR, name of the policy."""
     policy_key_env: str = ""
-    """Name of the environment variable with the endpoint's key, or whose NAME_FILE is the path of a file with it.
-    Empty: OPENAI_API_KEY, only for OpenAI's endpoint or that of OPENAI_BASE_URL."""
+    """Name of the environment variable with the endpoint's key. NAME_FILE may have the path of a file with it. Empty:
+    OPENAI_API_KEY, only for OpenAI's endpoint or that of OPENAI_BASE_URL."""
     policy_api: Literal["chat", "completions"] = "chat"
     """completions: for a base model, which gets the conversation as one text (Human: and Assistant:)."""
     policy_body: str = ""

@@ -22,6 +22,8 @@ from lemur_ray.storage.synced_folder import sync_with_bucket
 
 LEDGER, SETTINGS = "episodes.jsonl", "evaluations.json"
 """Names of the two source files; every other file in the folder is generated from them."""
+RUNNING = "running"
+"""Name of the folder of running episodes' turns, which exists only while somebody reads them."""
 DEPARTURES = "departures"
 """Key in ``evaluations.json`` for departures from the original benchmark; not part of the recipe hash."""
 PLUGIN_METADATA = "told"

@@ -134,4 +134,4 @@ class ServeJob:
     def parse(cls, argv: Sequence[str] | None) -> ServeJob:
         """Parse flags (None: sys.argv), in which ``--engine vllm`` and ``--engine.max-slots 8`` are both valid."""
         words = [re.sub("^--engine(?=$|=)", "--backend", word) for word in (sys.argv[1:] if argv is None else argv)]
-        return parse(cls, words, prog="serve.py", bare_flags=True)
+        return parse(cls, words, prog="serve.py")

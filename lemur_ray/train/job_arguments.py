@@ -81,9 +81,4 @@ def parse_job(
         print(f"{prog}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     default = config(recipe=chosen, **fixed)  # type: ignore[call-arg]
-    fields = dataclasses.fields(config)  # type: ignore[arg-type]
-    switches = {f"--{field.name.replace('_', '-')}" for field in fields if field.type in (bool, "bool")}
-    for at in range(len(arguments) - 1, -1, -1):  # the job's own switches may omit their value
-        if arguments[at] in switches and arguments[at + 1 : at + 2] not in (["True"], ["False"]):
-            arguments.insert(at + 1, "True")
     return parse(config, arguments, default=default, prog=f"{prog} [{'|'.join(NAMES)}]", file=file)

@@ -41,7 +41,7 @@ TINY = ModelConfig(
 )
 SIZES = ("vocab_size", "num_layers", "dim", "ffn_dim", "num_heads", "num_kv_heads", "head_dim", "max_seq_len")
 SMALL = [f"--model.{name.replace('_', '-')}={getattr(TINY, name)}" for name in SIZES]
-SMALL += ["--mesh.use-tpu=False", "--mesh.topology=", "--mesh.accelerator-type=", "--mesh.num-workers=2"]
+SMALL += ["--mesh.no-use-tpu", "--mesh.topology=", "--mesh.accelerator-type=", "--mesh.num-workers=2"]
 SMALL += ["--mesh.fsdp=2", "--mesh.tp=1", "--train.remat=none", "--train.compute-dtype=float32"]
 FLAGS = {
     "corpus": ["--seq-len=64", "--heldout-rows=2", "--part-mb=0.02"],

@@ -1,6 +1,7 @@
 """The command line on frozen configurations."""
 
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from lemur_ray.config import (
 )
 from lemur_ray.recipes import get_recipe
 from lemur_ray.serve.config import ServeJob
-from lemur_ray.train.job_arguments import TrainingJob, parse_job
+from lemur_ray.train.job_arguments import RunJob, TrainingJob, parse_job
 from tests.config.recipe_fields import fields_of
 
 
@@ -26,11 +27,20 @@ def test_help_describes_every_field_of_a_recipe(
         parse_job(TrainingJob, ["--help-all"], prog="pretrain.py")
     assert end.value.code == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    text = re.sub(r"(--[a-z.-]+), --[a-z.]*no-[a-z-]+", r"\1", text)
     for name in fields_of(Recipe()):
         flag = f" --{name.replace('_', '-')} "
         assert flag in text, f"{flag} is not in --help-all"
         words = text.partition(flag)[2].partition(" --")[0].partition("(default")[0].split()
         assert len(words) > 3, f"{flag} has no description"
+
+
+def test_a_bool_is_a_flag_or_its_negation_and_the_earlier_form_is_the_same_run() -> None:
+    bare = parse_job(RunJob, ["nano", "--mesh.use-gpu", "--no-keep-step", "--data.no-mask-documents"], prog="p")
+    words = ["nano", "--mesh.use-gpu", "True", "--keep-step=False", "--data.mask-documents", "False"]
+    assert parse_job(RunJob, words, prog="p") == bare
+    assert (bare.recipe.mesh.use_gpu, bare.keep_step, bare.recipe.data.mask_documents) == (True, False, False)
+    assert parse_job(RunJob, [*words, "--out", "True"], prog="p").out == "True"
 
 
 def test_an_unknown_flag_names_the_nearest_one_and_ends_with_code_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,7 +135,7 @@ def test_a_server_of_an_impossible_size_is_refused_by_name_with_code_2(
     flag: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as end:
-        parse(ServeJob, [f"--{flag}={value}"], prog="serve.py", bare_flags=True)
+        parse(ServeJob, [f"--{flag}={value}"], prog="serve.py")
     assert end.value.code == 2
     said = " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert f"{flag.split('.')[-1].replace('-', '_')} is {value}: expected" in said

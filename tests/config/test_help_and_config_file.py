@@ -47,6 +47,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 def test_the_help_of_a_command_is_one_screen(shown: Any, job: str) -> None:
     text = shown(job, "--help")
     assert len(text.splitlines()) <= ONE_SCREEN
+    assert "True,False" not in text + shown(job, "--help-all"), "a bool is --x or --no-x"
     if job == "doctor":
         return
     assert "--config FILE.yaml" in text

@@ -48,7 +48,7 @@ def test_a_manifest_that_is_not_ours_is_refused(tmp_path: Path, content: str, me
 
 @pytest.mark.parametrize(
     ("kind", "command"),
-    [("code", r"jobs/build_corpus\.py --overwrite True --out .* with its sources"), ("chat", r"jobs/instruct\.py")],
+    [("code", r"jobs/build_corpus\.py --overwrite --out .* with its sources"), ("chat", r"jobs/instruct\.py")],
 )
 def test_a_corpus_of_another_version_says_which_command_makes_it_anew(tmp_path: Path, kind: str, command: str) -> None:
     old = {**MANIFEST, "version": 0, "sources": [{"name": "a", "kind": kind}]}

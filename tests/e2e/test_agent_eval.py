@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -300,3 +301,12 @@ def test_settings_of_mint_that_cannot_work_are_refused_before_anything_is_played
     assert code in (1, 2)
     assert said in err
     assert not (tmp_path / "x" / "episodes.jsonl").exists()
+
+
+def test_a_view_on_a_port_that_is_taken_is_refused_before_anything_is_played(run: Run, lemur_home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, err = run("--benchmark", "intercode/sql", "--policy", "random", "--limit", "1", "--view", str(port))
+    assert code == 1
+    assert f"--view {port}: somebody listens there already; choose another port" in err
+    assert not list(lemur_home.rglob("episodes.jsonl"))

@@ -171,7 +171,7 @@ EDITS = {
     "nano, long rope": "nano --model.rope-scaling.kind llama3 --model.rope-scaling.factor 8",
     "nano-chat, adamw": "nano-chat --optimizer.name adamw --optimizer.peak-lr 1e-4",
     "lemur-7b-chat, adapters": "lemur-7b-chat --lora.rank 4 --lora.also embed head",
-    "llama2-70b, short rows": "llama2-70b --data.seq-len 2048 --model.tie-embeddings True",
+    "llama2-70b, short rows": "llama2-70b --data.seq-len 2048 --model.tie-embeddings",
     "lemur-70b-chat, one pass": "lemur-70b-chat --tuning.epochs 1 --tuning.batch-examples 64",
 }
 

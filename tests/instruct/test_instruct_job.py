@@ -34,7 +34,7 @@ def flags(data_dir: Path, start: Path, out: Path) -> list[str]:
              ("vocab_size", "num_layers", "dim", "ffn_dim", "num_heads", "num_kv_heads", "head_dim")]  # fmt: skip
     return [
         "lemur-7b-chat", *model, "--init-from", str(start), "--out", str(out),
-        "--mesh.num-workers=1", "--mesh.use-tpu=False", "--mesh.topology=", "--mesh.accelerator-type=",
+        "--mesh.num-workers=1", "--mesh.no-use-tpu", "--mesh.topology=", "--mesh.accelerator-type=",
         "--mesh.fsdp=1", "--train.remat=none", "--train.compute-dtype=float32", "--data.seq-len=256",
         "--model.max-seq-len=256", "--optimizer.peak-lr=1e-2", "--tuning.batch-examples=16",
         "--oasst1", str(folder / "oasst_trees_en.jsonl.gz"),

@@ -114,7 +114,7 @@ def test_a_corpus_of_another_format_version_does_not_count_and_is_replaced_where
     of_another_version(url)
     there = BucketCorpus(url)
     assert there.made_meanwhile(made["config"]) is None
-    with pytest.raises(CorpusError, match=r"has version 0, expected 1: .*--overwrite True --out memory://"):
+    with pytest.raises(CorpusError, match=r"has version 0, expected 1: .*--overwrite --out memory://"):
         there.reusable(made["config"], False, print)
     with pytest.raises(CorpusError, match="has version 0, expected 1"):
         build(config(texts), url, workers=0, say=lambda line: None)

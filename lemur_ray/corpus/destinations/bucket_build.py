@@ -202,6 +202,6 @@ class BucketCorpus:
         if claimed is not None and claimed[0] != mine.encode() and not overwrite:
             raise CorpusError(
                 f"a corpus of another configuration is being made at {self.url}, or its making was cut off: choose "
-                "another --out, or --overwrite True where nobody makes it any more"
+                "another --out, or --overwrite where nobody makes it any more"
             )
         return claimed

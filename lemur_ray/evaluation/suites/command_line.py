@@ -24,16 +24,17 @@ _OF_THE_SUITE = (SUITE, WITHOUT, "--out")
 @dataclass(frozen=True)
 class Suite:
     """A suite to play: its benchmarks with their configurations, and the folder ``out``. ``missing``: unplayed
-    parts."""
+    parts. ``given_out``: the folder in a bucket, if ``out`` is the local copy of it."""
 
     name: str
     out: str
     parts: Sequence[tuple[Part, EvalConfig[Any]]]
     missing: Sequence[Part]
+    given_out: str = ""
 
     def within(self, folder: str) -> Suite:
         parts = [(part, replace(config, out=f"{folder}/{part.folder}")) for part, config in self.parts]
-        return replace(self, out=folder, parts=parts)
+        return replace(self, out=folder, parts=parts, given_out=self.out)
 
 
 def is_suite(argv: Sequence[str]) -> bool:

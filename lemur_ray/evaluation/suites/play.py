@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from lemur_ray.evaluation.suites.command_line import Suite
 from lemur_ray.evaluation.suites.page import seconds_before, write_suite
 from lemur_ray.evaluation.suites.progress import PartSoFar, SuiteProgress
 from lemur_ray.evaluation.suites.suite_preflight import prepare_suite
-from lemur_ray.report.pages.live_page import EVERY_S, SHARE
+from lemur_ray.report.pages.live_page import EVERY_S, SHARE, live_view
 from lemur_ray.rollout.attempt import Prices
 
 
@@ -58,9 +59,9 @@ BENCHMARK_KEYS = ("benchmark", "column", "taught", "n", "scored", "solved", "suc
 """Keys of each benchmark in a suite's last line; report.json has more."""
 
 
-def play_suite(suite: Suite) -> dict[str, Any]:
-    """Play all episodes without a score. Returns the suite's numbers. Raises EvaluationError before any episode if a
-    need of any benchmark is not met."""
+def play_suite(suite: Suite, view: int | None = None) -> dict[str, Any]:
+    """Play all episodes without a score. Returns the suite's numbers. ``view``: as in ``evaluate``.
+    Raises EvaluationError before any episode if a need of any benchmark is not met."""
     out = Path(suite.out)
     parts = prepare_suite(suite, attach_policy)
     earlier_s = seconds_before(out)
@@ -73,14 +74,16 @@ def play_suite(suite: Suite) -> dict[str, Any]:
     write = partial(write_suite, out, suite.name, parts, suite.missing, progress)
     numbers = write()
     ledgers = [ready.prepared.out / "episodes.jsonl" for ready in parts]
-    for index, ready in enumerate(parts):
-        progress.start_part(index)
-        print(f"suite {suite.name}: benchmark {index + 1} of {len(parts)}: {ready.part.shown}", file=sys.stderr)
-        try:
-            with live_suite(write, ledgers):
-                result = play_prepared(ready.config, ready.prepared, progress.line)
-            progress.update(result["scored"], sum(result.get("cost", {}).values()))
-        finally:  # the page is complete also where the run was stopped or refused
-            numbers = write()
+    with live_view(out, view):
+        for index, ready in enumerate(parts):
+            progress.start_part(index)
+            print(f"suite {suite.name}: benchmark {index + 1} of {len(parts)}: {ready.part.shown}", file=sys.stderr)
+            given = replace(ready.config, out=f"{suite.given_out or suite.out}/{ready.part.folder}")
+            try:
+                with live_suite(write, ledgers):
+                    result = play_prepared(ready.config, ready.prepared, progress.line, given)
+                progress.update(result["scored"], sum(result.get("cost", {}).values()))
+            finally:  # the page is complete also where the run was stopped or refused
+                numbers = write()
     benchmarks = [{key: one.get(key) for key in BENCHMARK_KEYS} for one in numbers["benchmarks"]]
     return {**numbers, "benchmarks": benchmarks, "out": str(out)}

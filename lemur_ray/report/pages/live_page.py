@@ -17,12 +17,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lemur_ray.agents.trajectory import Task
+from lemur_ray.host.ports import unusable
 from lemur_ray.report.inputs import ReportError, read_settings
 from lemur_ray.report.pages.whole_page import render_run
-from lemur_ray.rollout.evaluation_folder import PLUGIN_METADATA
+from lemur_ray.rollout.evaluation_folder import PLUGIN_METADATA, EvaluationError
 
 EVERY_S = 30.0
 """Minimum seconds between two pages."""
+VIEW, VIEW_PORT = "--view", 8009
+"""Flag of ``live_view``, and its port where none is given."""
 SHARE = 0.1
 """Maximum share of the time spent on writing pages."""
 
@@ -46,6 +49,44 @@ def live_page(
         thread.join()
 
 
+@contextlib.contextmanager
+def live_view(out: Path, port: int | None) -> Iterator[None]:
+    """While the block runs, a process of lower priority serves the report of ``out`` on a port, 0 for any free
+    one, and prints its address. None: nothing is served. Raises EvaluationError for a port that is taken."""
+    if port is None:
+        yield
+        return
+    if reason := unusable("127.0.0.1", port):
+        raise EvaluationError(f"{VIEW} {port}: {reason}; choose another port")
+    command = [sys.executable, "-m", "lemur_ray.report.pages.live_server", str(out), str(port)]
+    with subprocess.Popen(command, env=_environment(), stdin=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            yield
+        finally:
+            try:
+                process.communicate(timeout=10.0)  # ends its standard input
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def take_view(argv: Sequence[str]) -> tuple[list[str], int | None]:
+    """(command line without ``--view [PORT]``, the port). None without the flag. Raises ValueError for no port."""
+    words = list(argv)
+    at = next((number for number, word in enumerate(words) if word.partition("=")[0] == VIEW), None)
+    if at is None:
+        return words, None
+    _, equals, value = words.pop(at).partition("=")
+    if not equals and words[at : at + 1] and words[at].isdigit():
+        value = words.pop(at)
+    if value and not (value.isdigit() and int(value) < 2**16):
+        raise ValueError(f"{VIEW} {value}: expected a port, 0 for any free one")
+    return words, int(value or VIEW_PORT)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
 def _rewrite(out: Path, evaluation: tuple[str, str, str], expected: int, every_s: float, over: threading.Event) -> None:
     pause, written_size, complained = every_s, -1, False
     while not over.wait(pause):
@@ -54,10 +95,9 @@ def _rewrite(out: Path, evaluation: tuple[str, str, str], expected: int, every_s
             continue
         began = time.monotonic()
         command = [sys.executable, "-m", __name__, str(out), *evaluation, str(expected)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with subprocess.Popen(
             command,
-            env=environment,
+            env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

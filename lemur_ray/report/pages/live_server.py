@@ -1,21 +1,25 @@
 """Serves the report of results folders while runs go on: pages are written again when a ledger has grown.
 
-Pages lie in a temporary folder, so the results are only read. An open page asks for the version of the report and loads
-itself again once there is a newer one, unless an episode is open on it; then it offers a link. Knows nothing of the
-content of pages.
+Pages lie in a temporary folder, so of the results folders only that of running episodes is written. An open page asks
+for the version of the report and loads itself again once there is a newer one, unless an episode is open on it; then it
+offers a link. Knows nothing of the content of pages.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from lemur_ray.host.file_server import server
+from lemur_ray.report.pages.running_page import RunningEpisodes
 from lemur_ray.report.pages.whole_page import render_report
 from lemur_ray.rollout.evaluation_folder import LEDGER, evaluation_folders
 from lemur_ray.rollout.ledger import LedgerError
@@ -25,17 +29,26 @@ SHARE = 0.1
 VERSION = "version.json"
 _NO_CONNECTIONS, _OWN_CONNECTIONS = b"default-src 'none';", b"default-src 'none'; connect-src 'self';"
 _SCRIPT = """<script>
-(() => {{const seen = {version};
-setInterval(async () => {{
-  if (document.hidden || document.getElementById("newer")) return;
+(() => {{const seen = {version}, main = document.querySelector("main");
+const ask = async () => {{
+  if (document.hidden || location.pathname === "/running.html") return;
+  const running = await fetch("/running.json").then(answer => answer.json()).catch(() => null);
+  let line = document.getElementById("running");
+  if (running && !line) {{
+    line = document.createElement("p"); line.id = "running";
+    line.append(document.createElement("a")); line.firstChild.href = "/running.html"; main.prepend(line)}}
+  if (running) {{
+    line.firstChild.textContent = `${{running.episodes}} episodes are being played: read their turns`;
+    line.hidden = !running.episodes}}
+  if (document.getElementById("newer")) return;
   const answer = await fetch("/version.json").catch(() => null);
   if (!answer || !answer.ok || (await answer.json()) === seen) return;
   if (!document.querySelector("details[open], #pair")) return location.reload();
   const note = document.createElement("p"), link = document.createElement("a");
   note.id = "newer"; note.className = "warn"; link.href = ""; link.textContent = "There are newer results: load them.";
   link.onclick = event => {{event.preventDefault(); location.reload()}};
-  note.append(link); document.querySelector("main").prepend(note);
-}}, {poll_ms})}})()
+  note.append(link); main.prepend(note);
+}}; setInterval(ask, {poll_ms}); ask()}})()
 </script></body>"""
 
 
@@ -88,19 +101,21 @@ def live_server(
     say: Callable[[str], None] = print,
 ) -> Iterator[str]:
     """Serve the report of the folders in a thread until the block ends; yields the address. A folder without an episode
-    is waited for. ``every_s``: seconds between two looks at the ledgers. Raises OSError for a port that is taken,
-    ReportError and LedgerError for what cannot be read."""
+    is waited for. Turns of running episodes are shown, too. ``every_s``: seconds between two looks at the ledgers.
+    Raises OSError for a port that is taken, ReportError and LedgerError for what cannot be read."""
     over = threading.Event()
     with tempfile.TemporaryDirectory(prefix="lemur-view-") as pages:
-        report = LiveReport(folders, Path(pages))
+        report, running = LiveReport(folders, Path(pages)), RunningEpisodes(folders, Path(pages))
         waiting = "<!doctype html><title>waiting</title><body><main>No episode has ended yet.</main></body>"
         (Path(pages) / VERSION).write_text("0")
         (Path(pages) / "index.html").write_text(waiting)
         with server(Path(pages), host, port, report.with_script) as listening:
             report.refresh()
+            running.refresh()
             threads = [
                 threading.Thread(target=listening.serve_forever, args=(0.1,), daemon=True),
-                threading.Thread(target=_refresh_until, args=(report, every_s, over, say), daemon=True),
+                threading.Thread(target=_refresh_until, args=(report.refresh, every_s, over, say), daemon=True),
+                threading.Thread(target=_refresh_until, args=(running.refresh, every_s / 2, over, say), daemon=True),
             ]
             for thread in threads:
                 thread.start()
@@ -111,16 +126,33 @@ def live_server(
                 listening.shutdown()
                 for thread in threads:
                     thread.join()
+                running.close()
 
 
-def _refresh_until(report: LiveReport, every_s: float, over: threading.Event, say: Callable[[str], None]) -> None:
+def _refresh_until(
+    refresh: Callable[[], object], every_s: float, over: threading.Event, say: Callable[[str], None]
+) -> None:
     pause, complaint = every_s, ""
     while not over.wait(pause):
         began = time.monotonic()
         try:
-            report.refresh()
+            refresh()
         except Exception as error:  # a file that is being replaced, or what a plug-in shows; looked at again
             if str(error) != complaint:
                 complaint = str(error)
                 say(complaint or type(error).__name__)
         pause = max(every_s, (time.monotonic() - began) * (1 / SHARE - 1))
+
+
+def main() -> int:
+    """``FOLDER PORT``: serve a run's report until standard input ends, which it does when the run's process is gone."""
+    os.nice(5)  # less than the run; at 19 it would answer late on a busy machine
+    folder, port = sys.argv[1:]
+    with live_server([Path(folder)], "127.0.0.1", int(port), say=partial(print, file=sys.stderr)) as address:
+        print(f"{address} shows this run while it goes on", file=sys.stderr, flush=True)
+        sys.stdin.read()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -72,24 +72,25 @@ def transcript(
     episode_list: str = "",
     shared: SharedOpenings | None = None,
     pictures: Mapping[int, TurnPicture] | None = None,
+    running: bool = False,
 ) -> Markup:
     """One episode as a collapsed element with the id ``anchor``.
 
     ``who``: name of its policy, where a page has several. ``episode_list``: address of the page with permanent links.
     ``shared``: receives the beginning that the opening shares with others, which is then left out here. ``pictures``:
-    by turn, 0 before the first.
+    by turn, 0 before the first. ``running``: the episode has not ended.
     """
     steps = episode.trajectory.steps
-    remarks = [f"blame: {episode.blame.value}"] if not episode.outcome.scored else []
+    remarks = [f"blame: {episode.blame.value}"] if not (episode.outcome.scored or running) else []
     remarks += [text for text in (episode.detail, episode.note) if text]
     names = [str(tool["function"]["name"]) for tool in episode.trajectory.tools]
     remarks += [f"tools offered natively: {', '.join(names)}"] if names else []
     remarks += [f"earlier: {reason}" for reason in episode.retried]
     head = {
-        "mark": mark(episode),
-        "outcome": episode.outcome.value.replace("_", " "),
-        "facts": _facts(episode),
-        "strip": strip(steps),
+        "mark": "" if running else mark(episode),
+        "outcome": "running" if running else episode.outcome.value.replace("_", " "),
+        "facts": _facts(episode, running),
+        "strip": "" if running else strip(steps),
         "who": who,
         "episode_list": episode_list,
         "answer": next((s.action for s in reversed(steps) if s.action is not None), None),
@@ -101,10 +102,10 @@ def transcript(
     return macro("transcript", "transcript")(episode, anchor, head, opening, turns)
 
 
-def _facts(episode: Episode) -> str:
+def _facts(episode: Episode, running: bool) -> str:
     turns = len(episode.trajectory.steps)
     facts = [f"score {episode.score:.3f}"] if episode.score not in (None, 0.0, 1.0) else []
-    facts += [f"{turns} turn{'' if turns == 1 else 's'}", f"{episode.wall_s:.1f} s"]
+    facts += [f"{turns} turn{'' if turns == 1 else 's'}", *([] if running else [f"{episode.wall_s:.1f} s"])]
     facts += [f"attempt {episode.attempts}"] if episode.attempts > 1 else []
     facts += [f"epoch {episode.key.epoch}"] if episode.key.epoch else []
     facts += [episode.started[:16].replace("T", " ")] if episode.started else []

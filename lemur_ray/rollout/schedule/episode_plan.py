@@ -26,11 +26,13 @@ class EpisodePlan(Sequence[EpisodeSpec]):
         recipe: str,
         sampling: Sampling,
         limits: EpisodeLimits,
+        turns: str = "",
     ) -> None:
-        """``policy``, ``recipe``: parts of every episode's key. Raises ValueError if two tasks have the same id."""
+        """``policy``, ``recipe``: parts of every episode's key. ``turns``: as in ``EpisodeSpec``.
+        Raises ValueError if two tasks have the same id."""
         self._tasks = tuple(tasks)
         self._epochs, self._policy, self._recipe = epochs, policy, recipe
-        self._sampling, self._limits = sampling, limits
+        self._sampling, self._limits, self._turns = sampling, limits, turns
         duplicates = sorted(name for name, count in Counter(task.id for task in self._tasks).items() if count > 1)
         if duplicates:
             raise ValueError(f"{len(duplicates)} task ids occur twice, for example {duplicates[0]!r}")
@@ -50,4 +52,4 @@ class EpisodePlan(Sequence[EpisodeSpec]):
         epoch, number = divmod(range(len(self))[index], len(self._tasks))
         task = self._tasks[number]
         key = EpisodeKey(task.benchmark, task.id, self._policy, self._recipe, epoch)
-        return EpisodeSpec(key, task, self._sampling, self._limits)
+        return EpisodeSpec(key, task, self._sampling, self._limits, turns=self._turns)

@@ -324,12 +324,12 @@ def check_memory(recipe: Recipe, devices: Devices) -> None:
 def _alternatives(recipe: Recipe, devices: Devices) -> str:
     """Advice for missing devices: another cluster, or available devices with enough memory."""
     size = state_bytes(recipe)
-    off = "--mesh.use-tpu False --mesh.dcn 1 --mesh.fsdp -1 --mesh.tp 1"
+    off = "--mesh.no-use-tpu --mesh.dcn 1 --mesh.fsdp -1 --mesh.tp 1"
     elsewhere = "submit it to a cluster that has them (RAY_ADDRESS)"
     if devices.gpus and (devices.gpu_bytes or 0) >= size:
-        return f"{elsewhere}, or use the GPUs: {off} --mesh.use-gpu True --mesh.num-workers {devices.gpus}"
+        return f"{elsewhere}, or use the GPUs: {off} --mesh.use-gpu --mesh.num-workers {devices.gpus}"
     if (devices.memory_bytes or 0) >= size:
-        return f"{elsewhere}, or use the cores: {off} --mesh.use-gpu False --mesh.num-workers 1"
+        return f"{elsewhere}, or use the cores: {off} --mesh.no-use-gpu --mesh.num-workers 1"
     return elsewhere
 
 

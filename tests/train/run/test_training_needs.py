@@ -168,7 +168,7 @@ def test_a_tuning_that_would_come_to_nothing_says_all_that_lacks_and_starts_noth
 
 
 def test_a_tuning_whose_model_does_not_fit_says_what_would_do(tune: Callable[..., str]) -> None:
-    mesh = ("--mesh.use-tpu=False", "--mesh.topology=", "--mesh.accelerator-type=", "--mesh.num-workers=1")
+    mesh = ("--mesh.no-use-tpu", "--mesh.topology=", "--mesh.accelerator-type=", "--mesh.num-workers=1")
     said = tune("lemur-70b-chat", "--init-from", "random:llama2-70b", *mesh, "--mesh.fsdp=-1", "--mesh.tp=1")
     assert "memory: parameters, gradients and moments take" in said
     assert "take a smaller model, adapters" in said

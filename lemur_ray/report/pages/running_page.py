@@ -1,0 +1,60 @@
+"""The page of the episodes that are being played, with their turns until now; part of a live report alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from lemur_ray.report.ledgers.stored_episodes import anchor_of
+from lemur_ray.report.pages.markup import Page
+from lemur_ray.report.pages.rendering import write_stream
+from lemur_ray.report.pages.transcript_pages import EPISODE_LIST
+from lemur_ray.report.pages.transcripts import transcript
+from lemur_ray.rollout.episode_record import running_episodes
+from lemur_ray.rollout.evaluation_folder import RUNNING, evaluation_folders, replace_file
+
+PAGE, STATE = "running.html", "running.json"
+"""File names of the page, and of its version and number of episodes, which open pages ask for."""
+MAX_SHOWN = 200
+"""Maximum number of episodes on the page."""
+
+
+class RunningEpisodes:
+    """The running episodes of results folders, written to ``out``. Runs on this machine's disks write their turns
+    because a folder for them exists, which ``refresh`` creates."""
+
+    def __init__(self, folders: Sequence[Path], out: Path) -> None:
+        self._folders, self._out = folders, out
+        self._files: list[tuple[Path, int]] | None = None
+        self._made: set[Path] = set()
+        self._version = 0
+
+    def refresh(self) -> None:
+        """Write the page if a turn or an episode has ended."""
+        watched = [one / RUNNING for one in evaluation_folders([str(folder) for folder in self._folders])]
+        for folder in watched:
+            with contextlib.suppress(OSError):  # the results are not the reader's own, or not there yet
+                folder.mkdir(exist_ok=True)
+                self._made.add(folder)
+        files: list[tuple[Path, int]] = []
+        for path in sorted(path for folder in watched for path in folder.glob("*.jsonl")):
+            with contextlib.suppress(OSError):
+                files.append((path, path.stat().st_size))
+        if files == self._files:
+            return
+        episodes = [one for folder in watched for one in running_episodes(folder)]
+        shown = (
+            transcript(one, anchor_of(one.key), one.key.policy, PAGE, running=True) for one in episodes[:MAX_SHOWN]
+        )
+        page, more = Page("Running episodes", EPISODE_LIST), max(0, len(episodes) - MAX_SHOWN)
+        write_stream(self._out / PAGE, "running", page=page, number=len(episodes), more=more, transcripts=shown)
+        self._files, self._version = files, self._version + 1
+        replace_file(self._out / STATE, json.dumps({"version": self._version, "episodes": len(episodes)}))
+
+    def close(self) -> None:
+        """Remove the folders of turns, after which none are written."""
+        for folder in self._made:
+            shutil.rmtree(folder, ignore_errors=True)
