@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -15,8 +16,19 @@ import pytest
 
 from lemur_ray import __version__
 from lemur_ray.host import commands
+from tests.agents.misbehaving import completion, serving
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+EVERY_HELP = """
+from lemur_ray.host.commands import COMMANDS, main
+for name in COMMANDS:
+    try:
+        main([name, "--help"])
+    except SystemExit as end:
+        assert not end.code, name
+"""
 
 
 def sources() -> Iterator[tuple[Path, str]]:
@@ -101,10 +113,20 @@ def test_the_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
             cwd=tmp_path / "empty", env=environment, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
 
-    for name in ("corpus", "pretrain", "doctor"):
-        shown = lemur(name, "--help")
-        assert shown.returncode == 0, shown.stderr
+    shown = subprocess.run(
+        [python, "-c", EVERY_HELP], cwd=tmp_path / "empty", env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert shown.returncode == 0, shown.stderr
+    for name in commands.COMMANDS:
         assert f"usage: lemur {name} " in shown.stdout
+    with serving(lambda body: completion("8")) as endpoint:
+        asked = lemur("eval", "--policy", f"openai:{endpoint.url}", "--limit", "2", "--policy-model", "toy")
+    assert asked.returncode == 0, asked.stderr
+    assert '"scored": 2' in asked.stdout
+    shutil.copy(ROOT / "examples" / "own_benchmark.py", tmp_path / "empty" / "mine.py")
+    own = lemur("eval", "--benchmark", "mine:DOUBLES", "--policy", "expert", "--limit", "4")
+    assert own.returncode == 0, own.stderr
+    assert '"solved": 4' in own.stdout
     played = lemur("eval", "--policy", "expert", "--limit", "2", "--actors", "0", "--out", "games")
     assert played.returncode == 0, played.stderr
     assert '"success_rate": 1.0' in played.stdout

@@ -12,12 +12,16 @@ from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
 class WatchConfig:
     """Metrics sinks in addition to metrics.jsonl, and profiler traces."""
 
-    sinks: tuple[Literal["tensorboard", "wandb"], ...] = ()
-    """Additional sinks: tensorboard (event files in the run folder), wandb (Weights & Biases)."""
+    sinks: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
+    """Additional sinks: tensorboard (event files in the run folder), wandb (Weights & Biases), mlflow."""
     wandb_project: str = "lemur-ray"
     """Project of the run at Weights & Biases."""
     wandb_mode: Literal["online", "offline"] = "online"
     """offline: nothing is sent; `wandb sync` sends the folder later."""
+    mlflow_uri: str = ""
+    """Tracking URI of MLflow. Empty: $MLFLOW_TRACKING_URI, or files in the run folder."""
+    mlflow_experiment: str = "lemur-ray"
+    """Experiment of the run at MLflow; it is made if it is missing."""
     profile_first_step: int = 0
     """First step of a profiler trace; 0: none, unless a file named profile appears in the run folder."""
     profile_steps: int = 5

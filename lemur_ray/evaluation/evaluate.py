@@ -43,7 +43,7 @@ def evaluate(config: EvalConfig[Any], given: EvalConfig[Any] | None = None, view
     values. ``given``: the configuration to store, if ``config`` has the local copy of a bucket as its folder.
     ``view``: port of a report that is served meanwhile, as in ``live_view``."""
     prepared = prepare(config, find(config.benchmark), attach_policy)
-    with live_view(prepared.out, view):
+    with live_view(prepared.out, view, [prepared.out]):
         return play_prepared(config, prepared, given=given)
 
 

@@ -167,7 +167,13 @@ def test_own_conversations_are_alone_unless_the_demo_is_asked_for(tmp_path: Path
     (tmp_path / "own.jsonl").write_text(json.dumps(ROWS[0]))
     own = (str(tmp_path / "own.jsonl"),)
     counts = [
-        len(list(conversations_of(TalksConfig(demo=demo, conversations=files, games=2, chats=3))))
-        for demo, files in ((False, own), (True, own), (False, ()))
+        len(list(conversations_of(talks)))
+        for talks in (
+            TalksConfig(conversations=own),
+            TalksConfig(demo=True, conversations=own, games=2, chats=3),
+            TalksConfig(games=2, chats=3),
+        )
     ]
     assert counts == [1, 6, 5]
+    with pytest.raises(ValueError, match="--games 2 beside --conversations: expected --demo with it, or neither"):
+        TalksConfig(conversations=own, games=2)

@@ -6,12 +6,14 @@ import itertools
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from lemur_ray.evaluation.suites.play import live_suite
+from lemur_ray.evaluation.suites.command_line import parse_suite
+from lemur_ray.evaluation.suites.play import live_suite, play_suite
 from tests.agents.misbehaving import completion, serving
 
 Run = Callable[..., tuple[int, list[str], str]]
@@ -42,6 +44,11 @@ def test_a_table_is_played_resumed_and_reported_as_one(run: Run, lemur_home: Pat
         assert found["cost"] == pytest.approx(9 * _asked(server.paths) / 1000)
         assert found["not_played"][0] == "M-MATH: mint/math was left out by --without"
         assert "benchmark 2 of 2; suite: " in err
+        file = lemur_home / "s/mint-gsm8k/config.yaml"
+        assert f"out: {file.parent}\n" in file.read_text()
+        suite = parse_suite([*argv, "--without", "mint/math,mint/mmlu,mint/hotpotqa"])
+        play_suite(replace(suite, out="gs://bucket/s").within(suite.out))
+        assert "out: gs://bucket/s/mint-gsm8k\n" in file.read_text(), "as it was given, not the local copy"
         page = (lemur_home / "s/index.html").read_text()
         assert "Table 4" in page
         assert 'href="mint-gsm8k/index.html"' in page

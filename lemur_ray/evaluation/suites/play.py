@@ -74,7 +74,7 @@ def play_suite(suite: Suite, view: int | None = None) -> dict[str, Any]:
     write = partial(write_suite, out, suite.name, parts, suite.missing, progress)
     numbers = write()
     ledgers = [ready.prepared.out / "episodes.jsonl" for ready in parts]
-    with live_view(out, view):
+    with live_view(out, view, [ready.prepared.out for ready in parts]):
         for index, ready in enumerate(parts):
             progress.start_part(index)
             print(f"suite {suite.name}: benchmark {index + 1} of {len(parts)}: {ready.part.shown}", file=sys.stderr)

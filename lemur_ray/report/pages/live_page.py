@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ from lemur_ray.agents.trajectory import Task
 from lemur_ray.host.ports import unusable
 from lemur_ray.report.inputs import ReportError, read_settings
 from lemur_ray.report.pages.whole_page import render_run
-from lemur_ray.rollout.evaluation_folder import PLUGIN_METADATA, EvaluationError
+from lemur_ray.rollout.evaluation_folder import PLUGIN_METADATA, RUNNING, EvaluationError
 
 EVERY_S = 30.0
 """Minimum seconds between two pages."""
@@ -50,15 +51,18 @@ def live_page(
 
 
 @contextlib.contextmanager
-def live_view(out: Path, port: int | None) -> Iterator[None]:
+def live_view(out: Path, port: int | None, evaluations: Sequence[Path]) -> Iterator[None]:
     """While the block runs, a process of lower priority serves the report of ``out`` on a port, 0 for any free
-    one, and prints its address. None: nothing is served. Raises EvaluationError for a port that is taken."""
+    one, and prints its address. None: nothing is served. ``evaluations``: folders whose running episodes are to be
+    readable from their first turn. Raises EvaluationError for a port that is taken."""
     if port is None:
         yield
         return
     if reason := unusable("127.0.0.1", port):
         raise EvaluationError(f"{VIEW} {port}: {reason}; choose another port")
     command = [sys.executable, "-m", "lemur_ray.report.pages.live_server", str(out), str(port)]
+    for folder in evaluations:
+        (folder / RUNNING).mkdir(exist_ok=True)
     with subprocess.Popen(command, env=_environment(), stdin=subprocess.PIPE, start_new_session=True) as process:
         try:
             yield
@@ -67,6 +71,8 @@ def live_view(out: Path, port: int | None) -> Iterator[None]:
                 process.communicate(timeout=10.0)  # ends its standard input
             except subprocess.TimeoutExpired:
                 process.kill()
+            for folder in evaluations:
+                shutil.rmtree(folder / RUNNING, ignore_errors=True)
 
 
 def take_view(argv: Sequence[str]) -> tuple[list[str], int | None]:

@@ -1,4 +1,4 @@
-"""Copies of ``metrics.jsonl`` in TensorBoard event files and at Weights & Biases.
+"""Copies of ``metrics.jsonl`` in TensorBoard event files, at Weights & Biases and in MLflow.
 
 A sink opened after a restart receives every earlier line of ``metrics.jsonl``, so that no step is missing or doubled.
 Each sink runs in a thread of its own; one that fails or hangs is dropped with one log line, and the run continues.
@@ -28,7 +28,7 @@ from lemur_ray.storage.file_system import file_system
 
 Record = Mapping[str, Any]
 
-PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
+PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
 """Sink (and name of its extra) -> Python package it needs."""
 CLOSE_WAIT_S = 60.0
 """Maximum seconds that the end of a run waits for a sink with unsent lines."""
@@ -160,6 +160,61 @@ class WeightsAndBiases:
         self._run.finish()
 
 
+class MLflow:
+    """The MLflow run of a run folder, the same for every start; its tag ``lemur_run`` is stored in ``mlflow_id``.
+
+    Without a tracking URI its files are in ``<run>/mlruns``. The description of the run is its parameters.
+    """
+
+    def __init__(
+        self,
+        out: str,
+        history: Sequence[Record],
+        recipe: Recipe,
+        described: Mapping[str, Any],
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        uri = recipe.watch.mlflow_uri or os.environ.get("MLFLOW_TRACKING_URI", "")
+        if not uri:
+            if "://" in out:
+                raise ValueError(f"{out} is a bucket, where MLflow keeps no files: give --watch.mlflow-uri")
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # newer versions ask for a database by default
+            uri = Path(out, "mlruns").resolve().as_uri()
+        from mlflow import MlflowClient
+        from mlflow.entities import Metric, Param
+
+        self._check, self._metric, self._client = check, Metric, MlflowClient(uri)
+        check()
+        tag, name = lasting_id(f"{out}/mlflow_id"), recipe.watch.mlflow_experiment
+        known = self._client.get_experiment_by_name(name)
+        experiment = known.experiment_id if known else self._client.create_experiment(name)
+        earlier = self._client.search_runs([experiment], f"tags.lemur_run = '{tag}'", max_results=1)
+        run = (
+            earlier[0]
+            if earlier
+            else self._client.create_run(experiment, tags={"lemur_run": tag}, run_name=recipe.name)
+        )
+        self._run = run.info.run_id
+        if earlier:
+            self._client.update_run(self._run, status="RUNNING")
+        else:
+            params = [Param(key, str(value)[:500]) for key, value in described.items()]
+            self._client.log_batch(self._run, params=params[:100])
+        logged = {one.step for key in run.data.metrics for one in self._client.get_metric_history(self._run, key)}
+        for record in history:
+            if record["step"] not in logged:
+                self.write(record)
+
+    def write(self, record: Record) -> None:
+        self._check()
+        at_ms, step = int((record.get("unix_s") or time.time()) * 1000), record["step"]
+        metrics = [self._metric(name, value, at_ms, step) for name, value in numbers(record).items()]
+        self._client.log_batch(self._run, metrics=metrics)
+
+    def close(self) -> None:
+        self._client.set_terminated(self._run)
+
+
 def lasting_id(path: str) -> str:
     """Read the id in a file; draws and writes a random one if there is no file."""
     while (stored := read_version(path)) is None:
@@ -219,5 +274,6 @@ def open_sinks(
     makers: dict[str, Callable[[], Sink]] = {
         "tensorboard": lambda: TensorBoard(out, history, check),
         "wandb": lambda: WeightsAndBiases(out, history, recipe, described, check),
+        "mlflow": lambda: MLflow(out, history, recipe, described, check),
     }
     return [Background(name, makers[name], say) for name in dict.fromkeys(recipe.watch.sinks)]

@@ -16,7 +16,7 @@ import pytest
 from lemur_ray.config import Recipe
 from lemur_ray.config.watching import WatchConfig
 from lemur_ray.train.run import sinks
-from lemur_ray.train.run.sinks import Background, TensorBoard, check_sinks
+from lemur_ray.train.run.sinks import Background, TensorBoard, check_sinks, open_sinks
 
 RunHere = Callable[..., dict]
 SCALARS = ("loss", "grad_norm", "param_norm", "update_norm", "tokens_per_s")
@@ -191,6 +191,28 @@ def test_weights_and_biases_offline_holds_one_run_with_every_step_once_after_a_k
     run_id = (tmp_path / "wandb_id").read_text().strip()
     assert folder.name.endswith(f"-{run_id}")
     assert wandb_history(folder / f"run-{run_id}.wandb") == {10: 0.1, 20: 0.05, 30: 1 / 30, 40: 0.025}
+
+
+def test_mlflow_has_one_run_with_every_step_once_after_a_restart(
+    tmp_path: Path, small_recipe: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="pip install 'lemur-ray[mlflow]'")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    recipe, complaints = watched(small_recipe(), sinks=("mlflow",)), list[str]()
+    lines = [{"step": step, "loss": 1.0 / step, "skipped_rows": [[0, 1]], "eta_s": None} for step in (10, 20, 30, 40)]
+    for history, new in (([], lines[:2]), (lines[:3], lines[3:])):  # the line of step 30 was written, and not sent
+        [sink] = open_sinks(recipe, str(tmp_path), history, {"hash": "h"}, complaints.append)
+        for line in new:
+            sink.write(line)
+        sink.close()
+    assert not complaints
+    client = mlflow.MlflowClient((tmp_path / "mlruns").as_uri())
+    [run] = client.search_runs([client.get_experiment_by_name("lemur-ray").experiment_id])
+    losses = {one.step: one.value for one in client.get_metric_history(run.info.run_id, "loss")}
+    assert losses == {10: 0.1, 20: 0.05, 30: 1 / 30, 40: 0.025}
+    assert (run.info.status, run.data.params) == ("FINISHED", {"hash": "h"})
+    assert run.data.metrics == {"loss": 0.025}
 
 
 def wandb_history(path: Path) -> dict[int, float]:
