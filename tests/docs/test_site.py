@@ -17,6 +17,7 @@ import lemur_ray
 from lemur_ray.host import documentation
 from lemur_ray.host.commands import COMMANDS
 from lemur_ray.host.file_server import server as serve_files
+from tests.docs import screenshots
 from tests.serve.browser import chromium, found
 from tests.source_tree import ROOT
 
@@ -44,6 +45,18 @@ def test_a_missing_package_and_a_missing_checkout_are_one_sentence(
     monkeypatch.setattr(documentation, "is_checkout", lambda: False)
     with pytest.raises(documentation.DocumentationError, match="the pages are in the repository"):
         documentation.build(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(found() is None, reason="no Chromium here: apt-get install -y chromium")
+def test_every_picture_of_the_pages_is_small_and_made_by_the_script(tmp_path: Path) -> None:
+    screenshots.make(tmp_path)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == sorted(path.name for path in screenshots.PICTURES.iterdir())
+    shown = [
+        name for page in (ROOT / "docs").rglob("*.md") for name in re.findall(r"!\[.+\]\((.+)\)", page.read_text())
+    ]
+    assert sorted(shown) == [f"pictures/{name}" for name in names]
 
 
 @pytest.mark.slow

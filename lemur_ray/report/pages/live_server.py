@@ -38,7 +38,7 @@ const ask = async () => {{
     line = document.createElement("p"); line.id = "running";
     line.append(document.createElement("a")); line.firstChild.href = "/running.html"; main.prepend(line)}}
   if (running) {{
-    line.firstChild.textContent = `${{running.episodes}} episodes are being played: read their turns`;
+    line.firstChild.textContent = `Episodes being played: ${{running.episodes}}`;
     line.hidden = !running.episodes}}
   if (document.getElementById("newer")) return;
   const answer = await fetch("/version.json").catch(() => null);

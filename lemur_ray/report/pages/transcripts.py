@@ -87,7 +87,7 @@ def transcript(
     remarks += [f"tools offered natively: {', '.join(names)}"] if names else []
     remarks += [f"earlier: {reason}" for reason in episode.retried]
     head = {
-        "mark": "" if running else mark(episode),
+        "mark": "miss" if running else mark(episode),
         "outcome": "running" if running else episode.outcome.value.replace("_", " "),
         "facts": _facts(episode, running),
         "strip": "" if running else strip(steps),

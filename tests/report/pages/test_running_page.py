@@ -123,7 +123,7 @@ def test_turns_appear_in_a_browser_before_their_episode_ends(tmp_path: Path) -> 
     with live_server([run], "127.0.0.1", 0, every_s=0.2) as address, chromium(tmp_path / "profile") as browser:
         list_page = browser.page(f"{address}episodes.html")
         thread.start()
-        list_page.until("document.querySelector('#running a')?.textContent.startsWith('1 episodes')")
+        list_page.until("document.querySelector('#running a')?.textContent.endsWith('played: 1')")
         page = browser.page(f"{address}running.html#{name}")
         page.until(f"document.querySelector('details#{name}[open] .opening')")
         for number in (1, 2):
