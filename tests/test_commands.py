@@ -124,6 +124,7 @@ def test_the_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
     assert asked.returncode == 0, asked.stderr
     assert '"scored": 2' in asked.stdout
     shutil.copy(ROOT / "examples" / "own_benchmark.py", tmp_path / "empty" / "mine.py")
+    environment["PYTHONPATH"] = "."  # the folder of a benchmark of one's own, as the guide says
     own = lemur("eval", "--benchmark", "mine:DOUBLES", "--policy", "expert", "--limit", "4")
     assert own.returncode == 0, own.stderr
     assert '"solved": 4' in own.stdout
