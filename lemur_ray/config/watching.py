@@ -18,10 +18,6 @@ class WatchConfig:
     """Project of the run at Weights & Biases."""
     wandb_mode: Literal["online", "offline"] = "online"
     """offline: nothing is sent; `wandb sync` sends the folder later."""
-    mlflow_uri: str = ""
-    """Tracking URI of MLflow. Empty: $MLFLOW_TRACKING_URI, or files in the run folder."""
-    mlflow_experiment: str = "lemur-ray"
-    """Experiment of the run at MLflow; it is made if it is missing."""
     profile_first_step: int = 0
     """First step of a profiler trace; 0: none, unless a file named profile appears in the run folder."""
     profile_steps: int = 5

@@ -163,7 +163,8 @@ class WeightsAndBiases:
 class MLflow:
     """The MLflow run of a run folder, the same for every start; its tag ``lemur_run`` is stored in ``mlflow_id``.
 
-    Without a tracking URI its files are in ``<run>/mlruns``. The description of the run is its parameters.
+    MLflow's own MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME count. Without the former its files are in
+    ``<run>/mlruns``. The description of the run is its parameters.
     """
 
     def __init__(
@@ -174,10 +175,10 @@ class MLflow:
         described: Mapping[str, Any],
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        uri = recipe.watch.mlflow_uri or os.environ.get("MLFLOW_TRACKING_URI", "")
+        uri = os.environ.get("MLFLOW_TRACKING_URI", "")
         if not uri:
             if "://" in out:
-                raise ValueError(f"{out} is a bucket, where MLflow keeps no files: give --watch.mlflow-uri")
+                raise ValueError(f"{out} is a bucket, where MLflow keeps no files: set MLFLOW_TRACKING_URI")
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # newer versions ask for a database by default
             uri = Path(out, "mlruns").resolve().as_uri()
         from mlflow import MlflowClient
@@ -185,7 +186,7 @@ class MLflow:
 
         self._check, self._metric, self._client = check, Metric, MlflowClient(uri)
         check()
-        tag, name = lasting_id(f"{out}/mlflow_id"), recipe.watch.mlflow_experiment
+        tag, name = lasting_id(f"{out}/mlflow_id"), os.environ.get("MLFLOW_EXPERIMENT_NAME", "lemur-ray")
         known = self._client.get_experiment_by_name(name)
         experiment = known.experiment_id if known else self._client.create_experiment(name)
         earlier = self._client.search_runs([experiment], f"tags.lemur_run = '{tag}'", max_results=1)

@@ -197,7 +197,8 @@ def test_mlflow_has_one_run_with_every_step_once_after_a_restart(
     tmp_path: Path, small_recipe: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mlflow = pytest.importorskip("mlflow", reason="pip install 'lemur-ray[mlflow]'")
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     recipe, complaints = watched(small_recipe(), sinks=("mlflow",)), list[str]()
     lines = [{"step": step, "loss": 1.0 / step, "skipped_rows": [[0, 1]], "eta_s": None} for step in (10, 20, 30, 40)]
