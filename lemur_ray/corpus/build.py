@@ -137,11 +137,19 @@ class _Build:
         sources = self._sources()
         state = hashlib.sha256("".join(files_hash(source) for source in sources).encode()).hexdigest()[:12]
         handover = self.location.handover(self.work, f"{build_hash(self.description)}-{state}")
-        try:
-            return self._run(sources, handover, extra, given)
-        except FileNotFoundError:
-            handover.check()  # BuildGone if the whole build was removed
-            raise
+        repaired = set()
+        while True:
+            try:
+                return self._run(sources, handover, extra, given)
+            except stages.DamagedOutput as error:
+                if error.files in repaired:
+                    raise CorpusError(f"{error} again: check the disk of {self.folder}") from error
+                self.say(f"{error}: it is made again")
+                handover.remove(*error.files)
+                repaired.add(error.files)
+            except FileNotFoundError:
+                handover.check()  # BuildGone if the whole build was removed
+                raise
 
     def _run(
         self, sources: list[Source], handover: SharedFolder, extra: Sequence[str], given: Tokenizer | None
@@ -222,7 +230,7 @@ class _Build:
         results = self._parallel("tokenise", handover.runs(stages.tokenise_part), tasks)
         for library, reason in sorted({(one["library"], one["reason"]) for one in results if one}):
             self.say(f"tokenised with {library}" + (f" ({reason})" if reason else ""))
-        handover.fetch(*(f"tokens/{name}.lengths" for name in inputs))
+        handover.fetch(*(f"tokens/{name}{suffix}" for name in inputs for suffix in (".json", ".lengths")))
         return names
 
     def _check_failed(
@@ -328,7 +336,8 @@ class _Build:
 
         began = reported = time.monotonic()
         tables = [pa.Table.from_pylist([task]) for task in tasks]
-        results = (result for table in self.workers.map(tables, one) for result in table.column("result").to_pylist())
+        done_tables = self.workers.map(tables, one, stages.TASK_MEMORY)
+        results = (result for table in done_tables for result in table.column("result").to_pylist())
         for number, result in enumerate(results):
             values.append(json.loads(result))
             if done:

@@ -49,9 +49,10 @@ class Workers:
             else:  # a head that takes no work
                 self.workers = 0
 
-    def map(self, tables: Sequence[pa.Table], step: Step) -> Iterator[pa.Table]:
+    def map(self, tables: Sequence[pa.Table], step: Step, memory: float = 0.0) -> Iterator[pa.Table]:
         """Apply ``step`` to every table and yield its result tables in order; the step of a lost worker runs again.
 
+        memory: bytes that a task reserves on its host; a host that has fewer runs one task at a time.
         Raises an OSError, ImportError or ValueError of a step as itself, not wrapped by Ray.
         """
         if self.workers == 0 or not tables:
@@ -59,12 +60,15 @@ class Workers:
                 out = step(table)
                 yield from [out] if isinstance(out, pa.Table) else out
             return
+        hosts = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         at_once = min(self.workers, len(tables)) if self.workers else None
         dataset = ray.data.from_arrow(list(tables)).map_batches(
             step,
             batch_size=None,
             batch_format="pyarrow",
             compute=ray.data.TaskPoolStrategy(size=at_once),
+            num_cpus=1,
+            memory=min([memory, *(one.get("memory", 0.0) for one in hosts if one.get("CPU"))]),
             **self._options,
         )
         dataset.context.execution_options.preserve_order = True

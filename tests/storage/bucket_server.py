@@ -325,7 +325,8 @@ def _two_parts(body: bytes, content_type: str) -> tuple[dict[str, Any], bytes]:
     _, first, rest = body.split(boundary, 2)
     last = rest.rindex(boundary)
     contents = [re.split(rb"\r?\n\r?\n", part, maxsplit=1)[1] for part in (first, rest[:last])]
-    return json.loads(contents[0]), contents[1].removesuffix(b"\n").removesuffix(b"\r")
+    end = b"\r\n" if first.startswith(b"\r\n") else b"\n"  # content itself may end in a carriage return
+    return json.loads(contents[0]), contents[1].removesuffix(end)
 
 
 class _Server(ThreadingHTTPServer):

@@ -62,7 +62,7 @@ def _examples_of_filters(work: Path, listing: Listing, handover: SharedFolder) -
         parts = [listing.parts[number] for number in entry["parts"][:_PARTS]]
         handover.fetch(*(f"clean/{part}.examples" for part in parts))
         for part in parts:
-            for rule, ones in json.loads((work / "clean" / f"{part}.examples").read_bytes()).items():
+            for rule, ones in json.loads(stages.intact(work, "clean", part, ".examples").read_bytes()).items():
                 room = stages.EXAMPLES - len(examples[rule])
                 examples[rule] += [[entry["name"], *one] for one in ones[:room]]
     return examples
@@ -78,7 +78,8 @@ def _examples_of_comparison(
         handover.fetch(f"clean/{part}.parquet", f"clean/{part}.about")
         chosen = np.zeros_like(mask[clean.of_part(number)])
         chosen[clean.row[mine]] = True
-        files = pq.read_table(work / "clean" / f"{part}.about").column("path").filter(chosen).to_pylist()
+        about = pq.read_table(stages.intact(work, "clean", part, ".about"), columns=["path"])
+        files = about.column("path").filter(chosen).to_pylist()
         source = listing.sources[int(clean.source[mine[0]])]["name"]
         texts = stages.texts_of(work, part, chosen)
         out += [[source, *one] for one in zip(files, map(stages.excerpt, texts), strict=True)]

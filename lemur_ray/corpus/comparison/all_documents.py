@@ -57,7 +57,7 @@ def _benchmark_hits(
     tasks = [{"name": one, "clean": clean[one], "index": name} for one in to_do]
     parallel("compare with benchmarks", handover.runs(scan_steps.overlap_part), tasks)
     handover.used["hits"].append(name)
-    handover.fetch(*(f"hits/{one}.hits" for one in clean))
+    handover.fetch(*(f"hits/{one}{suffix}" for one in clean for suffix in (".json", ".hits")))
     return scan_steps.benchmark_hits(work, names)
 
 
@@ -74,12 +74,12 @@ def _near_duplicates(
     clean = dict(zip(names, parts, strict=True))
     banding = [{"name": name, "clean": clean[name]} for name in handover.parts_to_do("bands", names)]
     parallel("MinHash", handover.runs(scan_steps.band_part), banding)
-    handover.fetch(*(f"bands/{name}.bands" for name in clean))
+    handover.fetch(*(f"bands/{name}{suffix}" for name in clean for suffix in (".json", ".bands")))
     sizes = [stages.read_clean(work, part)[2] for part in parts]
     groups = scan_steps.write_groups(work, names, parts, sizes, threshold)
     to_do = handover.parts_to_do("near", groups)
     handover.send(*(f"near/{group}.npz" for group in to_do))
     comparing = [{"name": group, "threshold": threshold} for group in to_do]
     parallel("verify near duplicates", handover.runs(scan_steps.compare_group), comparing)
-    handover.fetch(*(f"near/{group}.later" for group in groups))
+    handover.fetch(*(f"near/{group}{suffix}" for group in groups for suffix in (".json", ".later")))
     return scan_steps.later_mask(work, groups, sum(map(len, sizes)))

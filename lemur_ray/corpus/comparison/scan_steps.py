@@ -47,12 +47,12 @@ def overlap_part(build: Path, name: str, clean: str, index: str) -> None:
 
 
 def _batches(build: Path, clean: str) -> Iterator[list[str]]:
-    return (batch.to_pylist() for batch in stages.text_batches(build / "clean" / f"{clean}.parquet"))
+    return (batch.to_pylist() for batch in stages.text_batches(build, clean))
 
 
 def benchmark_hits(build: Path, names: Sequence[str]) -> np.ndarray:
     """(documents of all parts,) int32: index of the benchmark that a document overlaps, -1 for none."""
-    return np.concatenate([np.fromfile(build / "hits" / f"{name}.hits", "<i4") for name in names])
+    return np.concatenate([np.fromfile(stages.intact(build, "hits", name, ".hits"), "<i4") for name in names])
 
 
 def write_groups(
@@ -64,11 +64,12 @@ def write_groups(
     all documents is in memory at a time, 32 bytes a document.
     """
     counts = np.array([len(one) for one in sizes])
+    files = [stages.intact(build, "bands", name, ".bands") for name in bands]
     ends, pairs = np.cumsum(counts), [np.zeros((0, 2), np.int64)]
     for band in range(BANDS):
         keys = [
-            np.fromfile(build / "bands" / f"{name}.bands", np.uint64, count, offset=8 * band * count)
-            for name, count in zip(bands, counts.tolist(), strict=True)
+            np.fromfile(file, np.uint64, count, offset=8 * band * count)
+            for file, count in zip(files, counts.tolist(), strict=True)
         ]
         pairs.append(candidate_pairs(np.concatenate(keys), np.arange(ends[-1])))
     all_pairs = np.unique(np.concatenate(pairs), axis=0)
@@ -126,7 +127,7 @@ def compare_group(build: Path, name: str, threshold: float) -> None:
 def _texts(build: Path, part: str, wanted: np.ndarray) -> Iterator[tuple[slice, list[str]]]:
     """Yield (slice of ``wanted``, the texts at these ascending indices of a part), a row group of parquet at a time."""
     first = 0
-    with pq.ParquetFile(build / "clean" / f"{part}.parquet") as table:
+    with pq.ParquetFile(stages.intact(build, "clean", part, ".parquet")) as table:
         for group in range(table.num_row_groups):
             rows = table.metadata.row_group(group).num_rows
             begin, end = np.searchsorted(wanted, [first, first + rows]).tolist()
@@ -141,7 +142,7 @@ def later_mask(build: Path, names: Sequence[str], num_documents: int) -> np.ndar
     later = np.zeros(num_documents, bool)
     for name in names:
         with np.load(build / "near" / f"{name}.npz") as saved:
-            later[saved["texts"]] = np.fromfile(build / "near" / f"{name}.later", bool)
+            later[saved["texts"]] = np.fromfile(stages.intact(build, "near", name, ".later"), bool)
     return later
 
 
@@ -149,12 +150,14 @@ def _needs_of_group(build: Path, name: str, **_: Any) -> Iterator[str]:
     yield f"near/{name}.npz"
     with np.load(build / "near" / f"{name}.npz") as saved:
         parts = saved["parts"].tolist()
-    yield from (f"clean/{part}.parquet" for part in parts)
+    yield from (f"clean/{part}{suffix}" for part in parts for suffix in (".json", ".parquet"))
 
 
 stages.NEEDS |= {
-    band_part: lambda build, name, clean: iter([f"clean/{clean}.parquet"]),
-    overlap_part: lambda build, name, clean, index: iter([f"clean/{clean}.parquet", f"hits/{index}.npz"]),
+    band_part: lambda build, name, clean: iter([f"clean/{clean}.json", f"clean/{clean}.parquet"]),
+    overlap_part: lambda build, name, clean, index: iter(
+        [f"clean/{clean}.json", f"clean/{clean}.parquet", f"hits/{index}.npz"]
+    ),
     compare_group: _needs_of_group,
 }
 stages.GIVES |= {

@@ -93,6 +93,8 @@ def _remove(corpus: str | Path, names: Iterable[str]) -> None:
     for path in [*(f"{BUILDS}/{name}" for name in names), *_unnamed_rows(corpus)]:
         with contextlib.suppress(FileNotFoundError):
             fs.rm_file(f"{root}/{path}")
+    for left in () if is_bucket(str(corpus)) else Path(corpus).glob(".*.part"):  # of a killed build
+        left.unlink(missing_ok=True)
     for top in () if is_bucket(str(corpus)) else (BUILDS, "rows"):
         for folder, _, _ in os.walk(Path(corpus) / top, topdown=False):
             with contextlib.suppress(OSError):  # not empty

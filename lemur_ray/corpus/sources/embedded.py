@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lemur_ray.corpus.documents import Kind
-from lemur_ray.corpus.sources.folders import LANGUAGES, Source, sample, walk, with_language
+from lemur_ray.corpus.sources.folders import LANGUAGES, Source, sample, walk
 from lemur_ray.corpus.sources.texts import FileRef
 
 
@@ -124,7 +124,7 @@ def _list_files() -> dict[str, list[FileRef]]:
     if status.is_file():
         files["packages"].append(FileRef(str(status), status.stat().st_size, "package_descriptions", "dpkg/status"))
     for source in ("python", "shell", "javascript", "sql"):
-        files[source] = with_language(files[source], source)
+        files[source] = [replace(ref, language=source) for ref in files[source]]
     return {slot.name: sorted(files[slot.name], key=lambda ref: ref.name) for slot in _SLOTS}
 
 

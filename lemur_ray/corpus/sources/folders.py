@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from lemur_ray.corpus.cleaning.filters import MAX_BYTES
@@ -149,8 +149,3 @@ def sample(refs: Sequence[FileRef], budget_bytes: float, seed: int, bytes_per_by
             chosen.append(ref)
             total += ref.size * bytes_per_byte
     return sorted(chosen, key=lambda ref: ref.name)
-
-
-def with_language(refs: Sequence[FileRef], language: str) -> list[FileRef]:
-    """Copies of the file references with ``language`` set."""
-    return [replace(ref, language=language) for ref in refs]

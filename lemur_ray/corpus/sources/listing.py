@@ -85,13 +85,18 @@ def write_listing(work: Path, sources: Sequence[Source], part_bytes: float, seed
 
 
 def _batches(refs: Sequence[FileRef], part_bytes: float) -> Iterator[list[FileRef]]:
-    """Yield the files in groups of at least ``part_bytes`` bytes, but for the last group."""
+    """Yield the files in groups of ``part_bytes`` bytes on average, at most three times that and a file.
+
+    A hash of a file's name decides whether a group ends with it, with a probability of its size in ``part_bytes``: an
+    added or removed file changes the group that it lies in, and no other.
+    """
     batch: list[FileRef] = []
     size = 0
     for ref in refs:
         batch.append(ref)
         size += ref.size
-        if size >= part_bytes:
+        digest = hashlib.sha256(f"{ref.name}{ref.part}".encode("utf-8", "surrogatepass")).digest()
+        if int.from_bytes(digest[:8]) < ref.size / part_bytes * 2**64 or size >= 3 * part_bytes:
             yield batch
             batch, size = [], 0
     if batch:

@@ -29,6 +29,8 @@ def pack_window(build: Path, shard: str, key: str, seq_len: int, pad_id: int, vo
     (build / "sets" / f"{shard}.json").unlink(missing_ok=True)  # it describes the files that are replaced now
     with np.load(build / "sets" / f"{shard}.npz") as listed:
         documents, names, ends = listed["documents"], listed["parts"].tolist(), listed["windows"].tolist()
+    for tokenised, _ in names:
+        stages.intact(build, "tokens", tokenised, ".bin")
     packings = [(begin, pack(documents[begin:end, 2], seq_len)) for begin, end in pairwise([0, *ends])]
     counts = [np.bincount(packing.row, minlength=packing.num_rows) for _, packing in packings]
     set_name, _, window = shard.rpartition("-")
@@ -86,12 +88,13 @@ def _provenance(build: Path, documents: np.ndarray, parts: Sequence[str]) -> pa.
     tables = []
     for number, part in enumerate(parts):
         of_part = np.flatnonzero(documents[:, 0] == number)
-        ids = np.fromfile(build / "clean" / f"{part}.ids", f"V{ID_BYTES}")[documents[of_part, 3]]
-        table = pq.read_table(build / "clean" / f"{part}.about").take(pa.array(documents[of_part, 3]))
-        sizes = np.fromfile(build / "clean" / f"{part}.sizes", "<i8")[documents[of_part, 3]]
-        table = table.add_column(0, "bytes", pa.array(sizes))
+        about, ids, sizes = (stages.intact(build, "clean", part, suffix) for suffix in (".about", ".ids", ".sizes"))
+        rows = documents[of_part, 3]
+        table = pq.read_table(about).take(pa.array(rows))
+        table = table.add_column(0, "bytes", pa.array(np.fromfile(sizes, "<i8")[rows]))
         table = table.add_column(0, "tokens", pa.array(documents[of_part, 2]))
-        tables.append(table.add_column(0, "id", pa.array([one.tobytes().hex() for one in ids], pa.string())))
+        names = [one.tobytes().hex() for one in np.fromfile(ids, f"V{ID_BYTES}")[rows]]
+        tables.append(table.add_column(0, "id", pa.array(names, pa.string())))
     return pa.concat_tables(tables)
 
 
@@ -100,8 +103,8 @@ def _needs_of_window(build: Path, shard: str, **_: Any) -> Iterator[str]:
     with np.load(build / "sets" / f"{shard}.npz") as listed:
         names = listed["parts"].tolist()
     for tokenised, clean in names:
-        yield from (f"tokens/{tokenised}{suffix}" for suffix in stages.TOKENS)
-        yield from (f"clean/{clean}{suffix}" for suffix in (".about", ".ids", ".sizes"))
+        yield from (f"tokens/{tokenised}{suffix}" for suffix in (".json", *stages.TOKENS))
+        yield from (f"clean/{clean}{suffix}" for suffix in (".json", ".about", ".ids", ".sizes"))
 
 
 def _gives_of_window(build: Path, shard: str, **_: Any) -> list[Path]:

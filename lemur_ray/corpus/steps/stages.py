@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import json
 import uuid
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,8 @@ BATCH = 512
 """Documents in memory at a time while a part is cleaned or tokenised."""
 BATCH_BYTES = 32 << 20
 """Bytes of text after which such a batch ends earlier."""
+TASK_MEMORY = 1e9
+"""Bytes of memory that a step reserves on its host; the size of its files does not matter (``worker_memory.py``)."""
 TOKENIZER = "tokenizer"
 """Folder of tokenizers in the build folder."""
 FOLDERS = ("parts", "clean", "bands", "hits", "near", "keep", "tokens", "sets", TOKENIZER)
@@ -50,6 +54,32 @@ EXAMPLES, _EXAMPLE_CHARACTERS = 10, 300
 """Dropped documents of a part that are stored for each rule, and the characters at their beginning."""
 _TEXT = pa.schema([("text", pa.string())])
 _ABOUT = pa.schema([(name, pa.string()) for name in ("path", "licence", "language", "origin")])
+
+
+class DamagedOutput(ValueError):
+    """A file of a committed output is not what was written."""
+
+    def __init__(self, stage: str, name: str, suffix: str) -> None:
+        super().__init__(stage, name, suffix)
+        self.files = (f"{stage}/{name}.json", f"{stage}/{name}{suffix}")
+        """The commit file and the damaged file, relative to the build folder."""
+
+    def __str__(self) -> str:
+        return f"{self.files[1]} is damaged"
+
+
+def intact(build: Path, stage: str, name: str, suffix: str) -> Path:
+    """Path of a file of a committed output. Raises DamagedOutput if its content differs from what was committed."""
+    path = build / stage / f"{name}{suffix}"
+    expected = read_json(path.with_suffix(".json")).get("crc32", {}).get(suffix)  # releases before wrote none
+    if expected is not None and (not path.is_file() or _crc32(path) != expected):
+        raise DamagedOutput(stage, name, suffix)
+    return path
+
+
+def _crc32(path: Path) -> int:
+    with open(path, "rb") as file:
+        return reduce(lambda value, chunk: zlib.crc32(chunk, value), iter(partial(file.read, 1 << 20), b""), 0)
 
 
 def part_done(build: Path, name: str, stage: str) -> bool:
@@ -72,8 +102,10 @@ def _whole(sizes: dict[Path, int]) -> bool:
 
 
 def commit(base: Path, suffixes: tuple[str, ...], **more: Any) -> None:
-    """Write the commit file of a step: sizes of its output files ``base`` with each suffix, and more JSON values."""
-    value = {"files": {suffix: base.with_suffix(suffix).stat().st_size for suffix in suffixes}, **more}
+    """Write the commit file of a step: sizes and CRC-32 of its output files ``base`` + suffix, and more JSON values."""
+    paths = {suffix: base.with_suffix(suffix) for suffix in suffixes}
+    value = {"files": {suffix: path.stat().st_size for suffix, path in paths.items()}, **more}
+    value["crc32"] = {suffix: _crc32(path) for suffix, path in paths.items()}
     write_atomically(base.with_suffix(".json"), json.dumps(value).encode(), durable=False)
 
 
@@ -178,14 +210,14 @@ def failed_parts(build: Path, names: Sequence[str]) -> list[dict[str, Any]]:
 
 def read_clean(build: Path, name: str) -> tuple[dict[str, Any], bytes, np.ndarray]:
     """(counts of documents, concatenated ids of 16 bytes, sizes in bytes as int64) of a cleaned part."""
-    base = build / "clean" / name
-    counts = json.loads(base.with_suffix(".json").read_bytes())
-    return counts, base.with_suffix(".ids").read_bytes(), np.fromfile(base.with_suffix(".sizes"), "<i8")
+    counts = json.loads((build / "clean" / f"{name}.json").read_bytes())
+    sizes = np.fromfile(intact(build, "clean", name, ".sizes"), "<i8")
+    return counts, intact(build, "clean", name, ".ids").read_bytes(), sizes
 
 
-def text_batches(clean: Path) -> Iterator[pa.Array]:
-    """Texts of the parquet file of a cleaned part, as many at a time as were written at a time."""
-    with pq.ParquetFile(clean) as table:
+def text_batches(build: Path, name: str) -> Iterator[pa.Array]:
+    """Texts of a cleaned part, as many at a time as were written at a time."""
+    with pq.ParquetFile(intact(build, "clean", name, ".parquet")) as table:
         for group in range(table.num_row_groups):
             for batch in table.iter_batches(batch_size=BATCH, row_groups=[group], use_threads=False):
                 yield batch.column("text")
@@ -193,7 +225,7 @@ def text_batches(clean: Path) -> Iterator[pa.Array]:
 
 def texts_of(build: Path, name: str, keep: np.ndarray) -> list[str]:
     """Texts of those documents of a cleaned part for which ``keep``, (documents,) bool, is True, in order."""
-    table = pq.read_table(build / "clean" / f"{name}.parquet")
+    table = pq.read_table(intact(build, "clean", name, ".parquet"))
     return table.filter(pa.array(keep)).column("text").to_pylist()
 
 
@@ -207,25 +239,24 @@ def tokenise_part(build: Path, name: str, clean: str, keep: str, tokenizer: str)
     mask, text = np.load(build / "keep" / f"{keep}.npy"), tokenizer_in(build / TOKENIZER / tokenizer)
     base = build / "tokens" / name
     temporary = base.with_suffix(f".{uuid.uuid4().hex[:12]}.part")
-    source = build / "clean" / f"{clean}.parquet"
     encoder = document_encoder(text)
     try:
-        lengths = _encode_into(temporary, source, mask, encoder)
+        lengths = _encode_into(temporary, text_batches(build, clean), mask, encoder)
     except IdsDiffer as error:
         encoder = DocumentEncoder(text, fallback_reason=str(error))
-        lengths = _encode_into(temporary, source, mask, encoder)
+        lengths = _encode_into(temporary, text_batches(build, clean), mask, encoder)
     temporary.replace(base.with_suffix(".bin"))
     write_atomically(base.with_suffix(".lengths"), lengths.astype("<i8").tobytes(), durable=False)
     commit(base, TOKENS)
     return {"library": encoder.library, "reason": encoder.fallback_reason}
 
 
-def _encode_into(path: Path, clean: Path, keep: np.ndarray, encoder: DocumentEncoder) -> np.ndarray:
-    """Write the ids of the selected documents of a cleaned part; returns the length of each. Raises IdsDiffer."""
+def _encode_into(path: Path, clean: Iterable[pa.Array], keep: np.ndarray, encoder: DocumentEncoder) -> np.ndarray:
+    """Write the ids of the selected texts of a cleaned part; returns the length of each. Raises IdsDiffer."""
     lengths, begin = [np.zeros(0, np.int64)], 0
     dtype = token_dtype(encoder.tokenizer.vocab_size)
     with open(path, "wb") as f:
-        for batch in text_batches(clean):
+        for batch in clean:
             here = keep[begin : begin + len(batch)]
             begin += len(batch)
             texts = batch.filter(pa.array(here)).to_pylist()
@@ -237,7 +268,7 @@ def _encode_into(path: Path, clean: Path, keep: np.ndarray, encoder: DocumentEnc
 
 def read_lengths(build: Path, name: str) -> np.ndarray:
     """Number of tokens of every tokenised document of a part, (documents,) int64."""
-    return np.fromfile(build / "tokens" / f"{name}.lengths", "<i8")
+    return np.fromfile(intact(build, "tokens", name, ".lengths"), "<i8")
 
 
 def rows_of(build: Path, name: str) -> Path:
@@ -271,7 +302,7 @@ def outputs_of_part(stage: str, suffixes: tuple[str, ...]) -> Callable[..., list
 NEEDS: dict[Callable[..., Any], Callable[..., Iterator[str]]] = {
     clean_part: lambda build, name: iter([f"parts/{name}.json"]),
     tokenise_part: lambda build, name, clean, keep, tokenizer: iter(
-        [f"keep/{keep}.npy", f"clean/{clean}.parquet", f"{TOKENIZER}/{tokenizer}/"]
+        [f"keep/{keep}.npy", f"clean/{clean}.json", f"clean/{clean}.parquet", f"{TOKENIZER}/{tokenizer}/"]
     ),
 }
 """For each step, a function of the build folder and the step's arguments that yields the names of its input files below

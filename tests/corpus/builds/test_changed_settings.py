@@ -21,6 +21,7 @@ from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.corpus.destinations.garbage import collect_garbage
 from lemur_ray.corpus.destinations.step_files import ThroughBucket
 from lemur_ray.corpus.manifest import CorpusError
+from lemur_ray.corpus.on_ray import Workers
 from lemur_ray.corpus.sources import file_tags, stage_keys
 from lemur_ray.corpus.sources.file_refs import FileRef
 from lemur_ray.corpus.steps import stages
@@ -49,7 +50,7 @@ class Corpus:
             {"name": name, "kind": "text", "uri": str(home / name)} for name in ("first", "second")
         ]
         self.config = CorpusConfig(
-            tokenizer=str(home / "tokenizer.json"), seq_len=128, heldout_rows=0, part_mb=0.001, near_duplicates=0.8
+            tokenizer=str(home / "tokenizer.json"), seq_len=128, heldout_rows=0, part_mb=0.0025, near_duplicates=0.8
         )
         self.lines: list[str] = []
         self.allow_failed = 0
@@ -98,6 +99,11 @@ def add_source(corpus: Corpus) -> None:
     corpus.specs.append({"name": "third", "kind": "text", "uri": str(corpus.home / "third")})
 
 
+def add_file(corpus: Corpus) -> None:
+    text = (corpus.home / "first" / "3.txt").read_text()
+    (corpus.home / "first" / "-before the others.txt").write_text(text[::-1] + PROSE)
+
+
 def edit_file(corpus: Corpus) -> None:
     path = corpus.home / "first" / "0.txt"
     path.write_text(path.read_text().upper())
@@ -126,6 +132,7 @@ CHANGES: dict[str, tuple[Callable[[Corpus], None], dict[str, int]]] = {
     "another path": (lambda corpus: None, {}),
     "files touched": (touch_files, {}),
     "source added": (add_source, {"clean": 2, "bands": 2, "tokens": 2, "sets": 1}),
+    "file added": (add_file, {"clean": 1, "bands": 1, "tokens": 1, "sets": 1}),
     "file edited": (edit_file, {"clean": 1, "bands": 1, "tokens": 1, "sets": 1}),
     "filter of a source": (of_second(filters={"base": "prose", "max_bullets": 0.8}), ONE_SOURCE),
     "licence of a source": (of_second(licence="MIT"), ONE_SOURCE),
@@ -246,6 +253,42 @@ def test_a_part_that_was_left_out_is_built_once_it_can_be_read(corpus: Corpus, m
     assert corpus.build() == {"clean": 1, "bands": 1, "hits": 1, "tokens": 1, "sets": 1}
     assert "failed" not in corpus.manifest
     assert corpus.manifest["counts"]["first"]["kept"] == 6
+
+
+@pytest.mark.parametrize("place", ["folder", "bucket"])
+def test_a_damaged_output_of_a_step_is_made_again(
+    place: str, corpus: Corpus, lemur_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, workers, url = str(corpus.home / "first"), 0, f"memory://{uuid.uuid4().hex}"
+    fs, root = file_system(url if place == "bucket" else str(corpus.home))
+    if place == "bucket":
+        fs.put(where, f"{root}/first", recursive=True)
+        where, workers = f"{url}/first", 1
+        monkeypatch.setattr("lemur_ray.corpus.build.Workers", lambda workers, folder: Workers(0))
+    lines: list[str] = []
+
+    def made(name: str, **changes: Any) -> dict[str, Any]:
+        config = replace(corpus.config, source=(f"first:text:{where}",), **changes)
+        out = f"{url}/{name}" if place == "bucket" else corpus.home / name
+        return build(config, out, True, workers=workers, say=lines.append)
+
+    made("damaged")
+    outputs = [path for path in fs.find(f"{root}/damaged/.build") if "/sets/" not in path]
+    before: dict[str, bytes] = {}
+    for suffix in ("ids", "sizes", "about", "parquet", "bands", "bin", "lengths", "examples"):
+        path = min(path for path in outputs if path.endswith(f".{suffix}"))
+        data = bytearray(before.setdefault(path, fs.cat_file(path)))
+        data[len(data) // 2] ^= 1
+        fs.pipe_file(path, bytes(data))
+    Tokenizer.train([PROSE] * 20, 310).save(corpus.home / "other.json")
+    for changes in ({"seq_len": 64}, {"seq_len": 64, "tokenizer": str(corpus.home / "other.json")}):
+        expected = made("fresh", **changes)
+        assert made("damaged", **changes) == expected
+        for entry in expected["sources"]:
+            for path in fs.find(f"{root}/fresh/{entry['folder']}"):
+                assert fs.cat_file(path.replace("/fresh/", "/damaged/")) == fs.cat_file(path)
+    assert any("is damaged: it is made again" in line for line in lines)
+    assert [path for path, content in before.items() if fs.cat_file(path) != content] == []
 
 
 def test_a_bucket_build_fetches_cleaned_parts_anew(tmp_path: Path) -> None:
