@@ -166,6 +166,15 @@ def test_other_encodings_and_nested_json_are_counted(tmp_path: Path) -> None:
     lines = [b'{"text": "caf\xe9"}', b'{"text": "good"}', b'{"text": {"inner": "x"}}', b"\x00\x01"]
     items = found(tmp_path / "a.jsonl", b"\n".join(lines), "jsonl")
     assert rules(items) == ["invalid_json", None, "no_text_field", "invalid_json"]
+    whole = "".join(json.dumps({"text": f"text {n}"}) + "\n" for n in range(40))
+    for wrong in (
+        whole.encode("utf-16"),
+        whole.replace("text ", "caf\u00e9 ").replace("\\u00e9", "\u00e9").encode("latin-1"),
+    ):
+        with pytest.raises(
+            ReadFailure, match=r"a.jsonl, record 4\d, .*4\d of 4\d records are no JSON objects in UTF-8"
+        ):
+            found(tmp_path / "a.jsonl", wrong, "jsonl")
 
 
 def test_package_descriptions_lose_their_markup(tmp_path: Path) -> None:

@@ -37,7 +37,9 @@ _TEXT_ENDINGS = (".txt", ".md", ".rst", ".tex", ".html")
 """Endings of files that are never records, whatever their first line."""
 _MOSTLY = 0.5
 _CHECKED, _FEWEST = 1000, 10
-"""A file of ``_FEWEST`` records or more fails if more than ``_MOSTLY`` of its first ``_CHECKED`` have no text."""
+"""A file of ``_FEWEST`` records or more fails if more than ``_MOSTLY`` of its first ``_CHECKED`` cannot be read or have
+no text."""
+_UNREADABLE = ("no_text_field", "invalid_json", "invalid_utf8")
 _LINE_PER_BYTE = 4
 """Maximum bytes of a JSON line per byte of the longest text: escapes make it longer."""
 
@@ -71,7 +73,7 @@ def _begins_with_text(begin: bytes, ref: FileRef) -> bool:
 def read_records(ref: FileRef, stream: BinaryIO) -> Iterator[TextResult]:
     """Yield the text of every record of a file, or the rule by which it was dropped.
 
-    Raises ReadFailure, which names the columns that are there, if the file lacks the text or most records do.
+    Raises ReadFailure, which names the columns that are there, if the file or most of its records lack the text.
     """
     records = _parquet(ref, stream) if is_parquet(stream) else _json_or_warc(ref, stream)
     without = 0
@@ -82,7 +84,7 @@ def read_records(ref: FileRef, stream: BinaryIO) -> Iterator[TextResult]:
             break
         number, record = numbered
         item = _text_of(record, f"{ref.name}:{number}", ref)
-        if item.rule == "no_text_field":
+        if item.rule in _UNREADABLE:
             without += 1
             keys = keys or _columns(record)
         yield item
@@ -93,9 +95,8 @@ def read_records(ref: FileRef, stream: BinaryIO) -> Iterator[TextResult]:
 
 def _refuse_mostly_without(ref: FileRef, without: int, count: int, keys: Sequence[str]) -> None:
     if count >= _FEWEST and without > _MOSTLY * count:
-        raise ReadFailure(
-            ref.name, f"record {count}", f"{without} of {count} records have no text in {_asked(ref)}; {_there(keys)}"
-        )
+        reason = f"have no text in {_asked(ref)}; {_there(keys)}" if keys else "are no JSON objects in UTF-8"
+        raise ReadFailure(ref.name, f"record {count}", f"{without} of {count} records {reason}")
 
 
 def _columns(record: Any) -> Sequence[str]:
