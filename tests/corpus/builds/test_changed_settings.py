@@ -255,7 +255,7 @@ def test_a_part_that_was_left_out_is_built_once_it_can_be_read(corpus: Corpus, m
     assert corpus.manifest["counts"]["first"]["kept"] == 6
 
 
-@pytest.mark.parametrize("place", ["folder", "bucket"])
+@pytest.mark.parametrize("place", ["folder", pytest.param("bucket", marks=pytest.mark.slow)])
 def test_a_damaged_output_of_a_step_is_made_again(
     place: str, corpus: Corpus, lemur_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
