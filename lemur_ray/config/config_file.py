@@ -71,13 +71,13 @@ def take_config(argv: Sequence[str]) -> tuple[list[str], ConfigFile]:
 def bare_flags(words: Sequence[str], config: Any, default: Any, flat: bool) -> list[str]:
     """A command line in which ``--x True`` and ``--x=False``, the earlier forms of a bool, are ``--x`` and ``--no-x``.
     config, default, flat: as for ``config_words``."""
-    bools = {key for key, leaf in _leaves(config, default, flat) if isinstance(leaf.value, bool)}
+    bools = {key: leaf for key, leaf in _leaves(config, default, flat) if isinstance(leaf.value, bool)}
     bare: list[str] = []
     for word in words:
         flag, equals, value = word.rpartition("=") if "=" in word else (bare[-1] if bare else "", "", word)
         key = flag.removeprefix("--").replace("-", "_")
         if value in ("True", "False") and flag.startswith("--") and key in bools:
-            bare[len(bare) if equals else -1 :] = _words(key, value == "True", appends=False)
+            bare[len(bare) if equals else -1 :] = _words(key, value, bools[key])
         else:
             bare.append(word)
     return bare
@@ -99,7 +99,7 @@ def config_words(file: ConfigFile, argv: Sequence[str], config: Any, default: An
             _refuse(f"{file.path}{old}: {_unknown(key, known)}")
         if not {key, _negated(key)} & given:
             is_text = value is None and isinstance(known[key].value, str)
-            words += _words(key, "" if is_text else value, known[key].appends)
+            words += _words(key, "" if is_text else value, known[key])
     new = [f"--{key.replace('_', '-')}" for key in known if key not in file.values]
     if written_by != __version__ and new:
         more = f" and {len(new) - _MAX_NAMES} more" if len(new) > _MAX_NAMES else ""
@@ -184,14 +184,14 @@ def _flattened(value: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str
             yield key, item
 
 
-def _words(key: str, value: Any, appends: bool) -> list[str]:
+def _words(key: str, value: Any, leaf: _Leaf) -> list[str]:
     flag = f"--{key}".replace("_", "-")
-    if isinstance(value, bool):
-        return [flag if value else f"--{_negated(key)}".replace("_", "-")]
+    if isinstance(leaf.value, bool) and str(value) in ("True", "False"):
+        return [flag if str(value) == "True" else f"--{_negated(key)}".replace("_", "-")]
     if not isinstance(value, list | tuple):
         return [f"{flag}={value}"]
     items = [str(part) for item in value for part in (item if isinstance(item, list | tuple) else [item])]
-    return [f"{flag}={item}" for item in items] if appends else [flag, *items]
+    return [f"{flag}={item}" for item in items] if leaf.appends else [flag, *items]
 
 
 def _plain(value: Any) -> Any:

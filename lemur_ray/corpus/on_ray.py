@@ -52,7 +52,7 @@ class Workers:
     def map(self, tables: Sequence[pa.Table], step: Step, memory: float = 0.0) -> Iterator[pa.Table]:
         """Apply ``step`` to every table and yield its result tables in order; the step of a lost worker runs again.
 
-        memory: bytes that a task reserves on its host; a host that has fewer runs one task at a time.
+        memory: bytes that a task reserves on its host, at most half of what the smallest host has.
         Raises an OSError, ImportError or ValueError of a step as itself, not wrapped by Ray.
         """
         if self.workers == 0 or not tables:
@@ -60,7 +60,6 @@ class Workers:
                 out = step(table)
                 yield from [out] if isinstance(out, pa.Table) else out
             return
-        hosts = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         at_once = min(self.workers, len(tables)) if self.workers else None
         dataset = ray.data.from_arrow(list(tables)).map_batches(
             step,
@@ -68,10 +67,11 @@ class Workers:
             batch_format="pyarrow",
             compute=ray.data.TaskPoolStrategy(size=at_once),
             num_cpus=1,
-            memory=min([memory, *(one.get("memory", 0.0) for one in hosts if one.get("CPU"))]),
+            memory=min([memory, *(size / 2 for size in self._host_memory())]),
             **self._options,
         )
         dataset.context.execution_options.preserve_order = True
+        dataset.context.raise_original_map_exception = True
         dataset.context.enable_progress_bars = False
         dataset.context.print_on_execution_start = False
         try:
@@ -80,6 +80,13 @@ class Workers:
             if isinstance(error.cause, OSError | ValueError | ImportError):
                 raise error.cause from error
             raise
+
+    def _host_memory(self) -> list[float]:
+        """Bytes of memory of each host that tasks may run on, without those that do not tell."""
+        pinned = self._options.get("scheduling_strategy")
+        nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        nodes = [node for node in nodes if pinned is None or node["NodeID"] == pinned.node_id]
+        return [node["Resources"]["memory"] for node in nodes if "memory" in node["Resources"]]
 
     def put(self, value: Any) -> Any:
         """Reference to ``value`` for calls of ``run``, to transfer it only once; without Ray, the value itself."""

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -161,9 +162,10 @@ class TurnFile:
 
     def write(self, record: EpisodeRecord) -> None:
         """Append the turns that the file does not have yet."""
-        if self._path is None or not self._path.parent.is_dir():
+        # Unlike Path.is_dir, which raises where the folder may not be read.
+        if self._path is None or not os.path.isdir(self._path.parent):
             return
-        is_new = not (self._begun and self._path.is_file())
+        is_new = not (self._begun and os.path.isfile(self._path))
         if is_new:
             trajectory = record.attempt(Outcome.INFRA_LOST, None, 0.0).trajectory
             task = self._spec.task
@@ -173,6 +175,9 @@ class TurnFile:
         try:
             with self._path.open("w" if is_new else "a", encoding="utf-8") as file:
                 file.write("".join(f"{json.dumps(line)}\n" for line in lines))
+        except FileNotFoundError:  # nobody reads any more
+            self._begun = False
+            return
         except OSError:
             self.remove()
             self._path = None
@@ -188,7 +193,7 @@ class TurnFile:
 def running_episodes(folder: Path) -> Iterator[Episode]:
     """Episodes of the files of ``TurnFile`` in a folder, with the turns until now and a meaningless outcome."""
     for path in sorted(folder.glob("*.jsonl")):
-        with contextlib.suppress(OSError, ValueError):  # the episode ends meanwhile
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # it ends meanwhile
             first, *steps = (json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1])
             first["trajectory"]["steps"] += steps
             yield Episode.from_json(first)

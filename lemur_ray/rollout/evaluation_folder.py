@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from lemur_ray.storage.synced_folder import sync_with_bucket
 
 LEDGER, SETTINGS = "episodes.jsonl", "evaluations.json"
 """Names of the two source files; every other file in the folder is generated from them."""
-RUNNING = "running"
+RUNNING = ".running-turns"
 """Name of the folder of running episodes' turns, which exists only while somebody reads them."""
 DEPARTURES = "departures"
 """Key in ``evaluations.json`` for departures from the original benchmark; not part of the recipe hash."""
@@ -32,6 +33,14 @@ PLUGIN_METADATA = "told"
 
 class EvaluationError(CausedError):
     """Raised if an evaluation cannot be run or read as configured; the message names the problem."""
+
+
+def remove_turns(folder: Path) -> None:
+    """Remove a folder of running episodes' turns, if it holds nothing else. Raises nothing."""
+    with contextlib.suppress(OSError):
+        for path in folder.glob("*.jsonl"):
+            path.unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def default_out(benchmark: str, label: str) -> str:

@@ -198,14 +198,13 @@ class _FolderSync:
         return GrowingFile(f"{self._url}/{name}", self._folder / name, self._lease.number, self._mine)
 
     def _store(self, *, everything: bool) -> None:
-        for path in sorted(self._folder.rglob("*")):
-            name = path.relative_to(self._folder).as_posix()
-            hidden = any(part.startswith(".") for part in name.split("/"))
-            if not hidden and path.name != self._growing and (everything or path.name in self._small):
+        files = {path.relative_to(self._folder).as_posix(): path for path in _visible_files(self._folder)}
+        for name, path in files.items():
+            if path.name != self._growing and (everything or path.name in self._small):
                 self._put(path, name)
         self._looked = time.monotonic() if everything else self._looked
-        for path in sorted(self._folder.rglob(self._growing)):
-            name = path.relative_to(self._folder).as_posix()
+        for name in [name for name, path in files.items() if path.name == self._growing]:
+            path = files[name]
             if name not in self._files:
                 file = self._file(name)
                 if not starts_with_pieces(path, file.pieces):  # the first listing was outdated
@@ -263,3 +262,13 @@ def _renewed(path: Path, join: Callable[[Path, Path], None]) -> Iterator[Path]:
     if path.is_file():
         join(path, new)
     new.replace(path)
+
+
+def _visible_files(folder: Path) -> list[Path]:
+    """Files of a folder and its subfolders in order, without hidden ones and those in hidden folders; folders may
+    vanish meanwhile."""
+    files: list[Path] = []
+    for root, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        files += [Path(root, name) for name in names if not name.startswith(".")]
+    return sorted(files)

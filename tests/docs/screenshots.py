@@ -20,6 +20,7 @@ from lemur_ray.report.ledgers.stored_episodes import anchor_of
 from lemur_ray.report.pages.live_server import live_server
 from lemur_ray.rollout.attempt import EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.episode import run_episode
+from lemur_ray.rollout.evaluation_folder import RUNNING
 from tests.report.report_samples import alfworld, write_ledger
 from tests.rollout.toy import toy_task
 from tests.serve.browser import Browser, Page, chromium
@@ -75,7 +76,7 @@ def _of_results(browser: Browser, work: Path, folder: Path) -> None:
     with live_server(runs, "127.0.0.1", 0, every_s=0.2) as address:
         page = browser.page(f"{address}index.html", WIDTH, HEIGHT)
         _save(page, "report", folder)
-        with _played_until_turn_3(runs[0] / "running") as anchor:
+        with _played_until_turn_3(runs[0] / RUNNING) as anchor:
             page = browser.page(f"{address}running.html#{anchor}", WIDTH, HEIGHT)
             page.until(f"document.querySelectorAll('#{anchor} .turn').length === 3")
             _save(page, "running", folder)

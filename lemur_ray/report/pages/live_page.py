@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -21,7 +20,7 @@ from lemur_ray.agents.trajectory import Task
 from lemur_ray.host.ports import unusable
 from lemur_ray.report.inputs import ReportError, read_settings
 from lemur_ray.report.pages.whole_page import render_run
-from lemur_ray.rollout.evaluation_folder import PLUGIN_METADATA, RUNNING, EvaluationError
+from lemur_ray.rollout.evaluation_folder import PLUGIN_METADATA, RUNNING, EvaluationError, remove_turns
 
 EVERY_S = 30.0
 """Minimum seconds between two pages."""
@@ -72,7 +71,7 @@ def live_view(out: Path, port: int | None, evaluations: Sequence[Path]) -> Itera
             except subprocess.TimeoutExpired:
                 process.kill()
             for folder in evaluations:
-                shutil.rmtree(folder / RUNNING, ignore_errors=True)
+                remove_turns(folder / RUNNING)
 
 
 def take_view(argv: Sequence[str]) -> tuple[list[str], int | None]:

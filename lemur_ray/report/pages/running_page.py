@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from lemur_ray.report.pages.rendering import write_stream
 from lemur_ray.report.pages.transcript_pages import EPISODE_LIST
 from lemur_ray.report.pages.transcripts import transcript
 from lemur_ray.rollout.episode_record import running_episodes
-from lemur_ray.rollout.evaluation_folder import RUNNING, evaluation_folders, replace_file
+from lemur_ray.rollout.evaluation_folder import RUNNING, evaluation_folders, remove_turns, replace_file
 
 PAGE, STATE = "running.html", "running.json"
 """File names of the page, and of its version and number of episodes, which open pages ask for."""
@@ -57,4 +56,4 @@ class RunningEpisodes:
     def close(self) -> None:
         """Remove the folders of turns, after which none are written."""
         for folder in self._made:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_turns(folder)

@@ -209,7 +209,9 @@ class MLflow:
     def write(self, record: Record) -> None:
         self._check()
         at_ms, step = int((record.get("unix_s") or time.time()) * 1000), record["step"]
-        metrics = [self._metric(name, value, at_ms, step) for name, value in numbers(record).items()]
+        # In MLflow's files a metric cannot be the folder of another one, as loss would be that of loss/code.
+        named = {name.replace("/", "."): value for name, value in numbers(record).items()}
+        metrics = [self._metric(name, value, at_ms, step) for name, value in named.items()]
         self._client.log_batch(self._run, metrics=metrics)
 
     def close(self) -> None:

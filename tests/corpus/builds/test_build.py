@@ -25,6 +25,7 @@ from lemur_ray.corpus.rows import RowReader
 from lemur_ray.corpus.sources.folders import folder_source
 from lemur_ray.corpus.sources.listing import read_listing, write_listing
 from lemur_ray.corpus.sources.texts import read_texts
+from lemur_ray.corpus.steps.stages import DamagedOutput
 from lemur_ray.text.tokenizer import Tokenizer
 
 PROSE = "The package keeps a list of all the files that it has written and of the time of each of them. "
@@ -105,14 +106,23 @@ def test_ray_data_with_one_worker_and_with_four_gives_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_a_step_reserves_its_memory_or_that_of_a_host_that_has_less(ray_local: str) -> None:
+def test_a_step_reserves_its_memory_or_half_of_a_host_that_has_less(ray_local: str) -> None:
     def reserved(table: pa.Table) -> pa.Table:
         return pa.table({"memory": [float(ray.get_runtime_context().get_assigned_resources().get("memory", 0.0))]})
 
     host = ray.cluster_resources()["memory"]
-    for wanted, expected in ((1e8, 1e8), (1e15, host)):
+    for wanted, expected in ((1e8, 1e8), (1e15, host / 2)):
         (table,) = Workers(2).map([pa.table({"task": [0]})], reserved, wanted)
         assert table.column("memory").to_pylist() == [pytest.approx(expected, rel=0.01)]
+
+
+def test_an_error_of_a_step_on_ray_is_the_one_that_it_raised(ray_local: str) -> None:
+    def damaged(table: pa.Table) -> pa.Table:
+        raise DamagedOutput("clean", "first-0", ".ids")
+
+    with pytest.raises(DamagedOutput) as error:
+        list(Workers(1).map([pa.table({"task": [0]})], damaged))
+    assert error.value.files == ("clean/first-0.json", "clean/first-0.ids")
 
 
 def test_a_complete_corpus_of_the_same_configuration_is_used_as_it_is(

@@ -26,6 +26,7 @@ from lemur_ray.report.pages.running_page import RunningEpisodes
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.episode import run_episode
 from lemur_ray.rollout.episode_record import running_episodes
+from lemur_ray.rollout.evaluation_folder import RUNNING
 from tests.conftest import ROOT
 from tests.report.report_samples import episode, write_ledger
 from tests.rollout.toy import toy_task
@@ -53,7 +54,7 @@ def play(folder: Path, before: Callable[[], None], name: str = "a") -> Attempt:
 
 def test_turns_are_in_a_file_while_an_episode_runs_where_somebody_reads_them(tmp_path: Path) -> None:
     seen: list[list[str]] = []
-    folder = tmp_path / "running"
+    folder = tmp_path / RUNNING
 
     def look() -> None:
         seen.extend([step.observation for step in one.trajectory.steps] for one in running_episodes(folder))
@@ -69,7 +70,7 @@ def test_turns_are_in_a_file_while_an_episode_runs_where_somebody_reads_them(tmp
 
 
 def test_an_episode_goes_on_without_a_disk_for_its_turns(tmp_path: Path) -> None:
-    folder = tmp_path / "running"
+    folder = tmp_path / RUNNING
     folder.mkdir()
 
     def replace_files() -> None:
@@ -92,7 +93,7 @@ def test_the_page_of_running_episodes_is_written_again_after_a_turn(tmp_path: Pa
         running.refresh()
         states.append(json.loads((pages / "running.json").read_text()))
 
-    play(run / "running", look)
+    play(run / RUNNING, look)
     assert states == [{"version": number, "episodes": 1} for number in (2, 3, 4)]
     page = (pages / "running.html").read_text()
     assert f'id="{anchor_of(EpisodeKey("toy", "a", "nano-chat", "r"))}"' in page
@@ -118,7 +119,7 @@ def test_the_port_of_a_view_may_be_left_out(words: list[str], port: int | None) 
 @pytest.mark.skipif(found() is None, reason="no Chromium here: apt-get install -y chromium")
 def test_turns_appear_in_a_browser_before_their_episode_ends(tmp_path: Path) -> None:
     run, turn = write_ledger(tmp_path / "run", [episode("t0", Outcome.SOLVED)]), threading.Semaphore(0)
-    thread = threading.Thread(target=play, args=(run / "running", lambda: turn.acquire(timeout=60)))
+    thread = threading.Thread(target=play, args=(run / RUNNING, lambda: turn.acquire(timeout=60)))
     name = anchor_of(EpisodeKey("toy", "a", "nano-chat", "r"))
     with live_server([run], "127.0.0.1", 0, every_s=0.2) as address, chromium(tmp_path / "profile") as browser:
         list_page = browser.page(f"{address}episodes.html")
@@ -136,7 +137,7 @@ def test_turns_appear_in_a_browser_before_their_episode_ends(tmp_path: Path) -> 
         list_page.until("document.querySelector('#running').hidden")
         assert not page.complaints() + list_page.complaints()
     thread.join()
-    assert not (run / "running").exists()
+    assert not (run / RUNNING).exists()
 
 
 @pytest.mark.slow
@@ -163,6 +164,6 @@ def test_eval_with_a_view_serves_its_turns_until_it_ends(tmp_path: Path, lemur_h
         ended = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert re.search(rf"^http://127.0.0.1:{port}/ shows this run while it goes on$", ended.stderr, re.MULTILINE)
-    assert not (lemur_home / "watched" / "running").exists()
+    assert not (lemur_home / "watched" / RUNNING).exists()
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port)).close()

@@ -201,7 +201,9 @@ def test_mlflow_has_one_run_with_every_step_once_after_a_restart(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     recipe, complaints = watched(small_recipe(), sinks=("mlflow",)), list[str]()
-    lines = [{"step": step, "loss": 1.0 / step, "skipped_rows": [[0, 1]], "eta_s": None} for step in (10, 20, 30, 40)]
+    lines = [
+        {"step": step, "loss": 1.0 / step, "loss/code": 2.0, "skipped_rows": [[0, 1]]} for step in (10, 20, 30, 40)
+    ]
     for history, new in (([], lines[:2]), (lines[:3], lines[3:])):  # the line of step 30 was written, and not sent
         [sink] = open_sinks(recipe, str(tmp_path), history, {"hash": "h"}, complaints.append)
         for line in new:
@@ -213,7 +215,7 @@ def test_mlflow_has_one_run_with_every_step_once_after_a_restart(
     losses = {one.step: one.value for one in client.get_metric_history(run.info.run_id, "loss")}
     assert losses == {10: 0.1, 20: 0.05, 30: 1 / 30, 40: 0.025}
     assert (run.info.status, run.data.params) == ("FINISHED", {"hash": "h"})
-    assert run.data.metrics == {"loss": 0.025}
+    assert run.data.metrics == {"loss": 0.025, "loss.code": 2.0}
 
 
 def wandb_history(path: Path) -> dict[int, float]:
