@@ -175,6 +175,12 @@ def test_other_encodings_and_nested_json_are_counted(tmp_path: Path) -> None:
             ReadFailure, match=r"a.jsonl, record 4\d, .*4\d of 4\d records are no JSON objects in UTF-8"
         ):
             found(tmp_path / "a.jsonl", wrong, "jsonl")
+    for name in ("a.json", "a.jsonl.gz"):
+        with pytest.raises(ReadFailure, match=r"byte 0, .*UTF-16; expected JSON in UTF-8"):
+            found(tmp_path / name, whole.encode("utf-16"))
+    surrogates = "".join(json.dumps({"text": "\udc80"}) + "\n" for _ in range(40))
+    with pytest.raises(ReadFailure, match=r"40 of 40 records hold texts that are not UTF-8"):
+        found(tmp_path / "a.jsonl", surrogates.encode())
 
 
 def test_package_descriptions_lose_their_markup(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -39,13 +40,21 @@ _MOSTLY = 0.5
 _CHECKED, _FEWEST = 1000, 10
 """A file of ``_FEWEST`` records or more fails if more than ``_MOSTLY`` of its first ``_CHECKED`` cannot be read or have
 no text."""
-_UNREADABLE = ("no_text_field", "invalid_json", "invalid_utf8")
+_UNREADABLE = {
+    "no_text_field": "have no text in {asked}; {there}",
+    "invalid_json": "are no JSON objects in UTF-8",
+    "invalid_utf8": "hold texts that are not UTF-8",
+}
+"""What is said of records that most are dropped by a rule."""
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""First bytes of files in UTF-16; those in UTF-32 begin alike or with zeros."""
 _LINE_PER_BYTE = 4
 """Maximum bytes of a JSON line per byte of the longest text: escapes make it longer."""
 
 
 def is_records(ref: FileRef, stream: BinaryIO) -> bool:
-    """Whether the decompressed content of a file holds records: parquet, WARC, or JSON objects with a text."""
+    """Whether the decompressed content of a file holds records: parquet, WARC, or JSON objects with a text. Raises
+    ReadFailure for JSON in UTF-16."""
     if is_parquet(stream):
         return True
     name = ref.name.lower().removesuffix(".gz").removesuffix(".zst")
@@ -54,6 +63,8 @@ def is_records(ref: FileRef, stream: BinaryIO) -> bool:
     begin = peek(stream, 1 << 18)
     if begin.startswith(b"WARC/1."):
         return True
+    if begin.startswith(_UTF_16) and name.endswith(_RECORDS_ENDINGS):
+        raise ReadFailure(ref.name, "byte 0", "UTF-16; expected JSON in UTF-8")
     begin = begin.removeprefix(b"\xef\xbb\xbf").lstrip()
     if begin.startswith(b"[") and name.endswith(".json"):
         return _begins_with_text(begin[1:].lstrip(), ref)
@@ -76,7 +87,7 @@ def read_records(ref: FileRef, stream: BinaryIO) -> Iterator[TextResult]:
     Raises ReadFailure, which names the columns that are there, if the file or most of its records lack the text.
     """
     records = _parquet(ref, stream) if is_parquet(stream) else _json_or_warc(ref, stream)
-    without = 0
+    without = Counter[str]()
     keys: Sequence[str] = ()
     for count in itertools.count(1):
         if (numbered := next(records, None)) is None:
@@ -85,18 +96,19 @@ def read_records(ref: FileRef, stream: BinaryIO) -> Iterator[TextResult]:
         number, record = numbered
         item = _text_of(record, f"{ref.name}:{number}", ref)
         if item.rule in _UNREADABLE:
-            without += 1
+            without[item.rule] += 1
             keys = keys or _columns(record)
         yield item
         if count == _CHECKED:
             _refuse_mostly_without(ref, without, count, keys)
-    _refuse_mostly_without(ref, without if count < _CHECKED else 0, count, keys)
+    if count < _CHECKED:
+        _refuse_mostly_without(ref, without, count, keys)
 
 
-def _refuse_mostly_without(ref: FileRef, without: int, count: int, keys: Sequence[str]) -> None:
-    if count >= _FEWEST and without > _MOSTLY * count:
-        reason = f"have no text in {_asked(ref)}; {_there(keys)}" if keys else "are no JSON objects in UTF-8"
-        raise ReadFailure(ref.name, f"record {count}", f"{without} of {count} records {reason}")
+def _refuse_mostly_without(ref: FileRef, without: Counter[str], count: int, keys: Sequence[str]) -> None:
+    if count >= _FEWEST and without.total() > _MOSTLY * count:
+        reason = _UNREADABLE[without.most_common(1)[0][0]].format(asked=_asked(ref), there=_there(keys))
+        raise ReadFailure(ref.name, f"record {count}", f"{without.total()} of {count} records {reason}")
 
 
 def _columns(record: Any) -> Sequence[str]:
