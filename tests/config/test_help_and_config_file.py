@@ -140,6 +140,18 @@ def test_values_of_a_file_are_the_text_that_stands_there(tmp_path: Path) -> None
     assert config.limit == 7
 
 
+@dataclasses.dataclass(frozen=True)
+class Switches:
+    overwrite: bool = False
+    check: bool = True
+    label: str = ""
+
+
+def test_a_bool_may_be_quoted_and_a_text_may_be_true(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text('overwrite: "True"\ncheck: "False"\nlabel: true\n')
+    assert parse(Switches, ["--config", str(tmp_path / "a.yaml")]) == Switches(True, False, "True")
+
+
 class Form(enum.StrEnum):
     LONG = "long"
 

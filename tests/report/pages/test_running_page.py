@@ -167,3 +167,13 @@ def test_eval_with_a_view_serves_its_turns_until_it_ends(tmp_path: Path, lemur_h
     assert not (lemur_home / "watched" / RUNNING).exists()
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port)).close()
+
+
+def test_a_folder_of_turns_that_holds_something_else_is_left(tmp_path: Path) -> None:
+    other = tmp_path / "results" / RUNNING / "thesis.txt"
+    other.parent.mkdir(parents=True)
+    other.write_text("kept")
+    episodes = RunningEpisodes([tmp_path / "results"], tmp_path)
+    episodes.refresh()
+    episodes.close()
+    assert other.read_text() == "kept"
