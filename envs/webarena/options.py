@@ -41,7 +41,7 @@ class BrowserOptions:
     reasoning: bool = True
     """Ask the model to think before its action."""
     hint: bool = True
-    """State in the prompt that a task that cannot be done is answered N/A."""
+    """State in the prompt that impossible tasks are answered N/A."""
     examples: int = 2
     """Number of worked examples in the prompt, at most 3."""
     prompt_file: str = file_option()
