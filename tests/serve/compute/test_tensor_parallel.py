@@ -100,7 +100,6 @@ def found() -> Replies:
 
 @pytest.mark.parametrize(("model", "parts"), SEVERAL)
 @pytest.mark.parametrize("what", ["alone", "together", "next turn", "other weights", "tight"])
-@pytest.mark.sweep  # the slow tier has the same on 2 and 8 devices in test_device_counts
 def test_the_tokens_are_those_of_one_device(found: dict, model: str, parts: str, what: str) -> None:
     assert found[model][parts][what] == found[model]["1"][what]
     assert found[model][parts]["alone"] == found[model][parts]["together"]
