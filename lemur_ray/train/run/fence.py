@@ -67,27 +67,27 @@ class Fence:
 
         A driver is not overtaken by groups of its own.
         """
-        self._require_newest(read_version(f"{self.out}/{ATTEMPT}"))
+        self._record_version()
 
     def mark(self, url: str) -> None:
         """Create an object of the run's ``gs://`` bucket whose presence says that this attempt committed something; its
         content is the attempt's record. The service creates it only while no newer attempt has begun, so a process that
         stood still in this call creates nothing later. Raises Superseded, OSError."""
         while True:
-            stored = read_version(f"{self.out}/{ATTEMPT}")
-            self._require_newest(stored)
-            if stored is None:
-                raise FileNotFoundError(f"{self.out}/{ATTEMPT}")
             try:
-                copy_if(f"{self.out}/{ATTEMPT}", stored[1], url)
+                copy_if(f"{self.out}/{ATTEMPT}", self._record_version(), url)
                 return
             except VersionConflict:
-                continue  # a newer attempt of whatever driver
+                continue  # a newer attempt, of this driver or another
 
-    def _require_newest(self, stored: tuple[bytes, str] | None) -> None:
+    def _record_version(self) -> str:
+        """Version of the object with the newest attempt's record. Raises Superseded, OSError as ``check`` does."""
+        stored = read_version(f"{self.out}/{ATTEMPT}")
         now = decode_record(stored)
-        if now.get("id") != self._id and (self._one_group or now.get("driver") != self.driver):
+        is_own = now.get("id") == self._id or (not self._one_group and now.get("driver") == self.driver)
+        if stored is None or not is_own:
             raise self._superseded(now)
+        return stored[1]
 
     @contextlib.contextmanager
     def explaining_errors(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ def fenced_commit(fence: Fence) -> type[ocp.path.atomicity.CommitFileTemporaryPa
 
     class FencedPath(ocp.path.atomicity.CommitFileTemporaryPath):
         async def finalize(self) -> None:
-            """Write the marker. Raises Superseded, OSError."""
+            """Write the marker; orbax's time of the commit, which nothing reads, is not. Raises Superseded, OSError."""
             if self._checkpoint_metadata_store:
                 await asyncio.to_thread(self._checkpoint_metadata_store.wait_until_finished)
             await asyncio.to_thread(fence.mark, f"{self._final_path}/{COMMIT_MARKER}")
