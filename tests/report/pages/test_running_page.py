@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,6 +82,34 @@ def test_an_episode_goes_on_without_a_disk_for_its_turns(tmp_path: Path) -> None
                 path.mkdir()
 
     assert play(folder, replace_files).score == 1.0
+
+
+def test_an_episode_goes_on_where_the_folder_of_turns_may_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = os.stat
+
+    def refused(path: Any, *args: Any, **options: Any) -> os.stat_result:
+        if RUNNING in str(path):
+            raise PermissionError(errno.EACCES, "not readable", str(path))
+        return stat(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", refused)
+    assert play(tmp_path / RUNNING, int).score == 1.0
+
+
+def test_a_full_disk_costs_an_episode_its_turns_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder := tmp_path / RUNNING).mkdir()
+    opened = Path.open
+
+    def full(path: Path, *args: Any, **options: Any) -> Any:
+        if path.parent == folder:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(Path, "open", full)
+    assert play(folder, int).score == 1.0
+    assert not list(folder.iterdir())
 
 
 def test_the_page_of_running_episodes_is_written_again_after_a_turn(tmp_path: Path) -> None:
