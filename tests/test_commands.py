@@ -102,9 +102,11 @@ def test_the_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
     (site,) = (tmp_path / "venv" / "lib").glob("python3*/site-packages")
     (site / "over.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
     python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel], check=True)
     (tmp_path / "empty").mkdir()
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    install = [python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel]
+    # Elsewhere, because in a checkout where a wheel was built pip takes the project for installed.
+    subprocess.run(install, check=True, cwd=tmp_path, env=environment)
     environment |= {"LEMUR_HOME": str(tmp_path / "home"), "LEMUR_DATA": str(tmp_path)}
 
     def lemur(*words: str) -> subprocess.CompletedProcess[str]:

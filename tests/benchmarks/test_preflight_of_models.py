@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -189,20 +189,16 @@ def test_all_that_a_model_lacks_stands_in_one_line_among_what_else_lacks(run: Ru
     "policy",
     [
         "openai:http://127.0.0.1:9/v1",
-        # 4.9 s of processor time, most of it the import of jax: only a machine that does nothing else is quick enough
+        # 4.9 s, most of it the import of jax: so near the bound that only a quiet machine keeps it
         pytest.param("checkpoint:random:llama2-70b", marks=pytest.mark.sweep),
         pytest.param("checkpoint:none", marks=pytest.mark.sweep),
     ],
 )
-def test_a_look_takes_at_most_five_seconds(policy: str, tmp_path: Path) -> None:
+def test_a_look_takes_at_most_five_seconds_of_processor_time(policy: str, tmp_path: Path) -> None:
     argv = ["--benchmark", "mint/alfworld", "--data", str(tmp_path), "--policy", policy]
-    took = []
-    for _ in range(4):  # what else this machine does only ever takes time
-        began = time.monotonic()
-        done = subprocess.run([sys.executable, ROOT / "jobs/agent_eval.py", *argv], capture_output=True, text=True)
-        took.append(time.monotonic() - began)
-        assert done.returncode == 1, done.stderr
-        assert "is not begun" in done.stderr
-        if took[-1] <= BOUND_S:
-            break
-    assert min(took) <= BOUND_S, json.dumps(took)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, ROOT / "jobs/agent_eval.py", *argv], capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 1, done.stderr
+    assert "is not begun" in done.stderr
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime <= BOUND_S
