@@ -1,6 +1,7 @@
 """Flags in a YAML file: ``--config FILE`` gives any of them, and a run writes all of its own in that form.
 
-Keys are the names of flags with underscores or hyphens, nested where flags are dotted: ``train: {steps: 100}``.
+Keys are the names of flags with underscores or hyphens, nested where flags are dotted (``train: {steps: 100}``) or dotted
+as they are (``train.steps: 100``).
 """
 
 from __future__ import annotations
@@ -115,8 +116,11 @@ def config_text(config: Any, flat: bool = False) -> str:
     """All flags of a configuration as the text of a file that ``--config`` reads, without passwords (metadata
     ``stored_as``). flat: as for ``parse``."""
     values: dict[str, Any] = {VERSION: __version__}
-    for key, leaf in _leaves(type(config), config, flat):
+    leaves = dict(_leaves(type(config), config, flat))
+    for key, leaf in leaves.items():
         *groups, name = key.split(".")
+        if groups and groups[0] in leaves:  # a flag has the name of the group: --data beside --data.seq-len
+            groups, name = [], key
         part = values
         for group in groups:
             part = part.setdefault(group, {})

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lemur_ray.config.config_file import CONFIG_FILE, config_text
 from lemur_ray.host.home import find_model, resolve_out
 from lemur_ray.improve.config import BadInput, ImproveConfig
 from lemur_ray.improve.learner import LearnerSpec, check_same
@@ -52,6 +53,7 @@ class Prepared:
                 write_file(f"{spec.out}/{name}", content)
             about = {"recipe": dataclasses.asdict(recipe), "hash": recipe.hash, "init_from_path": spec.init_from}
             write_json(f"{spec.out}/recipe.json", {**about, "described": spec.described})
+            write_file(f"{spec.out}/{CONFIG_FILE}", config_text(self.config).encode())
             return None
         except ValueError as error:
             raise BadInput(str(error)) from error

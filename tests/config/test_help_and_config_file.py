@@ -14,6 +14,7 @@ import tyro
 
 from lemur_ray.config import config_file, parse
 from lemur_ray.config.config_file import config_text
+from lemur_ray.improve.config import ImproveConfig
 from lemur_ray.rollout.benchmark_tasks import parse_evaluation
 from lemur_ray.serve.config import ServeJob
 from lemur_ray.train.job_arguments import RunJob, parse_job
@@ -87,6 +88,17 @@ def test_a_written_configuration_of_tuning_and_of_serving_is_the_same(tmp_path: 
     serving = ServeJob.parse(["--no-ray", "--engine.max-slots", "8", "--engine.no-native"])
     (tmp_path / "s.yaml").write_text(config_text(serving))
     assert ServeJob.parse(["--config", str(tmp_path / "s.yaml")]) == serving
+
+
+def test_a_written_improvement_run_has_a_flag_and_a_group_of_the_same_name(tmp_path: Path) -> None:
+    default = ImproveConfig()
+    words = ["--data", "a folder", "--data.seq-len", "512", "--train.steps", "8", "--control", "--mesh.no-use-gpu"]
+    config = parse(ImproveConfig, words, default=default, prog="p")
+    (tmp_path / "c.yaml").write_text(config_text(config))
+    again = parse(ImproveConfig, ["--config", str(tmp_path / "c.yaml")], default=default, prog="p")
+    assert again == config
+    assert (again.data, again.recipe.data.seq_len) == ("a folder", 512)
+    assert again.described(again.recipe, "w") == config.described(config.recipe, "w")
 
 
 @pytest.mark.parametrize("benchmark", ["alfworld/text", "intercode/sql", "mint/gsm8k", "webarena/standin"])

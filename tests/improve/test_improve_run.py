@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Policy, PolicyUnreachable
+from lemur_ray.config import parse
 from lemur_ray.host.exit_codes import ExitCode
 from lemur_ray.improve.config import BadInput, ImproveConfig
 from lemur_ray.improve.learner import Committed
@@ -53,6 +54,8 @@ def test_a_model_learns_a_game_from_what_was_good(start: Path, tmp_path: Path, g
     evaluated = (tmp_path / "run" / "heldout" / "2" / "episodes.jsonl").read_text()
     assert ('"instead"' in evaluated, '"weight"' in evaluated) == (False, False), "the teacher spoke in an evaluation"
     assert improve(config) == {**result, "already_finished": True}
+    words = ["--config", str(tmp_path / "run" / "config.yaml")]
+    assert parse(ImproveConfig, words, default=ImproveConfig(), prog="improve.py") == config
     with pytest.raises(BadInput, match=r"improve.games: 24 != 23"):
         improve(dataclasses.replace(config, games=23))
 
