@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 # A process that dies ends the run with the name of its test; a replaced one makes xdist wait for ever.
 IN_PARALLEL := -n 2 --dist loadfile --max-worker-restart 0 --no-loadscope-reorder
 MINUTES := --timeout 900 --durations=60 $(IN_PARALLEL)
-CLIENTS := lm_eval==0.4.13 inspect_ai==0.3.285 schemathesis==4.32.5 accelerate
+CLIENTS := lm_eval==0.4.13 inspect_ai==0.3.285 schemathesis==4.32.5 accelerate mlflow-skinny==3.17.2
 OLDER_CLIENT := openai==2.54.0
 PURELIB := -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])'
 OVER_VENV = rm -rf $(VENV)-clients && $(BIN)/python -m venv $(VENV)-clients && \
@@ -60,7 +60,7 @@ $(VENV)/.ready-dev: requirements-dev.lock requirements-alfworld.lock requirement
 	  echo "no C++ compiler: textworld is not installed and its tests skip (apt-get install -y g++ make python3-dev)"; fi
 	@touch $@
 
-# lm-eval, inspect_ai and schemathesis want other versions than the project: an environment of their own, over the other.
+# lm-eval, inspect_ai, schemathesis and mlflow want other versions than the project: an environment over the other.
 clients: $(VENV)-clients/.ready
 $(VENV)-clients/.ready: requirements-clients.lock $(VENV)/.ready-dev
 	@echo "installing evaluation clients into $(VENV)-clients"
@@ -123,7 +123,7 @@ lock: venv
 lock-clients: dev
 	@$(OVER_VENV)
 	@$(VENV)-clients/bin/python -m pip install --quiet --disable-pip-version-check $(CLIENTS)
-	@{ echo '# Evaluation clients of the slow tests of serving, over what .venv holds. Written by `make lock-clients`.'; \
+	@{ echo '# Clients of others that slow tests run (evaluation, MLflow), over what .venv holds. Written by `make lock-clients`.'; \
 	  $(VENV)-clients/bin/python -m pip list --path "$$($(VENV)-clients/bin/python $(PURELIB))" --format freeze | \
 	  grep -v -e '^pip==' -e '^setuptools==' | sed 's/+.*//' | sort -f; } > requirements-clients.lock
 

@@ -1,7 +1,7 @@
 """Flags in a YAML file: ``--config FILE`` gives any of them, and a run writes all of its own in that form.
 
-Keys are the names of flags with underscores or hyphens, nested where flags are dotted (``train: {steps: 100}``) or dotted
-as they are (``train.steps: 100``).
+Keys are the names of flags with underscores or hyphens, nested where flags are dotted (``train: {steps: 100}``) or
+as flags are (``train.steps: 100``).
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from lemur_ray.agents.external_calls import CallMeter
@@ -157,8 +158,8 @@ class TurnFile:
 
     def __init__(self, spec: EpisodeSpec) -> None:
         self._spec, self._num_steps, self._begun = spec, 0, False
-        name = hashlib.blake2b(str(spec.key).encode(errors="replace"), digest_size=8).hexdigest()
-        self._path = Path(spec.turns, f"{name}.jsonl") if spec.turns else None
+        self._path = _turn_file(spec)
+        self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
 
     def write(self, record: EpisodeRecord) -> None:
         """Append the turns that the file does not have yet."""
@@ -169,7 +170,8 @@ class TurnFile:
         if is_new:
             trajectory = record.attempt(Outcome.INFRA_LOST, None, 0.0).trajectory
             task = self._spec.task
-            lines = [Episode(self._spec.key, task.category, Outcome.INFRA_LOST, None, 1, trajectory).to_json()]
+            lost = Episode(self._spec.key, task.category, Outcome.INFRA_LOST, None, 1, trajectory)
+            lines = [replace(lost, started=self._started).to_json()]
         else:
             lines = [step.to_json() for step in record.steps[self._num_steps :]]
         try:
@@ -188,6 +190,18 @@ class TurnFile:
         if self._begun and self._path is not None:
             with contextlib.suppress(OSError):
                 self._path.unlink()
+
+
+def discard_turns(spec: EpisodeSpec) -> None:
+    """Remove the file of an episode whose process died and left it. Raises nothing."""
+    if (path := _turn_file(spec)) is not None:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _turn_file(spec: EpisodeSpec) -> Path | None:
+    name = hashlib.blake2b(str(spec.key).encode(errors="replace"), digest_size=8).hexdigest()
+    return Path(spec.turns, f"{name}.jsonl") if spec.turns else None
 
 
 def running_episodes(folder: Path) -> Iterator[Episode]:

@@ -22,7 +22,14 @@ from lemur_ray.benchmarks.discovery import find
 from lemur_ray.rollout.benchmark_tasks import from_json, to_json
 from lemur_ray.rollout.endpoints.evaluation_endpoints import environment_endpoints
 from lemur_ray.rollout.evaluation_config import EvalConfig, Settings
-from lemur_ray.rollout.evaluation_folder import LEDGER, RUNNING, EvaluationError, remove_turns, save_settings
+from lemur_ray.rollout.evaluation_folder import (
+    LEDGER,
+    RUNNING,
+    EvaluationError,
+    clear_turns,
+    remove_turns,
+    save_settings,
+)
 from lemur_ray.rollout.ledger import Episodes, Ledger
 from lemur_ray.rollout.progress import Progress, Suffix
 from lemur_ray.rollout.runner import run_episodes
@@ -90,6 +97,7 @@ def run_evaluation(
         if ledger.repaired:
             print(ledger.repaired, file=sys.stderr, flush=True)
         with contextlib.ExitStack() as stack:
+            clear_turns(plan.out / RUNNING)  # those of a run that was killed
             stack.callback(remove_turns, plan.out / RUNNING)
             pool = None if finished else stack.enter_context(make_pool())
             every_s = math.inf if config.by_hand else 10.0

@@ -35,11 +35,17 @@ class EvaluationError(CausedError):
     """Raised if an evaluation cannot be run or read as configured; the message names the problem."""
 
 
-def remove_turns(folder: Path) -> None:
-    """Remove a folder of running episodes' turns, if it holds nothing else. Raises nothing."""
+def clear_turns(folder: Path) -> None:
+    """Remove the turns of running episodes in their folder. Raises nothing."""
     with contextlib.suppress(OSError):
         for path in folder.glob("*.jsonl"):
             path.unlink(missing_ok=True)
+
+
+def remove_turns(folder: Path) -> None:
+    """Remove a folder of running episodes' turns, if it holds nothing else. Raises nothing."""
+    clear_turns(folder)
+    with contextlib.suppress(OSError):
         folder.rmdir()
 
 

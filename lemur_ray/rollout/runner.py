@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 
 from lemur_ray.agents.messages import EndpointRefused
-from lemur_ray.agents.trajectory import Episode, Task
+from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
+from lemur_ray.rollout.episode_record import discard_turns
 from lemur_ray.rollout.ledger import Episodes, Ledger
 from lemur_ray.rollout.progress import Progress
 from lemur_ray.rollout.schedule.retries import AttemptHistory, RetryPolicy, RetryQueue, SilenceWatch
@@ -59,6 +60,8 @@ def run_episodes(
         fatal_error = ""
         for spec, attempt in pool.collect(timeout_s=COLLECT_S):
             in_flight -= 1
+            if attempt.outcome is Outcome.INFRA_LOST:
+                discard_turns(spec)
             silence.observe(attempt, clock())
             fatal_error = fatal_error or attempt.fatal_error
             if attempt.fatal_error:

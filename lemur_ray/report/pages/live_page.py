@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -26,6 +28,10 @@ EVERY_S = 30.0
 """Minimum seconds between two pages."""
 VIEW, VIEW_PORT = "--view", 8009
 """Flag of ``live_view``, and its port where none is given."""
+SERVER_END_S = 10.0
+"""Seconds after which a server that does not end by itself is killed."""
+PAGES = "lemur-view-"
+"""Beginning of the name of a server's temporary folder, before the id of its process."""
 SHARE = 0.1
 """Maximum share of the time spent on writing pages."""
 
@@ -67,11 +73,19 @@ def live_view(out: Path, port: int | None, evaluations: Sequence[Path]) -> Itera
             yield
         finally:
             try:
-                process.communicate(timeout=10.0)  # ends its standard input
+                process.communicate(timeout=SERVER_END_S)  # ends its standard input
             except subprocess.TimeoutExpired:
                 process.kill()
+                process.wait()
+                remove_pages(process.pid)
             for folder in evaluations:
                 remove_turns(folder / RUNNING)
+
+
+def remove_pages(pid: int) -> None:
+    """Remove the temporary folder of a server that was killed. Raises nothing."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PAGES}{pid}-*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def take_view(argv: Sequence[str]) -> tuple[list[str], int | None]:

@@ -19,13 +19,12 @@ from functools import partial
 from pathlib import Path
 
 from lemur_ray.host.file_server import server
+from lemur_ray.report.pages.live_page import PAGES, SHARE
 from lemur_ray.report.pages.running_page import RunningEpisodes
 from lemur_ray.report.pages.whole_page import render_report
 from lemur_ray.rollout.evaluation_folder import LEDGER, evaluation_folders
 from lemur_ray.rollout.ledger import LedgerError
 
-SHARE = 0.1
-"""Maximum share of the time spent on writing pages."""
 VERSION = "version.json"
 _NO_CONNECTIONS, _OWN_CONNECTIONS = b"default-src 'none';", b"default-src 'none'; connect-src 'self';"
 _SCRIPT = """<script>
@@ -104,7 +103,7 @@ def live_server(
     is waited for. Turns of running episodes are shown, too. ``every_s``: seconds between two looks at the ledgers.
     Raises OSError for a port that is taken, ReportError and LedgerError for what cannot be read."""
     over = threading.Event()
-    with tempfile.TemporaryDirectory(prefix="lemur-view-") as pages:
+    with tempfile.TemporaryDirectory(prefix=f"{PAGES}{os.getpid()}-") as pages:
         report, running = LiveReport(folders, Path(pages)), RunningEpisodes(folders, Path(pages))
         waiting = "<!doctype html><title>waiting</title><body><main>No episode has ended yet.</main></body>"
         (Path(pages) / VERSION).write_text("0")

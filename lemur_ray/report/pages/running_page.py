@@ -33,21 +33,29 @@ class RunningEpisodes:
 
     def refresh(self) -> None:
         """Write the page if a turn or an episode has ended."""
-        watched = [one / RUNNING for one in evaluation_folders([str(folder) for folder in self._folders])]
-        for folder in watched:
+        watched = [
+            (one / RUNNING, number)
+            for number, folder in enumerate(self._folders, 1)
+            for one in evaluation_folders([str(folder)])
+        ]
+        for folder, _ in watched:
             with contextlib.suppress(OSError):  # the results are not the reader's own, or not there yet
                 folder.mkdir(exist_ok=True)
                 self._made.add(folder)
         files: list[tuple[Path, int]] = []
-        for path in sorted(path for folder in watched for path in folder.glob("*.jsonl")):
+        for path in sorted(path for folder, _ in watched for path in folder.glob("*.jsonl")):
             with contextlib.suppress(OSError):
                 files.append((path, path.stat().st_size))
         if files == self._files:
             return
-        episodes = [one for folder in watched for one in running_episodes(folder)]
-        shown = (
-            transcript(one, anchor_of(one.key), one.key.policy, PAGE, running=True) for one in episodes[:MAX_SHOWN]
-        )
+        # Two folders may be those of the same run on two machines, so the second one's addresses are numbered.
+        episodes = [
+            (anchor_of(one.key) + (f"-{number}" if number > 1 else ""), one)
+            for folder, number in watched
+            for one in running_episodes(folder)
+        ]
+        episodes.sort(key=lambda entry: entry[1].started)  # the oldest stay on the page until they end
+        shown = (transcript(one, name, one.key.policy, PAGE, running=True) for name, one in episodes[:MAX_SHOWN])
         page, more = Page("Running episodes", EPISODE_LIST), max(0, len(episodes) - MAX_SHOWN)
         write_stream(self._out / PAGE, "running", page=page, number=len(episodes), more=more, transcripts=shown)
         self._files, self._version = files, self._version + 1

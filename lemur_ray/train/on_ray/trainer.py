@@ -85,7 +85,7 @@ def train(
     if resume_from:
         run = staged(run, resume_from, keep_step=keep_step, keep_guard=keep_guard)
     plan = plan_for(run.planned, manifest)
-    check_sinks(recipe.watch.sinks)
+    check_sinks(recipe.watch.sinks, out)
     check_tokenizer(corpus, init_from)
     if recipe.mesh.use_gpu:
         check_rows(run.planned, corpus)

@@ -68,7 +68,7 @@ def check_run(recipe: Recipe, devices: Devices | None, out: str, checks: Sequenc
         checks.append(lambda: check_recipe(recipe))
         if devices is not None:
             checks += [partial(check_devices, recipe, devices), partial(check_memory, recipe, devices)]
-    checks.append(lambda: check_sinks(recipe.watch.sinks))
+    checks.append(lambda: check_sinks(recipe.watch.sinks, out))
     checks.append(lambda: check_writable(out))  # last, because it makes the folder
     failures: list[Exception] = []
     for check in checks:

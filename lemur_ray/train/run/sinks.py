@@ -30,6 +30,8 @@ Record = Mapping[str, Any]
 
 PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
 """Sink (and name of its extra) -> Python package it needs."""
+TRACKING_URI = "MLFLOW_TRACKING_URI"
+"""MLflow's variable with the address of its server."""
 CLOSE_WAIT_S = 60.0
 """Maximum seconds that the end of a run waits for a sink with unsent lines."""
 UPLOAD_EVERY_S = 60.0
@@ -44,14 +46,20 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
-def check_sinks(names: Sequence[str]) -> None:
-    """Raises ValueError if the package of a sink is not installed, naming its extra."""
+def check_sinks(names: Sequence[str], out: str) -> None:
+    """Raises ValueError if the package of a sink is not installed, naming its extra, or if MLflow has no place for a
+    run whose folder ``out`` is in a bucket."""
     for name in names:
         if importlib.util.find_spec(PACKAGES[name]) is None:
             raise ValueError(
                 f"--watch.sinks {name} writes with the package {PACKAGES[name]}, which is not installed: "
                 f"pip install 'lemur-ray[{name}]', or leave the sink out (metrics.jsonl is always written)"
             )
+    if "mlflow" in names and "://" in out and not os.environ.get(TRACKING_URI):
+        raise ValueError(
+            f"--watch.sinks mlflow: {out} is a bucket, where MLflow keeps no files: set {TRACKING_URI} for this job and "
+            "for the Ray nodes"
+        )
 
 
 def numbers(record: Record) -> dict[str, float]:
@@ -175,10 +183,10 @@ class MLflow:
         described: Mapping[str, Any],
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+        uri = os.environ.get(TRACKING_URI, "")
         if not uri:
             if "://" in out:
-                raise ValueError(f"{out} is a bucket, where MLflow keeps no files: set MLFLOW_TRACKING_URI")
+                raise ValueError(f"{TRACKING_URI} is not set on this node, and a bucket holds no files of MLflow")
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # newer versions ask for a database by default
             uri = Path(out, "mlruns").resolve().as_uri()
         from mlflow import MlflowClient

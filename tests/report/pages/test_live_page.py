@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import tempfile
 import time
 from pathlib import Path
 
@@ -57,3 +60,19 @@ def test_a_run_that_ends_at_once_starts_nothing(tmp_path: Path) -> None:
         pass
     assert time.monotonic() - began < 5
     assert not list(tmp_path.iterdir())
+
+
+def test_a_server_that_does_not_end_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (pages := tmp_path / "pages").mkdir(), (out := tmp_path / "out").mkdir()
+    monkeypatch.setenv("TMPDIR", str(pages))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(live, "SERVER_END_S", 0.2)
+    (pages / f"{live.PAGES}1-another").mkdir()
+    with live.live_view(out, 0, [out]):
+        deadline = time.monotonic() + 60
+        while len(found := sorted(pages.glob(f"{live.PAGES}*-*"))) < 2:
+            assert time.monotonic() < deadline, "no server started"
+            time.sleep(0.05)
+        (process,) = {path.name.split("-")[2] for path in found} - {"1"}
+        os.kill(int(process), signal.SIGSTOP)
+    assert [path.name for path in pages.iterdir()] == [f"{live.PAGES}1-another"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
+import itertools
 import json
 import os
 import re
@@ -22,13 +24,19 @@ from lemur_ray.agents.messages import ChatReply, ChatRequest, Sampling
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome
 from lemur_ray.host.ports import free_port
 from lemur_ray.report.ledgers.stored_episodes import anchor_of
+from lemur_ray.report.pages import running_page
 from lemur_ray.report.pages.live_page import take_view
 from lemur_ray.report.pages.live_server import live_server
 from lemur_ray.report.pages.running_page import RunningEpisodes
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.episode import run_episode
-from lemur_ray.rollout.episode_record import running_episodes
+from lemur_ray.rollout.episode_record import EpisodeRecord, TurnFile, running_episodes
 from lemur_ray.rollout.evaluation_folder import RUNNING
+from lemur_ray.rollout.ledger import Ledger
+from lemur_ray.rollout.progress import Progress
+from lemur_ray.rollout.runner import run_episodes
+from lemur_ray.rollout.schedule.retries import RetryPolicy
+from lemur_ray.rollout.threads import ThreadPool
 from tests.conftest import ROOT
 from tests.report.report_samples import episode, write_ledger
 from tests.rollout.toy import toy_task
@@ -131,6 +139,50 @@ def test_the_page_of_running_episodes_is_written_again_after_a_turn(tmp_path: Pa
     assert "blame" not in page
     running.close()
     assert not list(run.iterdir())
+
+
+def test_the_same_episode_of_two_runs_is_shown_twice_and_the_oldest_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running_page, "MAX_SHOWN", 3)
+    runs, pages = [tmp_path / name for name in "ab"], tmp_path / "pages"
+    pages.mkdir()
+    for run in runs:
+        (run / RUNNING).mkdir(parents=True)
+    running = RunningEpisodes(runs, pages)
+    keys = [EpisodeKey("toy", name, "nano-chat", "r") for name in "zxy"]
+    for number, (key, run) in enumerate(itertools.product(keys, runs)):
+        TurnFile(EpisodeSpec(key, toy_task(), turns=str(run / RUNNING))).write(EpisodeRecord(EpisodeLimits()))
+        (newest,) = [path for path in (run / RUNNING).iterdir() if '"started": "2026-01-0' not in path.read_text()]
+        begun = json.loads(newest.read_text())
+        assert begun["started"]
+        newest.write_text(json.dumps(begun | {"started": f"2026-01-0{number + 1}"}) + "\n")
+    running.refresh()
+    page, (first, second, _) = (pages / "running.html").read_text(), map(anchor_of, keys)
+    assert re.findall(r'<details[^>]* id="([^"]+)"', page) == [first, f"{first}-2", second]
+    assert "Episodes being played: 6, of which 3 are not shown" in page
+
+
+def test_the_turns_of_an_episode_whose_process_died_are_removed(tmp_path: Path) -> None:
+    class Dying(ThreadPool):
+        """The first process dies in the middle of the episode."""
+
+        def submit(self, spec: EpisodeSpec) -> None:
+            assert not list(folder.iterdir())
+            attempts.append(Attempt(Outcome.SOLVED, 1.0) if attempts else Attempt(Outcome.INFRA_LOST, None))
+            TurnFile(spec).write(EpisodeRecord(spec.limits))
+            self.spec = spec
+
+        def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
+            return [(self.spec, attempts[-1])]
+
+    attempts: list[Attempt] = []
+    (folder := tmp_path / RUNNING).mkdir()
+    plan = [EpisodeSpec(EpisodeKey("toy", "a", "p", "r"), toy_task(), turns=str(folder))]
+    with Ledger(tmp_path / "episodes.jsonl") as ledger:
+        progress, retries = Progress(io.StringIO(), time.monotonic), RetryPolicy(infra_delay_s=0.0)
+        run_episodes(plan, Dying(Policy(int), 1), ledger, retries=retries, progress=progress, clock=time.monotonic)
+    assert [attempt.outcome for attempt in attempts] == [Outcome.INFRA_LOST, Outcome.SOLVED]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""Copies of the metrics at TensorBoard and Weights & Biases: whole after a kill, and never the end of a run."""
+"""Copies of the metrics at TensorBoard, Weights & Biases and MLflow: whole after a kill, and never the end of a run."""
 
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -16,7 +17,9 @@ import pytest
 from lemur_ray.config import Recipe
 from lemur_ray.config.watching import WatchConfig
 from lemur_ray.train.run import sinks
-from lemur_ray.train.run.sinks import Background, TensorBoard, check_sinks, open_sinks
+from lemur_ray.train.run.sinks import Background, TensorBoard, check_sinks
+from tests.serve.http.test_evaluation_clients import PYTHON as CLIENTS
+from tests.serve.http.test_evaluation_clients import need_clients
 
 RunHere = Callable[..., dict]
 SCALARS = ("loss", "grad_norm", "param_norm", "update_norm", "tokens_per_s")
@@ -145,8 +148,8 @@ def test_a_sink_that_hangs_is_left_behind() -> None:
 def test_a_sink_whose_package_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sinks.PACKAGES, "wandb", "no_such_package")
     with pytest.raises(ValueError, match=r"pip install 'lemur-ray\[wandb\]'"):
-        check_sinks(("tensorboard", "wandb"))
-    check_sinks(("tensorboard",))
+        check_sinks(("tensorboard", "wandb"), "x")
+    check_sinks(("tensorboard",), "x")
 
 
 def test_what_is_watched_is_not_in_the_hash(small_recipe: Callable[..., Recipe]) -> None:
@@ -193,29 +196,50 @@ def test_weights_and_biases_offline_holds_one_run_with_every_step_once_after_a_k
     assert wandb_history(folder / f"run-{run_id}.wandb") == {10: 0.1, 20: 0.05, 30: 1 / 30, 40: 0.025}
 
 
-def test_mlflow_has_one_run_with_every_step_once_after_a_restart(
-    tmp_path: Path, small_recipe: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mlflow = pytest.importorskip("mlflow", reason="pip install 'lemur-ray[mlflow]'")
-    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    recipe, complaints = watched(small_recipe(), sinks=("mlflow",)), list[str]()
-    lines = [
-        {"step": step, "loss": 1.0 / step, "loss/code": 2.0, "skipped_rows": [[0, 1]]} for step in (10, 20, 30, 40)
-    ]
-    for history, new in (([], lines[:2]), (lines[:3], lines[3:])):  # the line of step 30 was written, and not sent
-        [sink] = open_sinks(recipe, str(tmp_path), history, {"hash": "h"}, complaints.append)
-        for line in new:
-            sink.write(line)
-        sink.close()
-    assert not complaints
-    client = mlflow.MlflowClient((tmp_path / "mlruns").as_uri())
-    [run] = client.search_runs([client.get_experiment_by_name("lemur-ray").experiment_id])
-    losses = {one.step: one.value for one in client.get_metric_history(run.info.run_id, "loss")}
-    assert losses == {10: 0.1, 20: 0.05, 30: 1 / 30, 40: 0.025}
-    assert (run.info.status, run.data.params) == ("FINISHED", {"hash": "h"})
-    assert run.data.metrics == {"loss": 0.025, "loss.code": 2.0}
+MLFLOW_RUN = """
+import json, sys
+from pathlib import Path
+root, out = sys.argv[1:]
+sys.path.insert(0, root)
+from mlflow import MlflowClient
+from lemur_ray.config import Recipe
+from lemur_ray.config.watching import WatchConfig
+from lemur_ray.train.run.sinks import open_sinks
+recipe = Recipe(watch=WatchConfig(sinks=("mlflow",)))
+lines = [{"step": step, "loss": 1.0 / step, "loss/code": 2.0, "skipped_rows": [[0, 1]]} for step in (10, 20, 30, 40)]
+for history, new in (([], lines[:2]), (lines[:3], lines[3:])):  # the line of step 30 was written, and not sent
+    [sink] = open_sinks(recipe, out, history, {"hash": "h"}, lambda line: print(line, flush=True))
+    for line in new:
+        sink.write(line)
+    sink.close()
+client = MlflowClient(Path(out, "mlruns").as_uri())
+[run] = client.search_runs([client.get_experiment_by_name("lemur-ray").experiment_id])
+losses = [[one.step, one.value] for one in client.get_metric_history(run.info.run_id, "loss")]
+print(json.dumps([losses, run.info.status, run.data.params, run.data.metrics]))
+"""
+
+
+@pytest.mark.slow
+def test_mlflow_has_one_run_with_every_step_once_after_a_restart(tmp_path: Path) -> None:
+    """With the package of ``make clients``: it asks for an older package than the locks of the project have."""
+    need_clients(CLIENTS)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+    command = [CLIENTS, "-c", MLFLOW_RUN, str(Path(__file__).resolve().parents[3]), tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    losses, *others = json.loads(done.stdout)
+    assert losses == [[10, 0.1], [20, 0.05], [30, 1 / 30], [40, 0.025]]
+    assert others == ["FINISHED", {"hash": "h"}, {"loss": 0.025, "loss.code": 2.0}]
+
+
+def test_mlflow_without_a_server_is_refused_for_a_run_in_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sinks.PACKAGES, "mlflow", "json")
+    monkeypatch.delenv(sinks.TRACKING_URI, raising=False)
+    with pytest.raises(ValueError, match=r"gs://b/run is a bucket, .* set MLFLOW_TRACKING_URI"):
+        check_sinks(("mlflow",), "gs://b/run")
+    check_sinks(("mlflow",), "/runs/run")
+    monkeypatch.setenv(sinks.TRACKING_URI, "http://mlflow.example")
+    check_sinks(("mlflow",), "gs://b/run")
 
 
 def wandb_history(path: Path) -> dict[int, float]:

@@ -73,7 +73,7 @@ $("count").textContent=`${n(rows.length)} of ${n(D.rows.length)} episodes, ${n(s
 (S.view==="matrix"?`; ${n(lines.length)} tasks`:"")+(lines.length>shown?`; the first ${n(shown)} are shown`:"");
 $("more").hidden=lines.length<=shown}
 function go(){const name=location.hash.slice(1);if(/^e[0-9a-f]{16}/.test(name)){const [x,y]=name.split("/");
-const of=i=>D.rows.find(r=>r[ID]===i),r=of(x);if(r){location.replace(address(r,y?of(y):null));return}}read();draw()}
+const by=i=>D.rows.find(r=>r[ID]===i),of=i=>by(i)||by(i.split("-")[0]),r=of(x);if(r){location.replace(address(r,y?of(y):null));return}}read();draw()}
 addEventListener("DOMContentLoaded",()=>{D=JSON.parse($("data").textContent);
 for(const f of ["q","benchmark","run","kind","end","a","b","only"])
 $(f).addEventListener(f==="q"?"input":"change",()=>{S[f]=$(f).value;
