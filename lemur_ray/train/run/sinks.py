@@ -57,8 +57,8 @@ def check_sinks(names: Sequence[str], out: str) -> None:
             )
     if "mlflow" in names and "://" in out and not os.environ.get(TRACKING_URI):
         raise ValueError(
-            f"--watch.sinks mlflow: {out} is a bucket, where MLflow keeps no files: set {TRACKING_URI} for this job and "
-            "for the Ray nodes"
+            f"--watch.sinks mlflow: {out} is a bucket, where MLflow keeps no files: set {TRACKING_URI} for this job "
+            "and for the Ray nodes"
         )
 
 
