@@ -241,11 +241,17 @@ class ChatReply:
         return Cut.THOUGHTS if self.reasoning or self.usage.reasoning_tokens else Cut.EMPTY
 
 
-def turn_messages(reply: str, calls: Sequence[ToolCall], results: Sequence[str], observation: str) -> list[Message]:
+def turn_messages(
+    reply: str, calls: Sequence[ToolCall], results: Sequence[str], observation: str, prefix: str = ""
+) -> list[Message]:
     """The messages of one turn: the reply, a result for each of its calls, and the observation.
 
     Without ``results``, the observation is the result of the first call, and those of further calls are empty.
+    prefix: goes before a reply without calls unless it begins so; an empty reply is then no message (as in MINT).
     """
+    if prefix and not calls:
+        whole = f"{'' if reply.lstrip().startswith(prefix) else prefix}{reply}\n"
+        return [*([Message("assistant", whole)] if reply.strip() else []), Message("user", observation)]
     message = Message("assistant", reply, tuple(calls))
     if not calls:
         return [message, Message("user", observation)]

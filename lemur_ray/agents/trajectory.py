@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
@@ -114,9 +114,9 @@ class Step:
     instead: str = ""
     """The model's own reply, if ``reply`` is a teacher's in its place. ``weight`` 0: the reply is not to be trained"""
 
-    def messages(self) -> list[Message]:
-        """The reply as a message, and the messages after it."""
-        return turn_messages(self.reply, self.tool_calls, self.results, self.observation)
+    def messages(self, prefix: str = "") -> list[Message]:
+        """The reply as a message, and the messages after it. prefix: see ``turn_messages``."""
+        return turn_messages(self.reply, self.tool_calls, self.results, self.observation, prefix)
 
     def to_json(self) -> dict[str, Any]:
         """The step as a JSON object; rare fields are left out if empty, the weight if it is 1."""
@@ -134,10 +134,12 @@ class Trajectory:
     shared: int = 0
     """Number of characters at the start of the opening that many episodes share: worked examples"""
     dialogue_limit: int | None = None
-    """Maximum number of messages of past turns in a request, in whole turns; 0: only the newest observation, in place
-    of the opening's last message. None: all, or not recorded"""
+    """Maximum number of messages of past turns in a request, in whole turns, at least one; 0: only the newest
+    observation, in place of the opening's last message. None: all, or not recorded"""
     tools: tuple[Mapping[str, Any], ...] = ()
     """Tools offered natively in every request, as in ``ChatRequest``"""
+    reply_prefix: str = ""
+    """Text before every past reply in a request; empty: none, or not recorded"""
 
     def messages(self) -> tuple[Message, ...]:
         """The whole conversation; its last message is the last observation."""
@@ -146,20 +148,17 @@ class Trajectory:
 
     def shown(self, turn: int) -> tuple[Message, ...]:
         """The messages of the request for the reply of ``turn``, counted from 0."""
-        past = newest_steps(self.steps[:turn], self.dialogue_limit)
-        if self.dialogue_limit == 0 and past:
+        limit, past = self.dialogue_limit, self.steps[:turn]
+        if limit == 0 and past:
             return (*self.opening[:-1], Message("user", past[-1].observation))
-        return (*self.opening, *Trajectory(steps=tuple(past)).messages())
+        newest = past if limit is None else past[-max(1, limit // 2) :]
+        return (*self.opening, *(message for step in newest for message in step.messages(self.reply_prefix)))
 
     def to_json(self) -> dict[str, Any]:
         record: dict[str, Any] = {n: [m.to_json() for m in getattr(self, n)] for n in ("opening", "steps")}
-        record |= {name: value for name, value in (("shared", self.shared), ("tools", list(self.tools))) if value}
+        rare = {"shared": self.shared, "tools": list(self.tools), "reply_prefix": self.reply_prefix}
+        record |= {name: value for name, value in rare.items() if value}
         return record if self.dialogue_limit is None else {**record, "dialogue_limit": self.dialogue_limit}
-
-
-def newest_steps(steps: Sequence[Step], dialogue_limit: int | None) -> Sequence[Step]:
-    """The past turns that a request shows: all without a limit, else the newest ``dialogue_limit`` // 2, at least 1."""
-    return steps if dialogue_limit is None else steps[-max(1, dialogue_limit // 2) :]
 
 
 @dataclass(frozen=True)
@@ -250,6 +249,7 @@ class Episode:
                     shared=_count(trajectory.get("shared", 0), "shared"),
                     dialogue_limit=None if limit is None else _count(limit, "dialogue_limit"),
                     tools=tuple(dict(tool) for tool in trajectory.get("tools", ())),
+                    reply_prefix=_text(trajectory.get("reply_prefix", ""), "reply_prefix"),
                 ),
                 wall_s=_number(value["wall_s"], "wall_s"),
                 detail=_text(value["detail"], "detail"),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from lemur_ray.agents.messages import Message
-from lemur_ray.agents.trajectory import Episode, Outcome, Step
+from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.instruct.conversation import Conversation, fault
 from lemur_ray.text.tools_in_words import spell_out
 
@@ -74,33 +74,30 @@ def _reason(episode: Episode, rules: SolvedFilter) -> str | None:
 
 
 def conversations_of(episode: Episode) -> list[Conversation]:
-    """Training conversations of an episode: one with all messages up to its last reply, or one per turn.
+    """Training conversations of an episode, in which every reply follows the messages that its policy was shown.
 
-    It is one per turn, with loss on its reply only, if a prompt did not contain the whole history. Assistant messages
-    in the worked examples of the prompt have loss weight 0, as no model wrote them; replies have that of their step.
+    Turns share a conversation as long as each prompt goes on from the one before. Where a prompt omits or changes a
+    part of the past, another one begins, named after its first turn, with loss on its own replies only. Assistant
+    messages in worked examples have loss weight 0, as no model wrote them; replies have that of their step.
     """
     trajectory, name = episode.trajectory, str(episode.key)
-    opening, replies = trajectory.opening, [_weighted(step)[0] for step in trajectory.steps]
-    past = [message for step in trajectory.steps[:-1] for message in step.messages()]
-    turns = range(len(replies))
-    if not turns or trajectory.shown(turns[-1]) == (*opening, *past):
-        before = (message for step in trajectory.steps[:-1] for message in _weighted(step))
-        whole = (*_read_only(opening), *before, *replies[-1:])
-        return [Conversation(episode.key.benchmark, name, whole, trajectory.tools)]
+    parts: list[tuple[int, list[Message]]] = []
+    continued: tuple[Message, ...] | None = None
+    after: list[Message] = []
+    for turn, step in enumerate(trajectory.steps):
+        shown, (reply, *answers) = trajectory.shown(turn), step.messages()
+        if shown != continued:
+            parts.append((turn + 1, list(_read_only(shown))))
+            after = []
+        parts[-1][1].extend((*after, replace(reply, weight=step.weight)))
+        continued, after = (*shown, reply, *answers), answers
+    if len(parts) <= 1:
+        whole = parts[0][1] if parts else _read_only(trajectory.opening)
+        return [Conversation(episode.key.benchmark, name, tuple(whole), trajectory.tools)]
     return [
-        Conversation(
-            episode.key.benchmark,
-            f"{name}|turn {turn + 1}",
-            (*_read_only(trajectory.shown(turn)), replies[turn]),
-            trajectory.tools,
-        )
-        for turn in turns
+        Conversation(episode.key.benchmark, f"{name}|turn {turn}", tuple(messages), trajectory.tools)
+        for turn, messages in parts
     ]
-
-
-def _weighted(step: Step) -> list[Message]:
-    reply, *after = step.messages()
-    return [replace(reply, weight=step.weight), *after]
 
 
 def _read_only(messages: Iterable[Message]) -> tuple[Message, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lemur_ray.agents.external_calls import CallMeter
 from lemur_ray.agents.messages import ChatReply, Message, ToolCall
-from lemur_ray.agents.trajectory import Episode, Outcome, Step, Trajectory, newest_steps
+from lemur_ray.agents.trajectory import Episode, Outcome, Step, Trajectory
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.calls.env_protocol import EnvResult, RequestOptions
 from lemur_ray.text.tools_in_words import OPEN, spell_out
@@ -34,8 +34,7 @@ class EpisodeRecord:
         self.opening: list[Message] = []
         self.steps: list[Step] = []
         self.request_options = RequestOptions()
-        self.reply_prefix = ""
-        """Text that every past reply gets in front when the conversation is sent again."""
+        self._reply_prefix = ""
         self.scores: dict[str, float] = {}
         self.remarks: list[str] = []
         """Errors and truncations, which become the episode's detail."""
@@ -53,19 +52,24 @@ class EpisodeRecord:
         self.opening.extend(self.request_options.examples)
         observation = self._bounded(reset.observation, self._limits.observation_chars, "first observation")
         self.opening.append(Message("user", observation))
-        self.reply_prefix = reset.text("reply_prefix") or ""
+        self._reply_prefix = reset.text("reply_prefix") or ""
+
+    @property
+    def trajectory(self) -> Trajectory:
+        options = self.request_options
+        shared = min(options.shared_chars, sum(len(message.content) for message in self.opening))
+        parts = tuple(self.opening), tuple(self.steps), shared, options.dialogue_limit, options.tools
+        return Trajectory(*parts, self._reply_prefix)
 
     def messages(self) -> tuple[Message, ...]:
-        limit = self.request_options.dialogue_limit
-        if self.reply_prefix:
-            return (*self.opening, *recent_turns(self.steps, limit, self.reply_prefix))
-        return Trajectory(tuple(self.opening), tuple(self.steps), dialogue_limit=limit).shown(len(self.steps))
+        """The messages of the next request."""
+        return self.trajectory.shown(len(self.steps))
 
     def reasoning(self, messages: Sequence[Message]) -> dict[int, str]:
         """The model's reasoning before its past replies, by the index of the reply in ``messages``."""
         if self.request_options.dialogue_limit == 0:
             return {}
-        steps = [step for step in self.steps if _reply_messages(step.reply, self.reply_prefix)]
+        steps = [step for step in self.steps if step.messages(self._reply_prefix)[0].role == "assistant"]
         indices = [index for index, message in enumerate(messages) if message.role == "assistant"]
         newest_first = zip(reversed(indices), reversed(steps), strict=False)
         return {index: step.reasoning for index, step in newest_first if step.reasoning}
@@ -120,13 +124,10 @@ class EpisodeRecord:
         )
 
     def attempt(self, outcome: Outcome, score: float | None, wall_s: float, fatal_error: str = "") -> Attempt:
-        options = self.request_options
-        shared = min(options.shared_chars, sum(len(message.content) for message in self.opening))
-        limit = 0 if options.dialogue_limit == 0 and len(self.steps) > 1 else None  # older records hold no other limit
         return Attempt(
             outcome=outcome,
             score=score,
-            trajectory=Trajectory(tuple(self.opening), tuple(self.steps), shared, limit, options.tools),
+            trajectory=self.trajectory,
             wall_s=wall_s,
             detail=_storable("; ".join(self.remarks)[:DETAIL_CHARS]),
             scores=self.scores,
@@ -168,9 +169,8 @@ class TurnFile:
             return
         is_new = not (self._begun and os.path.isfile(self._path))
         if is_new:
-            trajectory = record.attempt(Outcome.INFRA_LOST, None, 0.0).trajectory
             task = self._spec.task
-            lost = Episode(self._spec.key, task.category, Outcome.INFRA_LOST, None, 1, trajectory)
+            lost = Episode(self._spec.key, task.category, Outcome.INFRA_LOST, None, 1, record.trajectory)
             lines = [replace(lost, started=self._started).to_json()]
         else:
             lines = [step.to_json() for step in record.steps[self._num_steps :]]
@@ -211,27 +211,6 @@ def running_episodes(folder: Path) -> Iterator[Episode]:
             first, *steps = (json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1])
             first["trajectory"]["steps"] += steps
             yield Episode.from_json(first)
-
-
-def recent_turns(steps: Sequence[Step], dialogue_limit: int | None, prefix: str = "") -> list[Message]:
-    """Messages of past turns for the next request, at most ``dialogue_limit``; ``prefix`` goes before past replies."""
-    return [
-        message
-        for step in newest_steps(steps, dialogue_limit)
-        for message in (
-            step.messages() if step.tool_calls else (*_reply_messages(step.reply, prefix), *step.messages()[1:])
-        )
-    ]
-
-
-def _reply_messages(reply: str, prefix: str) -> list[Message]:
-    """A past reply as a message, after ``prefix`` unless it begins so. With a prefix, an empty reply is no message (as
-    in MINT)."""
-    if not prefix:
-        return [Message("assistant", reply)]
-    if not reply.strip():
-        return []
-    return [Message("assistant", f"{'' if reply.lstrip().startswith(prefix) else prefix}{reply}\n")]
 
 
 def env_reply(reply: ChatReply) -> str:

@@ -3,6 +3,7 @@
 import itertools
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from lemur_ray.agents.trajectory import Blame, EpisodeKey, Outcome, Task
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.calls.deadline import CompanionThread, DeadlineExceeded
 from lemur_ray.rollout.episode import run_episode
-from lemur_ray.rollout.episode_record import recent_turns
 from lemur_ray.sandbox.sandbox import SandboxDestroyed
 from tests.rollout import toy
 from tests.rollout.scripted_policy import ScriptedPolicy
@@ -249,7 +249,7 @@ def test_a_dialogue_limit_shows_only_the_newest_whole_turns():
     assert [len(request.messages) for request in policy.asked] == [2, 4, 6, 6, 6]
     assert [m.content for m in policy.asked[-1].messages[2:]] == ["right", "at 3", "right", "at 4"]
     assert len(attempt.trajectory.messages()) == 12
-    assert len(recent_turns(attempt.trajectory.steps, 1)) == 2
+    assert len(replace(attempt.trajectory, dialogue_limit=1).shown(5)) == 4
 
 
 def test_a_companion_thread_hands_on_results_and_exceptions_and_survives_an_abandoned_call():

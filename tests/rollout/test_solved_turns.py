@@ -43,19 +43,39 @@ def bare(messages: tuple[Message, ...]) -> list[tuple[str, str]]:
     return [(message.role, message.content) for message in messages]
 
 
-@pytest.mark.parametrize("limit", [0, 1, 4, 5])
+@pytest.mark.parametrize(
+    ("reset_info", "first_turns"),
+    [
+        ({"dialogue_limit": 0}, [1, 2, 3, 4, 5]),
+        ({"dialogue_limit": 1}, [1, 3, 4, 5]),
+        ({"dialogue_limit": 5}, [1, 4, 5]),
+        ({"reply_prefix": "Assistant: "}, [1, 2, 3, 4, 5]),
+        ({"reply_prefix": "Assistant: ", "dialogue_limit": 4}, [1, 2, 3, 4, 5]),
+    ],
+)
 @pytest.mark.parametrize("before", [[], EXAMPLE])
-def test_turns_that_saw_a_part_of_the_past_are_examples_of_their_own(limit: int, before: list[Any]) -> None:
-    episode, asked = played(reset_info={"dialogue_limit": limit, "ask": {"before": before}})
-    assert episode.trajectory.dialogue_limit == (0 if limit == 0 else None)
-    episode = replace(episode, trajectory=replace(episode.trajectory, dialogue_limit=limit))
+def test_every_reply_is_trained_once_after_the_messages_that_its_policy_was_shown(
+    reset_info: dict[str, Any], first_turns: list[int], before: list[Any]
+) -> None:
+    episode, asked = played(reset_info={**reset_info, "ask": {"before": before}})
+    assert episode.trajectory.dialogue_limit == reset_info.get("dialogue_limit")
     examples = conversations_of(episode)
-    assert [one.id for one in examples] == [f"{episode.key}|turn {turn}" for turn in range(1, 6)]
-    for turn, (example, request) in enumerate(zip(examples, asked, strict=True)):
-        assert bare(example.messages[:-1]) == bare(request.messages)
-        assert example.messages[-1] == Message("assistant", episode.trajectory.steps[turn].reply)
-        earlier = [m.weight for m in example.messages[:-1] if m.role == "assistant"]
-        assert not any(earlier), "only what was said in this turn is trained"
+    assert [one.id for one in examples] == [f"{episode.key}|turn {turn}" for turn in first_turns]
+    trained = [
+        (bare(example.messages[:place]), message.content)
+        for example in examples
+        for place, message in enumerate(example.messages)
+        if message.role == "assistant" and message.weight
+    ]
+    replies = [step.reply for step in episode.trajectory.steps]
+    assert trained == [(bare(request.messages), reply) for request, reply in zip(asked, replies, strict=True)]
+
+
+def test_an_episode_of_a_version_that_recorded_no_limit_is_one_example() -> None:
+    record = played(reset_info={"dialogue_limit": 4, "reply_prefix": "Assistant: "})[0].to_json()
+    del record["trajectory"]["dialogue_limit"], record["trajectory"]["reply_prefix"]
+    (example,) = conversations_of(Episode.from_json(record))
+    assert len(example.messages) == 11
 
 
 @pytest.mark.parametrize("reset_info", [{}, {"dialogue_limit": 8}, {"ask": {"before": EXAMPLE}}])

@@ -182,13 +182,12 @@ def test_replies_are_read_by_named_strategies() -> None:
 
 
 def test_a_model_is_shown_its_replies_in_mints_frame_and_no_empty_ones() -> None:
-    from lemur_ray.agents.trajectory import Step
-    from lemur_ray.rollout.episode_record import recent_turns
+    from lemur_ray.agents.trajectory import Step, Trajectory
 
     env = MintEnv()
     _, info = env.reset(options=dict(TASK))
-    steps = [Step(reply, None, "o", 0.0, False) for reply in ("a", "", " Assistant:\nb")]
-    shown = recent_turns(steps, None, info["reply_prefix"])
+    steps = tuple(Step(reply, None, "o", 0.0, False) for reply in ("a", "", " Assistant:\nb"))
+    shown = Trajectory(steps=steps, reply_prefix=info["reply_prefix"]).shown(3)
     assert [(m.role, m.content) for m in shown] == [
         *(("assistant", "Assistant:\na\n"), ("user", "o"), ("user", "o")),
         *(("assistant", " Assistant:\nb\n"), ("user", "o")),
