@@ -29,11 +29,12 @@ def package_missing() -> str | None:
 
 
 class PackageGone(RuntimeError):
-    """Raised if the game's process has ended or sent malformed output; has its last line of standard error."""
+    """Raised if the game's process has ended or sent malformed output; the message has its last line of stderr."""
 
 
 class PackagePlay:
-    """One play of a game file (its parsed JSON). ``opening``: the first text; ``won``: whether the goal is reached."""
+    """One play of the game file with the parsed JSON ``content``. ``opening``: the first text; ``won``: whether the
+    goal is reached. Starts a process; raises PackageGone if that fails."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self._process = subprocess.Popen(

@@ -14,7 +14,7 @@ from typing import Any
 def main() -> None:
     """Read a game and commands from standard input until it ends; write text, won and admissible commands for each."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever the package prints is no answer
+    os.dup2(2, 1)  # what the package prints goes to standard error, not between the answers
     try:
         import textworld
         from alfworld.agents.environment.alfred_tw_env import AlfredDemangler

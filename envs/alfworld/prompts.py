@@ -54,7 +54,8 @@ _LOOK: Mapping[GrammarName, str] = {
 
 
 def opening(play: Play | PackagePlay, game: Game, prompt: Prompt, max_steps: int) -> tuple[str, str | None]:
-    """Return (first observation, system prompt). With ``brief``: task line and room line alone, and None."""
+    """Return (first observation, system prompt). With ``brief`` the observation has only the task line and the room
+    line, and there is no system prompt (None)."""
     if prompt == "full":
         words = _SYSTEM.format(max_steps=max_steps, put=_PUT[game.grammar], look=_LOOK[game.grammar])
         return play.opening, words

@@ -2,8 +2,7 @@
 
 ALFWorld's domain (``alfred.pddl``) on plain sets: the player's location, what is open, what lies where, what is in
 hand, clean, hot, cool, lit, sliced. Several receptacles may share a location and a thing may lie in several of them, as
-in the real games. An impossible action returns False. A world is plain data: it can be copied and
-pickled, and several can be played at once from several threads.
+in the real games. A world is plain data: it can be copied and pickled.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 class World:
-    """The state of one play. Arguments are names as players see them; an action on an unknown name returns False."""
+    """The state of one play. Arguments are names as players see them. An action returns whether it was possible; if it
+    was not, or a name is unknown, it changes nothing."""
 
     def __init__(self, game: Game) -> None:
         self.game = game
@@ -43,7 +43,8 @@ class World:
             self.lying[name].add(location)
 
     def do(self, verb: str, *names: str) -> bool:
-        """Execute an action if it is possible; otherwise return False and change nothing."""
+        """Execute the action ``verb`` on things and receptacles, in the order of the command. Raises KeyError for an
+        unknown verb."""
         return _RULES[verb](self, *names)
 
     def furniture_here(self) -> list[str]:

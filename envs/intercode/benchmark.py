@@ -68,12 +68,12 @@ def _connected(engine: str) -> None:
 
 
 def bash_departures(options: Any, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Departure from upstream: programs missing in the sandbox that gold commands and models may call."""
+    """Departures from upstream, for reports: the programs that the sandbox lacks and that golds or models may call."""
     return missing_programs_departure(options, sandbox_tools.BASH, options.rootfs)
 
 
 def ctf_departures(options: Sandboxed, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Departures from upstream: programs and Python packages missing in the sandbox; none if nothing is run."""
+    """Departures from upstream, for reports: programs and packages that the sandbox lacks; none if nothing is run."""
     if request.recording is not None and request.mode == "grading":
         return ()
     module = () if importlib.util.find_spec(CRYPTO) else ("sandbox without pycryptodome (the extra ctf)",)
@@ -152,7 +152,7 @@ def _bash(options: BashOptions, request: EvaluationRequest) -> Iterable[Task]:
 def _ctf(options: CodeOptions, request: EvaluationRequest) -> Iterable[Task]:
     from envs.intercode.shell.ctf_tasks import load_ctf_tasks
 
-    # What was recorded was graded with the golds as published; and nothing need be run to grade submissions.
+    # Recorded runs were graded with the published golds, and recorded submissions are graded without running anything.
     recorded = request.recording is not None
     files = not (recorded and request.mode == "grading")
     return load_ctf_tasks(request.data_folder(DATA), compat=options.compat or recorded, files=files)
@@ -161,7 +161,7 @@ def _ctf(options: CodeOptions, request: EvaluationRequest) -> Iterable[Task]:
 def _python(options: CodeOptions, request: EvaluationRequest) -> Iterable[Task]:
     from envs.intercode.python_tasks import load_python_tasks
 
-    # What was recorded was graded with upstream's faults.
+    # Recorded runs were graded with upstream's faults.
     return load_python_tasks(request.data_folder(DATA), compat=options.compat or request.recording is not None)
 
 
@@ -205,7 +205,7 @@ def _details(kind: str, **own: Any) -> BenchmarkDetails:
 def _of_programs(
     kind: str, options: type[Options], load: Callable[[Options, EvaluationRequest], Iterable[Task]], **own: Any
 ) -> Benchmark[Options]:
-    """A benchmark whose actions run in a sandbox; ``own``: its details."""
+    """A benchmark whose actions run in a sandbox. ``own``: arguments of its ``BenchmarkDetails``."""
     return Benchmark(
         options,
         partial(_sandboxed, load),

@@ -1,7 +1,6 @@
 """Extracts the first fenced block of a reply in linear time.
 
-One regular expression for the whole block would backtrack over every split of its whitespace before giving up on an
-unclosed fence: a reply of a thousand blanks took seconds.
+One regular expression for the whole block would take seconds for an unclosed fence with a thousand blanks.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A reply that begins with ``def`` is also a submission: its function gets the name that the tests call, and the reward is
 the share of tests that pass. Everything else is run and its output shown. Tests run in a separate process
 (``grading/python_tests``). Protocol: princeton-nlp/intercode c3e46d8, seven turns. With ``compat`` a ``def`` that does
-not compile scores 1, as upstream: without functions, both sides' answers were equal.
+not compile scores 1, as it does upstream.
 """
 
 from __future__ import annotations

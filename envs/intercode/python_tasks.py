@@ -34,7 +34,8 @@ def load_python_tasks(data: Path, *, compat: bool = False) -> list[Task]:
 
 
 def name_under_test(gold: str, tests: list[str]) -> str:
-    """The reference's last function that the tests use, else its last. Raises ValueError if it defines none."""
+    """Name of the last function or class of ``gold`` that ``tests`` use, or else of its last one. Raises ValueError if
+    there is none, SyntaxError if a text is not Python."""
     defined = [node.name for node in parsed(gold).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     used = {node.id for test in tests for node in ast.walk(parsed(test)) if isinstance(node, ast.Name)}
     called = [name for name in defined if name in used]

@@ -48,7 +48,8 @@ class InterCodeEpisode(RecordedEpisode):
 
 @lru_cache(maxsize=4)
 def read_recording(path: Path) -> Recording[InterCodeEpisode]:
-    """Read ``.json`` or ``.jsonl``, plain or gzip. Raises FileNotFoundError, ValueError naming file and record."""
+    """Read a log, ``.json`` or ``.jsonl``, plain or gzip. Raises FileNotFoundError, ValueError naming file and
+    record."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such recording")
     episodes: dict[str, InterCodeEpisode] = {}
@@ -134,11 +135,12 @@ def _reply_text(error: Exception) -> str:
 def recorded_tasks(
     tasks: Iterable[Task], recording: Recording[InterCodeEpisode], path: Path, mode: ReplayMode
 ) -> list[Task]:
-    """The tasks of a recording in its order, each with the recorded number of turns.
+    """The tasks of a recording (read from ``path``) in its order, each set up to replay its episode's turns in
+    ``mode``.
 
-    Tasks are matched by number: upstream has reworded some, which the replay's report lists (``reworded``). If several
-    parts of a benchmark (file systems of Bash) have the number, the one with the same question is used, or else the
-    part of most episodes. Raises ValueError if no task has an episode's number: then the log is of other data.
+    Tasks are matched by number, since upstream has reworded some questions. If several parts of a benchmark (file
+    systems of Bash) have the number, the task with the same question is used, or else that of the part with most
+    episodes. Raises ValueError if no task has an episode's number.
     """
     known: dict[str, list[Task]] = {}
     for task in tasks:
@@ -199,7 +201,7 @@ def _rewards(tolerance: float, episode: Episode, recorded: InterCodeEpisode) -> 
 
 _NAME = re.compile(r"ic_(sql|bash|ctf|python)_")
 _BY_ORDER = ("vicuna", "starchat")
-"""Models whose published SQL rewards are overlap times order (``--reward tau``)."""
+"""Models whose published SQL rewards are row overlap times agreement of order (``--reward tau``)."""
 
 _GPT_HANDICAP, _GPT_BASH = r"gpt-3\.5.*10_turns_handicap", r"gpt-3\.5.*fs_[134]"
 _GOALS = (

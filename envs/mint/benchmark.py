@@ -32,7 +32,8 @@ _TASKS = {
 
 
 def needs(subset: str, options: Any, request: EvaluationRequest) -> list[Requirement]:
-    """Requirements of a run: data, a sandbox unless only answers are graded, search and teacher unless replayed."""
+    """Requirements to check before a run of ``mint/<subset>``: data, a sandbox unless only answers are graded, search
+    source and teacher unless replayed."""
     required = _files(subset, options, request)
     only_graded = request.recording is not None and request.mode == "grading" and subset not in (*_PROGRAMS, "alfworld")
     if not only_graded:
@@ -92,7 +93,7 @@ def _teacher(options: Any) -> None:
 
 
 def departures(subset: str, options: Any, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Departure from the published runs: prompts in this project's wording. Empty with MINT's own wording."""
+    """Departures from the published runs, for reports: a note if prompts have this project's wording, else empty."""
     ours = asdict(own_wording(subset))
     return (OUR_WORDS,) if tasks and tasks[0].options.get("wording") == ours else ()
 

@@ -27,7 +27,8 @@ _MAX_PROPOSE = 2
 
 
 def compare(episode: Episode, recorded: MintEpisode) -> EpisodeComparison:
-    """Compare a replayed episode with its recording: counts in the module's table, and the differing cells by turn."""
+    """Compare a replayed episode with its recording, turn by turn: the counts in the module's table, and the cells
+    whose observations differ."""
     steps = episode.trajectory.steps
     counts = Counter(
         same_counters=int(counters_of(steps) == {name: n for name, n in recorded.counts.items() if n}),
@@ -70,7 +71,8 @@ def prompt_of(task: Task) -> str:
 
 
 def counters_of(steps: Sequence[Step]) -> dict[str, int]:
-    """Number of steps by MINT's three kinds (invalid_action, propose_solution, use_tool), without zeros."""
+    """Number of steps of each of MINT's kinds: invalid_action, propose_solution, use_tool. Kinds with 0 are left
+    out."""
     names = [
         "invalid_action"
         if step.action is None

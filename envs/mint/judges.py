@@ -42,7 +42,8 @@ class Judge(Protocol):
 
 
 class AnswerJudge:
-    """Judge that grades proposed answers. Once a grader has accepted one, the task stays solved for it."""
+    """Judge that grades proposed answers against ``reference``. Once a grader has accepted one, the task stays solved
+    for it. Raises ValueError without a reference."""
 
     def __init__(
         self,
@@ -99,8 +100,9 @@ def _solutions(backend: str) -> WarmPool:
 
 
 class HouseholdJudge:
-    """Judge of one play of an ALFWorld game. ``won``: one of the first 50 commands reached the goal. ``done``: any
-    command did, or 50 were used up, which grader mint-2023 counts as success."""
+    """Plays and judges the ALFWorld game ``game`` of ``archive``; raises ValueError if the archive lacks it. ``won``:
+    one of the first 50 commands reached the goal. ``done``: any did, or 50 were used up, which mint-2023 takes as
+    success."""
 
     def __init__(self, archive: Path, game: str) -> None:
         games = household_games(archive)
@@ -111,7 +113,8 @@ class HouseholdJudge:
         self._won_at: int | None = None
 
     def command(self, tool: Tool, arguments: list[str]) -> str:
-        """Execute a tool call and return the game's answer, without "You arrive at loc N.". Raises ValueError."""
+        """Execute a tool call and return the game's answer, without "You arrive at loc N.". Raises ValueError for a
+        wrong number of arguments."""
         if tool.command is None or len(arguments) != len(tool.parameters):
             raise ValueError(f"{tool.name}: {len(arguments)} arguments, expected {tool.signature}")
         answer = self._house.step(tool.command(*arguments))

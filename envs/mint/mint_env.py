@@ -186,7 +186,7 @@ class MintEnv(TextEnv):
             with external_call(name):
                 return wikipedia_search(arguments[0], self._wikipedia, task=self._id, compat=compat)
         except WikipediaUnavailable as error:
-            if self._is_replay:  # what is compared then is the rest of the episode
+            if self._is_replay:  # the rest of the episode can still be compared
                 raise ToolRefused(str(error)) from error
             raise
         finally:

@@ -56,7 +56,7 @@ class PythonToolFault(Exception):
 
 
 class SandboxedPython:
-    """A Python session, started at the first cell and again after a cell that killed it.
+    """A Python session in a sandbox, started at the first cell and again after a cell that killed it.
 
     ``call`` answers calls of ``tools``. Its ToolRefused goes to the model's code; other exceptions leave ``run``.
     """
@@ -166,7 +166,7 @@ class SandboxedPython:
 
 
 def sandboxes(backend: str, network: bool) -> WarmPool:
-    """Pool of sandboxes with this interpreter's packages. Without network unless ``network`` is set."""
+    """The shared pool of sandboxes, on ``backend``, that can import this interpreter's packages."""
     mounts = own_packages()
     environment = {
         "PYTHONPATH": ":".join(mounts),

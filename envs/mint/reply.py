@@ -20,7 +20,7 @@ _CODELLAMA = ("[PYTHON]", "[/PYTHON]")
 
 @dataclass(frozen=True)
 class ParsedReply:
-    """A parsed reply. ``content`` is None if its kind is nothing, or if a proposal is empty."""
+    """A parsed reply. ``content``: the proposed answer or the code; None for kind nothing and for an empty proposal."""
 
     kind: Literal["propose", "execute", "nothing"]
     content: str | None = None

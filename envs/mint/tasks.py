@@ -41,7 +41,7 @@ _HOUSE_FAMILY = {
 
 
 def load_mint_tasks(subset: str, data: Path, limit: int = 0, options: Mapping[str, Any] | None = None) -> list[Task]:
-    """The tasks of a subset, in the data's order. ``options`` are added to those of each task (see ``mint_env``).
+    """The first ``limit`` (0: all) tasks of a subset. ``options`` are added to those of each task (see ``mint_env``).
 
     Raises ValueError for an unknown subset or a malformed file (names file and line), FileNotFoundError with the
     missing file and its source.
@@ -82,8 +82,8 @@ def load_mint_tasks(subset: str, data: Path, limit: int = 0, options: Mapping[st
 
 
 def replay_options(file: Path, recording: Recording[MintEpisode], *, strict: bool) -> dict[str, Any]:
-    """Options of a replay of ``file``, with the recorded feedback. ``strict`` runs code and answers searches from
-    the recording; otherwise only proposals are graded (and ALFWorld's code, which plays the game)."""
+    """Environment options that replay ``file``, with its feedback. ``strict``: run the code, and answer searches from
+    the recording; else only grade proposals, and run no code but ALFWorld's, which plays the game."""
     episodes = list(recording.episodes.values())
     options: dict[str, Any] = {"tools": "run" if strict or episodes[0].subset == "alfworld" else "skip"}
     options |= {"wikipedia": HostPath(file, prefix="log:"), "recording": HostPath(file)}
@@ -97,7 +97,7 @@ _FEW = 3
 
 
 def recorded_tasks(tasks: Sequence[Task], recording: Recording[MintEpisode], path: Path | None) -> list[Task]:
-    """The tasks of a recording, matched by id, since some runs have other wordings, which the replay's report lists.
+    """Those of ``tasks`` that the recording has, matched by id, since some runs have other wordings of questions.
     Raises ValueError if the recording is another subset's or has an unknown task."""
     subset = tasks[0].options["subset"]
     texts = {task.id: "".join(str(task.options["prompt"]).split()) for task in tasks}
@@ -155,7 +155,8 @@ def household_games(archive: Path) -> Mapping[str, Game]:
 
 
 def _games_unlike_pinned(data: Path, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The games' digest, in a list, unless they are those of the published runs (identities stay), then empty."""
+    """Empty if the games are those of the published runs, else a list of their digest, which then is in task
+    identity."""
     games = _games_in_archive(required(data, GAMES))
     digest = digest_of_all({row["id"]: games[row["id"]][1] for row in rows})
     return [] if digest == _PINNED_GAMES else [digest]

@@ -4,12 +4,10 @@ It is any policy (usually an OpenAI endpoint), or a recorded run. The parts of t
 follow mint-bench 3f7f12c; the wording is this project's, as no log has upstream's. ``ground_truth`` adds the solution;
 without it the teacher still sees "Your answer is wrong.", which comes from the grader.
 
-An episode counts whatever its policy writes: if the teacher has no feedback, or its endpoint rejects only this
-question, the turn has none, and a trajectory that is too long is shown without its oldest turns. All of that is
-counted.
-
-A teacher that knows the solution and gives it away is asked once more, and after that the solution is removed from its
-feedback. A teacher without it may have solved the task itself, as upstream's may: that is counted and left unchanged.
+If the teacher has no feedback, or its endpoint rejects this question alone, the turn has none; a trajectory that is too
+long is shown without its oldest turns. A teacher that knows the solution and gives it away is asked once more, and
+after that the solution is removed from its feedback; one that solved the task itself may give it away, as upstream. All
+of these events are counted.
 """
 
 from __future__ import annotations
@@ -175,7 +173,7 @@ def binary(feedback: str) -> str:
 
 
 def discreet(answer: str, situation: Situation) -> str:
-    """The teacher's answer with "[withheld]" for the solution, or unchanged if it does not give the solution away."""
+    """The teacher's answer with "[withheld]" in place of the solution; unchanged if the answer does not contain it."""
     replies = "\n".join(message.content for message in situation.dialogue if message.role == "assistant")
     shown = "\n".join(message.content for message in situation.dialogue)
     before = f"{situation.prompt}\n{shown}\n{situation.observation}"
@@ -207,7 +205,7 @@ def _without_middle(text: str, most_chars: int) -> str:
 
 
 def teacher_prompt(situation: Situation, kind: FeedbackKind, ground_truth: bool, happened: str = "") -> str:
-    """The prompt for a teacher. ``happened`` is the result of ``trajectory``, by default the whole one."""
+    """The prompt for a teacher. ``happened``: text of the episode so far; empty: ``trajectory(situation)``."""
     example = situation.example[max(0, situation.example.find("Task:")) :].strip()
     happened = happened or trajectory(situation)
     solution = situation.solution.strip() if ground_truth else ""

@@ -34,9 +34,11 @@ def has_fence(reply: str) -> bool:
 
 
 def python_in(reply: str, defined: str) -> str:
-    """As ``code_in``, for Python. If a reply without fences has a line that matches ``defined`` and is no program as a
-    whole, the text around the program is dropped: it extends from the first line that begins a statement and can be
-    parsed to the last one up to which it can be parsed and matches ``defined``."""
+    """The Python program in a reply: as ``code_in`` finds it, but without the prose around it in a reply without
+    fences.
+
+    Prose is dropped only if a line matches the regular expression ``defined`` and the whole reply is no program; the
+    program is then the first run of lines that parses, begins with a statement, and has a match of ``defined``."""
     code = code_in(reply, defined)
     if has_fence(reply) or not re.search(defined, code, re.MULTILINE):
         return code
@@ -69,7 +71,7 @@ def _is_program(code: str) -> bool:
 
 
 def _wrong_line(code: str) -> int | None:
-    """The number, from 1, of the line at which a text ceases to be Python; None if it is Python."""
+    """Number, from 1, of the line with the first syntax error in ``code``; None if it parses."""
     try:
         parsed(code)
     except SyntaxError as error:
@@ -86,7 +88,7 @@ def _outdented(block: str, indent: str) -> str:
 
 
 def can_be_parsed(code: str) -> bool:
-    """Whether a text is Python."""
+    """Whether a text parses as Python; never raises."""
     try:
         parsed(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -18,7 +18,7 @@ _NUMPY = {
     if (folder / name).is_dir()
 }
 _SOLUTIONS = SandboxSpec(mounts=_NUMPY, env={"PYTHONPATH": ":".join(own_packages())}, run="program-solutions")
-"""Solutions have NumPy, as where HumanEval was first run."""
+"""Solutions can import NumPy, as in HumanEval's first runs."""
 _TESTS = SandboxSpec(run="program-tests")
 
 
@@ -32,10 +32,10 @@ def run_of(program: str, tests: str, backend: str, time_s: float, setup: str = "
 
 
 def graded(readings: Mapping[str, str | None], headline: str, run: Callable[[str], TestRun], reply: str) -> Graded:
-    """Grade the programs that a reply is read as, by name of the reading; None: the reading finds no program.
+    """Grade every reading of a reply. ``readings``: name of a reading -> program, or None if it finds none (score 0).
 
-    The score is that of reading ``headline``, 1.0 if all tests passed. ``run`` runs the tests of a program, of equal
-    programs once.
+    ``run`` runs the tests of a program, once for equal programs. Score 1.0 if all tests pass; the grade's score is that
+    of reading ``headline``, its ``scores`` has all of them.
     """
     runs: dict[str | None, TestRun] = {None: TestRun(False, note="no program")}
     if not reply.strip():
@@ -48,5 +48,5 @@ def graded(readings: Mapping[str, str | None], headline: str, run: Callable[[str
 
 
 def parsed_or_none(program: str) -> str | None:
-    """The program, or None if it is no Python, so that no sandbox need run it."""
+    """The program itself; None if it does not parse as Python."""
     return program if can_be_parsed(program) else None

@@ -29,14 +29,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lemur_ray.agents.external_calls import excluded_wait
-from lemur_ray.agents.messages import (
-    ChatReply,
-    ChatRequest,
-    ContextOverflow,
-    EndpointRefused,
-    PolicyUnreachable,
-    Usage,
-)
+from lemur_ray.agents.messages import ChatReply, ChatRequest, ContextOverflow, EndpointRefused, PolicyUnreachable, Usage
 from lemur_ray.agents.throttle import EndpointSilent, Pressure, Throttle, Verdict
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
 """Division of all feasible goals, (task type, object, target) triples, among the splits of generated games.
 
-Train and held-out games are disjoint because each draws its goals from its own part, not because somebody compared
-them afterwards.
+Train and held-out games are disjoint because each split draws its goals from its own part.
 
 - ``novel_object``: every triple whose object class is one of ``NOVEL_OBJECTS``;
 - ``heldout``: of the other triples of each task type a fifth, drawn by the partition's seed, so that every remaining

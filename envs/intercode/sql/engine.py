@@ -48,7 +48,7 @@ class SqlDatabase(Protocol):
         ...
 
     def execute(self, query: str, limits: QueryLimits = ...) -> Rows | SqlError:
-        """Run one statement and return its rows or its error. Never raises for any content of a query."""
+        """Run one statement within limits. Returns its rows or, if it fails, an SqlError; never raises for a query."""
         ...
 
     def close(self) -> None:

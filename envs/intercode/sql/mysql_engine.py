@@ -5,7 +5,7 @@
 | writing, files, other databases | the account may only read (``mysql_server`` makes it); transactions are read-only |
 | endless queries, SLEEP, BENCHMARK | the server stops a statement after ``time_s``; the client waits 3 s more |
 | endless results | rows are fetched one by one and the connection is dropped once there are too many |
-| endless rows | a row of more than 4 MiB is not read: fifty texts of 16 MB each are one |
+| huge rows | reading a row of more than 4 MiB is an error |
 | several statements in one | not switched on in the protocol |
 | locks, variables, temporary tables | end with the connection, which is the episode's own |
 """
@@ -66,7 +66,8 @@ class ServerUrl:
         return f"mysql://{who}@{self.host or 'localhost'}:{self.port}{query}"
 
     def connect(self, database: str | None = None, read_timeout_s: float | None = None, connect_s: float = 10.0) -> Any:
-        """Open a pymysql connection. Raises ConnectionError if that fails, ModuleNotFoundError without pymysql."""
+        """Open a pymysql connection. Raises ConnectionError if that fails, ModuleNotFoundError without pymysql.
+        ``connect_s`` and ``read_timeout_s`` (None: no limit): seconds for connecting and for each read."""
         pymysql = driver()
         where = {"unix_socket": self.unix_socket} if self.unix_socket else {"host": self.host, "port": self.port}
         try:
@@ -108,10 +109,7 @@ class MySqlDatabase:
         return {name: self._must(f"DESCRIBE `{name}`") for (name,) in self._must("SHOW TABLES")}
 
     def execute(self, query: str, limits: QueryLimits = DEFAULT_LIMITS) -> Rows | SqlError:
-        """Run one statement. Never raises for any content of a query.
-
-        Raises ConnectionError if the server is gone, which no query can cause.
-        """
+        """Run one statement within limits; returns its rows or error. Raises ConnectionError if the server is gone."""
         with self._lock:
             if self._closed:
                 return SqlError("the database was closed")
@@ -186,8 +184,8 @@ class MySqlDatabase:
             cursor.execute("SET NAMES utf8mb4 COLLATE utf8mb4_general_ci")
             cursor.execute("SET SESSION TRANSACTION READ ONLY")
             if self._is_mariadb:
-                # In memory, groups of equal count come out in an order that changes from run to run; on disk, and
-                # sorted by their place there, they keep the order they were met in, as in MySQL 8.
+                # Temporary tables on disk, so that groups of equal count keep the order of their first rows, as in
+                # MySQL 8; in memory that order changes from run to run.
                 cursor.execute("SET SESSION tmp_memory_table_size = 0, max_length_for_sort_data = 4")
 
     def _close_socket(self) -> None:

@@ -45,10 +45,12 @@ def system_prompt(prompt: Prompt, max_turns: int, tables: Mapping[str, Sequence[
 
 
 def opening(prompt: Prompt, question: str) -> str:
+    """The first user message of an episode."""
     return f"Question: {question}\nYour first statement?" if prompt == "full" else question
 
 
 def no_code(prompt: Prompt) -> str:
+    """The observation after a reply without an SQL statement."""
     return _NO_CODE[prompt]
 
 

@@ -23,7 +23,7 @@ _CONSTRUCTORS: dict[str, Callable[..., Any]] = {
 
 
 def read_rows(text: str) -> list[Row] | None:
-    """Parse a printed list of rows; None if the text is anything else, such as an error message."""
+    """Parse a list of row tuples that Python printed; None if the text is anything else, such as an error message."""
     if not text.startswith("["):
         return None
     try:

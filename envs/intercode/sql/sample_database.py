@@ -50,9 +50,10 @@ _KINDS = {"Pre-Depends": "pre-depends", "Depends": "depends", "Recommends": "rec
 
 
 def build_sample(path: Path, dpkg_status: Path = DPKG_STATUS, stdlib: Path | None = None) -> Path:
-    """Write the database to ``path`` unless it exists, atomically. Returns ``path``.
+    """Write the sample database to ``path``, atomically, unless that file exists. Returns ``path``.
 
-    Raises FileNotFoundError if the machine has no dpkg.
+    ``dpkg_status``: dpkg's list of installed packages, without which it raises FileNotFoundError. ``stdlib``: folder of
+    a standard library (default: the running Python's).
     """
     if path.exists():
         return path

@@ -170,7 +170,8 @@ TEMPLATES: tuple[Template, ...] = (
 
 
 def ask_all(rows_of: Callable[[str], list[tuple[object, ...]]]) -> list[Question]:
-    """Every question whose gold query returns a value, alternating between levels. ``rows_of`` runs a query."""
+    """Every question whose gold query returns a value, alternating between levels of hardness. ``rows_of`` runs a query
+    on the sample database and returns its rows."""
     by_level: dict[Hardness, list[Question]] = {level: [] for level in LEVELS}
     for template in TEMPLATES:
         values = [str(row[0]) for row in rows_of(template.values) if row[0]] if template.values else [""]

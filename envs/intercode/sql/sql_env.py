@@ -33,7 +33,7 @@ LIMITS = QueryLimits(time_s=10.0)
 class InterCodeSQLEnv(TextEnv):
     """InterCode-SQL as an environment. Options of ``reset``:
 
-    - ``question``, ``gold`` (a query), ``gold_refused`` (the engine upstream used refuses it: its answer is no rows);
+    - ``question``, ``gold`` (a query), ``gold_refused`` (MySQL, upstream's engine, rejects it: its answer is no rows);
     - ``database`` (a SQLite file, or a name on ``server``), ``server`` (URL of a MySQL or MariaDB, default none),
       ``database_id`` (not read: identifies the data in reports);
     - ``reward`` (iou, tau), ``handicap`` (show all tables and columns), ``prompt`` (full, brief);
@@ -113,7 +113,7 @@ class InterCodeSQLEnv(TextEnv):
         return sql_reward(neutral(rows) if self._mixed_engines else rows, self._gold, self._reward)
 
     def _turn(self, observation: str, action: str | None, valid: bool, reward: float) -> Turn:
-        # The best of the rewards there were: with tau all of them may be negative.
+        # Not the maximum with an initial 0: with tau all rewards may be negative.
         self._best = max(self._best, reward) if self._graded else reward
         self._graded = True
         return Turn(observation, action, valid, solved=reward == 1, reward=reward, score=self._best)

@@ -3,7 +3,7 @@
 | danger | guard |
 |---|---|
 | writing, attaching files, loading code, pragmas | the file is opened read-only; an authorizer knows only reads |
-| endless queries | a progress handler after ``time_s``; where SQLite asks none, the kernel ends the process |
+| endless queries | a progress handler stops them after ``time_s``; if it is never called, the kernel ends the process |
 | endless results | at most ``max_rows`` rows and ``max_bytes`` bytes are fetched, and the result says that it was cut |
 | one huge value, deep expressions | limits of the connection |
 | sorting more than fits | temporary data in memory, under a heap limit of the process that runs the queries |
@@ -26,7 +26,7 @@ from envs.intercode.sql.sqlite_worker import Answer, Query, open_read_only
 
 
 class SqliteDatabase:
-    """A SQLite file opened for untrusted queries; of several threads they run one after another."""
+    """A SQLite file opened for untrusted queries. Queries of several threads run one after another."""
 
     def __init__(self, path: Path, described: Mapping[str, Sequence[Row]] | None = None) -> None:
         """``described`` maps tables to rows of DESCRIBE, if SQLite's own schema does not have them.
@@ -45,7 +45,7 @@ class SqliteDatabase:
         """Table name -> rows of DESCRIBE."""
 
     def execute(self, query: str, limits: QueryLimits = DEFAULT_LIMITS) -> Rows | SqlError:
-        """Run one statement and return its rows or its error. Never raises for any content of a query."""
+        """Run one statement within limits. Returns its rows or, if it fails, an SqlError; never raises for a query."""
         answered = self._show(query)
         if answered is not None:
             return answered

@@ -1,7 +1,7 @@
 """A pool of processes that run queries, shared by all databases of this process and started on demand.
 
-A query gets an answer, or its process dies and the next query gets another one. Answers are
-size-limited, and parsed one at a time, because parsing takes more memory than the text.
+If a query kills its process, its answer is an error, and the next query gets another process. Answers are size-limited,
+and parsed one at a time, because parsing takes more memory than the text.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def worker() -> Iterator[Worker]:
 
 @atexit.register
 def close_idle() -> None:
-    """Stop idle processes when this one exits. (They would also end with it.)"""
+    """Stop idle processes when this one exits."""
     with _changed:
         while _idle:
             _idle.pop().close()

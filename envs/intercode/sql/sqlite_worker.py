@@ -60,6 +60,7 @@ class Answer(NamedTuple):
 
 
 def asked_line(query: Query) -> bytes:
+    """Write a query as one line of JSON, as ``main`` reads it."""
     return json.dumps(query).encode() + b"\n"
 
 
@@ -86,7 +87,7 @@ def _tagged(value: bytes) -> dict[str, str]:
 
 
 def held_bytes(row: Sequence[Any]) -> int:
-    """Approximate memory of a row in bytes. One wide character makes each character of its text count four."""
+    """Approximate memory of a row in bytes. Characters of a text that is not ASCII count four bytes each."""
     size = _VALUE_BYTES
     for value in row:
         size += _VALUE_BYTES

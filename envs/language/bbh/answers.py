@@ -2,10 +2,9 @@
 
 ``strict``: the text after "the answer is" up to a full stop, or the whole reply; must equal the reference exactly.
 ``flexible``: the answer as a person reads it, by the form of the reference (a letter, a number, yes or no, a list of
-words, brackets). ``released``: as in the scripts released with Lemur, which were made for replies of an answer alone:
-the text before the first full stop, without case and punctuation, so that brackets and minus signs do not count, and an
-empty answer equals a reference of brackets. The score is the strict verdict in mode standard, the released one in mode
-lemur.
+words, brackets). ``released``: as in the scripts released with Lemur: the text before the first full stop, without case
+and punctuation, so that brackets and minus signs do not count, and an empty answer equals a reference of brackets. The
+score is the strict verdict in mode standard, the released one in mode lemur.
 """
 
 from __future__ import annotations
@@ -43,15 +42,18 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def grade_cot(reply: str, options: Mapping[str, Any]) -> Graded:
+    """Grade a reply with reasoning: the text between "the answer is" and a full stop, else the whole reply."""
     match = _ANSWER.search(reply)
     return _graded(reply, match[1] if match else reply, options["reference"])
 
 
 def grade_direct(reply: str, options: Mapping[str, Any]) -> Graded:
+    """Grade a reply that is an answer alone, with or without a leading ``A:``."""
     return _graded(reply, _without_cue(reply), options["reference"])
 
 
 def grade_lemur(reply: str, options: Mapping[str, Any]) -> Graded:
+    """Grade a reply by the released rule; ``scores`` has the others, too."""
     answer, target = lemur_answer(reply if continues_prompt(options) else _without_cue(reply)), options["reference"]
     released = float(_normalised(answer) == _normalised(target))
     scores = {RELEASED: released, STRICT: float(_without_cue(reply) == target), FLEXIBLE: float(means(reply, target))}
@@ -79,7 +81,8 @@ def _graded(reply: str, answer: str, target: str) -> Graded:
 
 
 def means(reply: str, target: str) -> bool:
-    """Whether the answer of a reply, as a person reads it, is ``target``, whose form says what kind of answer it is."""
+    """Whether a reply, as a person reads it, answers ``target``: a letter in brackets, a number, a word such as yes, a
+    sequence of brackets, or a list of words."""
     reply = _without_cue(reply)
     if letter := re.fullmatch(r"\(([A-Z])\)", target):
         return chosen_letter(reply, OPTIONS) == letter[1]
@@ -98,7 +101,7 @@ def _normalised(text: str) -> str:
 
 
 def macro_averages(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Averages of score and relaxed score over files, and over tasks (merged files). Empty if none is scored."""
+    """Means of score and relaxed score over BBH's 27 files and its 23 tasks, for reports. Empty if none is scored."""
     scored = [episode for episode in episodes if episode.outcome.scored]
     if not scored:
         return {}

@@ -119,7 +119,7 @@ def _schema(parameter: dict[str, Any]) -> None:
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Score 1 if the calls in the reply are accepted; by the category, if there are any or none."""
+    """Score 1 if the reply's calls are accepted; in (ir)relevance categories, if there is a call or none, as asked."""
     reference = options["reference"]
     category, (_, written) = reference["category"], read_calls(reply)
     calls = [call for one in written if (call := _call(one)) is not None]

@@ -46,7 +46,8 @@ def function_name(name: str) -> str:
 
 
 def fault(calls: Sequence[Call], functions: Sequence[Mapping[str, Any]], accepted: Sequence[Any], category: str) -> str:
-    """Why the calls are not the accepted ones; empty if they are. ``functions``: as the data describes them."""
+    """Why ``calls`` do not match the ``accepted`` answers of a task; empty if they do. ``functions``: the task's
+    functions as the data describes them; ``category`` determines language and rule."""
     language = _language(category)
     if len(calls) != len(accepted):
         return f"{len(calls)} calls, expected {len(accepted)}"
@@ -156,7 +157,7 @@ def accepted_call(answer: Mapping[str, Any], functions: Sequence[Mapping[str, An
 
 
 def _first(accepted: Any) -> Any:
-    """The first accepted value; of a dictionary, with the first accepted value of each entry that must be there."""
+    """The first accepted value. In a dictionary likewise, of each entry that may not be absent."""
     if not isinstance(accepted, list):
         return accepted
     value = next((one for one in accepted if one != ""), "")
@@ -166,7 +167,7 @@ def _first(accepted: Any) -> Any:
 
 
 def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Share solved by category, and the leaderboard's averages of those that were played."""
+    """Share solved in each category, and the leaderboard's averages over the played categories, for reports."""
     by: dict[str, list[bool]] = {}
     for episode in episodes:
         if episode.outcome.scored:

@@ -34,7 +34,7 @@ _MAP = re.compile(r"new\s+HashMap<.*?>\s*\(\)\s*\{\s*\{?\s*(.*?)\s*\}?\s*\}", re
 
 
 def java_value(text: str, kind: str, nested: str = "") -> Any:
-    """The value of Java source for a parameter of type ``kind``, whose elements are of type ``nested``; else ``text``.
+    """Parse Java source of a value of type ``kind`` (its elements of type ``nested``); ``text`` itself if no rule fits.
     Raises NotImplementedError for the types that the published checker cannot read."""
     if kind in ("Set", "Hashtable", "Queue", "Stack"):
         raise NotImplementedError(kind)
@@ -57,7 +57,7 @@ def java_value(text: str, kind: str, nested: str = "") -> Any:
 
 
 def javascript_value(text: str, kind: str, nested: str = "") -> Any:
-    """The value of JavaScript source, as ``java_value``."""
+    """Parse JavaScript source of a value of type ``kind``; ``text`` itself if no rule fits."""
     if kind == "String":
         return text[1:-1] if _is_quoted(text, "\"'") else text
     if kind == "array":
@@ -84,7 +84,7 @@ def _element(text: str, nested: str) -> Any:
 
 
 def _untyped(text: str, language: str = "java") -> Any:
-    """A value by its looks alone: true, a quoted text, a number; else the text."""
+    """Parse a value without a known type: true or false, a quoted text, a number; else the text itself."""
     text = text if language == "java" else text.strip()
     if text in ("true", "false"):
         return text == "true"
@@ -129,7 +129,7 @@ def _object(code: str) -> Any:
 
 
 def source_text(language: str, value: Any, parameter: Mapping[str, Any]) -> str:
-    """Source of a parameter's value that ``java_value`` or ``javascript_value`` reads as that value."""
+    """Write a value as source that ``java_value`` or ``javascript_value`` parses to that value."""
     kind, element = parameter.get("type", ""), parameter.get("items") or {}
     if isinstance(value, str):
         return value

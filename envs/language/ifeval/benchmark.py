@@ -46,7 +46,8 @@ def _load(options: IfevalOptions, request: EvaluationRequest) -> Iterator[Task]:
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Score 1 if all instructions are followed. Scores by the loose rule, and the share of followed instructions."""
+    """Score 1 if all instructions are followed, else 0. ``scores`` has the loose rule's score and the share
+    followed."""
     strict = [_follows([reply], *one) for one in options["reference"]]
     loose = [_follows(_variants(reply), *one) for one in options["reference"]]
     failed = [name for (name, _), followed in zip(options["reference"], strict, strict=True) if not followed]

@@ -29,7 +29,7 @@ def _language(text: str) -> str:
 
 
 def detector() -> Any:
-    """The module langdetect, which gives the same language each time. Raises ModuleNotFoundError."""
+    """The module langdetect, seeded so that results repeat. Raises ModuleNotFoundError with the package to install."""
     try:
         import langdetect
     except ModuleNotFoundError as error:

@@ -51,7 +51,7 @@ def _load(options: Math500Options, request: EvaluationRequest) -> Iterator[Task]
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Score 1 for the reference answer in the last box, or announced at the end if there is no box."""
+    """Score 1 if the last box, or without a box the last "answer is", has an answer that equals the reference."""
     reference, boxed = options["reference"], last_boxed(reply)
     announced = _ANNOUNCED.findall(reply)
     answer = boxed if boxed is not None else announced[-1] if announced else None
@@ -61,7 +61,7 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What the last ``\boxed{...}`` or ``\fbox{...}`` holds, with balanced braces; None if there is none."""
+    r"""Content of the last ``\boxed{...}`` or ``\fbox{...}``; None without one, or if its braces are not balanced."""
     starts = [match.end() for match in re.finditer(r"\\(?:boxed|fbox)\s*\{", text)]
     if not starts:
         return None
@@ -74,7 +74,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def is_equal(answer: str, reference: str) -> bool:
-    """Whether two answers have one normal form, or are equal numbers, or lists of such."""
+    """Whether two answers in LaTeX have the same ``normal_form``, are equal numbers, or are lists of equal elements."""
     ours, theirs = (normal_form(_bare(text)) for text in (answer, reference))
     if ours == theirs:
         return True
@@ -96,7 +96,7 @@ def _same_number(one: str, other: str) -> bool:
 
 
 def _number(text: str) -> Fraction | None:
-    """The number that a normal form is: decimal, with thousands marks, or a fraction; None for anything else."""
+    """Value of a decimal number, also with thousands separators, or of a fraction; None for any other text."""
     if match := _FRACTION.fullmatch(text):
         value = Fraction(int(match[2]), int(match[3])) if int(match[3]) else None
         return -value if value is not None and match[1] == "-" else value

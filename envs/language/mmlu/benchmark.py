@@ -177,8 +177,7 @@ def _not_weighed(settings: Settings) -> Sequence[str]:
 
 
 def _version(options: MmluOptions) -> int:
-    """Version of the scoring, by mode, and one higher if letters are generated. In mode lemur an option "None" in
-    parquet files now reads nan; generated letters are read by what the reply concludes, and denied ones are not."""
+    """Version of the scoring: by mode, and 2 higher if letters are generated instead of weighed."""
     return version_by_mode(options) + 2 * (not options.weighs)
 
 

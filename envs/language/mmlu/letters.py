@@ -28,13 +28,15 @@ def letter_asked(reply: str) -> str | None:
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
+    """Score 1 for the letter ``options["reference"]``, read as a person does; ``scores`` has the strict reading,
+    too."""
     letter, right = letter_in(reply), options["reference"]
     score = float(letter == right)
     return Graded(score, letter, scores={STRICT: float(letter_asked(reply) == right), FLEXIBLE: score})
 
 
 def means(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Averages of scored episodes: the mean over subjects, and the share solved in each field and subfield."""
+    """Success rates of scored episodes, for reports: mean over subjects, and share in each field and subfield."""
     by_subject: dict[str, list[bool]] = {}
     for episode in episodes:
         if episode.outcome.scored:

@@ -66,7 +66,7 @@ class PageSource(Protocol):
 
 @dataclass(frozen=True)
 class RecordedAnswers:
-    """Recorded answers by query. ``of_task`` (task id, query) takes precedence: a query may have several answers."""
+    """Recorded answers of the search tool by query. ``of_task``, by (task id, query), takes precedence."""
 
     answers: Mapping[str, str]
     of_task: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -83,7 +83,8 @@ class RecordedAnswers:
 
 
 def wikipedia_search(query: str, source: PageSource | RecordedAnswers, *, task: str = "", compat: bool = False) -> str:
-    """The search tool's answer to a query. Raises WikipediaUnavailable."""
+    """The search tool's answer to a query, at most 1000 characters. ``task``: id of the task, for recorded answers;
+    ``compat``: upstream's sentence for no result. Raises WikipediaUnavailable if the source cannot answer."""
     if isinstance(source, RecordedAnswers):
         return source.answer(query, task)
     query = query[:MAX_QUERY]

@@ -34,8 +34,8 @@ IN_IMAGE = Path("/opt/ds1000")
 
 
 def folder_of(named: str) -> Path:
-    """Folder from which packages are imported: the named folder or virtual environment, the default one, or the
-    image's."""
+    """Folder of the packages in ``named`` (a folder or a virtual environment). If that is empty, the default folder in
+    LEMUR_HOME, or the image's if only that exists. The folder may be missing."""
     own = lemur_home() / "environments" / "ds1000"
     default = IN_IMAGE if IN_IMAGE.is_dir() and not own.is_dir() else own
     folder = Path(named).expanduser().absolute() if named else default
@@ -44,7 +44,7 @@ def folder_of(named: str) -> Path:
 
 
 def versions(named: str) -> dict[str, str]:
-    """Version of each distribution in an environment; empty if the environment is missing."""
+    """Version by ``plain_name`` of each distribution in ``folder_of(named)``; empty if that folder is missing."""
     folder = folder_of(named)
     return dict(_installed_versions(folder, folder.stat().st_mtime_ns)) if folder.is_dir() else {}
 
@@ -93,7 +93,7 @@ def pinned() -> Iterator[tuple[str, str, str]]:
 
 
 def other_versions(named: str) -> Iterator[str]:
-    """Yield a description of each installed version that differs from the pinned one."""
+    """Yield a description of each package in ``folder_of(named)`` whose version differs from the pinned one."""
     there = versions(named)
     for name, version, _ in pinned():
         installed = there.get(plain_name(name))

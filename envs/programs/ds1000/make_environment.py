@@ -18,7 +18,8 @@ from envs.programs.ds1000.environment import folder_of, pinned, plain_version, r
 
 
 def install(folder: Path, without: Sequence[str]) -> Path:
-    """Install the pinned packages except groups ``without``, all or none. RuntimeError has pip's last lines."""
+    """Install all pinned packages into ``folder``, except groups ``without``, and return it. Raises RuntimeError with
+    pip's last lines; nothing is installed then."""
     wanted = [f"{name}=={version}" for name, version, group in pinned() if group not in without]
     half = folder.with_name(f"{folder.name}.half")
     shutil.rmtree(half, ignore_errors=True)

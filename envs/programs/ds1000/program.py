@@ -43,15 +43,14 @@ _ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "CUDA_VISIBLE_DEVICES": "",
 }
-_BEFORE = {
-    "Tensorflow": "try:\n    import distutils.spawn\nexcept ModuleNotFoundError:\n    import setuptools\n",
-}
+_BEFORE = {"Tensorflow": "try:\n    import distutils.spawn\nexcept ModuleNotFoundError:\n    import setuptools\n"}
 """Code before a library's programs. Tensorflow imports a module of the standard library that Debian packages
 separately; setuptools, which Tensorflow requires anyway, replaces it."""
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Grade a reply by its tests. Raises ValueError without the library, SandboxDestroyed if the machine failed."""
+    """Score 1 if the solution in a reply passes the item's tests in ``options["reference"]``, else 0 with the reason.
+    Raises ValueError if the item's library is not installed, SandboxDestroyed if the machine failed."""
     asked = options["reference"]
     backend = options.get("backend", "bwrap")
     if why := environment.lacking(asked["environment"], [asked["library"]]):
@@ -86,7 +85,8 @@ def around_hole(prompt: str) -> tuple[str, str]:
 
 
 def program_of(solution: str, code_context: str) -> str:
-    """The item's program with the solution as a text, and calls of its tests of results and, if any, of source."""
+    """The Python program that tests a solution: the item's ``code_context``, the solution as a string, and calls of the
+    item's tests of results and, if it has any, of source text."""
     calls = ["test_execution(solution)"]
     if re.search(r"^def test_string\(", code_context, re.MULTILINE):
         calls.append("test_string(solution)")

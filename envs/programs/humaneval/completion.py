@@ -15,6 +15,8 @@ TIME_S = 3.0
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
+    """Grade a reply by the tests in ``options["reference"]``, in sandboxes; ``scores`` has every reading's score.
+    Raises SandboxDestroyed if the machine ended a sandbox."""
     asked = options["reference"]
     prompt, name = asked["prompt"], asked["entry_point"]
     readings = {STRICT: parsed_or_none(prompt + reply), FLEXIBLE: program_of(reply, prompt, name)}
@@ -34,8 +36,8 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def program_of(reply: str, prompt: str, name: str, kept: Callable[[str], str] = str) -> str:
-    """The flexible reading, with function ``name``: as the reply defines it, after the prompt's imports and helpers,
-    or else the prompt with the reply as the function's body. ``kept`` selects a part of the reply's code."""
+    """The program of a reply, leniently read. If its code defines function ``name``: that code after the prompt's
+    imports and helpers; else the prompt with the code as the function's body. ``kept`` cuts the code first."""
     begins = rf"^(?:async\s+)?def\s+{re.escape(name)}\s*\("
     code = kept(python_in(reply, begins))
     if re.search(begins, code, re.MULTILINE):

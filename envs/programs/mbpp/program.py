@@ -15,6 +15,8 @@ TIME_S = 10.0
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
+    """Grade a reply by the tests in ``options["reference"]``, in sandboxes; the score is the flexible reading's.
+    Raises SandboxDestroyed if the machine ended a sandbox."""
     asked = options["reference"]
     tests = "\n".join(asked["tests"]) + "\n"
     completion = cut_at(reply.rpartition("[PYTHON]")[2].rpartition("[BEGIN]")[2], ("\n[DONE]", "[/PYTHON]"))
@@ -29,8 +31,8 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def _with_setup(program: str, setup: str) -> str:
-    """The program with the task's setup code, which makes values for the tests. It goes before the program, or after
-    it if it uses classes that the program defines (the two tasks that have any setup code)."""
+    """The program with the task's setup code: before it if that code defines or imports something, else after it,
+    because it makes values of classes that the program defines."""
     if not setup:
         return f"{program}\n"
     defines = re.search(r"^(class|def|import|from)\b", setup, re.MULTILINE)

@@ -44,8 +44,8 @@ class Guarded:
 
 
 def guarded(solution: str, asked: Mapping[str, Any], says: str) -> Guarded:
-    """The program of a solution and the item's tests. ``solution``: all text before the tests; ``says``: the statement
-    after the last test, which prints the final word."""
+    """Join a solution and the item's tests to a program. ``solution``: all text before the tests; ``asked``: the item
+    (language, prompt, tests); ``says``: statement to put after the last test, which prints the final word."""
     return _GUARDS[asked["language"]](solution, asked, says, f"h{secrets.token_hex(8)}")
 
 

@@ -46,7 +46,8 @@ _FOLDER = "/work"
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Grade a reply. Raises SandboxDestroyed if the machine ended a sandbox or gave it no time."""
+    """Score 1 if the program of a reply, with the item's tests, compiles and runs to its end; ``scores`` has the strict
+    and the flexible reading. Raises SandboxDestroyed if the machine ended a sandbox or gave it no time."""
     asked = options["reference"]
     program, strict = program_of(reply, asked), completed(reply, asked)
     graded = _run(program, asked, options.get("backend", "bwrap"))

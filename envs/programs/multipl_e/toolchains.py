@@ -109,10 +109,7 @@ TOOLCHAINS: dict[str, Toolchain] = {
     ),
     "ts": Toolchain(
         "program.ts",
-        (
-            (TSC, "--target", "es5", "--lib", "es2015,dom", "program.ts"),
-            ("node", "program.js"),
-        ),
+        ((TSC, "--target", "es5", "--lib", "es2015,dom", "program.ts"), ("node", "program.js")),
         {TSC: "node-typescript", "sed": "sed", **_NODE},
         _CONSOLE,
         # Not by the compiler, which would refuse functions in blocks. Functions of strict code have no caller.

@@ -46,6 +46,7 @@ class Verdict:
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
+    """Grade the function in a reply; see ``verdict_on``."""
     source = source_in(reply, options["reference"]["name"])
     verdict = verdict_on(source, options)
     return Graded(verdict.score, source, verdict.note)
@@ -57,7 +58,9 @@ def source_in(reply: str, name: str) -> str:
 
 
 def verdict_on(source: str, options: Mapping[str, Any]) -> Verdict:
-    """Run and judge a function. Raises SandboxDestroyed if the machine ended a sandbox or gave it no time."""
+    """Run the function that ``source`` defines on the inputs in ``options["reference"]`` and compare its results: score
+    1 if all agree, else 0. Raises SandboxDestroyed if the machine ended a sandbox or gave it no time, RuntimeError if
+    numpy or shapely cannot be imported there."""
     asked = options["reference"]
     if word := next((word for word in BANNED if word in source), ""):
         return Verdict(0.0, f"banned: {word}", f"The code must not hold {word!r}.")
@@ -65,12 +68,7 @@ def verdict_on(source: str, options: Mapping[str, Any]) -> Verdict:
         process = None
         try:
             process = SolutionProcess(
-                sandbox,
-                _CALLED.read_text(),
-                time_s=TIME_S,
-                total_s=TOTAL_S,
-                patience_s=PATIENCE_S,
-                allowed_cpu_s=CPU_S,
+                sandbox, _CALLED.read_text(), time_s=TIME_S, total_s=TOTAL_S, patience_s=PATIENCE_S, allowed_cpu_s=CPU_S
             )
             if process.loaded.failure is Failure.TIMED_OUT:  # nothing of an answer has run yet
                 raise SandboxDestroyed("the machine gave numpy and shapely no time", "infra")

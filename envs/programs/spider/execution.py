@@ -37,8 +37,8 @@ _SENTENCE = re.compile(r"\s*[A-Z][a-z']*[\s,:]+(?:[a-z']+[\s,.:;]+){2}")
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Score 1 if the flexible reading's rows equal the gold's on every file, else 0; beside it the strict reading.
-    Raises RuntimeError if the gold query fails."""
+    """Score 1 if the query in a reply returns the gold query's rows on every file of the database, else 0.
+    ``scores`` also has the strict reading, of replies that are a query alone. Raises RuntimeError if the gold fails."""
     asked = options["reference"]
     query, strict = query_in(reply, asked["begins"]), query_alone(reply, asked["begins"])
     graded = graded_query(query, asked)
@@ -48,7 +48,8 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def graded_query(query: str | None, asked: Mapping[str, Any]) -> Graded:
-    """Grade a query by its rows. ``asked``: the task's reference."""
+    """Score 1 if a query returns the gold query's rows on every file, else 0 with the reason. ``asked``: the task's
+    reference, with the gold query and the database files. Raises RuntimeError if the gold query fails."""
     if query is None:
         return Graded(0.0, None, "no query")
     ordered = orders(asked["query"])
@@ -133,5 +134,6 @@ def _up_to_end(text: str, is_inline: bool) -> str:
 
 
 def run(database: str, query: str, time_s: float = TIME_S) -> Answer:
+    """Run a query on a SQLite file, at most ``time_s`` seconds; the answer has rows or an error."""
     with worker() as mine:
         return mine.ask(Query(database, as_compared(query), time_s, _MOST_ROWS, _MOST_BYTES))

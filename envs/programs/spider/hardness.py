@@ -15,7 +15,7 @@ _AGGREGATES = ("max", "min", "count", "sum", "avg")
 
 
 def hardness(query: str) -> str:
-    """Hardness of a query: easy, medium, hard or extra."""
+    """``easy``, ``medium``, ``hard`` or ``extra`` for a SQL query of Spider."""
     tokens = [token.lower() for token in _TOKEN.findall(query)]
     own = _flat(tokens)
     ends = next((place for place, token in enumerate(own) if token in _SETS), len(own))

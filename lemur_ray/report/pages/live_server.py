@@ -93,11 +93,7 @@ class LiveReport:
 
 @contextlib.contextmanager
 def live_server(
-    folders: Sequence[Path],
-    host: str,
-    port: int,
-    every_s: float = 2.0,
-    say: Callable[[str], None] = print,
+    folders: Sequence[Path], host: str, port: int, every_s: float = 2.0, say: Callable[[str], None] = print
 ) -> Iterator[str]:
     """Serve the report of the folders in a thread until the block ends; yields the address. A folder without an episode
     is waited for. Turns of running episodes are shown, too. ``every_s``: seconds between two looks at the ledgers.

@@ -10,13 +10,7 @@ from lemur_ray.agents.external_calls import CallMeter, ExternalCallError
 from lemur_ray.agents.messages import EndpointRefused, PolicyUnreachable
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.calls.deadline import Call, DeadlineExceeded
-from lemur_ray.rollout.calls.env_protocol import (
-    EnvironmentFault,
-    EnvResult,
-    MachineFault,
-    PolicyFault,
-    QuarantineFault,
-)
+from lemur_ray.rollout.calls.env_protocol import EnvironmentFault, EnvResult, MachineFault, PolicyFault, QuarantineFault
 from lemur_ray.sandbox.sandbox import SandboxError, SandboxQuarantined
 
 MakeEnv = Callable[[str], Any]
