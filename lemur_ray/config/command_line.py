@@ -60,14 +60,14 @@ def parse(
         print(as_typed(f"{prog}: {error}"), file=sys.stderr)
         raise SystemExit(2) from error
     except SystemExit as end:
-        if end.code or {"-h", "--help", "--help-all"} & set(words):  # not for a script of completions
+        if end.code or {"-h", "--help", "--help-all"} & set(words):  # a completion script must stay unchanged
             _explain(end, more, file)
         raise
     return parsed
 
 
 def _registry() -> Any:
-    """Tyro's registry with the form of a source on a command line."""
+    """Tyro's registry with a parser of SourceConfig (``NAME:KIND:WEIGHT[:EPOCHS]``)."""
     import tyro
 
     registry = tyro.constructors.ConstructorRegistry()
@@ -97,7 +97,7 @@ def _print_help_page(cli: Any, topics: Any, more: Mapping[str, str], default: An
 
 
 def _explain(end: SystemExit, more: Mapping[str, str], file: ConfigFile) -> None:
-    """Print what belongs to a help text or an error of tyro: flags that are no fields, and the file of other flags."""
+    """After tyro's help text, print the flags that are not fields; after its error, name the file of other flags."""
     from lemur_ray.config.help_page import more_lines
 
     if not end.code:

@@ -1,7 +1,6 @@
-"""Flags in a YAML file: ``--config FILE`` gives any of them, and a run writes all of its own in that form.
+"""Flags in a YAML file: ``--config FILE`` reads any flags from one, and a run writes all of its flags into one.
 
-Keys are the names of flags with underscores or hyphens, nested where flags are dotted (``train: {steps: 100}``) or
-as flags are (``train.steps: 100``).
+Keys are names of flags with underscores or hyphens, nested (``train: {steps: 100}``) or dotted (``train.steps: 100``).
 """
 
 from __future__ import annotations
@@ -26,28 +25,26 @@ FLAG = "--config"
 CONFIG_FILE = "config.yaml"
 """Name of the file in which a run writes its configuration."""
 VERSION = "lemur_ray"
-"""Key of the version that wrote a file."""
+"""Key in a file whose value is the version of lemur-ray that wrote the file."""
 _MAX_NAMES = 8
 """Maximum number of flags that a message names."""
 
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """The values of a file by dotted key, as yet unchecked. ``path`` is empty without a file."""
+    """Values of a file by dotted key, not yet checked against the flags. ``path``: "" if no file was given."""
 
     path: str = ""
     values: dict[str, Any] = field(default_factory=dict)
 
     def pop(self, key: str, default: str) -> str:
-        """Remove a value that is no flag, and return it as text."""
+        """Remove the value of ``key`` and return it as text; ``default`` if the file does not have the key."""
         return str(self.values.pop(key, default))
 
 
 def take_config(argv: Sequence[str]) -> tuple[list[str], ConfigFile]:
-    """(command line without ``--config FILE``, content of the file). Exits with code 2 if it cannot be read.
-
-    A relative path is one of the working directory, or else of $LEMUR_HOME.
-    """
+    """Split a command line: (words without ``--config FILE``, content of the file). A relative path is looked up in the
+    working directory, then in $LEMUR_HOME. Exits with code 2 if the file cannot be read or two are given."""
     words, paths = [], []
     waiting = False
     for word in argv:
@@ -70,7 +67,7 @@ def take_config(argv: Sequence[str]) -> tuple[list[str], ConfigFile]:
 
 
 def bare_flags(words: Sequence[str], config: Any, default: Any, flat: bool) -> list[str]:
-    """A command line in which ``--x True`` and ``--x=False``, the earlier forms of a bool, are ``--x`` and ``--no-x``.
+    """Rewrite the earlier forms of bool flags in a command line: ``--x True`` as ``--x``, ``--x=False`` as ``--no-x``.
     config, default, flat: as for ``config_words``."""
     bools = {key: leaf for key, leaf in _leaves(config, default, flat) if isinstance(leaf.value, bool)}
     bare: list[str] = []
@@ -85,10 +82,10 @@ def bare_flags(words: Sequence[str], config: Any, default: Any, flat: bool) -> l
 
 
 def config_words(file: ConfigFile, argv: Sequence[str], config: Any, default: Any, flat: bool) -> list[str]:
-    """The flags of a file that ``argv`` does not give, as words of a command line.
+    """Those flags of a file that are not in ``argv``, as words of a command line.
 
-    config, default: class and default of the configuration; the class itself if it has none. flat: as for ``parse``.
-    Exits with code 2 for a key that is no flag, and names the nearest one.
+    config: class of the configuration. default: its default value, or the class if there is none. flat: as for
+    ``parse``. Exits with code 2 for a key that is not a flag, naming the nearest one.
     """
     known = dict(_leaves(config, default, flat))
     written_by = file.values.pop(VERSION, __version__)
@@ -113,8 +110,8 @@ def config_words(file: ConfigFile, argv: Sequence[str], config: Any, default: An
 
 
 def config_text(config: Any, flat: bool = False) -> str:
-    """All flags of a configuration as the text of a file that ``--config`` reads, without passwords (metadata
-    ``stored_as``). flat: as for ``parse``."""
+    """All flags of a configuration as YAML text that ``--config`` reads. A field with metadata ``stored_as``, such as a
+    password, is written as that function returns it. flat: as for ``parse``."""
     values: dict[str, Any] = {VERSION: __version__}
     leaves = dict(_leaves(type(config), config, flat))
     for key, leaf in leaves.items():
@@ -130,8 +127,8 @@ def config_text(config: Any, flat: bool = False) -> str:
 
 
 class _Texts(yaml.SafeLoader):
-    """Reads every value but null, true and false as text: YAML 1.1 takes 10:20 for a number to base 60, and no for
-    false. Infinities and NaN get the names that Python has for them."""
+    """YAML loader that reads every value except null, true and false as text, because YAML 1.1 reads 10:20 as a number
+    to base 60 and ``no`` as false. Infinities and NaN become Python's names of them."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
@@ -146,14 +143,14 @@ _Texts.add_constructor("!float", lambda loader, node: str(loader.construct_yaml_
 
 @dataclass(frozen=True)
 class _Leaf:
-    """A flag: its default, and whether each of its values is given by a flag of its own."""
+    """A flag: its default value, and whether the flag is repeated for each value (``--x a --x b``)."""
 
     value: Any
     appends: bool
 
 
 def _leaves(config: Any, default: Any, flat: bool, prefix: str = "") -> Iterator[tuple[str, _Leaf]]:
-    """Dotted key and flag of every field of a configuration that is no positional argument."""
+    """Yield (dotted key, flag) of every field of a configuration except positional arguments."""
     import tyro
 
     try:

@@ -1,6 +1,6 @@
-"""Help of a command on one screen: its most used flags by topic, and what ``--help-all`` adds.
+"""The one-screen help text of a command (``--help``): its most used flags, by topic.
 
-Works on the whole help text that tyro prints, so flags, types and defaults are written in one place.
+Made from the complete help text that tyro prints (``--help-all``), so flags, types and defaults are written once.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Entry:
 
 
 def wants_help(argv: Sequence[str]) -> bool:
-    """Whether a command line asks for the help on one screen."""
+    """Whether a command line requests the one-screen help (``-h`` or ``--help``)."""
     return any(word in ("-h", "--help") for word in argv)
 
 
 def entries(text: str) -> dict[str, Entry]:
-    """Flag -> entry of a help text of tyro that is ``WIDE`` columns wide, with boxes or without."""
+    """Parse a help text of tyro, ``WIDE`` columns wide, with or without boxes: flag -> entry."""
     parts: list[list[str]] = []
     for line in text.splitlines():
         if begin := re.match(r"(?:[│|] |  )(--?[a-z].*)", line):
@@ -64,8 +64,8 @@ def entries(text: str) -> dict[str, Entry]:
 
 
 def help_page(text: str, topics: Topics, more: Mapping[str, str], default: Any) -> str:
-    """The help on one screen. text: the whole help, ``WIDE`` columns wide. more: flags that are not fields, with their
-    descriptions. default: the configuration whose fields the topics name."""
+    """The one-screen help text. text: tyro's complete help, ``WIDE`` columns wide. topics: flags to show. more: flag ->
+    description of flags that are not fields. default: the configuration whose fields the topics name."""
     known = entries(text)
     usage, about = text.strip().split("\n\n")[:2]
     width = max(_MIN_WIDTH, min(_MAX_WIDTH, shutil.get_terminal_size().columns))
@@ -79,7 +79,7 @@ def help_page(text: str, topics: Topics, more: Mapping[str, str], default: Any) 
 
 
 def more_lines(more: Mapping[str, str], width: int = _MAX_WIDTH) -> Iterator[str]:
-    """Lines of the flags that are no fields of a configuration."""
+    """Yield the help lines of ``more`` (flag -> description) and of the flags that every command has."""
     for given, text in {**more, **ALWAYS}.items():
         yield from _lines(Entry(given, text), width)
 
@@ -106,7 +106,7 @@ def _lines(entry: Entry, width: int) -> list[str]:
 
 @contextlib.contextmanager
 def plain_terminal() -> Iterator[io.StringIO]:
-    """Context manager in which tyro prints a help text for ``entries`` into the text that it yields."""
+    """Context manager that sends standard output to the buffer it yields: ``WIDE`` columns, no colours."""
     wide = {"COLUMNS": str(WIDE), "NO_COLOR": "1", "TERM": "dumb"}
     before = {name: os.environ.get(name) for name in wide}
     os.environ.update(wide)

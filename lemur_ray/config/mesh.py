@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
 
 FEED_CPUS = 0.1
-"""CPU cores of a Ray Data task that reads for a worker. Without a free share of a core a run waits for ever."""
+"""CPU cores reserved by a Ray Data task that reads rows for a worker. A run waits for ever if they are never free."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ Family = Literal["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text"]
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shape of a model: pre-norm RMSNorm, RoPE, grouped-query attention, gated feed-forward; switches for families."""
+    """Shape of a model: pre-norm RMSNorm, RoPE, grouped-query attention, gated feed-forward; family options."""
 
     vocab_size: int = 2048
     """Rows of the embedding and of the output head, in tokens; at least the tokenizer's vocabulary."""
@@ -123,7 +123,7 @@ class ModelConfig:
 
     @property
     def query_gain(self) -> float:
-        """Factor on queries that makes up for scores being divided by the square root of head_dim."""
+        """Factor on queries; as attention divides scores by sqrt(head_dim), it makes that sqrt(query_scalar)."""
         return math.sqrt(self.head_dim / self.query_scalar) if self.query_scalar else 1.0
 
     @property

@@ -1,8 +1,7 @@
 """Optimizer options: the learning-rate schedule, and one value per update rule with the memory that its state needs.
 
 Command lines, recipe hashes and checkpoints hold the flat `OptimizerConfig`; code asks its ``rule``, a tagged union. A
-new optimizer is a dataclass and a case of ``rule`` here, and its mathematics in ``train/optimizer.py``. Knows nothing
-of jax.
+new optimizer is a dataclass and a case of ``rule`` here, and its mathematics in ``train/optimizer.py``. Imports no jax.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class AdamW:
     trains_adapters: ClassVar[bool] = True
 
     def state_bytes(self, *, block_matrix: bool) -> int:
-        """Bytes of optimizer state per parameter: two moments, in matrices of blocks (``block_matrix``) or not."""
+        """Bytes of optimizer state per parameter: two moments, whatever ``block_matrix`` is."""
         return 2 * _MOMENT_BYTES
 
 
@@ -41,7 +40,7 @@ class Muon:
     trains_adapters: ClassVar[bool] = False
 
     def state_bytes(self, *, block_matrix: bool) -> int:
-        """Bytes of optimizer state per parameter: one moment in matrices of blocks (``block_matrix``), else two."""
+        """Bytes of optimizer state per parameter: one moment in a matrix of a block (``block_matrix``), else two."""
         return _MOMENT_BYTES if block_matrix else self.elsewhere.state_bytes(block_matrix=False)
 
 

@@ -63,7 +63,7 @@ _NEWER = (
 
 
 def drop_newer(value: dict[str, Any]) -> None:
-    """Remove newer fields that are at their defaults from a recipe in JSON form, which keeps older hashes."""
+    """Remove newer fields at their defaults from a recipe in JSON form, in place, so that older hashes stay valid."""
     default = dataclasses.asdict(Recipe())
     for part, plain in (
         (value["model"], default["model"]),
@@ -94,7 +94,7 @@ def identity(recipe: Recipe) -> dict[str, Any]:
 
 
 def differing_fields(a: dict[str, Any], b: dict[str, Any], prefix: str = "") -> list[str]:
-    """Differences of two recipe identities: ``dotted.name: value of a != value of b``."""
+    """Differences of two nested JSON objects, one line each: ``dotted.name: value in a != value in b``."""
     out: list[str] = []
     for key in sorted(a.keys() | b.keys()):
         left, right = a.get(key), b.get(key)

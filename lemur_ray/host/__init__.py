@@ -1,1 +1,1 @@
-"""This host: default folders, JSON files, file locks, full disks, free ports; old names of modules and functions."""
+"""This host: default folders, JSON files, file locks, exit codes, free ports, the command ``lemur``, old names."""

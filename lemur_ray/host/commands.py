@@ -61,10 +61,10 @@ def is_checkout() -> bool:
 
 
 def as_typed(text: str) -> str:
-    """``text`` with its commands as they work here.
+    """Rewrite the commands in a message as the user of this process can type them.
 
     ``python jobs/pretrain.py`` becomes ``lemur pretrain`` in a process that ``lemur`` started, or without a checkout.
-    ``pip install 'lemur-ray[EXTRA]'`` names the checkout in a checkout, and a lock file becomes the release in a wheel.
+    In a checkout ``'lemur-ray[EXTRA]'`` becomes its path; in a wheel ``-r requirements.lock`` becomes the release.
     """
     if os.environ.get(STARTED_BY) == "lemur" or not is_checkout():
         text = _SCRIPT.sub(lambda match: f"lemur {_NAMES[match[1]]}" if match[1] in _NAMES else match[0], text)
@@ -74,7 +74,8 @@ def as_typed(text: str) -> str:
 
 
 def program(script: str) -> str:
-    """How usage lines name a script, given as ``pretrain.py`` or ``pretrain``: ``lemur pretrain`` if so started."""
+    """Name of a script in usage lines: ``lemur pretrain`` for ``pretrain`` or ``pretrain.py`` in a process that
+    ``lemur`` started, else ``script`` unchanged."""
     name = _NAMES.get(script.removesuffix(".py"))
     return f"lemur {name}" if name and os.environ.get(STARTED_BY) == "lemur" else script
 

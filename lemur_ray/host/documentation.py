@@ -1,7 +1,7 @@
-"""The documentation site: the hook by which mkdocs makes the pages that no file holds, and the build of the site.
+"""Builds the documentation site with mkdocs; the hooks below generate its navigation and reference pages.
 
-The reference of Python names comes from docstrings, the flags of each command from its own help. Needs the extra
-``docs`` and a checkout, where the pages are.
+Python names are documented from their docstrings, the flags of a command from its help text. Needs the extra ``docs``
+and a checkout.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lemur_ray.host.commands import COMMANDS, STARTED_BY, is_checkout, program, 
 
 ROOT = Path(__file__).resolve().parents[2]
 _OF_A_SITE = "search/search_index.json"
-"""A file that shows that a folder holds an earlier site."""
+"""File of a built site; a folder that has it may be replaced by a new site."""
 COLUMNS = 100
 """Width of help texts, in characters."""
 SECTIONS = {"Guides": "guides", "Decisions": "decisions", "Log": "log"}
@@ -38,9 +38,9 @@ class DocumentationError(Exception):
 
 
 def build(out: Path) -> Path:
-    """Write the site into ``out``, in place of an earlier one; every warning is an error. Returns its first page.
+    """Build the site in the folder ``out``, replacing an earlier site there. Returns the path of its first page.
 
-    Raises DocumentationError, also for a folder with other files, which mkdocs would remove."""
+    Raises DocumentationError for a warning of mkdocs, a missing package or checkout, or other files in ``out``."""
     if out.is_dir() and any(out.iterdir()) and not (out / _OF_A_SITE).is_file():
         raise DocumentationError(f"{out} holds other files, which the site would replace: give a new or empty folder")
     if not is_checkout() or not (ROOT / "mkdocs.yml").is_file():
@@ -62,7 +62,7 @@ def build(out: Path) -> Path:
 
 
 def on_config(config: Any) -> Any:
-    """Hook of mkdocs: the navigation, made from the folders."""
+    """Hook of mkdocs: set the navigation (``config.nav``) from the files in docs/ and the commands."""
     docs = Path(config.docs_dir)
     guides = sorted(path.stem for path in (docs / "guides").glob("*.md"))
     guides.sort(key=lambda name: FIRST_GUIDES.index(name) if name in FIRST_GUIDES else len(FIRST_GUIDES))
@@ -81,7 +81,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Hook of mkdocs: add the reference."""
+    """Hook of mkdocs: add the generated reference pages, one for Python and one per command."""
     from mkdocs.structure.files import File
 
     pages = {"reference/python.md": _python_reference()}
@@ -92,7 +92,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Hook of mkdocs: links to files outside docs/ become their names, and a list may follow a line of text."""
+    """Hook of mkdocs: replace links to files outside docs/ by their text and path, and put the blank line that mkdocs
+    needs before a list that follows a line of text."""
     markdown = _OUTWARD_LINK.sub(r"\1 (`\2`)", markdown)
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if part.startswith("```") else _LIST_AFTER_TEXT.sub(r"\1\n\n", part) for part in parts)
@@ -113,7 +114,7 @@ def _command_reference(name: str) -> str:
 
 
 def _help(script: str) -> str:
-    """What ``lemur NAME --help-all`` prints."""
+    """Text that ``lemur NAME --help-all`` prints; ``script`` is the name of its job, without ``.py``."""
     folder = str(scripts_folder())
     if folder not in sys.path:
         sys.path.insert(0, folder)

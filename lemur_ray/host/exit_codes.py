@@ -1,7 +1,7 @@
-"""Exit codes of every job: whether the same command helps, a person must act, or there is nothing to do.
+"""Exit codes of all jobs: whether to run the same command again, to have a person act, or to do nothing.
 
-docs/guides/pods.md has the table for users. Knows nothing of Ray, of buckets and of what jobs do: an error that knows
-its own code has it in a field ``exit_code``.
+docs/guides/pods.md has the table for users. An exception class may set its own code in the field ``exit_code``. Knows
+nothing of Ray, of buckets and of what jobs do.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _PASSING = frozenset(
     getattr(errno, name)
     for name in ("EAGAIN", "EINTR", "ENETDOWN", "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH", "ETIMEDOUT", "ESTALE")
 )
-"""Error numbers of networks and network file systems that pass by themselves."""
+"""Error numbers of transient failures of networks and network file systems."""
 
 
 class ExitCode(enum.IntEnum):
-    """What a job's end asks for. A process ended by a signal (128 + its number) is retried, as TRY_AGAIN."""
+    """Exit code of a job. A process that a signal ended (code 128 + its number) may be retried, as with TRY_AGAIN."""
 
     FINISHED = 0
     """Done; nothing to do."""
@@ -28,8 +28,8 @@ class ExitCode(enum.IntEnum):
     USAGE = 2
     """The command line is wrong."""
     TRY_AGAIN = 75
-    """A host, a service or the cluster was away, or another process still writes the same folder: the same command
-    helps (EX_TEMPFAIL of sysexits.h)."""
+    """A host, a service or the cluster was unavailable, or another process still writes the folder: run the command
+    again (EX_TEMPFAIL)."""
     OVERTAKEN = 79
     """A newer run of the same command has taken over: nothing to do. No code of sysexits.h, which end at 78."""
     INTERRUPTED = 130
@@ -53,7 +53,7 @@ class CausedError(Exception):
 
 
 class JobFailure(SystemExit):
-    """Ends a job with a message on stderr and an exit code; outside of a job's ``main`` the code is 1."""
+    """Raised to end a job with a message on stderr. A job exits with ``exit_code``; elsewhere Python exits with 1."""
 
     def __init__(self, message: str, exit_code: ExitCode) -> None:
         super().__init__(message)
@@ -67,7 +67,8 @@ def own_exit_code(error: BaseException) -> ExitCode | None:
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """Exit code for an error that ends a job: its own, or TRY_AGAIN for errors of the network and of Ray itself."""
+    """Exit code for an error that ends a job: its own (``own_exit_code``), INTERRUPTED for Ctrl-C, TRY_AGAIN for errors
+    of the network and of Ray itself, else NEEDS_PERSON."""
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     if (code := own_exit_code(error)) is not None:

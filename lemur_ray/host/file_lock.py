@@ -1,7 +1,6 @@
 """File locks between processes of one machine; the kernel releases a lock when its process ends.
 
-A lock file contains the holder's pid, for error messages. For locks between machines or in a bucket see
-``train.run.lease``.
+A lock file contains the holder's pid, for error messages. ``train.run.lease`` locks between machines and in buckets.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ POLL_S = 0.2
 
 
 class FileHeld(Exception):
-    """Raised if another process holds the lock file; the message has the file and the process's pid."""
+    """Raised if another process holds the lock; the message names the lock file and the pid of that process."""
 
     def __init__(self, path: Path, holder: str) -> None:
         super().__init__(f"{path} is held by process {holder}: wait for it, or end it")

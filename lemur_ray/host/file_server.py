@@ -1,4 +1,4 @@
-"""A server of the files of a folder, for pages that are looked at on this machine."""
+"""HTTP server of the files in a folder, for viewing pages on this machine."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 
 class Files(http.server.SimpleHTTPRequestHandler):
-    """Answers with files, without a log and without caches."""
+    """HTTP request handler that sends files of a folder, without logging and with caching disabled."""
 
     change: Callable[[], Callable[[bytes], bytes]] | None = None
-    """Called before an HTML file is read; gives the function from its content to what is sent. None: as it is."""
+    """Called before an HTML file is read; returns a function from its content to what is sent. None: no change."""
 
     def __init__(
         self, *args: Any, change: Callable[[], Callable[[bytes], bytes]] | None = None, **options: Any
@@ -23,7 +23,7 @@ class Files(http.server.SimpleHTTPRequestHandler):
         super().__init__(*args, **options)
 
     def do_GET(self) -> None:
-        """Send the file; the text of an HTML file goes through the function that ``change()`` returns, if any."""
+        """Send the requested file; HTML is first passed through the function that ``change()`` returns, if set."""
         path = Path(self.translate_path(self.path))
         path = path / "index.html" if path.is_dir() else path
         if self.change is None or path.suffix != ".html" or not path.is_file():
@@ -42,16 +42,16 @@ class Files(http.server.SimpleHTTPRequestHandler):
         super().end_headers()
 
     def list_directory(self, path: Any) -> None:
-        """Refuse: only pages are served."""
+        """Answer 404: folders are not listed."""
         self.send_error(404)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: requests are of no interest to who reads."""
+        """Do nothing: requests are not logged."""
 
 
 class _Server(http.server.ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing for a browser that leaves before the end of a page."""
+        """Ignore browsers that disconnect before the end of a page; report other errors."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
@@ -59,6 +59,8 @@ class _Server(http.server.ThreadingHTTPServer):
 def server(
     folder: Path, host: str, port: int, change: Callable[[], Callable[[bytes], bytes]] | None = None
 ) -> http.server.ThreadingHTTPServer:
-    """A server that listens already. Raises OSError for a port that is taken. ``change``: of ``Files``."""
+    """An HTTP server of ``folder`` that already listens; call ``serve_forever``. Raises OSError if the port is taken.
+
+    change: see ``Files.change``."""
     handler = functools.partial(Files, directory=str(folder), change=change)
     return _Server((host, port), handler)

@@ -9,8 +9,8 @@ from typing import Any
 
 
 def renamed_names(module: str, **new_names: str) -> Callable[[str], Any]:
-    """A ``__getattr__`` for ``module`` that returns, for an old name, the object with the new name, with a warning.
-    ``new_names``: old name -> new name. The function raises AttributeError for every other name."""
+    """A module-level ``__getattr__`` for ``module`` that returns, for an old name, the object with the new name and
+    issues a DeprecationWarning. new_names: old name -> new name. It raises AttributeError for every other name."""
 
     def value_of(name: str) -> Any:
         if name not in new_names:

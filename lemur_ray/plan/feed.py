@@ -64,7 +64,7 @@ class PlanFeed(ray.train.DataConfig):
         worker_node_ids: Any = None,
         **kwargs: Any,
     ) -> list[dict[str, ray.data.DataIterator]]:
-        """For each rank, a data iterator by dataset name. Raises ValueError if batches cannot be split over ranks."""
+        """For each rank: dataset name -> data iterator. Raises ValueError if batches cannot be split over ranks."""
         start = self.start() if callable(self.start) else self.start
         nodes = worker_node_ids if worker_node_ids and is_bucket(self.corpus) else [""] * world_size
         reader = PlanReader(self.plan, self.corpus, len(set(nodes)))

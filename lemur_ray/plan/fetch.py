@@ -57,7 +57,7 @@ class PlanReader:
                 )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle arguments, with which the receiving host opens the corpus anew."""
+        """Pickle the arguments and bucket settings; unpickling opens the corpus again on the receiving host."""
         environment = {**bucket_environment(), **limit_environment()} if is_bucket(self.corpus) else {}
         return _reopen, (self.plan, self.corpus, self.hosts, environment)
 

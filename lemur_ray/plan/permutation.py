@@ -34,7 +34,7 @@ def derive_key(*parts: int | np.ndarray) -> np.ndarray:
 
 
 def permute(indices: np.ndarray, size: int, key: np.ndarray) -> np.ndarray:
-    """Image (int64) of each index under the permutation of [0, size) that ``key`` selects.
+    """Position of each index in the permutation of [0, size) that ``key`` selects: int64, of the shape of ``indices``.
 
     key: uint64, one for all indices or one per index. Raises ValueError for an index outside [0, size).
     """

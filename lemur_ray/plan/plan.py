@@ -64,8 +64,7 @@ class Plan:
     """Order of ``num_rows`` rows from ``sources``.
 
     skip: half-open ranges of row numbers in the order without skips; they are left out and later rows move up, so the
-    plan's row numbers stay 0, 1, 2, ... Raises PlanError if a source is too small for its epochs, with numbers that
-    would fit.
+    plan's row numbers stay 0, 1, 2, ... Raises PlanError, with numbers that would fit, if a source is too small.
     """
 
     sources: tuple[PlanSource, ...]
@@ -158,7 +157,8 @@ class Plan:
 
 
 class _Skips:
-    """Conversion of plan row numbers to the order without skips. ranges: half-open, in that order; may overlap."""
+    """Converts row numbers of a plan to those in the order without skips. ranges: half-open, in the latter, any
+    order."""
 
     def __init__(self, ranges: Sequence[Sequence[int]]) -> None:
         merged: list[list[int]] = []
@@ -173,7 +173,7 @@ class _Skips:
             total += end - begin
             shifts.append(total)
         self._firsts = np.array(firsts, np.int64)
-        """For each merged range, the first row number after it moved up .."""
+        """For each merged range, the plan's number of the first row after it .."""
         self._shifts = np.array([0, *shifts], np.int64)
         """.. and the total shift there; 0 before the first range."""
 
@@ -183,7 +183,7 @@ class _Skips:
 
 
 def first_row_moved(old: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> int | None:
-    """First plan row that is another row of the order without skips under ``new`` than under ``old``, or None."""
+    """First row number of a plan that means another row if ``new`` ranges are skipped instead of ``old``, or None."""
     a, b = _Skips(old), _Skips(new)
     edges = sorted({0, *(int(row) for skips in (a, b) for row in skips._firsts)})
     return next((row for row in edges if a.before(row) != b.before(row)), None)

@@ -63,7 +63,7 @@ class SaveFailed(TrainingStopped):
 
 @dataclasses.dataclass(frozen=True)
 class _Contents:
-    """What a ``checkpoints`` folder held when it was opened, as listed by one process for all."""
+    """Content of a ``checkpoints`` folder when it was opened; rank 0 lists it and shares it with all processes."""
 
     folders: list[str]
     """Paths or URLs of the committed checkpoints, newest first."""
@@ -72,11 +72,11 @@ class _Contents:
     plan: dict[str, Any]
     """JSON item of the newest one; empty without one."""
     damaged: list[str]
-    """See ``Checkpoints.damaged``; empty if there is a committed checkpoint."""
+    """Folders that ``Checkpoints.damaged`` returns; empty if there is a committed checkpoint."""
 
 
 class _Manager(ocp.CheckpointManager):
-    """CheckpointManager that is given the steps in its folder, which orbax would list in every process."""
+    """CheckpointManager that is told the steps in its folder; orbax would list the folder in every process."""
 
     def __init__(self, folder: str, options: ocp.CheckpointManagerOptions, steps: Callable[[], list[int]]) -> None:
         self._steps = steps
@@ -93,11 +93,11 @@ class Checkpoints:
         self, folder: str, *, keep: int, keep_every: int = 0, primary: bool = True, fence: Fence | None = None
     ) -> None:
         """keep: number of newest checkpoints to keep. keep_every: those at multiples of this step are never removed (0:
-        none). primary: this process tidies the folder (rank 0). fence: of this attempt, on every process; the primary
-        one checks it before each save and each commit."""
+        none). primary: this process (rank 0) removes unfinished checkpoints. fence: that of this attempt, given to
+        every process; the primary one checks it before each save and each commit."""
         self.folder, self._fence, self._primary = folder, fence, primary
         self.before_commit: Callable[[], object] = int
-        """Called by the primary process in the background before a checkpoint is committed; an error prevents that."""
+        """Called by the primary process in the background before each commit; an exception prevents the commit."""
         self._distributed = jax.distributed.is_initialized()
         """Lost workers, and Ray when it resizes the group, can interrupt a save."""
         self.ignored: list[Uncommitted] = []
@@ -124,7 +124,7 @@ class Checkpoints:
         """Clock (``time.monotonic``) of the last save call."""
 
     def _tidy(self) -> dict[str, Any]:
-        """The arguments of ``_Contents`` for the folder. The primary process first puts torn checkpoints aside and
+        """List the folder as the arguments of ``_Contents``. The primary process then renames torn checkpoints and
         removes temporary folders, which would block a later save."""
         committed, ignored = commits(self.folder)
         self._check_fence()
@@ -141,12 +141,12 @@ class Checkpoints:
         }  # fmt: skip
 
     def newest(self) -> Commit | None:
-        """The newest checkpoint that was committed at the start, the same in all processes of jax.distributed; without
-        those that this object failed to read. None if there is none."""
+        """The newest checkpoint that was committed when the folder was opened, except those that ``restore`` failed to
+        read; None if there is none. All processes of jax.distributed get the same one."""
         start = self._start
         if not self._unreadable:
             return Commit(start.steps[0], start.plan, start.folders[0]) if start.steps else None
-        committed = commits(self.folder)[0]  # of a process alone; several restart
+        committed = commits(self.folder)[0]  # a process alone; several would restart
         return next((commit for commit in committed if commit.step not in self._unreadable), None)
 
     def path(self, step: int) -> str:
@@ -154,11 +154,11 @@ class Checkpoints:
         return self._paths.get(step, f"{self.folder}/{step}")
 
     def restore(self, step: int, abstract: Any) -> Any:
-        """The train state of a committed step, with the shapes, dtypes and shardings of the abstract tree.
+        """Read the train state of a committed step, with the shapes, dtypes and shardings of the tree ``abstract``.
 
-        Raises UnreadableCheckpoint if it is damaged: it was renamed to ``<step>.torn``, by any worker that noticed, so
-        that the next attempt restores the one before. Raises TrainingStopped for other arrays than the abstract tree's,
-        and OSError, MemoryError and others if storage, memory or another worker failed.
+        Raises UnreadableCheckpoint if the checkpoint is damaged; it is then renamed to ``<step>.torn``, so that the
+        next attempt restores the one before. Raises TrainingStopped if its arrays differ in name or shape from
+        ``abstract``, and OSError, MemoryError and others if storage, memory or another worker failed.
         """
         path, args = self.path(step), ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
         # Not among them: array_metadatas, in which every process would read the files of all to learn which arrays are
@@ -187,14 +187,16 @@ class Checkpoints:
         return out["state"]
 
     def damaged(self) -> list[str]:
-        """Folders of checkpoints that were committed and later put aside as unreadable, in this start or before.
+        """Folders of checkpoints that were committed and later found unreadable, by this process or an earlier one.
 
-        Unfinished checkpoints do not count: they do not keep a run from beginning at step 0.
+        Unfinished checkpoints are not among them: they do not prevent a run from beginning at step 0.
         """
         return committed_once(self.folder) if self._unreadable else self._start.damaged
 
     def save(self, step: int, state: Any, plan: dict[str, Any]) -> None:
-        """Begin to save ``state`` and the JSON ``plan``; returns once arrays are copied. Raises as ``wait`` does."""
+        """Begin to save ``state`` and the JSON object ``plan`` in the background; returns once the arrays are copied.
+
+        Waits for the previous save first. Raises SaveFailed, SaveInterrupted."""
         self.wait()
         self._saving, self.saved_at = step, time.monotonic()
         with self._save_errors(step):
@@ -212,14 +214,14 @@ class Checkpoints:
         if self._primary:
             self._check_fence()
             self.before_commit()
-            self._check_fence()  # again: in a partition that takes long
+            self._check_fence()  # again: before_commit may take long
 
     def _check_fence(self) -> None:
         if self._primary and self._fence is not None:
             self._fence.check()
 
     def poll(self) -> None:
-        """Raise the failure of a save in the background, if any; does not wait."""
+        """Raise SaveFailed or SaveInterrupted if the save in the background has failed; does not wait."""
         if self._saving is not None:
             with self._save_errors(self._saving):
                 self._manager.check_for_errors()
@@ -244,7 +246,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _save_errors(self, step: int) -> Iterator[None]:
-        """Turn errors of orbax and the storage into SaveInterrupted, SaveFailed or a warning."""
+        """Context in which errors of orbax and the storage become SaveInterrupted, SaveFailed or a logged warning."""
         try:
             yield
             return
@@ -273,7 +275,7 @@ class Checkpoints:
 
 
 class _AttemptNames(ocp.path.step.NameFormat[ocp.path.step.Metadata]):
-    """Names of the checkpoints of a run in a bucket, for orbax."""
+    """Names of a run's checkpoints in a bucket for orbax: step and attempt, so no two attempts share one."""
 
     def __init__(self, paths: dict[int, str], attempt: int, check: Callable[[], object]) -> None:
         """paths: URL of each known checkpoint by step. check: called before a checkpoint is read or removed."""

@@ -1,7 +1,7 @@
-"""Schedule of a run's checkpoints, and reports of committed ones.
+"""Decides when a run saves checkpoints, and reports each one once it is committed.
 
 A checkpoint is due after a number of steps, after a time, and when a host is about to be preempted. Every worker of a
-run makes the same calls and gets the same answer. Knows nothing of the content of a checkpoint.
+run makes the same calls and gets the same answers. Knows nothing of the content of a checkpoint.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lemur_ray.train.run.attempt import RunAttempt
 from lemur_ray.train.run.coordination import SaveAgreement
 
 Notice = str
-"""Preemption notice for a person. Two notices are the same if their texts are equal."""
+"""Text of a preemption notice, for a person; a new text is a new notice."""
 Report = Callable[[dict[str, Any], str], None]
 """Called with (metrics, checkpoint folder) for every committed checkpoint, on every rank."""
 
@@ -35,17 +35,17 @@ class CheckpointSchedule:
         preempted: Callable[[], Notice | None] | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
-        """agreement: of several processes; None for one alone. preempted: gives a notice, or None; called on rank 0
-        every ``preemption_every_steps`` steps."""
+        """agreement: shared by the processes of a run; None for one alone. preempted: returns a notice or None; called
+        on rank 0 every ``preemption_every_steps`` steps."""
         self.saved: int | None = None
-        """Step of the last checkpoint begun."""
+        """Step of the newest checkpoint that a save was begun for; None before the first."""
         self._checkpoints, self._config, self._attempt = checkpoints, config, attempt
         self._agreement, self._report, self._preempted, self._say = agreement, report, preempted, say
         self._last_notice: Notice | None = None
 
     def due(self, step: int) -> bool:
-        """Whether a checkpoint is due after ``step``; called once after every step. Several processes agree on a step
-        shortly after a notice or a time that rank 0 has seen."""
+        """Whether a checkpoint is due after ``step``; to be called once after every step. With several processes a
+        notice or the elapsed time, which rank 0 watches, makes the same later step due on all of them."""
         if (agreement := self._agreement) is None:
             reason = self._reason(step)
         else:

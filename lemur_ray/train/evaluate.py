@@ -1,7 +1,7 @@
 """Held-out loss by kind and by source, in nats per token and bits per byte, always on the same rows.
 
-It reads rows and parameters and writes nothing, so it never changes a run. Knows the corpus layout (``heldout`` row
-sets of the manifest) and the model's loss; nothing of training or Ray.
+Evaluation changes neither parameters nor files. Knows the corpus layout (``heldout`` in the manifest) and the model's
+loss, not Ray.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class HeldOut:
 
 
 class Evaluator:
-    """The held-out rows of a corpus and the loss on them; never due if the corpus has none."""
+    """Evaluates parameters on the held-out rows of a corpus; ``due`` is always False if the corpus has none."""
 
     def __init__(self, recipe: Recipe, mesh: jax.sharding.Mesh, corpus: str, base: Any = None) -> None:
-        """base: frozen parameters if adapters are evaluated."""
+        """corpus: path or URI. base: frozen base parameters if adapters are evaluated, else None."""
         self._base = base
         self.recipe, self.mesh, self._corpus = recipe, mesh, corpus
         self._sets = read_manifest(corpus).get("heldout", []) if recipe.train.eval_rows > 0 else []
@@ -102,14 +102,15 @@ def measured(held_out: HeldOut, losses: np.ndarray) -> dict[str, float | None]:
 
 
 def read_rows(corpus: str, sets: Sequence[Mapping[str, Any]], rows_per_kind: int, batch: int) -> HeldOut:
-    """Read the first rows of every held-out set: ``rows_per_kind`` of a kind, split by size, at least one per set.
+    """Read the first rows of every held-out set: ``rows_per_kind`` for each kind, divided among its sets by size, at
+    least one per set. sets: entries of ``heldout`` in the manifest.
 
     Pads the rows to a multiple of ``batch``. Sets without a ``source`` (older corpora) count by kind only.
     """
     tokenizer = tokenizer_in(corpus)
     all_ids = range(tokenizer.vocab_size)
     sizes = np.array([0 if i in tokenizer.special_ids else len(tokenizer.token_bytes(i)) for i in all_ids])
-    first_sizes = np.array([tokenizer.num_bytes([i]) for i in all_ids])  # a dummy blank is not part of the text
+    first_sizes = np.array([tokenizer.num_bytes([i]) for i in all_ids])  # without a dummy blank at the start
     parts, labels = [], []
     for kind in sorted({entry["kind"] for entry in sets}):
         of_kind = [entry for entry in sets if entry["kind"] == kind]

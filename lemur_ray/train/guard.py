@@ -1,6 +1,6 @@
-"""Spike guard: skip updates whose loss or gradient norm is not finite or far above recent values.
+"""Spike guard: skips updates whose loss or gradient norm is not finite or far above recent values.
 
-The rule is MaxText's: more than a number of standard deviations (six there) above the mean of the last 128 accepted
+As in MaxText, a spike is more than a number of standard deviations (six there) above the mean of the last 128 accepted
 steps. A skipped step does not enter the window. Knows nothing of how a step is computed.
 """
 
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 WINDOW = 128
-"""Accepted steps that a new value is compared with."""
+"""Number of accepted steps that a new value is compared with."""
 
 
 class GuardState(NamedTuple):
@@ -32,7 +32,10 @@ def init_guard() -> GuardState:
 
 
 def check(state: GuardState, loss: jax.Array, norm: jax.Array, sigmas: float) -> tuple[jax.Array, GuardState]:
-    """(skip the update? () bool, next state, the same after a skip). ``sigmas`` 0: skip only non-finite values."""
+    """Judge a step: (() bool, whether to skip its update; next state, unchanged if skipped).
+
+    loss, norm: () float32, loss and gradient norm of the step. sigmas: standard deviations above the mean at which a
+    value is a spike; 0: skip only non-finite values."""
 
     def spike(value: jax.Array, recent: jax.Array) -> jax.Array:
         return value > jnp.mean(recent) + sigmas * jnp.std(recent)

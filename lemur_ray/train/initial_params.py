@@ -1,6 +1,6 @@
-"""Initial parameters of a run from another run, checkpoint or model folder, and frozen bases for adapters.
+"""Loads the initial parameters of a run from another run, a checkpoint or a model folder, and the base of adapters.
 
-Every process reads the slices of its own devices. Optimizer state is never loaded. Knows nothing of Ray.
+Every process reads only the slices of its own devices. Optimizer state is never loaded. Knows nothing of Ray.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def initial_params(spec: str, recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
 
 
 def frozen_base(given: Any, recipe: Recipe) -> Any:
-    """The base of adapters: initial parameters in the compute dtype, norms float32. Frees the memory of ``given``.
+    """The frozen base of adapters: the parameters ``given`` in the compute dtype, norms in float32. Frees ``given``.
 
     Raises TrainingStopped if ``given`` is None.
     """

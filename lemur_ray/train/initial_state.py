@@ -33,7 +33,7 @@ class Opened(NamedTuple):
     base: Any
     """The frozen base parameters of an adapter run, else None."""
     beside: dict[str, Any]
-    """JSON item saved with the state; empty at the beginning."""
+    """JSON object saved with the state in the checkpoint; empty at the beginning."""
 
 
 def open_state(
@@ -49,11 +49,11 @@ def open_state(
 ) -> Opened:
     """Restore or initialise the train state on the mesh. Every process of a run makes the same call.
 
-    recognise: raises for a checkpoint of another run; else returns its position, which is logged after the restore.
+    recognise: raises for a checkpoint of another run; else returns text on its position, logged after the restore.
     init_from: run, checkpoint or model folder of the initial parameters, or of the base of adapters. stage: the
-    checkpoint of another run that a run without one of its own continues. Raises
-    TrainingStopped if every committed checkpoint is damaged or one has other arrays, RunFolderError if ``init_from`` is
-    a model of another shape, UnreadableCheckpoint for a damaged one with several workers, which a restart passes over.
+    checkpoint of another run that a run without one of its own continues. Raises TrainingStopped if every committed
+    checkpoint is damaged or one has other arrays, RunFolderError if ``init_from`` is a model of another shape,
+    UnreadableCheckpoint for a damaged one with several workers: restarted, they use the one before.
     """
     abstract = abstract_state(recipe, mesh)
     for entry in checkpoints.ignored:

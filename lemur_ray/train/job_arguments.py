@@ -46,9 +46,9 @@ class TrainingJob:
     resume_from: str = ""
     """Run or its name, or a checkpoint of it, whose parameters and moments this run continues under its own recipe."""
     keep_step: bool = True
-    """With --resume-from: count steps on from the other run's; --train.steps is the number of both together."""
+    """With --resume-from: continue the other run's step count; --train.steps then counts the steps of both runs."""
     keep_guard: bool = True
-    """With --resume-from: go on with the other run's window of the spike guard."""
+    """With --resume-from: keep the other run's spike guard, its window of recent losses and gradient norms."""
     recipe: Flat = dataclasses.field(default_factory=Recipe)
 
 
@@ -65,8 +65,8 @@ def parse_job(
 ) -> T:
     """Parse ``[RECIPE] --flags`` into a job's dataclass, which has a field ``recipe``.
 
-    recipe: name of the default recipe; in a file of ``--config``, ``recipe`` names it. fixed: defaults of other fields.
-    Exits with code 2 on an unknown recipe or flag, with a message that names the nearest known one.
+    recipe: name of the recipe if neither the command line nor the key ``recipe`` of the ``--config`` file gives one.
+    fixed: default values of the job's other fields. Exits with code 2 on an unknown recipe or flag, naming the nearest.
     """
     arguments, file = take_config(sys.argv[1:] if argv is None else argv)
     named = file.pop("recipe", recipe)

@@ -1,4 +1,4 @@
-"""One run, read from top to bottom: mesh, state, resume, data, steps, checkpoints, evaluation, result.
+"""The training loop of a run: mesh, state, resume, data, steps, checkpoints, evaluation, result.
 
 Every worker calls `train` with the same arguments; a world size of 1 needs no Ray. The caller supplies batches as an
 iterator that begins at a requested row; every row carries its number, which is asserted. Another kind of training uses
@@ -47,8 +47,8 @@ from lemur_ray.weights.checkpoints import Commit
 
 HostBatch = dict[str, np.ndarray]
 Feed = Callable[[int], Iterable[HostBatch]]
-"""First plan row wanted -> this worker's share of every global batch from there on: row (rows,) int64, source (rows,)
-and tokens, targets, loss_weights, segment_ids, positions (rows, seq_len)."""
+"""Called with the number of the first plan row; returns this worker's share of every global batch from that row on: row
+(rows,) int64, source (rows,), and tokens, targets, loss_weights, segment_ids, positions (rows, seq_len)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,10 +99,10 @@ def train(
     """Train a run to its end, from its newest committed checkpoint, and return the content of ``result.json``.
 
     rank, world_size: this process among those of jax.distributed. report: called with (metrics, checkpoint folder) for
-    every committed checkpoint, on every rank. preempted: called every ``preemption_every_steps`` steps on rank 0; gives
-    a preemption notice, or None. log: gets lines for a person, on rank 0. fence: of this attempt, the same on every
-    worker; default: a new one in a bucket, none on a disk. Raises TrainingStopped for too many skipped steps in a row
-    or a failed save, Superseded if a newer attempt has begun, RunFolderError for another run's checkpoints.
+    every committed checkpoint, on every rank. preempted: returns a preemption notice or None; called every
+    ``preemption_every_steps`` steps, on rank 0 like log. fence: that of this attempt, the same on every worker; by
+    default a new one for a run in a bucket, none for one on a disk. Raises TrainingStopped for too many skipped steps
+    in a row or a failed save, Superseded if a newer attempt has begun, RunFolderError for another run's checkpoints.
     """
     fence = fence or _fence_of_one_worker(run, world_size)
     steps, worker = run.recipe.train.steps, Worker(rank, world_size, report, preempted, log, fence)
@@ -154,7 +154,7 @@ def _fence_of_one_worker(run: Run, world_size: int) -> Fence | None:
 
 
 class _Start:
-    """Everything one start of a run trains with, except the train state, whose memory each step reuses."""
+    """Objects that one start of a run trains with; without the train state, whose memory each step reuses."""
 
     def __init__(self, run: Run, worker: Worker, checkpoints: Checkpoints) -> None:
         self.run, self.worker, self.checkpoints = run, worker, checkpoints
@@ -172,7 +172,7 @@ class _Start:
         self.step_fn = make_train_step(recipe, self.mesh, num_sources=len(self.sources))
 
     def restore(self, feed: Feed, cleanup: contextlib.ExitStack) -> tuple[int, TrainState]:
-        """Restore the run: (steps already taken, state after them); opens data, evaluation and records at that step."""
+        """Restore the run; open its data, evaluation and records. Returns (steps taken, state after them)."""
         run, worker, recipe, say = self.run, self.worker, self.run.recipe, self.worker.say
         self.described = share(run.described)
         step, state, base, content = open_state(
@@ -201,7 +201,8 @@ class _Start:
         return step, state
 
     def _recognised(self, commit: Commit) -> str:
-        """A checkpoint's position as text. Raises RunFolderError for another run's, TrainingStopped for a wrong row."""
+        """Describe a checkpoint's position for the log. Raises RunFolderError if it is another run's, TrainingStopped
+        if it is at another row than its step implies."""
         run = self.run
         check_same_run(commit.plan, run, f"checkpoint {commit.folder}", self.described)
         rows = run.row_after(commit.step)
@@ -210,7 +211,7 @@ class _Start:
         return f"the next plan row is {rows}"
 
     def _placement(self) -> dict[str, Any]:
-        """Log what runs where; returns it as fields of ``result.json``. Every process makes the same call."""
+        """Log devices, mesh and attention kernel; returns them as fields of ``result.json``. Every process calls it."""
         worker, how = self.worker, execution(self.run.recipe, self.mesh)
         fields: dict[str, Any] = {
             "world_size": worker.world_size, "devices": len(jax.devices()), "attention": how.forward.attention,
@@ -232,9 +233,9 @@ class _Start:
         self.recorder.saved = self.schedule.saved
 
     def finish(self, cache: CacheCounts) -> dict[str, Any]:
-        """Commit the last checkpoint, then write ``result.json``: a run with it is finished. Rank 0 writes.
+        """Commit the last checkpoint, then write ``result.json`` on rank 0, which marks the run as finished.
 
-        The result holds losses, seconds by item, and how exact each resume was.
+        Returns its content: losses, seconds by item, and how exact each resume was.
         """
         run, recipe, recorder, say = self.run, self.run.recipe, self.recorder, self.worker.say
         steps = recipe.train.steps
@@ -263,7 +264,9 @@ class _Start:
 
 
 class RowSupply:
-    """Batches of this worker's share of the plan's rows, from a step on; their row numbers are asserted."""
+    """Batches of this worker's share of the plan's rows, from ``first_step`` on; asserts their row numbers.
+
+    part: index of the worker's part of each batch, of ``where.num_shares``."""
 
     def __init__(self, feed: Feed, plan: Plan, run: Run, where: RunShape, part: int, *, first_step: int) -> None:
         self._plan, self._run, self._part, self._num_parts = plan, run, part, where.num_shares
@@ -284,7 +287,7 @@ class RowSupply:
         return batch
 
     def ranges(self, steps: int) -> list[list[int]]:
-        """Half-open row ranges of the batch of step ``steps`` (from 1), as ``--train.skip-rows`` counts rows."""
+        """Half-open row ranges of the batch of step ``steps`` (from 1), numbered as in ``--train.skip-rows``."""
         return self._plan.ranges_without_skips(self._run.row_after(steps - 1), self._run.row_after(steps))
 
 

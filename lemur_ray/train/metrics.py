@@ -30,12 +30,13 @@ class Window:
     """Half-open row ranges of the skipped steps of this window, in the numbering of ``train.skip_rows``."""
     skips_in_a_row: int = 0
     skipped_steps: int = 0
-    """Number over the whole run."""
+    """Skipped steps of the whole run."""
     train_s: float = 0.0
     """Seconds of training over the whole run, all attempts."""
 
     def add(self, metrics: Mapping[str, Any], sources: Sequence[str], ranges: Sequence[list[int]] = ()) -> None:
-        """Add one step: its metrics as host values, names of the source indices, row ranges if it was skipped."""
+        """Add one step's metrics, as host values. sources: name of each source index. ranges: row ranges if it was
+        skipped."""
         self.steps += 1
         if bool(metrics["skipped"]):
             self.skipped += ranges
@@ -73,10 +74,12 @@ class MetricsLog:
     """The append-only file ``metrics.jsonl``, at most one line per step: a replayed step keeps its first line."""
 
     def __init__(self, path: str, check: Callable[[], None] = lambda: None) -> None:
-        """Open for appending and cut off a torn last line. check: raises where another attempt has taken over."""
+        """Open for appending and remove an incomplete last line. check: called before writes; raises if a newer attempt
+        has taken the run over. Raises RunFolderError for a damaged line, OSError."""
         self.path = path
         self._file = AppendFile(path, check)
         self.losses: dict[int, Any] = {}
+        """Step -> loss of its line."""
         self.last: dict[str, Any] = {}
         """The newest line."""
         for number, line in enumerate(self._file.content.splitlines(), 1):
@@ -93,9 +96,9 @@ class MetricsLog:
         return [json.loads(line) for line in self._file.content.splitlines()]
 
     def write(self, record: Mapping[str, Any]) -> bool:
-        """Append a line, in a bucket in the background; for a step that has one, only compare the loss.
+        """Append a line, in the background for a file in a bucket; if its step has a line, only compare the loss.
 
-        Returns whether it was appended. Raises what ``check`` raises, OSError.
+        Returns whether the line was appended. Raises what ``check`` raises, OSError.
         """
         step = record["step"]
         if step in self.losses:

@@ -23,8 +23,8 @@ def learning_rate(config: OptimizerConfig, steps: int, update: Any, xp: Any = jn
     """Learning rate of update number ``update`` (the first is 1) of a run of ``steps`` updates.
 
     Linear from peak / warmup at update 1 to the peak at update ``warmup_steps``. Then, by ``schedule``, half a cosine
-    down to ``final_lr_fraction`` of the peak at the last update (paper A.1.3); the peak until ``decay_fraction`` of all
-    updates is left, and down in those (wsd; Haegele et al. 2024, arXiv 2405.18392); or the peak. xp: numpy for float64,
+    down to ``final_lr_fraction`` of the peak at the last update (paper A.1.3); the peak, falling in the last
+    ``decay_fraction`` of all updates (wsd; Haegele et al. 2024, arXiv 2405.18392); or the peak. xp: numpy for float64,
     jax.numpy under jit.
     """
     warmup = max(1, min(config.warmup_steps, steps))
@@ -42,13 +42,13 @@ def learning_rate(config: OptimizerConfig, steps: int, update: Any, xp: Any = jn
 
 
 def is_matrix(config: ModelConfig) -> Params:
-    """A bool for every parameter: True for (stacked) matrices, which weight decay applies to, else False."""
+    """The parameter tree with a bool for each leaf: True for (stacked) matrices, to which weight decay applies."""
     return jax.tree.map(llama.is_matrix, llama.logical_axes(config), is_leaf=lambda x: isinstance(x, tuple))
 
 
 def _scale_by_shape(factor: float) -> optax.GradientTransformation:
-    """Multiply directions of matrices by factor x sqrt(max(1, outputs / inputs)), so that each output moves as far as
-    in a square matrix."""
+    """Multiply directions of matrices (.., inputs, outputs) by factor x sqrt(max(1, outputs / inputs)), so that each
+    output changes as much as with a square matrix."""
 
     def scale(x: jax.Array) -> jax.Array:
         return x * (factor * max(1.0, x.shape[-1] / x.shape[-2]) ** 0.5)
@@ -59,7 +59,7 @@ def _scale_by_shape(factor: float) -> optax.GradientTransformation:
 def direction(
     config: OptimizerConfig, model: ModelConfig, operand_dtype: Any = jnp.float32, *, adapters: bool = False
 ) -> optax.GradientTransformation:
-    """The update rule: gradients and parameters to a direction of the parameters' shape, weight decay included.
+    """The update rule, from gradients and parameters to a direction of their shape, weight decay included.
 
     operand_dtype: type that operands of muon's matrix products are rounded to. adapters: the trained tree is that of
     ``model.lora``, in which every leaf is a matrix; raises ValueError for a rule that cannot train it.
@@ -88,8 +88,7 @@ def _adamw(rule: AdamW, mask: Params | None) -> optax.GradientTransformation:
 def _muon(rule: Muon, model: ModelConfig, operand_dtype: Any) -> optax.GradientTransformation:
     """Muon (``muon.py``) for the stacked matrices of the blocks, AdamW for other matrices, Adam for norms and biases.
 
-    Directions of muon are scaled by ``lr_scale`` and the shape factor; decay is not, so it is lr x weight_decay for
-    every matrix.
+    Directions of muon are scaled by ``lr_scale`` and the shape factor; the decay of every matrix is lr x weight_decay.
     """
     muon = optax.chain(
         scale_by_muon(rule.momentum, operand_dtype),

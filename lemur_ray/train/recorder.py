@@ -1,4 +1,4 @@
-"""Records training steps: sums, lines of ``metrics.jsonl``, sinks, console lines, goodput.
+"""Records training steps in ``metrics.jsonl``, the metrics sinks, the console and the goodput record.
 
 Metrics of a step are read after the next step has been dispatched, so that the device never waits. Works for any
 training loop that uses ``step``. Knows nothing of the loop, of data and of checkpoints.
@@ -28,7 +28,7 @@ Ranges = list[list[int]]
 
 
 class Recorder:
-    """Records one start of a run on one worker. Call ``took`` when a step is dispatched, and ``settle`` later."""
+    """Records one start of a run on one worker: call ``took`` for each dispatched step, ``settle`` later."""
 
     def __init__(
         self,
@@ -42,9 +42,8 @@ class Recorder:
         primary: bool = True,
         say: Callable[[str], None] = print,
     ) -> None:
-        """out: run folder. sources: names of the batches' source indices. progress: the return value of ``progress``
-        stored in the restored checkpoint. about: description of the run for sinks. primary: this worker writes files
-        (rank 0)."""
+        """out: run folder. sources: name of each source index of a batch. progress: what ``progress()`` returned for
+        the restored checkpoint. about: description of the run for sinks. primary: this worker (rank 0) writes files."""
         self._recipe, self._attempt, self._sources, self._say = recipe, attempt, sources, say
         self.window = Window(**(progress or {}))
         self.log = MetricsLog(f"{out}/metrics.jsonl", attempt.check) if primary else None
@@ -68,13 +67,13 @@ class Recorder:
         return self.last.get("loss")
 
     def progress(self) -> dict[str, Any]:
-        """JSON for the checkpoint: with it a resumed run writes the same lines as an uninterrupted one."""
+        """JSON object to store in a checkpoint, so that a resumed run writes the same lines as an uninterrupted one."""
         return self.window.to_json()
 
     def took(self, step: int, metrics: Any, rows: Callable[[], Ranges] = list) -> bool:
-        """Note the dispatch of ``step`` (from 1). Waits for the first one of an attempt; returns whether it is that.
+        """Note the dispatch of ``step`` (from 1). Returns whether it is the attempt's first, and if so waits for it.
 
-        metrics: those of ``train_step``. rows: returns the rows of the step; called only if its update is skipped.
+        metrics: of ``train_step``, on the device. rows: returns the step's row ranges; called only if it is skipped.
         """
         self._pending = (step, metrics, rows)
         if self.first_step_s is not None:
@@ -95,8 +94,8 @@ class Recorder:
     def settle(self, measure: Callable[[], Mapping[str, Any]] | None = None) -> None:
         """Read the metrics of the dispatched step, if any, and write a line if one is due.
 
-        measure: an evaluation after this step; its values go into a line. Raises TrainingStopped after too many skipped
-        updates in a row.
+        measure: evaluates the state after this step and returns values for the line, which is then always due. Raises
+        TrainingStopped after too many skipped updates in a row.
         """
         if self._pending is None:
             return

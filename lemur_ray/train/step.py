@@ -86,7 +86,7 @@ def abstract_state(recipe: Recipe, mesh: Mesh | None = None) -> TrainState:
 
 
 class Execution(NamedTuple):
-    """How a platform computes a step; the result is the same up to rounding."""
+    """How a step is computed on a platform; every choice gives the same result up to rounding."""
 
     forward: Forward
     unroll: bool
@@ -118,7 +118,7 @@ def execution(recipe: Recipe, mesh: Mesh | None = None) -> Execution:
 def _sums(
     params: Params, batch: Batch, recipe: Recipe, how: Execution, base: Params | None
 ) -> tuple[jax.Array, jax.Array]:
-    """(weighted sum of losses (), the same per row (B,)). base: frozen parameters if ``params`` are adapters."""
+    """Weighted sum of losses: (of the batch (), per row (B,)). base: frozen parameters if ``params`` are adapters."""
     if base is not None:
         params = adapted(base, params, recipe.lora)
         params = unstack_layers(params) if how.unroll else params
@@ -139,9 +139,10 @@ def _sums(
 def gradients(
     params: Params, batch: Batch, recipe: Recipe, how: Execution, base: Params | None = None
 ) -> tuple[jax.Array, Params, jax.Array]:
-    """(sum of losses, its float32 gradient, sum of losses per row (B,)), accumulated over the microbatches.
+    """(sum of losses (), its float32 gradient, sum of losses per row (B,)), accumulated over the microbatches.
 
-    Microbatch i has rows i, i + m, i + 2m, .., so that on any mesh every device works on each of m microbatches.
+    Microbatch i of m has rows i, i + m, i + 2m, .., so on any mesh every device works on each. Raises ValueError if m
+    does not divide the rows.
     """
     layout = how.forward.layout
     if layout.mesh is not None and layout.mesh.shape["dcn"] > 1 and not layout.within_slice:

@@ -1,7 +1,7 @@
 """The mixture study of the paper's appendix A.1.2 at any size: one model, one corpus, several code : text ratios.
 
-A trial is an ordinary run in a folder of its own; trials differ only in ratio and seed. Knows how to make trials and to
-run one in this process; nothing of how they are scheduled and plotted.
+A trial is an ordinary run in a folder of its own; trials differ only in ratio and seed. This module makes trials and
+runs one in this process. Knows nothing of how they are scheduled and plotted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lemur_ray.recipes import with_vocabulary
 from lemur_ray.train.run.folder import Run, check_writable, lock, prepare, write_json
 
 RATIOS = ("1:9", "1:3", "1:1", "3:1", "10:1", "1:0")
-"""Code : text. 10:1 is the paper's choice; 1:0 is code alone."""
+"""Default ratios of a study, code : text. 10:1 is the paper's choice; 1:0 is code alone."""
 FILE = "study.json"
 
 
@@ -45,8 +45,7 @@ def make_trials(
 ) -> list[Trial]:
     """Make the trials of a study in ``out``, all ratios with seed 0, then seed 1, and so on; writes ``study.json``.
 
-    Raises ValueError for an invalid ratio, no seeds, a bucket, a corpus without code or without text, or a recipe of
-    several workers.
+    Raises ValueError for an invalid ratio, no seeds, a bucket, a corpus without code or text, or several workers.
     """
     check_place(out)
     if seeds < 1:
@@ -86,7 +85,7 @@ def check_place(out: str) -> None:
 
 
 def parse_ratio(text: str) -> tuple[float, float]:
-    """Parse ``10:1`` as (10.0, 1.0), parts of code and of text. Raises ValueError."""
+    """Parse a ratio such as ``10:1`` into (10.0, 1.0), the parts of code and text. Raises ValueError."""
     parts = text.split(":")
     try:
         code, rest = (float(part) for part in parts)
@@ -107,9 +106,9 @@ def mixture(manifest: Mapping[str, Any], code: float, text: float) -> dict[str, 
 
 
 def run_trial(run: Run) -> dict[str, Any]:
-    """Train a run in this process, from its newest checkpoint, and return its result; reads the one of a finished run.
+    """Train a run in this process, from its newest checkpoint if any, and return the content of ``result.json``.
 
-    The rows are those that Ray Data would feed (``plan.fetch``). Log lines go to ``log.txt``.
+    A finished run is not trained again. Rows are the same that Ray Data would feed. Log lines go to ``log.txt``.
     """
     from lemur_ray.train import loop
 

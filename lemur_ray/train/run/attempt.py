@@ -1,4 +1,4 @@
-"""One start of a run: its seconds by item, and its records in ``goodput.jsonl``.
+"""One start (attempt) of a run: its seconds by item, and its records in ``goodput.jsonl``.
 
 The training loop switches the stopwatch between items. Knows nothing of jax, of steps and of Ray.
 """
@@ -19,8 +19,8 @@ class RunAttempt:
     """Time accounting of one start of a run on one worker; the attempt begins when this is made."""
 
     def __init__(self, path: str, check: Callable[[], None] = lambda: None, **about: Any) -> None:
-        """path: ``goodput.jsonl`` of the run; empty on workers that only measure. check: raises where the run was taken
-        over. about: fields of the first record."""
+        """path: ``goodput.jsonl`` of the run; empty on workers that only measure. check: called before writes; raises
+        if a newer attempt has taken the run over. about: fields of the first record."""
         self.began, self.check = time.monotonic(), check
         self.spent = Stopwatch()
         self.replayed_steps = 0
@@ -31,7 +31,7 @@ class RunAttempt:
             self._signs.write(attempt=self._id, **about)
 
     def sign(self, step: int, *, now: bool = False) -> None:
-        """Append a record of the seconds so far, after ``step``, if one is due; now: even if none is."""
+        """Append a record of the seconds so far, after ``step``, if one is due by time or ``now`` is set."""
         if self._signs is not None and (now or self._signs.due()):
             self._signs.write(
                 attempt=self._id, step=step, spent=self.spent.so_far(), replayed_steps=self.replayed_steps

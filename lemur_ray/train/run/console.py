@@ -24,7 +24,9 @@ _BITS = "/bits_per_byte"
 
 
 class Console:
-    """Logs progress: the first and last line, lines with an evaluation, and otherwise one every few seconds."""
+    """Logs metrics lines: the first, the last, those with an evaluation, and otherwise one every few seconds.
+
+    steps: number of steps of the run. now: clock in seconds."""
 
     def __init__(self, say: Callable[[str], None], steps: int, now: Callable[[], float] = time.monotonic) -> None:
         self._say, self._steps, self._now = say, steps, now
@@ -42,7 +44,8 @@ class Console:
 
 def opening_lines(recipe: Recipe, mesh: Mapping[str, int], sources: Sequence[str], workers: int, kind: str,
                   peak_known: bool) -> list[str]:  # fmt: skip
-    """Log lines about model, sources and devices. mesh: axis -> size; kind: jax's name of the device type."""
+    """First log lines of a run: model, sources, devices. mesh: axis -> size. workers: their number. kind: jax's name of
+    the device type. peak_known: whether MFU can be computed for that type."""
     shape = " x ".join(f"{name} {size}" for name, size in mesh.items())
     conventions = f"MFU in the conventions {' and '.join(CONVENTIONS)}"
     return [

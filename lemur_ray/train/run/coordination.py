@@ -22,7 +22,7 @@ _calls = itertools.count()
 
 
 def share(make: Callable[[], Any]) -> Any:
-    """The JSON value that ``make`` returns on rank 0, on every rank; ``make`` is called on rank 0 alone.
+    """Call ``make`` on rank 0 alone and return its JSON value on every rank.
 
     All processes make the same calls in the same order. Raises the errors of ``make`` on rank 0, and JaxRuntimeError on
     the others if rank 0 has no value within SHARE_S.
@@ -37,10 +37,10 @@ def share(make: Callable[[], Any]) -> Any:
 
 
 class SaveAgreement:
-    """Agrees on the next step that no process has passed, whenever rank 0 requests a checkpoint.
+    """When rank 0 requests a checkpoint, lets all processes agree on the next step that none of them has passed.
 
-    A thread of every process waits for a request. It then holds its process before the next step and publishes the
-    last one; rank 0 chooses the step after the highest. Without a request no step costs a message.
+    A thread of every process waits for a request. It then holds its process before the next step and publishes the last
+    step taken; rank 0 chooses the step after the highest of these. Without a request no messages are sent.
     """
 
     def __init__(self, store: Any, rank: int, world_size: int, name: str, step: int = 0) -> None:
@@ -65,13 +65,13 @@ class SaveAgreement:
         return self._rank == 0 and self._requests == self._num_agreed
 
     def request(self, reason: str) -> None:
-        """Request a checkpoint at the next step that all processes can still save; ``reason``: for ``reached``."""
+        """Request a checkpoint at the next step that no process has passed; there ``reached`` returns ``reason``."""
         self._store.key_value_set(f"{self._name}/{self._requests}/reason", reason)
         self._requests += 1
 
     def reached(self, step: int) -> str | None:
-        """The reason of the checkpoint that was agreed on for ``step``, None if there is none. Every process calls
-        this once after every step; it waits only while a step is being agreed on."""
+        """The reason of the checkpoint agreed on for ``step``, None if there is none. Every process calls this once
+        after every step; the call blocks only while a step is being agreed on."""
         with self._changed:
             self._changed.wait_for(lambda: not self._held or self._over)
             self._step = step

@@ -18,15 +18,15 @@ from lemur_ray.train.run.fence import Superseded
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 
 ALIKE = 4
-"""Failures of one kind since the newest commit after which the run stops."""
+"""Number of failures with the same text since the newest commit at which the run stops."""
 REFUSED = 2
-"""The same for failures that only a person can fix: a new process has requested new credentials once."""
+"""That number for failures that only a person can fix: one restart, since a new process requests new credentials."""
 CRASHED = 8
-"""The same for processes that end without an error on a live host: out of memory, or killed."""
+"""That number for processes that end without an error on a live host: out of memory, or killed."""
 
 
 class FailureKind(enum.Enum):
-    """What a restart can do about a failure."""
+    """Kind of a worker failure, which decides whether a restart can help."""
 
     NEEDS_PERSON = enum.auto()
     """No space, no permission, expired credentials: a person must act."""
@@ -35,19 +35,19 @@ class FailureKind(enum.Enum):
     TRANSIENT = enum.auto()
     """A network, a service or another worker is away for a while."""
     LASTING = enum.auto()
-    """Anything else: data, code or memory of a host."""
+    """Any other failure, of data, code or memory of a host: it occurs again after a restart."""
 
 
 _NEEDS_PERSON = (
     "No space left", "quota exceeded", "Permission denied", "Read-only file", "PERMISSION_DENIED", "UNAUTHENTICATED",
 )  # fmt: skip
-"""Phrases of disks and tensorstore."""
+"""Phrases in errors of disks and tensorstore."""
 _TRANSIENT = re.compile(
     r"connection|connect to|gloo|broken pipe|socket|unavailable|deadline|timed? ?out|barrier|coordination|heartbeat"
     r"|cancelled|aborted",
     re.IGNORECASE,
 )
-"""Phrases of tensorstore, collectives and Ray."""
+"""Phrases in errors of tensorstore, collectives and Ray."""
 _LOST_HOST = re.compile(r"node has died|node died")
 _CRASH = "worker process has died"
 _DIFFERING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+", re.IGNORECASE)
@@ -61,7 +61,7 @@ class WorkersLost(TrainingStopped):
 
 
 def classify(error: BaseException) -> FailureKind:
-    """Kind of a worker's error: by its own exit code, else by the text of the program that it comes from."""
+    """Kind of a worker's error: by its exit code if it has one, else by phrases in its text."""
     match own_exit_code(error):
         case ExitCode.NEEDS_PERSON:
             return FailureKind.NEEDS_PERSON
@@ -84,9 +84,9 @@ class Failures:
         self._commit = -1
 
     def stop_reason(self, errors: Mapping[int, BaseException], newest: Callable[[], int]) -> str | None:
-        """Why the run must not restart after these errors, by rank; None: it may restart.
+        """Why the run must not restart after the errors of its workers (rank -> error); None if it may restart.
 
-        newest: returns the step of the newest commit; called only where it matters, and may raise OSError.
+        newest: returns the step of the newest commit; called only if that matters, and may raise OSError.
         """
         for error in errors.values():
             if isinstance(error, TrainingStopped | RunFolderError) and not isinstance(error, Superseded):

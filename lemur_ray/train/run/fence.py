@@ -1,4 +1,4 @@
-"""The fence of a run: only the newest attempt may write to the run's folder, everything older stops.
+"""The fence of a run, which lets only the newest attempt write to the run's folder; older attempts stop.
 
 A driver takes the next attempt number together with the lease; its first group of workers writes under that number,
 each later group under a new one. A process that was stopped or cut off keeps working when it comes back: before it
@@ -34,10 +34,10 @@ class Fence:
     """The right of one attempt to write to a run folder, on a disk or in a bucket. Picklable: workers get a copy."""
 
     def __init__(self, out: str, *, confirm: Callable[[], object] = int, after: Fence | None = None) -> None:
-        """Take the next attempt number, which fences off earlier attempts. Raises OSError.
+        """Take the next attempt number, after which earlier attempts can no longer write. Raises OSError.
 
-        confirm: called before the number is written; raises if this process has lost the lease. after: the attempt of
-        the same driver that this one follows; raises Superseded if another one has followed it.
+        confirm: called before the number is written; raises if this process has lost the lease. after: the previous
+        attempt of the same driver; raises Superseded if that is no longer the newest attempt.
         """
         self.out, self._id, self._one_group = out, uuid.uuid4().hex, after is not None
         while True:
@@ -57,7 +57,7 @@ class Fence:
                 continue  # another attempt took that number first
 
     def for_group(self) -> Fence:
-        """The same attempt as the right of one group of workers, which ends when its own driver starts the next one."""
+        """A copy for one group of workers; ``check`` raises once the same driver has started its next group."""
         group = copy.copy(self)
         group._one_group = True
         return group
@@ -65,14 +65,15 @@ class Fence:
     def check(self) -> None:
         """Raises Superseded if a newer attempt has begun, OSError if the storage does not answer.
 
-        A driver is not overtaken by groups of its own.
+        Attempts of its own groups do not supersede a driver.
         """
         self._record_version()
 
     def mark(self, url: str) -> None:
-        """Create an object of the run's ``gs://`` bucket whose presence says that this attempt committed something; its
-        content is the attempt's record. The service creates it only while no newer attempt has begun, so a process that
-        stood still in this call creates nothing later. Raises Superseded, OSError."""
+        """Create the object ``url`` in the run's ``gs://`` bucket, a commit marker with the attempt's record.
+
+        The service creates it only while no newer attempt has begun, so a process that was suspended in this call
+        cannot commit later. Raises Superseded, OSError."""
         while True:
             try:
                 copy_if(f"{self.out}/{ATTEMPT}", self._record_version(), url)
@@ -91,8 +92,8 @@ class Fence:
 
     @contextlib.contextmanager
     def explaining_errors(self) -> Iterator[None]:
-        """Context that raises Superseded in place of any error of a block whose attempt has been overtaken: what it
-        read or wrote may have been moved by the newer one."""
+        """Context that raises Superseded in place of any other error if a newer attempt has begun: it may have moved
+        the files used."""
         try:
             yield
         except Superseded:

@@ -1,4 +1,4 @@
-"""The folder of a run: identity, preparation, and the lock of its writer.
+"""The folder of a run: its identity, its preparation, and the lock of the process that writes it.
 
 Reads and writes small JSON files and one lock; knows nothing of jax, Ray or the content of a checkpoint.
 """
@@ -43,7 +43,7 @@ class RunFolderError(CausedError):
 
 
 class RunInUse(RunFolderError):
-    """Raised when another process writes the run: once that one has ended, the same command resumes."""
+    """Raised when another process writes the run; the same command resumes once that process has ended."""
 
     exit_code = ExitCode.TRY_AGAIN
 
@@ -72,7 +72,7 @@ class Run:
 
     @property
     def first_step(self) -> int:
-        """Steps that a stage counts before its first one."""
+        """Steps counted before the first step of this run: those of its parent if it is a stage, else 0."""
         return self.stage.first_step if self.stage else 0
 
     def row_after(self, step: int) -> int:
@@ -82,7 +82,7 @@ class Run:
 
     @property
     def planned(self) -> Recipe:
-        """The recipe with as many steps as its plan of rows has to last for."""
+        """The recipe with the number of steps that its plan of rows must cover, a stage's earlier rows included."""
         steps = self.row_after(self.recipe.train.steps) // self.recipe.train.rows_per_step
         return dataclasses.replace(self.recipe, train=dataclasses.replace(self.recipe.train, steps=steps))
 
@@ -106,7 +106,7 @@ def read_object(path: str) -> dict[str, Any]:
 
 
 def _read(path: str) -> dict[str, Any]:
-    """``read_object`` that raises RunFolderError for a damaged file."""
+    """``read_object``, but raises RunFolderError for a damaged file."""
     try:
         return read_object(path)
     except ValueError as error:
@@ -128,7 +128,7 @@ def write_file(path: str, data: bytes) -> None:
 
 
 def fingerprint(corpus: str) -> str:
-    """16 hex digits over manifest and tokenizer of a corpus, which identify its rows. Raises RunFolderError without."""
+    """Hash (16 hex digits) of a corpus's manifest and tokenizer. Raises RunFolderError if one is missing."""
     digest = hashlib.sha256()
     for name in ("manifest.json", "tokenizer.json"):
         fs, inner = file_system(f"{corpus}/{name}")
@@ -207,8 +207,8 @@ Write = Callable[[str, bytes], None]
 def prepare(run: Run, write: Write | None = None) -> dict[str, Any] | None:
     """Prepare the run folder once, before any worker: write ``recipe.json`` and the tokenizer's files.
 
-    write: that of the attempt's fence; default: without one. Returns the content of ``result.json`` if the run is
-    finished, else None. Raises RunFolderError if the folder is not writable, or holds another run.
+    write: writes with the attempt's fence; default: without a fence. Returns the content of ``result.json`` if the run
+    is finished, else None. Raises RunFolderError if the folder is not writable, or holds another run.
     """
     check_writable(run.out)
     fs, inner = file_system(run.out)
@@ -251,8 +251,8 @@ def tokenizer_of(folder: str) -> bytes | None:
 def lock(out: str, name: str, *, wait_s: float = 0.0) -> Iterator[None]:
     """Hold the file lock ``out/.<name>.lock``; the kernel releases it when the process dies.
 
-    Does nothing for a bucket, which has no such lock (see ``lease``). Raises RunInUse if another process still
-    holds it after ``wait_s`` seconds.
+    Does nothing for a bucket (see ``lease``). Raises RunInUse if another process still holds it after ``wait_s``
+    seconds.
     """
     if "://" in out:
         yield

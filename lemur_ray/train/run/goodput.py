@@ -2,7 +2,7 @@
 
 A run appends signs of life to ``goodput.jsonl``: one at submission, one at the start of an attempt, then the seconds of
 the attempt so far by item. ``account`` adds them up over all attempts; its items sum to the total. Times use the
-monotonic clock, also between attempts on one boot of one machine, so jumps of the wall clock affect only waits between
+monotonic clock, also between attempts on one boot of one machine, so the wall clock affects only waits between
 machines. Knows nothing of jax and Ray.
 """
 
@@ -59,7 +59,7 @@ def between(a: dict[str, Any], b: dict[str, Any]) -> float:
 def account(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Seconds by item, their sum ``wall_s``, ``goodput`` = useful / wall, numbers of attempts and replayed steps.
 
-    records: in the order written: {"at": clock, "submit": true}, {"at": clock, "attempt": id}, and any number of
+    records: those of ``goodput.jsonl``: {"at": clock, "submit": true}, {"at": clock, "attempt": id}, and any number of
     {"at": clock, "attempt": id, "spent": {item: seconds since the attempt started}, "replayed_steps": n}.
     """
     items = dict.fromkeys(ITEMS, 0.0)
@@ -124,7 +124,7 @@ class Stopwatch:
             self.switch(before)
 
     def step_was(self, item: str) -> None:
-        """Attribute the time counted as ``step`` since the last call to ``item`` instead: a useful or another step."""
+        """Move the time counted as ``step`` since the last call to ``item``, for example "useful" or "replayed"."""
         self.switch(self._item)
         self.spent[item] = self.spent.get(item, 0.0) + self.spent.pop("step", 0.0)
 
@@ -143,7 +143,7 @@ class SignsOfLife:
     """Seconds between two records on a disk, in a bucket."""
 
     def __init__(self, path: str, *, now: Clock = clock, check: Callable[[], None] = lambda: None) -> None:
-        """check: raises where another attempt has taken the run over."""
+        """check: called before writes; raises if another attempt has taken the run over."""
         self._every_s, self._now = self.REMOTE_EVERY_S if is_bucket(path) else self.EVERY_S, now
         self._file = AppendFile(path, check)
         self.records: list[dict[str, Any]] = []

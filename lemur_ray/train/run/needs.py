@@ -60,7 +60,7 @@ class PreflightError(ValueError):
 def check_run(recipe: Recipe, devices: Devices | None, out: str, checks: Sequence[Check]) -> None:
     """Run ``checks`` and those of mesh, devices, memory, sinks and run folder. Raises PreflightError with all failures.
 
-    A run that has finished needs no devices. devices: None if they are not there yet, and not checked.
+    A run that has finished needs no devices. devices: None if they do not exist yet, and not checked.
     """
     checks = list(checks)
     fs, result = file_system(f"{out}/result.json")
@@ -147,7 +147,7 @@ def pretraining_checks(recipe: Recipe, corpus: str, is_given: bool, init_from: s
 
 
 def check_tokenizer(corpus: str, init_from: str) -> None:
-    """Raises RunFolderError where the starting weights were trained with another tokenizer than the corpus's."""
+    """Raises RunFolderError if the model ``init_from`` was trained with another tokenizer than the corpus's."""
     theirs, mine = tokenizer_of(init_from) if init_from else None, tokenizer_of(corpus)
     if theirs is None or mine is None or theirs == mine:
         return
@@ -162,8 +162,7 @@ def check_tokenizer(corpus: str, init_from: str) -> None:
 
 
 def check_files(files: Sequence[str]) -> None:
-    """Raises FileNotFoundError for files that are neither on the disk nor in a bucket. Those of the Hub are not looked
-    for."""
+    """Raises FileNotFoundError for files that are neither on the disk nor in a bucket; ``hf://`` is not checked."""
     paths = [resolve_out(file, "") for file in files if not file.startswith("hf://")]
     if absent := [path for path in paths if version_of(path) is None]:
         raise FileNotFoundError(f"files: {', '.join(absent)}: not there; a relative name lies in $LEMUR_HOME")

@@ -38,7 +38,7 @@ class Profiler:
     def __init__(
         self, recipe: Recipe, out: str, rank: int, say: Callable[[str], None], check: Callable[[], None] = lambda: None
     ) -> None:
-        """check: raises where a newer attempt has taken the run over; called before a trace is uploaded."""
+        """check: called before a trace is uploaded; raises if a newer attempt has taken the run over."""
         self._watch, self._out, self._rank, self._say, self._check = recipe.watch, out, rank, say, check
         self._mine = rank == 0 or self._watch.profile_ranks == "all"
         self._fs, self._inner = file_system(out)

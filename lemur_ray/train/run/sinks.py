@@ -1,8 +1,7 @@
 """Copies of ``metrics.jsonl`` in TensorBoard event files, at Weights & Biases and in MLflow.
 
 A sink opened after a restart receives every earlier line of ``metrics.jsonl``, so that no step is missing or doubled.
-Each sink runs in a thread of its own; one that fails or hangs is dropped with one log line, and the run continues.
-Knows nothing of jax or of training.
+Each sink has its own thread; one that fails or hangs is dropped with a log line. Knows nothing of jax or training.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ class Sink(Protocol):
 
 
 def check_sinks(names: Sequence[str], out: str) -> None:
-    """Raises ValueError if the package of a sink is not installed, naming its extra, or if MLflow has no place for a
-    run whose folder ``out`` is in a bucket."""
+    """Raises ValueError if the package of a sink is not installed, naming its extra, or if MLflow has no server
+    although the run folder ``out`` is in a bucket."""
     for name in names:
         if importlib.util.find_spec(PACKAGES[name]) is None:
             raise ValueError(
@@ -75,7 +74,7 @@ class TensorBoard:
     """A TensorBoard event file in ``<run>/tensorboard``; replaces those of earlier starts."""
 
     def __init__(self, out: str, history: Sequence[Record], check: Callable[[], None] = lambda: None) -> None:
-        """check: raises where a newer attempt has taken the run over, which owns the folder."""
+        """check: called before the folder is changed; raises if a newer attempt has taken the run over."""
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto import event_pb2
         from tensorboardX.summary import scalar
@@ -171,8 +170,8 @@ class WeightsAndBiases:
 class MLflow:
     """The MLflow run of a run folder, the same for every start; its tag ``lemur_run`` is stored in ``mlflow_id``.
 
-    MLflow's own MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME count. Without the former its files are in
-    ``<run>/mlruns``. The description of the run is its parameters.
+    Reads MLflow's variables MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; without the former, files are written to
+    ``<run>/mlruns``. The run's description is stored as its parameters.
     """
 
     def __init__(
@@ -227,7 +226,7 @@ class MLflow:
 
 
 def lasting_id(path: str) -> str:
-    """Read the id in a file; draws and writes a random one if there is no file."""
+    """The id stored in the file ``path``; a random one is written if there is no such file."""
     while (stored := read_version(path)) is None:
         with contextlib.suppress(VersionConflict):
             write_if(path, f"{secrets.token_hex(4)}\n".encode(), None)
@@ -281,7 +280,8 @@ def open_sinks(
     say: Callable[[str], None],
     check: Callable[[], None] = lambda: None,
 ) -> list[Background]:
-    """Open the sinks that the recipe names, each with the lines written so far. check: raises in an old attempt."""
+    """Open the sinks that the recipe names. history: metrics lines written so far. described: identity of the run. say:
+    logs a line. check: raises if a newer attempt has taken the run over."""
     makers: dict[str, Callable[[], Sink]] = {
         "tensorboard": lambda: TensorBoard(out, history, check),
         "wandb": lambda: WeightsAndBiases(out, history, recipe, described, check),

@@ -1,7 +1,7 @@
-"""The stage of a run: which checkpoint of which other run it continues, with moments, under another recipe.
+"""A stage: a run that continues a checkpoint of another run, its parent, with optimizer state under another recipe.
 
-A stage counts steps on from its parent's, so that a schedule may span both. Its rows go on where the parent's ended if
-both read by the same plan; else the plan begins anew at row 0. Knows nothing of jax and of arrays.
+A stage can continue its parent's step count, so that a schedule spans both. Its rows continue where the parent's ended
+if both have the same plan of rows; else they begin at row 0. Knows nothing of jax and of arrays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHAPE_FREE = ("model.max_seq_len", "model.family")
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What a run takes over from its parent; a part of its ``recipe.json`` and, without texts, of its identity."""
+    """What a run takes over from its parent, as stored in ``recipe.json``."""
 
     spec: str
     """What the user named: a run, or a checkpoint of it."""
@@ -34,7 +34,7 @@ class Stage:
     parent_rows: int
     """Plan rows that the parent had read."""
     first_step: int
-    """Steps counted before the first one of this run."""
+    """Steps counted before the first step of this run."""
     first_row: int
     """Plan row at which this run begins."""
     keep_guard: bool
@@ -52,10 +52,11 @@ class Stage:
 
 
 def staged(run: Run, spec: str, *, keep_step: bool = True, keep_guard: bool = True) -> Run:
-    """``run`` as a stage of the run or checkpoint ``spec``; the first start decides, later ones read ``recipe.json``.
+    """``run`` as a stage of the run or checkpoint ``spec``. Later starts take the stage from ``recipe.json``.
 
-    keep_step: count steps on from the parent's, else from 0. keep_guard: go on with its window of the spike guard.
-    Raises RunFolderError if there is no such checkpoint, it has no moments or other arrays, or its run still goes on.
+    keep_step: continue the parent's step count, else count from 0. keep_guard: keep the window of its spike guard.
+    Raises RunFolderError if that checkpoint does not exist, lacks optimizer state, has other arrays, or its run goes
+    on.
     """
     try:
         stored = read_object(f"{run.out}/recipe.json").get("stage")

@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from lemur_ray.host.exit_codes import ExitCode
 
 LEAST_S = 1800.0
-"""Minimum limit in seconds for anything: evaluation, compilation, checkpoint, wait for data, step."""
+"""Default of the smallest limit in seconds on evaluation, compilation, checkpoint, wait for data and step."""
 PATIENCE = "LEMUR_STEP_PATIENCE_S"
 """Environment variable that replaces LEAST_S, in seconds."""
 TIMES_THE_SLOWEST = 20.0
-"""The limit is at least this multiple of the slowest step, or of the median once KNOWN_AFTER steps are timed."""
+"""Smallest limit as a multiple of the slowest step, or of the median step once KNOWN_AFTER steps are timed."""
 LEAST_OF_A_STEP_S = 600.0
-"""Minimum limit in seconds for a step alone, once KNOWN_AFTER steps are timed."""
+"""Smallest limit in seconds on a step alone, once KNOWN_AFTER steps are timed."""
 KNOWN_AFTER = 20
 """Number of timed steps after which their median is used."""
 EXIT_CODE = ExitCode.TRY_AGAIN
@@ -32,7 +32,7 @@ EXIT_CODE = ExitCode.TRY_AGAIN
 
 
 def least_s() -> float:
-    """LEAST_S, or the value of PATIENCE. Raises ValueError."""
+    """The environment variable PATIENCE in seconds, else LEAST_S. Raises ValueError for an invalid value."""
     given = os.environ.get(PATIENCE) or str(LEAST_S)
     try:
         seconds = float(given)
