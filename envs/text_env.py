@@ -18,6 +18,7 @@ The keys of ``info`` at every reset and step:
 - ``score``: at the end, the score of the episode;
 - ``note``: text to store with the episode if it ends here;
 - ``scores``: the score so far by each grader, if there are several;
+- ``state``: digest of the environment's state, if it can tell: equal ones lie before the same choice;
 - ``picture``: a picture shown with the observation, a PNG as a ``data:`` URL, if there is one;
 - ``hints``: if ``options["hints"]``, information for scripted policies that a model may not see.
 
@@ -124,6 +125,10 @@ class TextEnv(gymnasium.Env[str, str]):
         that ends the episode as ``sandbox_destroyed``.
         """
 
+    def state(self) -> str:
+        """Digest of everything that the task's further course depends on; empty if the environment cannot tell."""
+        return ""
+
     def hints(self) -> dict[str, Any]:
         """Hints for scripted policies, called if option ``hints`` is set. Raises ValueError if there are none."""
         raise ValueError(f"{type(self).__name__} has no hints: leave the option out")
@@ -201,6 +206,8 @@ class TextEnv(gymnasium.Env[str, str]):
 
     def _info(self, action: str | None, *, valid: bool, solved: bool) -> dict[str, Any]:
         info: dict[str, Any] = {"action": action, "valid": valid, "solved": solved}
+        if state := self.state():
+            info["state"] = state
         if self.with_hints:
             info["hints"] = self.hints()
         return info

@@ -77,6 +77,9 @@ class ALFWorldTextEnv(TextEnv):
             observation=answer, action=command, valid=answer != NOTHING_HAPPENS, solved=play.won, score=float(play.won)
         )
 
+    def state(self) -> str:
+        return self._play.world.digest() if isinstance(self._play, Play) else ""
+
     def hints(self) -> dict[str, Any]:
         if self._expert is None:
             raise RuntimeError("hints were not asked for at reset")

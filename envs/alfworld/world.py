@@ -7,6 +7,7 @@ in the real games. A world is plain data: it can be copied and pickled.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 
 from envs.alfworld.games.game import Game
@@ -46,6 +47,12 @@ class World:
         """Execute the action ``verb`` on things and receptacles, in the order of the command. Raises KeyError for an
         unknown verb."""
         return _RULES[verb](self, *names)
+
+    def digest(self) -> str:
+        """16 hex digits of a hash of the state: location, thing in hand, what is open, what lies where, what is hot."""
+        things, states = ({n: sorted(v) for n, v in of.items() if v} for of in (self.inside, self.states))
+        state = (self.here, self.held, sorted(self.opened), sorted(things.items()), sorted(states.items()))
+        return hashlib.blake2b(repr(state).encode(), digest_size=8).hexdigest()
 
     def furniture_here(self) -> list[str]:
         """The receptacles at the player's location, in the game's order."""

@@ -25,6 +25,7 @@ from lemur_ray.agents.messages import (
     EndpointRefused,
     Message,
     PolicyUnreachable,
+    Trace,
     Usage,
     merge_adjacent_turns,
     parse_tool_calls,
@@ -95,15 +96,17 @@ class HandlePolicy:
 
         def ask(one: ChatRequest) -> ChatReply:
             sampling = {**asdict(one.sampling), "stop": (), **self._sampling}  # the server would stop in the reasoning
-            body = {"turns": turns, "sampling": sampling, "session": one.session}
+            body: dict[str, Any] = {"turns": turns, "sampling": sampling, "session": one.session}
             body |= {"tools": list(one.tools)} if one.tools else {}
+            body |= {"trace": True} if one.trace else {}
             reply = self._persistence.ask(lambda left_s: self._once(body, left_s), one.sampling.seed)
             kept = cut(reply.text, request.sampling.stop)
             if kept == reply.text:
                 return reply
             return replace(reply, text=kept, finish_reason="stop", token_ids=(), stopped=True)
 
-        return self._thinking.reply(ask, request)
+        # A traced reply is one draw: no second one with more room for reasoning.
+        return ask(request) if request.trace else self._thinking.reply(ask, request)
 
     def pressure(self) -> Pressure:
         """Limit of concurrent requests, number of waiting ones, and number of refusals so far."""
@@ -129,7 +132,8 @@ class HandlePolicy:
                 ids = tuple(answer["ids"])
                 calls = parse_tool_calls(answer) if "tool_calls" in answer else None
                 reply = ChatReply(text, answer["finish_reason"], usage, ids, answer["version"], thoughts)
-                return replace(reply, tool_calls=calls)
+                traced = answer.get("trace")
+                return replace(reply, tool_calls=calls, trace=_trace(traced) if traced else None)
             case "context":
                 raise ContextOverflow(answer["message"])
             case "busy":
@@ -138,6 +142,10 @@ class HandlePolicy:
                 raise RetryableError(answer["message"])
             case _:
                 raise _Refused(f"{self.name}: {answer['message']}")
+
+
+def _trace(answer: Mapping[str, Any]) -> Trace:
+    return Trace(tuple(answer["prompt"]), tuple(answer["drawn"]), tuple(answer["logprobs"]))
 
 
 class _Refused(Exception):

@@ -162,6 +162,8 @@ class ChatRequest:
     """PNG picture of the last message, as a ``data:`` address, for models that take images"""
     tools: tuple[Mapping[str, Any], ...] = ()
     """Tools offered natively, in OpenAI's format: {type: function, function: {name, description, parameters}}"""
+    trace: bool = False
+    """Whether the reply must have a ``Trace``; a policy that has none of it gives none"""
 
     @property
     def text(self) -> str:
@@ -209,6 +211,19 @@ class Usage:
 
 
 @dataclass(frozen=True)
+class Trace:
+    """The token ids of one turn as the model read and drew them."""
+
+    prompt: tuple[int, ...]
+    drawn: tuple[int, ...]
+    """With the id that ended the reply, if one did"""
+    logprobs: tuple[float, ...]
+    """Log-probability of each drawn id, from logits that no sampling option has changed; float32 values"""
+    state: str = ""
+    """Digest of the environment's state before the turn, if the environment reports it"""
+
+
+@dataclass(frozen=True)
 class ChatReply:
     """A policy's reply. ``token_ids`` is empty if the endpoint returns none."""
 
@@ -232,6 +247,8 @@ class ChatReply:
     """1, or 0 if nothing may be trained on this reply"""
     instead: str = ""
     """The model's own reply, if ``text`` is a teacher's that took its place"""
+    trace: Trace | None = None
+    """If the request asked for it and the policy has it; never stored in a ledger"""
 
     @property
     def cut(self) -> Cut | None:

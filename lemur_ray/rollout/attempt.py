@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lemur_ray.agents.messages import Sampling
+from lemur_ray.agents.messages import Sampling, Trace
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome, Step, Task, Trajectory
 
 
@@ -101,6 +101,8 @@ class Attempt:
     """Whether a sandbox that could not be reset ended the attempt."""
     truncated_prompts: int = 0
     """Number of turns whose prompt the endpoint seems to have truncated."""
+    traces: tuple[Trace | None, ...] = ()
+    """Trace of each turn, if the policy traces its replies; no part of the episode's record."""
     fatal_error: str = ""
     """Reason why no episode of this run can be played any more; empty if others can."""
 

@@ -25,7 +25,8 @@ A task that has an option ``epoch`` gets the epoch in it. ``info`` of ``reset`` 
 ``dialogue_limit`` (number of messages of past turns in a request; 0: the newest observation alone, in the place of the
 first), ``reply_prefix`` (text before the policy's past replies in a request), ``ask`` (``env_protocol.RequestOptions``)
 and ``hints`` (for policies without a model). Any ``info`` may hold ``picture`` (a PNG as a ``data:`` address, sent with
-the observation and not recorded) and ``note`` (the newest one is recorded beside the detail). The last ``info`` may
+the observation and not recorded), ``state`` (a digest of the environment's state, for ``Trace``) and ``note`` (the
+newest one is recorded beside the detail). The last ``info`` may
 hold ``score``, if that is not the last reward, and ``scores`` by grader; after tool calls ``results`` has one text for
 each, else the observation is the result.
 """

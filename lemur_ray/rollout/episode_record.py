@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lemur_ray.agents.external_calls import CallMeter
-from lemur_ray.agents.messages import ChatReply, Message, ToolCall
+from lemur_ray.agents.messages import ChatReply, Message, ToolCall, Trace
 from lemur_ray.agents.trajectory import Episode, Outcome, Step, Trajectory
 from lemur_ray.rollout.attempt import Attempt, EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.calls.env_protocol import EnvResult, RequestOptions
@@ -33,6 +33,8 @@ class EpisodeRecord:
     def __init__(self, limits: EpisodeLimits) -> None:
         self.opening: list[Message] = []
         self.steps: list[Step] = []
+        self._traces: list[Trace | None] = []
+        self._state = ""
         self.request_options = RequestOptions()
         self._reply_prefix = ""
         self.scores: dict[str, float] = {}
@@ -45,7 +47,7 @@ class EpisodeRecord:
 
     def begin(self, reset: EnvResult) -> None:
         """Record the messages before the first reply, from the result of ``reset``. Raises EnvironmentFault."""
-        self._env_note = reset.text("note") or ""
+        self._env_note, self._state = reset.text("note") or "", reset.text("state") or ""
         if system := reset.text("system"):
             self.opening.append(Message("system", system))
         self.request_options = reset.request_options
@@ -95,6 +97,8 @@ class EpisodeRecord:
         turn = len(self.steps) + 1
         self.scores.update(result.scores)
         self._env_note = result.text("note") or self._env_note
+        self._traces.append(replace(reply.trace, state=self._state) if reply.trace else None)
+        self._state = result.text("state") or ""
         self.steps.append(
             Step(
                 reply=reply.text,
@@ -133,6 +137,7 @@ class EpisodeRecord:
             scores=self.scores,
             note=_storable(self._env_note[:DETAIL_CHARS]),
             truncated_prompts=self.truncated_prompts,
+            traces=tuple(self._traces) if any(self._traces) else (),
             fatal_error=fatal_error,
         )
 

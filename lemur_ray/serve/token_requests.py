@@ -4,8 +4,9 @@ A request is ``{"turns", "sampling", "session"}``, and ``tools`` if the model ma
 ``{"role", "content"}``, or ``{"ids"}`` for an assistant turn that the model itself generated. ``sampling`` has
 ``max_tokens``, ``stop`` and any of the fields of ``SamplingOptions``, the same as over HTTP. An answer has ``text``,
 ``ids`` (of that text, for the next request), ``finish_reason``, counts of tokens, and ``tool_calls`` if there are
-tools; or ``refused`` ("context", "busy", "closed" or "invalid") with a ``message``.
-All are plain values, so a client needs none of these classes. Knows nothing of Ray.
+tools; or ``refused`` ("context", "busy", "closed" or "invalid") with a ``message``. If the request has ``trace`` true,
+so has the answer: ids of the ``prompt``, all ``drawn`` ids and their ``logprobs``, float32 values of the model's own
+distribution. All are plain values, so a client needs none of these classes. Knows nothing of Ray.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from lemur_ray.agents.messages import Message
 from lemur_ray.serve.engine.errors import EngineError, QueueFull
 from lemur_ray.serve.engine.sampling_options import SamplingOptions
+from lemur_ray.serve.engine.token_logprobs import joined
 from lemur_ray.serve.openai.tools import CallStream, Toolbox
 from lemur_ray.serve.reply_types import Reply
 from lemur_ray.serve.request_errors import REQUEST_ERRORS, error_form
@@ -40,7 +42,8 @@ async def converse(served: TextEngine, request: Mapping[str, Any]) -> dict[str, 
         raw = tools.raw if tools and served.template.knows_tools else ()
         prompt = tuple(await asyncio.to_thread(encode_dialogue, served.tokenizer, turns, None, raw))
         session_id = str(request.get("session", ""))
-        generation = served.generation(prompt, max_tokens, SamplingOptions.from_json(options), session_id=session_id)
+        traced, sampling = bool(request.get("trace", False)), SamplingOptions.from_json(options)
+        generation = served.generation(prompt, max_tokens, sampling, session_id=session_id, logprobs=traced)
         replies = served.open([generation], stop, whole=True)
     except REQUEST_ERRORS as error:
         return _refusal(error)
@@ -50,12 +53,15 @@ async def converse(served: TextEngine, request: Mapping[str, Any]) -> dict[str, 
         return _refusal(error)
     finally:
         replies.close()
-    text, called = reply.text, {}
+    text, extra = reply.text, dict[str, Any]()
     if tools:
         stream = CallStream(tools)
         text, calls = stream.push(reply.text)
         text += stream.end(cut=reply.finish_reason == "length")
-        called = {"tool_calls": [call.to_json() for call in calls]}
+        extra = {"tool_calls": [call.to_json() for call in calls]}
+    if traced:
+        logprobs = joined(reply.logprobs).logprob.tolist()
+        extra["trace"] = {"prompt": list(prompt), "drawn": list(reply.tokens), "logprobs": logprobs}
     return {
         "text": text,
         "ids": content_ids(served, reply, stop),
@@ -64,7 +70,7 @@ async def converse(served: TextEngine, request: Mapping[str, Any]) -> dict[str, 
         "prompt_tokens": len(prompt),
         "completion_tokens": len(reply.tokens),
         "cached_tokens": reply.cached_tokens,
-        **called,
+        **extra,
     }
 
 

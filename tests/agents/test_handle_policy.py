@@ -9,7 +9,15 @@ import pytest
 
 from lemur_ray.agents.endpoint_retries import RetryableError
 from lemur_ray.agents.handle_policy import HandlePolicy, turns_of
-from lemur_ray.agents.messages import ChatRequest, ContextOverflow, Message, PolicyUnreachable, Sampling, Usage
+from lemur_ray.agents.messages import (
+    ChatRequest,
+    ContextOverflow,
+    Message,
+    PolicyUnreachable,
+    Sampling,
+    Trace,
+    Usage,
+)
 from lemur_ray.agents.policy_spec import PolicySpec
 
 OPENING = (Message("system", "Walk."), Message("user", "Go."))
@@ -71,6 +79,16 @@ def test_a_reply_that_was_cut_here_goes_back_as_its_text_alone():
     policy.reply(ChatRequest((*OPENING, Message("assistant", reply.text), Message("user", "?")), episode="e2"))
     assert model.asked[2]["turns"][2] == {"role": "assistant", "content": reply.text}
     assert [asked["sampling"]["max_tokens"] for asked in model.asked] == [2, 2 + 16_384, 64]
+
+
+def test_a_traced_reply_is_one_draw_with_all_its_ids():
+    traced = {"trace": {"prompt": [1, 2], "drawn": [5, 3], "logprobs": [-0.5, -0.25]}}
+    model = Model({**answer("\n", 5), "finish_reason": "length", **traced})
+    reply = model.policy().reply(ChatRequest(OPENING, Sampling(max_tokens=2), "e1", trace=True))
+    assert reply.trace == Trace((1, 2), (5, 3), (-0.5, -0.25))
+    assert [(asked["trace"], asked["sampling"]["max_tokens"]) for asked in model.asked] == [(True, 2)]
+    model.policy().reply(ChatRequest(OPENING))
+    assert "trace" not in model.asked[-1]
 
 
 def test_further_sampling_options_are_sent_with_every_request():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.agents.messages import ChatReply, ChatRequest, Message, Sampling
+from lemur_ray.agents.messages import ChatReply, ChatRequest, Message, Sampling, Trace
 from lemur_ray.agents.trajectory import Episode, EpisodeKey
 from lemur_ray.instruct.solved import SolvedFilter, conversations_of, select
 from lemur_ray.rollout.attempt import EpisodeSpec
@@ -88,6 +88,23 @@ def test_where_every_turn_saw_the_whole_past_the_conversation_is_one_example(res
     learned = [message.content for message in said if message.weight]
     assert learned == [step.reply for step in episode.trajectory.steps]
     assert [m.weight for m in said[:-5]] == [0] * (len(said) - 5), "no model said what stands in examples"
+
+
+def test_traces_and_states_are_of_the_attempt_and_never_of_its_record() -> None:
+    class Traced(Keeping):
+        def reply(self, request: ChatRequest) -> ChatReply:
+            number = len(self.asked)
+            return replace(super().reply(request), trace=Trace((1,), (number,), (-0.5,)))
+
+    task = toy_task(length=2, reset_info={"state": "at the start"}, step_info={"state": "on the way"})
+    key = EpisodeKey("toy", task.id, "p", "r")
+    attempt = run_episode(EpisodeSpec(key, task, Sampling()), Traced(), clock=lambda: 0.0)
+    assert attempt.traces == (
+        Trace((1,), (0,), (-0.5,), "at the start"), Trace((1,), (1,), (-0.5,), "on the way")
+    )  # fmt: skip
+    record = Episode(key, "line", attempt.outcome, attempt.score, 1, attempt.trajectory).to_json()
+    assert "on the way" not in str(record)
+    assert run_episode(EpisodeSpec(key, task, Sampling()), Keeping(), clock=lambda: 0.0).traces == ()
 
 
 def test_what_an_environment_notes_is_no_trouble_and_what_was_cut_is() -> None:

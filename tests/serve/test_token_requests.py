@@ -8,6 +8,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from lemur_ray.agents.messages import Message, Sampling
@@ -24,10 +25,10 @@ from tests.text.templates.formats import LLAMA_2
 OPENING = [Message("system", "Walk."), Message("user", "Go.")]
 
 
-def ask(served: TextEngine, turns: list[Any], **sampling: Any) -> dict[str, Any]:
+def ask(served: TextEngine, turns: list[Any], trace: bool = False, **sampling: Any) -> dict[str, Any]:
     settings = asdict(Sampling(**{"max_tokens": 12, "temperature": 0.9, "seed": 5, **sampling}))
     sent = [{"ids": list(t)} if isinstance(t, tuple) else t.to_json() for t in turns]
-    return asyncio.run(converse(served, {"turns": sent, "sampling": settings}))
+    return asyncio.run(converse(served, {"turns": sent, "sampling": settings, "trace": trace}))
 
 
 def test_a_dialogue_of_messages_is_encoded_as_the_server_does():
@@ -58,6 +59,17 @@ def test_what_comes_back_is_what_the_engine_generated_and_the_next_turn_finds_it
     if served.engine.stats.batch_invariant:  # else only whole tiles of prompts are used again
         assert second["cached_tokens"] > first["prompt_tokens"], "the model's own tokens were computed already"
     assert second["prompt_tokens"] > first["prompt_tokens"] + len(first["ids"])
+
+
+def test_a_trace_has_every_drawn_id_with_its_log_probability_and_changes_no_draw(served: TextEngine):
+    plain, traced = (ask(served, OPENING, max_tokens=40, temperature=1.0, trace=trace) for trace in (False, True))
+    trace = traced.pop("trace")
+    assert {**traced, "cached_tokens": 0} == {**plain, "cached_tokens": 0}
+    assert trace["prompt"] == encode_prompt(TOKENIZER, OPENING)
+    assert len(trace["drawn"]) == len(trace["logprobs"]) == traced["completion_tokens"]
+    assert trace["drawn"][: len(traced["ids"])] == traced["ids"]
+    assert (trace["drawn"][-1] in served.stop_ids) is (traced["finish_reason"] == "stop")
+    assert all(logprob <= 0 and logprob == float(np.float32(logprob)) for logprob in trace["logprobs"])
 
 
 def test_a_stop_string_ends_the_text_and_its_ids(served: TextEngine):

@@ -97,6 +97,18 @@ def test_info_says_which_command_was_understood(env):
     assert env.step("")[4]["action"] is None
 
 
+def test_the_state_is_the_same_where_the_same_choice_lies_ahead(env):
+    _, info = env.reset(options={"index": 1, "hints": True})
+    start = info["state"]
+    first, second = [one for one in info["hints"]["admissible"] if one.startswith("go to ")][:2]
+    away = env.step(first)[4]["state"]
+    assert away != start
+    assert env.step("look")[4]["state"] == env.step("no command")[4]["state"] == away
+    assert env.step(second)[4]["state"] not in (start, away)
+    assert env.step(first)[4]["state"] == away
+    assert env.reset(options={"index": 1})[1]["state"] == start
+
+
 def test_the_full_prompt_explains_the_game_and_the_brief_one_is_two_lines(env):
     observation, info = env.reset(options={"index": 2, "prompt": "full", "max_steps": 33})
     assert observation.startswith("-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room.")
@@ -114,8 +126,8 @@ def test_the_full_prompt_explains_the_game_and_the_brief_one_is_two_lines(env):
 
 def test_without_asking_there_are_no_hints(env):
     _, info = env.reset(options={"index": 0})
-    assert set(info) == {"action", "valid", "solved", "system"}
-    assert set(env.step("look")[4]) == {"action", "valid", "solved"}
+    assert set(info) == {"action", "valid", "solved", "state", "system"}
+    assert set(env.step("look")[4]) == {"action", "valid", "solved", "state"}
 
 
 def test_a_whole_game_can_be_given_as_json(env):
