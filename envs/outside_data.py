@@ -257,7 +257,7 @@ SOURCES: Mapping[str, tuple[Source, ...]] = {
         Source(
             GAMES,
             f"git:xingyaoww/mint-bench@{MINT_COMMIT}/data/processed/alfworld/",
-            "",  # the folder holds 195 games, of which the copy that is pinned elsewhere has the 134 that are played
+            "",  # upstream's folder has 195 games; only the archive of the 134 played ones is pinned, elsewhere
             57_000_000,
             "Apache-2.0; ALFWorld and ALFRED, MIT",
             stored="tar",

@@ -63,7 +63,7 @@ class ForeignEnv(TextEnv):
         reward: float | None = None,
         outcome: Outcome | None = None,
     ) -> Turn:
-        """Build a turn with the score so far. The last turn decides about solved, even if the environment goes on."""
+        """Build a turn with the score so far. At the turn limit it is decided whether the task is solved, too."""
         over = finished or self._turns_left == 1
         solved = over and (self._sum >= self._solved_at if self._reported_success is None else self._reported_success)
         score = 1.0 if solved else min(self._score(), 1.0 if self._reported_success is None else 0.999)

@@ -14,7 +14,7 @@ from lemur_ray.benchmarks.question import Grade, Graded, cut_at
 
 
 class QuestionEnv(TextEnv):
-    """One question. Options of ``reset``, as ``lemur_ray.benchmarks.question.question`` builds them:
+    """One question, one reply, and its grade. Options of ``reset``, as ``benchmarks.question.question`` builds them:
 
     - ``prompt`` (the question) with ``shots`` before it, or ``messages`` (a conversation that ends in the question);
     - ``raw``, ``prefill``, ``choices``, ``stop``, ``tools`` (offered natively): how it is asked;

@@ -102,7 +102,7 @@ def checked_url(url: str, flag: str) -> str:
     try:
         parts = urlsplit(url)
         good = parts.port != 0 and "@" not in (parts.netloc or url) and "\\" not in url
-    except ValueError:  # which may quote what stands where a port belongs
+    except ValueError:  # its message may quote a password in the place of a port
         raise ValueError(f"{flag}: not the URL of an endpoint: expected one like http://host:8000/v1") from None
     if good and ("?" in url or "#" in url):
         raise ValueError(

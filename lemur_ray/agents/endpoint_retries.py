@@ -206,8 +206,8 @@ class RetryPolicy:
         return self._places.silence().ever
 
     def _given_up(self, why: str, began: float) -> PolicyUnreachable:
-        """The error after the last attempt: EndpointRefused if nobody was answered and the health probe fails, else
-        PolicyUnreachable. ``began``: time of the first attempt."""
+        """The error to raise after the last attempt, with reason ``why``: EndpointRefused if no request was answered
+        since ``began`` (time of the first attempt) and the health probe fails, else PolicyUnreachable."""
         silent_s = self._places.silence().seconds
         if silent_s + BETWEEN_CLOCKS_S >= min(self._patience_s, self._clock() - began) and not self._is_alive():
             return EndpointRefused(f"{self._where} answered nobody for {silent_s:.0f} s: {why}; {LATER}")

@@ -134,7 +134,8 @@ _known: dict[tuple[str, str], EndpointOptions] = {}
 
 
 def endpoint_at(url: str, model: str) -> Endpoint:
-    """The endpoint with the options registered in this process, or else default options: no key, no shared slots."""
+    """The endpoint ``model`` at ``url`` with the options that this process has registered for it
+    (``register_endpoints``), or else default options: no key, no shared slots."""
     url = url.rstrip("/")
     return Endpoint(url, model, _known.get((url, model), EndpointOptions()))
 

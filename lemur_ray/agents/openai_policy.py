@@ -161,7 +161,7 @@ class OpenAIPolicy:
 
     def close(self) -> None:
         """Close the connections, or have the last request in flight close them. Later requests raise an error."""
-        with self._lock:  # a connection that is being made when the client closes would be nobody's
+        with self._lock:  # a connection that is being made while the client closes would never be closed
             self._closed = True
             idle = self._under_way == 0
         if idle:
@@ -250,7 +250,7 @@ class OpenAIPolicy:
             if self._closed:
                 raise PolicyUnreachable(f"{self.base_url}: the policy is closed")
             self._under_way += 1
-        # The timeout is that of each read: an endpoint that says a little now and then would never meet it.
+        # The timeout limits each read only: an endpoint that sends a few bytes now and then would never exceed it.
         limits = httpx2.Timeout(timeout_s, connect=min(timeout_s, CONNECT_S))
         try:
             url = f"{self.base_url.removesuffix('/v1') if root else self.base_url}{path}"
@@ -302,7 +302,7 @@ class OpenAIPolicy:
         log-probabilities."""
         try:
             return (parse_choice_scores(value, request.choices), None) if request.choices else None
-        except ValueError as error:  # the same would come back for ever
+        except ValueError as error:  # a retry would get the same response
             raise EndpointRefused(f"{self.base_url}: {error}") from error
 
     def _has_answered(self) -> bool:

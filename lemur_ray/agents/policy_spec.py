@@ -171,7 +171,7 @@ def _name_alone(spec: PolicySpec, colon: bool) -> PolicySpec | None:
 
 
 def _elsewhere(spec: PolicySpec, colon: bool) -> None:
-    """Parser of kinds that ``rollout/stored_replies.py`` parses instead of this module: always None."""
+    """Parser of kinds that ``rollout/stored_replies.py`` parses; always returns None."""
 
 
 def _build_endpoint(spec: PolicySpec) -> Policy:

@@ -144,7 +144,7 @@ class Throttle:
         if entered_at < self._cut_at:
             return  # sent before the last cut: it says nothing of the limit since then
         there = min(self._limit, self._there + 1)
-        if self._answers:  # else the endpoint refuses everybody: that says nothing of how much it bears
+        if self._answers:  # else the endpoint refuses every request, which says nothing about its capacity
             self._ceiling = there
         self._limit, self._cut_at, self._answers = max(1.0, CUT * there), self._clock(), 0
 

@@ -264,7 +264,7 @@ class Episode:
 
 
 def _marks_in_texts(record: Any) -> dict[str, Any]:
-    """``quarantined`` and ``truncated_prompts`` of a record of an earlier version, which has them only as sentences."""
+    """``quarantined`` and ``truncated_prompts`` of a record of an earlier version, found in its texts."""
     lost = [n for n, text in enumerate(record["retried"], 1) if "a sandbox was put in quarantine" in text]
     return {"quarantined": lost, "truncated_prompts": record["detail"].count("fewer prompt tokens for a longer conv")}
 

@@ -57,8 +57,8 @@ def storable_options(options: Any) -> dict[str, Any]:
 
 
 def options_to_repeat(options: Any) -> dict[str, str]:
-    """Names of options that were stored incompletely, each with the form in which a user must enter it again.
-    ``options``: as read from a file of a run."""
+    """Options whose stored value is incomplete (a URL without its password): name -> form in which a user must enter it
+    again. ``options``: as read from a file of a run."""
     rules = {f.name: f.metadata.get("full_form") for f in fields(options)}
     forms = {name: rule(getattr(options, name)) for name, rule in rules.items() if rule}
     return {name: form for name, form in forms.items() if form}

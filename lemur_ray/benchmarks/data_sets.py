@@ -14,8 +14,8 @@ from lemur_ray.outside_data.source import DataSet, Source
 
 
 def data_sets(complain: Callable[[str], None]) -> list[DataSet]:
-    """All data sets, those of benchmarks first. ``complain``: called with a message for each benchmark that cannot be
-    loaded, and each set left out because it declares a file differently from an earlier set."""
+    """All data sets, those of benchmarks first; one that declares a file differently from an earlier set is left out.
+    ``complain``: gets a message for each set left out and each benchmark that cannot be loaded."""
     sets: list[DataSet] = []
     refused: dict[str, None] = {}
     for offer in offers():

@@ -31,7 +31,8 @@ TABLE = "BENCHMARKS"
 
 
 def find(name: str) -> Benchmark[Any]:
-    """Import the benchmark ``name``. Raises ValueError with similar names, or the reason of a failed import."""
+    """Import the benchmark ``name`` (a value of --benchmark). Raises ValueError with similar names for an unknown one,
+    or with the reason of a failed import."""
     module, colon, attribute = name.partition(":")
     if colon and module in (schemes := import_module(SCHEMES).SCHEMES):
         return _checked(name, schemes[module](attribute))
@@ -55,8 +56,8 @@ def is_ours(name: str) -> bool:
 
 
 def belongs_to_another(stated: str, name: str, benchmark: Benchmark[Any]) -> bool:
-    """Whether ``stated``, the benchmark name in the tasks of benchmark ``name``, is the name of another benchmark, with
-    whose texts pages would then describe the numbers."""
+    """Whether ``stated``, the name that the tasks of ``benchmark`` (found as ``name``) have, is that of another one, so
+    that report pages would describe the wrong benchmark."""
     if stated == name or ":" in stated or not _modules(stated.partition("/")[0]):
         return False
     try:

@@ -32,7 +32,8 @@ class BenchmarkStatus:
 
 
 def listing(words: Sequence[str]) -> str:
-    """Text of the command line ``--list [--data DIR]``: all benchmarks and their requirements. Raises ValueError."""
+    """The text that ``--list [--data DIR]`` prints: all benchmarks and their requirements. Raises ValueError for other
+    ``words``."""
     rest = [word for word in words if word != "--list"]
     if rest and (len(rest) != 2 or rest[0] != "--data"):
         raise ValueError(f"--list {' '.join(rest)}: expected nothing beside it but --data DIR")

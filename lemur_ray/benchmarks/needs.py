@@ -72,7 +72,7 @@ def missing_requirements(needs: Sequence[Requirement]) -> list[str]:
 def _check(need: Requirement) -> str | None:
     try:
         return need.missing()
-    except SystemExit as error:  # of an installed package, in a thread: the process would exit silently
+    except SystemExit as error:  # raised by an installed package; in a thread it would be lost silently
         return f"{need.what}: what was looked for asked the process to end ({error.code})"
     except Exception as error:  # any error means that the requirement is not met
         text = " ".join(str(error).split()) or f"{need.what}: {type(error).__name__}"

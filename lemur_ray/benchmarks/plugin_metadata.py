@@ -27,7 +27,7 @@ def plugin_metadata(name: str, benchmark: Benchmark[Any], stated: str, run: Eval
     about = asdict(call_about(name, benchmark, run))
     try:
         json.dumps(about, allow_nan=False)
-    except (TypeError, ValueError):  # protocol is anything that the package likes
+    except (TypeError, ValueError):  # the package's protocol may hold values that JSON has not
         about["protocol"] = {}
     licences = sorted({source.licence for source in benchmark.sources})
     return {

@@ -35,7 +35,8 @@ class Tools:
 
 @dataclass(frozen=True)
 class Protocol(PromptForm):
-    """Options of a question set with two protocols: the usual one, and that of Lemur's released scripts."""
+    """Options of a question set with two protocols: the field's usual one, and that of the scripts released with
+    Lemur."""
 
     mode: Literal["standard", "lemur"] = "standard"
     """standard: the usual protocol of the field. lemur: that of the scripts released with Lemur, with their faults."""

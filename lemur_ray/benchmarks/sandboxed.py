@@ -46,7 +46,8 @@ def in_sandbox(tasks: Iterable[Task], options: Sandboxed) -> Iterator[Task]:
 
 
 def sandbox_requirement(options: Sandboxed, image: str = PLAIN) -> Requirement:
-    """The requirement that the chosen sandbox works here. ``image``: Docker image, which must exist already."""
+    """The requirement that the chosen sandbox works on this machine. ``image``: name of the Docker image, which must
+    have been built."""
     environment = tuple(os.environ.get(name, "") for name in ("PATH", "DOCKER_HOST"))
     return Requirement(f"sandbox {options.sandbox}", lambda: _unusable(options.sandbox, image, environment))
 
@@ -64,7 +65,7 @@ def _unusable(backend: SandboxName, image: str, environment: tuple[str, ...]) ->
     """The problem with the sandbox and its remedy; None if it works. ``environment``: only a key of the cache."""
     check = _CHECKS[backend](Machine(Path(__file__).resolve().parents[2]))
     problem = f"sandbox {backend}: {check.found}: {check.fix}"
-    if backend == "docker":  # without an image the first sandbox would build it, in minutes
+    if backend == "docker":  # a missing image would be built by the first sandbox, which takes minutes
         if check.status == "missing" or (check.status != "ok" and image == PLAIN):
             return problem
         if _image(image) is None:

@@ -37,7 +37,8 @@ def _nothing_more(settings: Settings) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class Column:
-    """A function for ``BenchmarkDetails.about``. ``column``: the paper's name of it, or empty if it has none.
+    """Describes runs of a benchmark in a column of Table 3: a callable for ``BenchmarkDetails.about``. ``column``: the
+    paper's name of the column, or empty if the paper has none.
 
     ``options``: class of the benchmark's options, with the column's settings as defaults; ``max_tokens``: of a reply.
     """
@@ -79,7 +80,7 @@ class Column:
         expected |= {"max_tokens": self.max_tokens} if self.max_tokens else {}
         expected |= self.other if mode == AS_RELEASED else {}
         if not settings.get("temperature"):
-            del expected["top_p"]  # of greedy replies it is nothing
+            del expected["top_p"]  # greedy replies do not depend on it
         kept = {name: settings.get(name, _ANYWHERE.get(name, value)) for name, value in expected.items()}
         of_files = {f.name for f in fields(self.options or Protocol) if f.metadata.get("digest")}
         words = [_departure(name, kept[name], value, name in of_files) for name, value in expected.items()]

@@ -55,13 +55,15 @@ def conversations_of(talks: TalksConfig) -> Iterator[Conversation]:
 
 
 def corpus_inputs(config: Any, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Keywords of ``corpus.build``: the demo's without sources of the user; with the benchmarks' texts if asked for."""
+    """Keyword arguments of ``corpus.build``: the config, or the demo's corpus if it names no sources; with the texts of
+    all benchmarks if the config asks for decontamination."""
     inputs = {"config": config} if config.specs() else demo_corpus(config)
     return {**inputs, "benchmarks": benchmark_texts(say)} if config.decontaminate else inputs
 
 
 def demo_corpus(config: Any) -> dict[str, Any]:
-    """Keywords of ``corpus.build`` for the demo's corpus, with agents' texts, and numbers as separate tokens."""
+    """Keyword arguments of ``corpus.build`` for the demo's corpus, with agents' texts and numbers as separate
+    tokens."""
     return {"config": replace(config, word_pattern=config.word_pattern or "numbered"), "extra_texts": agent_texts()}
 
 
@@ -76,7 +78,8 @@ def agent_texts(games: int = 300, chats: int = 100) -> list[str]:
 def make_table(
     job: Any, out: str, load_tokenizer: Callable[[str], Any], init_from: str, batch_parts: Callable[[Any], int]
 ) -> str:
-    """Folder of the instruction table that a job names, or that is built of its ``sets``, or of games and questions.
+    """Folder of the instruction table to train on: the one that ``job.corpus`` names, else one built here from the
+    job's ``sets`` of files, else from its conversations.
 
     load_tokenizer: function of the model ``init_from``. batch_parts: function of a mesh: number of parts of a batch.
     """

@@ -124,8 +124,8 @@ def play_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> list[Episo
 
 
 def leak_lines(episodes: Sequence[Episode]) -> Iterator[str]:
-    """A line for each question of one turn whose prompt contains its gold reply, or its question with an answer before
-    it. Golds of a few words are no secret: a letter, a number, yes."""
+    """Yield a line for each single-turn question whose prompt contains its own gold reply, or the question together
+    with an answer before it. Golds of a few words (a letter, a number, yes) are not checked."""
     for episode in episodes:
         steps, opening = episode.trajectory.steps, episode.trajectory.opening
         if len(steps) != 1 or not opening:
@@ -141,7 +141,7 @@ def leak_lines(episodes: Sequence[Episode]) -> Iterator[str]:
 
 
 def failure_lines(episodes: Sequence[Episode]) -> Iterator[str]:
-    """A line with task, score and reason for each episode that does not score 1."""
+    """Yield a line with task, score and reason for each episode that does not score 1."""
     for episode in episodes:
         if episode.score == 1:
             continue

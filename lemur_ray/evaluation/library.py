@@ -65,7 +65,7 @@ class Evaluation:
         return datasets.Dataset.from_list(rows)
 
     def _repr_html_(self) -> str:
-        """Shown by notebooks."""
+        """The headline numbers as an HTML table, which notebooks show."""
         cells = "".join(
             f"<tr><td>{name}</td><td>{value}</td></tr>"
             for name, value in self.headline.items()
@@ -89,9 +89,9 @@ def evaluate(
     policy: a value of ``--policy`` (``"openai:http://127.0.0.1:8000/v1"``, ``"expert"``), a function from messages in
     OpenAI's form to the text of the reply, or an object with ``name`` and ``reply`` (``Policy``). A function with other
     code is another policy. limit: number of tasks, 0 for the benchmark's default. out: folder of the results, also in a
-    bucket, by default below LEMUR_HOME. actors: number of Ray
-    actors that play; 0: threads in this process, without Ray. in_flight: episodes at a time. options: any flag of
-    ``jobs/agent_eval.py`` for this benchmark, with underscores.
+    bucket, by default below LEMUR_HOME. actors: number of Ray actors that play; 0: threads in this process, without
+    Ray. in_flight: episodes at a time. options: any flag of ``jobs/agent_eval.py`` for this benchmark, with
+    underscores.
 
     Raises ValueError for an unknown benchmark or option, EvaluationError with all that is missing, and EndpointRefused
     (``agents.messages``) if the function raises or returns anything but a str.

@@ -39,8 +39,8 @@ class HowToExport:
     in_flight: int = 16
     """Maximum number of episodes replayed at the same time."""
     engine: str = ""
-    """mysql:URL, for evaluations that used such a server: their stored settings do not contain the URL. It has the name
-    of the benchmark's option that it replaces."""
+    """mysql:URL, for evaluations that used such a server, whose URL is not stored. The field has the name of the
+    benchmark's option that it replaces."""
 
 
 @dataclass

@@ -51,8 +51,8 @@ def plain(reply: str) -> str:
 
 
 def announced(text: str, spurious: bool = False) -> Iterator[tuple[re.Match[str], str]]:
-    """Each announcement of an answer in a plain text, with the rest of its sentence. ``spurious``: those of wrong
-    answers, of earlier ones and of other people's, instead of the reply's own."""
+    """Yield (match, rest of its sentence) for each announcement of an answer in a text from ``plain``. ``spurious``:
+    only announcements of answers that are not the reply's own (wrong, earlier, other people's); else only its own."""
     for match in CUE.finditer(text):
         if is_spurious(match) == spurious:
             rest = text[match.end() :].lstrip()
@@ -60,4 +60,5 @@ def announced(text: str, spurious: bool = False) -> Iterator[tuple[re.Match[str]
 
 
 def is_spurious(match: re.Match[str]) -> bool:
+    """Whether the words before an announcement show that its answer is not the reply's own ("a wrong answer is")."""
     return bool(_SPURIOUS.search(match.string[max(0, match.start() - 60) : match.start()]))

@@ -41,7 +41,7 @@ _MATH: Mapping[str, Callable[..., Any]] = {
 
 
 class NotArithmetic(ValueError):
-    """The text is not an accepted expression, or its value cannot be computed within the limits."""
+    """Raised if a text is not an accepted expression, or its value cannot be computed within the limits."""
 
 
 def evaluate(text: str, names: Mapping[str, Any] | None = None) -> Any:

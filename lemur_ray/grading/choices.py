@@ -28,7 +28,8 @@ def options_of(prompt: str) -> dict[str, str]:
 
 
 def choice_matches_2023(answer: str, reference: str, options: dict[str, str]) -> bool:
-    """The verdict of the recorded runs. ``reference`` is the right letter."""
+    """Verdict by the rule of the recorded runs, faults included. ``reference``: the right letter; ``options``: texts by
+    letter (``options_of``)."""
     proposal, letter = answer.lower().strip(), reference.strip().lower()
     if "a)" in proposal or "a )" in proposal:
         proposal = "a"
@@ -47,7 +48,8 @@ def choice_matches_2023(answer: str, reference: str, options: dict[str, str]) ->
 
 
 def choice_matches(answer: str, reference: str, options: dict[str, str]) -> bool:
-    """Whether exactly one option is named, and it is the right one; naming two is wrong."""
+    """Strict verdict: whether the answer names exactly one option (``named_options``), the one with letter
+    ``reference``."""
     return named_options(answer, options) == {reference.strip().lower()}
 
 
@@ -84,7 +86,7 @@ def _both_digits(a: str, b: str) -> bool:
 
 
 def _digits_close(reference: str, proposal: str) -> bool:
-    """Both are digits and within 5 % of the reference."""
+    """Whether both texts are digits only, and the proposal is within 5 % of the reference."""
     if not _both_digits(reference, proposal):
         return False
     try:

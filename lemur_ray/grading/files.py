@@ -63,7 +63,8 @@ def git_status(before: Tree, after: Tree) -> set[tuple[str, str]]:
 
 
 def bash_reward(before: Tree, after: Tree, output: str, gold: Tree, gold_output: str, *, compat: bool) -> float:
-    """Reward of a tree and an output compared with the gold's, both made from ``before``."""
+    """Reward, 0.01 to 1, of the tree ``after`` and the text ``output``, compared with the gold command's tree and
+    output. Both commands started from the tree ``before``. ``compat``: upstream's faults included."""
     if compat:
         mine, theirs = git_status(before, after), git_status(before, gold)
         common = [path for path, status in mine & theirs if status in ("A", "??", "C")]

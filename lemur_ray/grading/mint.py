@@ -49,10 +49,11 @@ def grade(
     option_rule: OptionRule = "legacy",
     run_tests: RunTests | None = None,
 ) -> Verdicts:
-    """Grade one parsed answer. Raises ValueError for a subset without answers to grade.
+    """Grade one answer by both graders. ``reference``: the right answer, or for programs the tests.
 
-    ``prompt``: MMLU's options, or HumanEval's prompt with the helpers of its tests. ``answer_type``: TheoremQA's.
-    ``run_tests``: runs a program against tests.
+    ``prompt``: MMLU's options, or HumanEval's prompt with the helpers of its tests. ``answer_type``, ``option_rule``:
+    of TheoremQA. ``run_tests``: runs a program. Raises ValueError for a subset without answers, or without
+    ``run_tests``.
     """
     if subset in ("gsm8k", "math"):
         strict = number_matches(answer, str(reference))

@@ -20,13 +20,14 @@ def as_float(text: str) -> float | None:
 
 
 def close(answer: float, reference: float, *, signed: bool = False) -> bool:
-    """Within 5 % of the absolute reference. ``signed``: of the signed reference, which a negative one never meets."""
+    """Whether ``answer`` is within 5 % of the absolute value of ``reference``. ``signed``: 5 % of the signed value, so
+    that nothing is close to a negative reference, as upstream."""
     bound = RELATIVE_TOLERANCE * (reference if signed else abs(reference))
     return abs(reference - answer) <= bound
 
 
 def plain_number(text: str) -> float | None:
-    """The number in a text, ignoring units and words; None for no number, or several different ones.
+    """The only number in a text, ignoring units and words; None if it has none, or several different ones.
 
     ``-$1,234.50``, ``25 %``, ``12 miles`` and ``The answer is 12.`` hold one number; ``3 or 4``, ``1/2`` and ``2^10``
     hold two, ``x2`` none.

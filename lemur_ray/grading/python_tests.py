@@ -53,10 +53,11 @@ class TestRun:
 def run_tests(
     solution: str, tests: str, of_solution: Sandbox, of_tests: Sandbox, time_s: float = TIME_S, setup: str = ""
 ) -> TestRun:
-    """Run tests against a solution, each in a sandbox of its own.
+    """Run tests (Python code that raises on failure) against a solution, each in a sandbox of its own.
 
-    ``setup``: code of the task that runs before the tests; its definitions are never taken from the solution. Raises
-    ValueError for tests or setup that are not Python, SandboxDestroyed if the machine and not the solution ended it.
+    ``time_s``: processor seconds of the solution. ``setup``: code of the task that runs before the tests; its
+    definitions are never taken from the solution. Raises ValueError for tests or setup that are not Python,
+    SandboxDestroyed if the machine, not the solution, ended a sandbox or gave it no time.
     """
     return run_each(solution, [tests], of_solution, of_tests, time_s, setup)[0]
 
@@ -69,7 +70,8 @@ def run_each(
     time_s: float = TIME_S,
     setup: str = "",
 ) -> list[TestRun]:
-    """Several tests one after another against one loaded solution, ``time_s`` for all. Raises as ``run_tests`` does."""
+    """Run several tests one after another against one loaded solution; one result each. ``time_s``: processor seconds
+    of the solution for all. Raises as ``run_tests`` does."""
     names = [names_used(test, setup) for test in tests]
     runs: list[TestRun] = []
     process: SolutionProcess | None = None

@@ -17,7 +17,8 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def matches_2023(answer: str, reference: str) -> bool:
-    """Both numbers: within 5 % of the signed reference. Else: the reference occurs anywhere in the answer."""
+    """Verdict by the rule of the recorded runs: two numbers match within 5 % of the signed reference; other texts match
+    if the reference occurs anywhere in the answer."""
     text, target = answer.strip().lower(), reference.strip().lower()
     number, expected = as_float(text), as_float(target)
     if number is not None and expected is not None:
@@ -26,7 +27,7 @@ def matches_2023(answer: str, reference: str) -> bool:
 
 
 def number_matches(answer: str, reference: str) -> bool:
-    """The answer is one number within 5 % of the reference's size. Raises ValueError where that is no number."""
+    """Whether the answer has one number, within 5 % of the reference. Raises ValueError if that is not a number."""
     expected = plain_number(reference)
     if expected is None:
         raise ValueError(f"reference {reference!r}: expected a number")
@@ -35,17 +36,14 @@ def number_matches(answer: str, reference: str) -> bool:
 
 
 def number_equals(answer: str, reference: str) -> bool:
-    """The answer is exactly the number of the reference."""
+    """Whether answer and reference each have one number, and the numbers are equal."""
     number = plain_number(answer)
     return number is not None and number == plain_number(reference)
 
 
 def phrase_matches(answer: str, reference: str) -> bool:
-    """Whether answer and reference are equal after SQuAD's normalisation, or the answer has the reference as whole
-    words.
-
-    An answer with both yes and no matches neither.
-    """
+    """Whether the answer contains the reference as whole words, after SQuAD's normalisation. Two numbers must be equal;
+    an answer with both yes and no matches neither."""
     expected = plain_number(reference)
     if expected is not None:
         number = plain_number(answer)
@@ -57,13 +55,13 @@ def phrase_matches(answer: str, reference: str) -> bool:
 
 
 def f1(answer: str, reference: str) -> float:
-    """Harmonic mean of precision and recall of words (SQuAD), from 0 to 1."""
+    """F1 score of two texts, 0 to 1: harmonic mean of precision and recall of their words, as in SQuAD."""
     text, target = normalised(answer).split(), normalised(reference).split()
     shared = sum((Counter(text) & Counter(target)).values())
     return 2 * shared / (len(text) + len(target)) if shared else 0.0
 
 
 def normalised(text: str) -> str:
-    """Lower case, no punctuation, no articles, single blanks (the normalisation of SQuAD's evaluation)."""
+    """The text in lower case, without punctuation and articles, with single blanks, as in SQuAD's evaluation."""
     bare = "".join(" " if c == "-" else c for c in text.lower() if c not in set(string.punctuation) - {"-"})
     return " ".join(_ARTICLES.sub(" ", bare).split())

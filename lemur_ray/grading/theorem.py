@@ -30,12 +30,13 @@ _TOLERANCE = 0.04
 
 
 def theorem_matches_2023(answer: str, reference: Any, answer_type: str, rule: OptionRule = "legacy") -> bool:
-    """The verdict of the recorded runs. ``reference`` is typed JSON."""
+    """Verdict by the rule of the recorded runs. ``reference``: a JSON value of type ``answer_type`` (bool, option,
+    integer, float, list of ...). Raises ValueError for an unknown type."""
     return _matches(_read(_cleaned(answer)), reference, answer_type.lower(), rule)
 
 
 def theorem_matches(answer: str, reference: Any, answer_type: str) -> bool:
-    """Strict verdict. Accepts both spellings of an option, names such as ``pi``, and one number with its unit.
+    """Strict verdict, arguments as above. Accepts both spellings of an option, ``pi``, and one number with its unit.
 
     An empty answer is not 0, a boolean is not a number, and two answers count as none.
     """

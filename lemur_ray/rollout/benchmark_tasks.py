@@ -43,7 +43,7 @@ def parse_evaluation(argv: Sequence[str], default: str, defaults: Mapping[str, A
             if word.partition("=")[0] != PROTOCOL and before != PROTOCOL
         ]
         prescribed = _published_settings(name, protocol)
-        for key in prescribed:  # --protocol stands on the command line, which wins
+        for key in prescribed:  # --protocol is a flag of the command line, which overrides the file of --config
             file.values.pop(key, None)
         defaults = {**prescribed, **(defaults or {})}
     kind: Any = EvalConfig[options]  # type: ignore[valid-type]
@@ -94,7 +94,7 @@ def _refusal(ended: BaseException) -> ValueError | None:
 
 
 def arguments_for(argv: Sequence[str], ours: set[str], every: set[str]) -> list[str]:
-    """A command line for several benchmarks without the flags (and their values) that only other benchmarks have.
+    """The words of ``argv`` without the flags (and their values) that this benchmark lacks and others have.
     ``ours``: names of this benchmark's options; ``every``: names of the options of all."""
     words: list[str] = []
     is_ours = True
@@ -167,7 +167,8 @@ def tasks_of(config: Config, prompt: Prompt) -> list[Task]:
 
 
 def option_names(benchmark: str) -> set[str]:
-    """Names of the options that only the benchmark ``name`` has. Raises the errors of ``options_of``."""
+    """Names of a benchmark's own options, without the common flags. Raises the errors of ``find`` and
+    ``options_of``."""
     return {f.name for f in fields(options_of(benchmark, find(benchmark)))}
 
 

@@ -71,8 +71,9 @@ def run_episode(
     call: Call = call_directly,
     make_env: MakeEnv = make_by_id,
 ) -> Attempt:
-    """Play one episode to its end. ``clock``: monotonic seconds; ``call``: makes the calls that may hang, with
-    deadlines; ``make_env``: creates an environment from its id."""
+    """Play one episode to its end and return its outcome, score and record; raises nothing but KeyboardInterrupt and
+    the like. ``clock``: monotonic seconds; ``call``: makes the calls that may hang, with deadlines; ``make_env``:
+    creates an environment from its id."""
     started = clock()
     record, turn_file = EpisodeRecord(spec.limits), TurnFile(spec)
     fatal_error, quarantined = "", False
@@ -200,8 +201,8 @@ class _TurnLoop:
 
 
 def judge(steps: Sequence[Step], result: EnvResult) -> tuple[Outcome, float | None]:
-    """(outcome, score) after the last turn, from the environment's last result. Raises EnvironmentFault if that is
-    invalid."""
+    """(outcome, score) after the last turn, from the environment's last result; the score is None if the outcome is not
+    scored. Raises EnvironmentFault if the result is invalid."""
     outcome = result.outcome
     if outcome is None:
         unsolved = Outcome.FAILED if result.terminated else Outcome.TURN_LIMIT

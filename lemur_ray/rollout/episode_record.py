@@ -158,8 +158,9 @@ class EpisodeRecord:
 class TurnFile:
     """The turns of a running episode in a file that can be read meanwhile: one JSON line each, appended.
 
-    Written only while the folder ``spec.turns`` exists: whoever reads creates it. The first line is the record of an
-    episode that is lost, which this one is if nothing follows. A disk error ends the file, never the episode.
+    The reader creates the folder ``spec.turns``; nothing is written while it is missing. The first line is a record of
+    the episode with outcome infra_lost, which is right if its process dies. A disk error ends the file, not the
+    episode.
     """
 
     def __init__(self, spec: EpisodeSpec) -> None:
@@ -169,7 +170,7 @@ class TurnFile:
 
     def write(self, record: EpisodeRecord) -> None:
         """Append the turns that the file does not have yet."""
-        # Unlike Path.is_dir, which raises where the folder may not be read.
+        # Path.is_dir raises if the folder may not be read.
         if self._path is None or not os.path.isdir(self._path.parent):
             return
         is_new = not (self._begun and os.path.isfile(self._path))
@@ -182,7 +183,7 @@ class TurnFile:
         try:
             with self._path.open("w" if is_new else "a", encoding="utf-8") as file:
                 file.write("".join(f"{json.dumps(line)}\n" for line in lines))
-        except FileNotFoundError:  # nobody reads any more
+        except FileNotFoundError:  # the reader has removed the folder
             self._begun = False
             return
         except OSError:
@@ -210,7 +211,8 @@ def _turn_file(spec: EpisodeSpec) -> Path | None:
 
 
 def running_episodes(folder: Path) -> Iterator[Episode]:
-    """Episodes of the files of ``TurnFile`` in a folder, with the turns until now and a meaningless outcome."""
+    """Yield the episodes that ``TurnFile`` writes in a folder, with their turns so far; their outcome means nothing.
+    Files that cannot be read are skipped."""
     for path in sorted(folder.glob("*.jsonl")):
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # it ends meanwhile
             first, *steps = (json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1])
@@ -219,8 +221,8 @@ def running_episodes(folder: Path) -> Iterator[Episode]:
 
 
 def env_reply(reply: ChatReply) -> str:
-    """The text that an environment gets for a reply: calls are appended in the form of ``text.tools_in_words``. Text
-    that resembles a call is none if the policy has a field for calls."""
+    """The text that an environment gets for a reply: its text, then its tool calls as ``text.tools_in_words`` writes
+    them. If the policy has a field for calls, text that looks like a call is changed so that it is not read as one."""
     if reply.tool_calls is None:
         return reply.text
     return spell_out(reply.text.replace(OPEN, f"{OPEN[:1]} {OPEN[1:]}"), reply.tool_calls)

@@ -97,7 +97,7 @@ def run_evaluation(
         if ledger.repaired:
             print(ledger.repaired, file=sys.stderr, flush=True)
         with contextlib.ExitStack() as stack:
-            clear_turns(plan.out / RUNNING)  # those of a run that was killed
+            clear_turns(plan.out / RUNNING)  # files of a run that was killed
             stack.callback(remove_turns, plan.out / RUNNING)
             pool = None if finished else stack.enter_context(make_pool())
             every_s = math.inf if config.by_hand else 10.0

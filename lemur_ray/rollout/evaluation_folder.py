@@ -89,8 +89,8 @@ def evaluation_folders(named: Sequence[str]) -> list[Path]:
 
 
 def folders_to_follow(named: Sequence[str]) -> list[Path]:
-    """Local folders of evaluations and suites that a command line names, as they are: a suite's benchmarks may begin
-    later. Folders in buckets are downloaded once. Raises as ``evaluation_folders``, and EvaluationError for none."""
+    """Local folders of the evaluations and suites that a command line names, which may still be empty. Folders in
+    buckets are downloaded once. Raises as ``evaluation_folders``, and EvaluationError if ``named`` is empty."""
     places = [resolve_out(name, "") for name in named]
     folders = [one for place in places for one in (evaluation_folders([place]) if is_bucket(place) else [Path(place)])]
     if not folders:

@@ -1,6 +1,6 @@
 """Replays stored episodes: their environments get the stored replies again.
 
-If an episode then ends otherwise than before, its record is wrong or its environment is not deterministic.
+An episode that then ends differently has a wrong record, or an environment that is not deterministic.
 """
 
 from __future__ import annotations

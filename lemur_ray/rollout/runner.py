@@ -84,8 +84,8 @@ def run_episodes(
 
 
 def _submit(pool: Pool, scheduler: EpisodeScheduler, queue: RetryQueue, in_flight: int) -> int:
-    """Submit the next episodes while the pool has room, isolated ones only while no others are played. Returns how
-    many."""
+    """Submit the next episodes while the pool has room, isolated ones only while no others are played. Returns the
+    number of episodes submitted."""
     before = in_flight
     while in_flight < pool.capacity and (spec := scheduler.next(idle=not (in_flight or len(queue)))):
         pool.submit(spec)

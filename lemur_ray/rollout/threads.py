@@ -86,7 +86,7 @@ class EpisodeThreads:
     def _play(self, spec: EpisodeSpec, done: Callable[[Attempt | KeyboardInterrupt], None]) -> None:
         call = CompanionThread(spec.task.id)
         ended: Attempt | KeyboardInterrupt
-        # A policy without a model plays the same at any time, and so must its record be the same.
+        # A policy without a model always plays the same, so its record has no times that would differ.
         repeats = getattr(self._policy, "repeats", False)
         started = "" if repeats else datetime.now(UTC).isoformat(timespec="milliseconds")
         try:

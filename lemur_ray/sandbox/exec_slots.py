@@ -1,8 +1,7 @@
 """Limits the sandbox steps that run at once in this process, and accounts for the time that threads lose by waiting.
 
-Dozens of busy episodes on a few processors would all be starved, so steps wait for a slot. That time, like the time a
-step lasts beyond its limit because it got no processor (``Limits.patience_s``), counts against no deadline of the
-waiting thread.
+Steps wait for a slot, because dozens of busy episodes on a few processors would all be starved. This wait, and the time
+that a starved step lasts beyond its limit (``Limits.patience_s``), count against no deadline of the waiting thread.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ _free = threading.BoundedSemaphore(AT_ONCE)
 
 @contextmanager
 def hold_slot(limit_s: float) -> Iterator[None]:
-    """Hold a slot for a step of at most ``limit_s`` seconds; waiting and overtime count as lost time."""
+    """Context manager that holds a slot for a step of at most ``limit_s`` seconds, after waiting for one. The wait, and
+    time beyond the limit, are added to the thread's lost time."""
     account = _accounts.setdefault(threading.get_ident(), _Account())
     with _losing(account, time.monotonic()):
         _free.acquire()

@@ -88,7 +88,7 @@ class Program:
         """``time_s``: limit of its own time per exchange; ``total_s``: over all exchanges; ``patience_s``: seconds
         that all of them together may last longer; ``allowed_cpu_s``: see ``Limits.cpu_s``.
 
-        Raises SandboxDestroyed, blamed on the machine, where it does not start: no code of the policy ran before.
+        Raises SandboxDestroyed, blamed on the machine, if it does not start, since no code of the policy has run.
         """
         self._total_s, self._patience_s = total_s, patience_s
         self._allowed_cpu_s = 0.25 * time_s if allowed_cpu_s is None else allowed_cpu_s
@@ -112,7 +112,8 @@ class Program:
             raise SandboxDestroyed(f"the program {name} did not start: {reason}", "infra")
 
     def exchange(self, order: Mapping[str, Any]) -> Reply:
-        """Send an order and wait for the answer. A program that ended or timed out accepts no more orders."""
+        """Send an order and return the answer, or why there is none. A program that has ended or timed out accepts no
+        more orders."""
         if self._session is None:
             return Reply(None, Failure.ENDED)
         if self._own_s >= self._total_s or self.wall_s >= self._total_s + self._patience_s:

@@ -49,7 +49,8 @@ class PythonSession:
         return self.cell(code, time_s).text
 
     def cell(self, code: str, time_s: float = 30.0) -> CellResult:
-        """Run a cell. SandboxDestroyed where the sandbox is gone, or earlier cells left it unable to run Python."""
+        """Run a cell of at most ``time_s`` seconds. Raises SandboxDestroyed if the sandbox is gone, or earlier cells
+        have left it unable to run Python."""
         message = framed({"code": code.encode("utf-8", "replace").decode(), "time_s": time_s})
         limits = replace(self._sandbox.spec.limits, time_s=time_s + HARD_S)
         session = self._ensure_started()
@@ -88,10 +89,8 @@ class PythonSession:
 
 
 def own_packages() -> Mapping[str, Path]:
-    """Mounts (``SandboxSpec.mounts``) of this interpreter's packages at /opt/packages.
-
-    Usable where the Python inside has this version, as with bubblewrap.
-    """
+    """Mounts (``SandboxSpec.mounts``) of this interpreter's packages at /opt/packages. They need a Python of the same
+    version inside. Raises FileNotFoundError without a folder of packages."""
     folder = Path(sysconfig.get_paths()["purelib"])
     if not folder.is_dir():
         raise FileNotFoundError(f"{sys.executable} has no packages at {folder}")

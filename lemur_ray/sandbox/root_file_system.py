@@ -12,7 +12,7 @@ from lemur_ray.sandbox.backends.keeper_client import NOT_OF_ROOTFS
 
 
 def digest(root: str) -> str:
-    """16 hex digits over names, executable bits, link targets and contents; ``root`` itself where it is no folder.
+    """Hash, 16 hex digits, of names, executable bits, link targets and contents; ``root`` itself if it is no folder.
 
     Links are not followed: an absolute one leads elsewhere on this machine than inside. Owners, times, folders that no
     sandbox shows (``/proc``, ``/tmp``) and contents of files that others may not read are excluded.

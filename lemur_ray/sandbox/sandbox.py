@@ -30,17 +30,18 @@ READ_BYTES = 100 * 2**20
 
 
 class SandboxError(RuntimeError):
-    """A sandbox operation failed. ``blame``: who caused it."""
+    """Raised if an operation of a sandbox failed. ``blame``: who caused it."""
 
     blame: Blame = "infra"
 
 
 class SandboxUnavailable(SandboxError):
-    """The backend cannot create a sandbox on this machine; the message states what to install or allow."""
+    """Raised if a backend cannot create a sandbox on this machine; the message states what to install or allow."""
 
 
 class SandboxDestroyed(SandboxError):
-    """The sandbox no longer exists. ``blame``: ``policy`` where its code ended it, ``infra`` where the machine did."""
+    """Raised if the sandbox no longer exists. ``blame``: ``policy`` if its code ended it, ``infra`` if the machine
+    did."""
 
     def __init__(self, message: str, blame: Blame = "policy") -> None:
         super().__init__(message)
@@ -48,12 +49,12 @@ class SandboxDestroyed(SandboxError):
 
 
 class SandboxQuarantined(SandboxError):
-    """A reset did not restore the first tree; this sandbox must not be used any more."""
+    """Raised if a reset did not restore the first tree: this sandbox must not be used any more."""
 
 
 class SandboxFileError(SandboxError):
-    """A file could not be read or written: absent, not regular, too large, no space. The tree is the policy's, so the
-    blame is too."""
+    """Raised if a file could not be read or written: absent, not regular, too large, no space. The policy is to blame,
+    because the tree is its own."""
 
     blame: Blame = "policy"
 
@@ -182,7 +183,7 @@ class Session(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether it accepts another message."""
+        """Whether the process accepts another message."""
 
     def step(self, message: bytes, limits: Limits | None = None) -> ExecResult:
         """Send ``message`` and wait until it is handled. ``exit_code`` is the status that the process reported."""
@@ -214,24 +215,26 @@ class Sandbox(Protocol):
         """Start a process that lives until closed, reset or killed; it reads messages from descriptor 9."""
 
     def read(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
-        """Content of a regular file; an error where it is longer than ``max_bytes``."""
+        """Content of a regular file. Raises SandboxFileError, also if it is longer than ``max_bytes``."""
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file and create its folders; an existing file is replaced, links are not followed."""
+        """Write a file and create its folders; an existing file is replaced, links are not followed. Raises
+        SandboxFileError."""
 
     def listing(self, left_out: Collection[str] = ()) -> list[tuple[str, str, int, str]]:
         """All writable entries but the top-level names in ``left_out``: absolute path, kind (d, f, l, ? for others),
         permission bits, and SHA-256 of a file or target of a link. Programs inside cannot influence it.
 
-        Raises SandboxFileError where a path is too long, the listing exceeds 2 MiB, or the nominal size of the files
+        Raises SandboxFileError if a path is too long, the listing exceeds 2 MiB, or the nominal size of the files
         exceeds four times the disk limit (holes use no space, but take time to read).
         """
 
     def snapshot(self) -> str:
-        """Hash of all writable entries."""
+        """Hash of names, modes, contents and links of all writable entries."""
 
     def reset(self) -> None:
-        """Destroy all processes, namespaces and files, and restore the first tree."""
+        """Destroy all processes, namespaces and files, and restore the first tree. Raises SandboxQuarantined if its
+        hash differs."""
 
     def close(self) -> None:
         """Destroy the sandbox; idempotent, never raises."""
@@ -244,7 +247,7 @@ class Backend(Protocol):
     capabilities: Capabilities
 
     def open(self, spec: SandboxSpec) -> Sandbox:
-        """Create a sandbox; SandboxUnavailable where this machine cannot."""
+        """Create a sandbox. Raises SandboxUnavailable if this machine cannot."""
 
 
 BACKENDS: dict[str, tuple[str, str]] = {
@@ -254,7 +257,7 @@ BACKENDS: dict[str, tuple[str, str]] = {
 
 
 def backend_named(name: str) -> Backend:
-    """Import and create the backend ``name``."""
+    """Import and create the backend ``name``. Raises ValueError for an unknown one."""
     if name not in BACKENDS:
         raise ValueError(f"unknown sandbox backend {name!r}: expected one of {', '.join(sorted(BACKENDS))}")
     module, maker = BACKENDS[name]
@@ -263,5 +266,5 @@ def backend_named(name: str) -> Backend:
 
 
 def open_sandbox(spec: SandboxSpec | None = None, backend: str = "bwrap") -> Sandbox:
-    """Open a sandbox of the named backend."""
+    """Open a sandbox of the named backend, by default an empty one. Raises ValueError, SandboxUnavailable."""
     return backend_named(backend).open(spec or SandboxSpec())

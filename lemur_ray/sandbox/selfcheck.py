@@ -18,7 +18,7 @@ LIMITS = Limits(time_s=5.0, memory_bytes=256 * 2**20, processes=32, disk_bytes=8
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check. ``excused``: why the backend does not give this guarantee; empty where it does."""
+    """Result of one check. ``excused``: why the backend does not give this guarantee; empty if it does."""
 
     name: str
     held: bool
@@ -77,7 +77,7 @@ CHECKS: list[tuple[str, str, Callable[[Sandbox], bool]]] = [
 
 
 def check(backend: str = "bwrap") -> Iterator[Finding]:
-    """Run every check on a fresh tree, then verify that a reset restores the first hash."""
+    """Yield the result of every check, each on a fresh tree, and of a reset that must restore the first hash."""
     made = backend_named(backend)
     box = made.open(SandboxSpec(limits=LIMITS, run="selfcheck"))
     try:

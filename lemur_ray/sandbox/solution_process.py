@@ -23,13 +23,13 @@ class Answer:
     failure: Failure | None = None
     """Why the process gave no answer, if it gave none."""
     blame: Blame | None = None
-    """Whose fault ``failure`` is, where the sandbox knows."""
+    """Whose fault ``failure`` is; None if unknown."""
     raised: str = ""
     """The name of the exception that the call raised; the policy's code may choose it."""
 
     @property
     def fault(self) -> str:
-        """Why there is no value, as text: ``failure`` or ``raised``; empty where there is one."""
+        """Why there is no value, as text: ``failure`` or ``raised``; empty if there is a value."""
         return self.failure or self.raised
 
 

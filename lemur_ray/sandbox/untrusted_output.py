@@ -21,7 +21,7 @@ _HALF_A_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class UntrustedData(SandboxError):
-    """Data from a sandbox that exceeds its bounds or has another shape than expected."""
+    """Raised if data from a sandbox exceeds its bounds or has another shape than expected; the policy is to blame."""
 
     blame = "policy"
 
@@ -36,7 +36,8 @@ class Bounds:
 
 
 def untrusted_json(data: bytes, bounds: Bounds) -> Any:
-    """The value of a JSON text, with valid Unicode in all strings. Raises UntrustedData."""
+    """Parse a JSON text from a sandbox; lone surrogates become U+FFFD. Raises UntrustedData if it is no JSON or exceeds
+    ``bounds``."""
     if len(data) > bounds.size_bytes:
         raise UntrustedData(f"{len(data)} bytes of JSON: expected at most {bounds.size_bytes}")
     # Strings are recognised correctly up to the first syntax error, and nothing behind that is parsed.

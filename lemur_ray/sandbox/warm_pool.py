@@ -48,7 +48,7 @@ class WarmPool:
         return taken or open_sandbox(self._spec, self._backend)
 
     def give_back(self, sandbox: Sandbox) -> None:
-        """Reset and keep a sandbox; close it where the reset fails or the pool is full."""
+        """Reset a sandbox and keep it for the next ``take``; close it if the reset fails or the pool is full."""
         with self._lock:
             wanted = not self._closed and len(self._idle) < self._kept
         if wanted:
@@ -62,7 +62,7 @@ class WarmPool:
 
     @contextmanager
     def one(self) -> Iterator[Sandbox]:
-        """A sandbox for the duration of the block."""
+        """Context manager: takes a sandbox and gives it back. Raises as ``take`` does."""
         sandbox = self.take()
         try:
             yield sandbox

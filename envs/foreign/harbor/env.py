@@ -123,7 +123,7 @@ class HarborEnv(TextEnv):
             reward, note = reward_in(checked.files), ""
         except NoReward as error:
             reward, note = 0.0, f"; {error}"
-        if checked.ran.exit_code is None:  # what ran out of time may have written half of what it had to say
+        if checked.ran.exit_code is None:  # tests that ran out of time may have written half a reward
             reward = 0.0
         text = "\n".join(filter(None, (output, f"Reward of the tests: {reward:g}{note}", _render_result(checked.ran))))
         valid = action is not None

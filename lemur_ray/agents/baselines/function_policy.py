@@ -49,7 +49,8 @@ class FunctionPolicy:
 
 
 def register(function: Function | Policy) -> str:
-    """A name by which ``resolve`` finds ``function`` in this process: ``module:name`` if it can be imported."""
+    """Register ``function`` in this process and return the name by which ``resolve`` finds it: ``module:name`` if it
+    can be imported by that."""
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     if module in sys.modules and module != "__main__" and getattr(sys.modules[module], name, None) is function:
         return f"{module}:{name}"
@@ -74,7 +75,7 @@ def label_of(value: Function | Policy, name: str) -> str:
 
 
 def _digest(value: Any) -> str:
-    """8 hex digits of a function's code, defaults and plain values that it holds; empty for what is no function."""
+    """8 hex digits of the hash of a function's code, defaults and plain captured values; empty if not a function."""
     code = getattr(value, "__code__", None)
     if code is None:
         return ""
@@ -94,7 +95,7 @@ def resolve(name: str) -> Function | Policy:
         return _REGISTERED[name]
     module, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # a module of the user beside which the command was typed
+        sys.path.append(os.getcwd())  # the module may be in the folder where the command was started
     try:
         value: Any = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
@@ -105,6 +106,6 @@ def resolve(name: str) -> Function | Policy:
 
 
 def policy_of(value: Function | Policy, name: str) -> Policy:
-    """``value`` if it is a policy, else the policy of that function."""
+    """``value`` itself if it has a method ``reply``, else a policy named ``name`` that calls it as a function."""
     reply: Any = getattr(value, "reply", None)
     return value if callable(reply) else FunctionPolicy(value, name)  # type: ignore[arg-type,return-value]

@@ -40,7 +40,7 @@ class HumanPolicy:
         """Print the new messages and read the person's reply. Raises KeyboardInterrupt at the end of input."""
         with self._lock:
             past = [i for i, message in enumerate(request.messages) if message.role == "assistant"]
-            if request.turn == 0:  # what is past then are worked examples
+            if request.turn == 0:  # earlier messages are worked examples then
                 past = []
             if not past:
                 self._say(f"\n=== {task_name(request.episode) if '|' in request.episode else request.episode}\n")

@@ -33,6 +33,7 @@ class Suite:
     given_out: str = ""
 
     def within(self, folder: str) -> Suite:
+        """A copy whose results go to ``folder``, the local copy of ``out``."""
         parts = [(part, replace(config, out=f"{folder}/{part.folder}")) for part, config in self.parts]
         return replace(self, out=folder, parts=parts, given_out=self.out)
 

@@ -63,8 +63,8 @@ def parts_of(suite: str) -> list[Part]:
 
 
 def by_column() -> dict[str, list[str]]:
-    """Name of a column of the paper -> names of benchmarks that follow its protocol; some columns have none. A name
-    that two packages declare is included: playing the table then reports the conflict."""
+    """Name of a column of the paper -> names of the benchmarks that declare it, possibly none. A name that two packages
+    declare is included; playing the table then reports the conflict."""
     names: dict[str, list[str]] = {column: [] for column in COLUMNS}
     for offer in offers():
         about = call_about(offer.name, offer.benchmark, EvaluationRun("")) if offer.benchmark else RunDescription()

@@ -52,7 +52,7 @@ class Actor(Protocol):
         """Start an episode; ``EpisodeEnded`` with ``ticket`` or ``ActorLost`` follows. Raises BundleError."""
 
     def request_pressure(self) -> None:
-        """Ask for the ``Pressure`` of its requests to endpoints, which the actor reports as an event."""
+        """Ask the actor to report, as an event, the ``Pressure`` of its requests to endpoints."""
 
     def end(self) -> None:
         """Kill the process, whatever it does."""

@@ -162,7 +162,7 @@ class ActorPool:
                     self._update_pressure(event, self._gates.get(source, Pressure()))
                     self._gates[source] = event
             elif source not in self._membership:
-                continue  # it was replaced, and its episodes were given up
+                continue  # from an actor that was replaced and whose episodes were given up
             elif isinstance(event, EpisodeEnded):
                 ended.append(self._end_episode(source, event))
             elif isinstance(event, ActorStarted):

@@ -92,7 +92,7 @@ class SharedPlaces:
         self._tickets[threading.get_ident()] = ticket
         try:
             waited_s, why = ray.get(self._gate.enter.remote(process_name(), ticket, patience_s, again))
-        except ray.exceptions.RayError:  # the gate is restarting, and requests pass meanwhile
+        except ray.exceptions.RayError:  # the gate is restarting; meanwhile requests are not limited
             return 0.0
         if why:
             raise EndpointSilent(why)

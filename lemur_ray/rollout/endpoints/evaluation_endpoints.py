@@ -31,8 +31,8 @@ def prepare_endpoints(config: EvalConfig[Any]) -> EndpointOptions:
 
 
 def policy_options(config: EvalConfig[Any]) -> EndpointOptions:
-    """Options of the policy's endpoint. Raises ValueError for an unset key variable, an invalid key, or flags of
-    endpoints with a policy that is none."""
+    """Options of the policy's endpoint. Raises ValueError for an unset key variable, an invalid key, or endpoint flags
+    with a policy that asks no endpoint."""
     url = config.policy.removeprefix(_PREFIX)
     at_endpoint = url != config.policy
     if not at_endpoint and (config.policy_key_env or config.policy_body or config.policy_api != "chat"):

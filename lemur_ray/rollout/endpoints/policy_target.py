@@ -43,7 +43,7 @@ def resolve_policy(spec: PolicySpec, runs: Path, options: EndpointOptions, chat_
         return spec
     if spec.served_here:
         model = pin_checkpoint(resolve_model(spec.target, runs))
-        # Token ids and the tokens of their text may differ, so asking for ids is another policy than asking over HTTP.
+        # Token ids and the tokens of their text may differ, so a handle has another label than an endpoint.
         prefix = f"{spec.kind}:" if spec.traits.by_handle else ""
         return replace(spec, target=model, label=prefix + checkpoint_label(model))
     return served_model(spec) if spec.traits.asks_endpoint else spec

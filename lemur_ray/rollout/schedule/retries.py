@@ -126,7 +126,8 @@ class RetryQueue:
 
 
 class SilenceWatch:
-    """Counts attempts in a row that did not reach the policy, to stop a run whose endpoint is gone."""
+    """Counts attempts in a row that did not reach the policy (``observe``), to stop a run whose endpoint is gone
+    (``check``)."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s

@@ -34,7 +34,7 @@ def content_hash(folder: Path) -> str:
 
 
 def ensure_built(folder: Path, build_s: float) -> str:
-    """Name of the image of the Dockerfile in ``folder``; builds it if the engine has none of this content.
+    """Build the image of the Dockerfile in ``folder``, unless the engine has one of this content; returns its name.
 
     Raises SandboxUnavailable with the last lines of a failed build.
     """
@@ -56,13 +56,14 @@ def ensure_built(folder: Path, build_s: float) -> str:
 
 
 def has_image(name: str) -> bool:
-    """Whether the engine has an image of this name."""
+    """Whether the engine has an image of this name. Raises SandboxUnavailable if the engine does not answer."""
     with docker_engine.client("to list images") as api:
         return bool(api.images(name=name))
 
 
 def ensure_pulled(name: str, build_s: float) -> str:
-    """The image ``name``, pulled from its registry if the engine lacks it. Raises SandboxUnavailable."""
+    """Pull the image ``name`` from its registry, unless the engine has it; returns ``name``. Raises
+    SandboxUnavailable."""
     if not has_image(name):
         with docker_engine.client(f"to fetch the image {name}", timeout_s=build_s) as api:
             api.pull(name)

@@ -224,7 +224,7 @@ class BwrapHousing:
 
 
 def python() -> tuple[Path | None, str]:
-    """The sandbox's Python: (its folder if that is not below /usr, its path inside).
+    """The Python of a sandbox: (folder to mount at /opt/python, or None if none is needed; its path in the sandbox).
 
     The system's Python if it has this interpreter's version, so that this interpreter's compiled packages work; else
     this interpreter, mounted at /opt/python.

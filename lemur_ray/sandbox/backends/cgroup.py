@@ -47,7 +47,7 @@ class Cgroup:
         return 0
 
     def clear(self) -> bool:
-        """Kill every process of a dead run's group and remove it; whether it is gone."""
+        """Kill every process of a dead run's group and remove the group. Returns whether it is gone."""
         for joined in self.joins:
             with contextlib.suppress(OSError):
                 for pid in joined.read_text().split():
@@ -56,7 +56,7 @@ class Cgroup:
         return self.remove()
 
     def remove(self, timeout_s: float = 5.0) -> bool:
-        """Remove the folders once their processes have ended; False where one is still in use after ``timeout_s``."""
+        """Remove the folders once their processes have ended. Returns False if one is in use after ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
         for folder in self.folders:
             while folder.exists():
@@ -70,7 +70,7 @@ class Cgroup:
 
 
 def make(name: str, memory_bytes: int, processes: int) -> Cgroup | None:
-    """Create a group with these limits; None where this process may not.
+    """Create a group with these limits; None if this process may not create one.
 
     A group of that name left by an earlier run is removed first, since its limits could conflict.
     """
@@ -95,7 +95,7 @@ def bounds_memory() -> bool:
 
 
 def of_process(pid: int) -> Cgroup | None:
-    """The memory group of a process, created by another program (Docker); None where it is not visible."""
+    """The memory group of a process, created by another program (Docker); None if it is not visible here."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)

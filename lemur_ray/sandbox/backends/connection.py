@@ -17,11 +17,11 @@ ANSWER = Bounds(2**16, nodes=1000, depth=5)
 
 
 class ConnectionLost(ConnectionError):
-    """The other side has ended, does not answer in time, or violates the protocol."""
+    """Raised if the other side has ended, does not answer in time, or violates the protocol."""
 
 
 class ConnectionSilent(ConnectionLost):
-    """The other side exists but does not answer in time."""
+    """Raised if the other side exists but does not answer in time."""
 
 
 class Connection:
@@ -40,17 +40,17 @@ class Connection:
         timeout_s: float,
         output: Callable[[int, bytes], None] | None = None,
     ) -> dict[str, Any]:
-        """Send a request (with ``data`` behind it) and wait for its answer.
+        """Send a request, followed by ``data`` if given, and return its answer.
 
-        ``output`` receives (wire.STDOUT or STDERR, bytes) frames before the answer. Raises ConnectionLost where there
-        is no answer within ``timeout_s`` seconds.
+        ``output`` receives (wire.STDOUT or STDERR, bytes) frames before the answer. Raises ConnectionLost if there is
+        no answer within ``timeout_s`` seconds.
         """
         deadline = time.monotonic() + timeout_s
         self._send(wire.json_frame(message) + (b"" if data is None else wire.data_frames(data)), deadline)
         return self.answer(deadline, output)
 
     def answer(self, deadline: float, output: Callable[[int, bytes], None] | None = None) -> dict[str, Any]:
-        """The next JSON message."""
+        """Wait for the next JSON message until ``deadline`` (monotonic seconds). Raises ConnectionLost."""
         while True:
             kind, payload = self._frame(deadline)
             if kind == wire.JSON:
@@ -60,7 +60,7 @@ class Connection:
             output(kind, payload)
 
     def data(self, deadline: float, max_bytes: int) -> bytes:
-        """The data that follows an answer."""
+        """Receive the data that follows an answer. Raises ConnectionLost, also for more than ``max_bytes``."""
         parts: list[bytes] = []
         size = 0
         while True:

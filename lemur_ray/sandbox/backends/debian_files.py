@@ -15,7 +15,8 @@ ALTERNATIVES = "/etc/alternatives/"
 
 
 def closure(wanted: Iterable[str], listing: str) -> set[str]:
-    """Installed packages among ``wanted``, the essential ones, and their dependencies. ``listing``: by ``FORMAT``."""
+    """Names of the installed packages among ``wanted``, of all essential ones, and of what these depend on.
+    ``listing``: output of dpkg-query with ``FORMAT``."""
     needs: dict[str, list[str]] = {}
     provided: dict[str, str] = {}
     pending = list(wanted)
@@ -44,9 +45,10 @@ def _alternatives(text: str) -> list[str]:
 
 
 def files(listing: str, dropped: Iterable[str]) -> list[str]:
-    """Paths of the packages' files with resolved folders, parents first.
+    """Paths of the files and folders that packages consist of, resolved, parents first.
 
-    ``listing``: lines of ``dpkg -L``. Links unknown to dpkg (alternatives, merged folders) are added.
+    ``listing``: lines of ``dpkg -L``. Links unknown to dpkg (alternatives, merged folders) are added; ``dropped``:
+    folders to leave out.
     """
     out = tuple(f"/{folder}/" for folder in dropped)
     real: set[str] = set()

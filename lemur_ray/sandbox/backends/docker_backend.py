@@ -55,7 +55,7 @@ class DockerBackend:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Guarantees of this engine. Raises SandboxUnavailable where there is none."""
+        """Guarantees of this engine. Raises SandboxUnavailable if no engine answers."""
         if self._known is None:
             with docker_engine.client("to list its capabilities") as api:
                 self._known = api.info()

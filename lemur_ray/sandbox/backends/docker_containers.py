@@ -23,7 +23,7 @@ possibly_left: set[str] = set()
 
 
 def remove(container: str) -> None:
-    """Remove a container and wait until it is gone. SandboxUnavailable where the engine fails."""
+    """Remove a container and wait until it is gone. Raises SandboxUnavailable if the engine fails."""
     with contextlib.suppress(SandboxError):
         with docker_engine.client("to remove a container", REMOVE_S) as api:
             api.remove_container(container, force=True, v=True)
@@ -62,6 +62,7 @@ def maker_of(pid: int) -> str:
 
 @contextlib.contextmanager
 def start_slot(number: int) -> Iterator[None]:
-    """Hold one of the ``STARTS`` locks under which a container may be started."""
+    """Context manager that holds one of the ``STARTS`` locks under which a container may be started; waits for it.
+    ``number``: of the sandbox's slot, which selects the lock."""
     with hold(slots.folder() / f"start-{number % STARTS}", wait_s=None):
         yield

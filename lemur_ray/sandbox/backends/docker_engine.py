@@ -24,9 +24,9 @@ PACKAGE = "pip install 'lemur-ray[docker]'"
 
 @contextmanager
 def client(doing: str, timeout_s: float = TIMEOUT_S) -> Iterator[Any]:
-    """A low-level client (``docker.APIClient``) for one operation.
+    """Context manager for a low-level client (``docker.APIClient``) for one operation.
 
-    ``doing``: the operation, for error messages. Raises SandboxUnavailable where the package is missing, or the engine
+    ``doing``: the operation, for error messages. Raises SandboxUnavailable if the package is missing, or the engine
     refuses, fails, or does not answer within ``timeout_s`` seconds.
     """
     try:
@@ -58,7 +58,7 @@ def client(doing: str, timeout_s: float = TIMEOUT_S) -> Iterator[Any]:
 
 
 def _knock(path: str, timeout_s: float) -> None:
-    """Raise OSError where nobody listens at ``path``; the docker package would leak its socket in that case."""
+    """Raise OSError if nothing listens at the socket ``path``; the docker package would leak its own socket then."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(timeout_s)
         try:

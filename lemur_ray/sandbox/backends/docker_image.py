@@ -62,7 +62,7 @@ def lists() -> list[str]:
 
 
 def packages(image: str = PLAIN) -> list[str]:
-    """Packages of an image's list; SandboxUnavailable where the repository's folder ``cluster`` is missing."""
+    """Packages in an image's list. Raises SandboxUnavailable if there is no such list, or no folder ``cluster``."""
     path = packages_file(image)
     if not path.is_file():
         raise SandboxUnavailable(
@@ -74,7 +74,7 @@ def packages(image: str = PLAIN) -> list[str]:
 
 
 def existing(image: str = PLAIN) -> Image | None:
-    """The image of the present recipe, if the engine has it."""
+    """The image of the present recipe; None if the engine lacks it."""
     return next((there for name in _names(image, packages(image)) if (there := _tagged(name)) is not None), None)
 
 
@@ -88,7 +88,8 @@ def _names(image: str, wanted: list[str]) -> list[str]:
 
 
 def ensure(image: str = PLAIN) -> Image:
-    """The image of the present recipe; builds it if the engine has none (minutes, with a line in the log)."""
+    """The image of the present recipe, which is built if the engine lacks it (takes minutes). Raises
+    SandboxUnavailable."""
     if (there := existing(image)) is not None:
         return there
     wanted = packages(image)

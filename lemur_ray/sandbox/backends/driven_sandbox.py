@@ -131,7 +131,7 @@ class DrivenSandbox:
         home = "/root" if self.spec.as_root else "/home/user"
         user = "root" if self.spec.as_root else "user"
         whole = {"PATH": PATH, "HOME": home, "USER": user, "LOGNAME": user, "LANG": "C.UTF-8", "TERM": "dumb", **QUIET}
-        whole["PWD"] = cwd  # a working folder that is a link keeps its name
+        whole["PWD"] = cwd  # so that programs see the name of a working folder that is a link
         whole |= {**self._housing.env, **self.spec.env, **(env or {})}
         return {"argv": list(argv), "cwd": cwd, "env": whole, "processes": limits.processes, **clock(limits)}
 
@@ -201,7 +201,7 @@ class DrivenSandbox:
             self._end = None
 
     def close(self) -> None:
-        """End it. Safe from any thread, also while another one waits in a call."""
+        """Destroy the sandbox. Safe from any thread, also while another one waits in a call."""
         self._closed = True
         self._end = self._end or SandboxDestroyed("the sandbox was closed", "harness")
         self._connection.hang_up()
@@ -234,7 +234,7 @@ class DrivenSandbox:
             return answer
 
     def _ask_data(self, order: dict[str, Any]) -> bytes:
-        """The data that an order asks for, at most its ``max_bytes``."""
+        """Send an order and receive the data that it asks for, at most its ``max_bytes``."""
         with self._lock:
             self._ask(order, error=SandboxFileError)
             data: bytes = self._guarded(lambda: self._connection.data(time.monotonic() + FILE_S, order["max_bytes"]))
@@ -276,11 +276,11 @@ class DrivenSession:
 
     @property
     def alive(self) -> bool:
-        """Whether it accepts another message; a reset of the sandbox ends it too."""
+        """Whether the session accepts another message; a reset of the sandbox ends it, too."""
         return not self._ended and self._sandbox.generation == self._generation
 
     def step(self, message: bytes, limits: Limits | None = None) -> ExecResult:
-        """Send one message and wait for its end; ``alive`` becomes False if the process ended with it."""
+        """Send one message and wait until it is handled; ``alive`` becomes False if the process ended meanwhile."""
         if not self.alive:
             raise SandboxError("this session has ended: start another one")
         limits = limits or self._sandbox.spec.limits

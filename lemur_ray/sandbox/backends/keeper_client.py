@@ -1,4 +1,4 @@
-"""The harness's client of a keeper (``inside/keeper.py``): requests generations and how they ended.
+"""The harness's client of a keeper (``inside/keeper.py``): requests new generations, and asks how one ended.
 
 Shared by both backends, which differ only in how they start a keeper.
 """
@@ -50,7 +50,7 @@ def whose_end(keeper: KeeperClient, memory_kills: int) -> Blame:
 
 
 class KeeperFailed(ConnectionLost):
-    """A keeper did not start. ``in_namespace``: whether it had already entered its user namespace."""
+    """Raised if a keeper did not start. ``in_namespace``: whether it had already entered its user namespace."""
 
     def __init__(self, message: str, *, in_namespace: bool) -> None:
         super().__init__(message)
@@ -61,9 +61,9 @@ class KeeperClient(Connection):
     """Client of the keeper at the other end of ``channel``; once this end is closed, it exits with all descendants."""
 
     def greet(self, packed: bytes, first: Mapping[str, Any] | None = None) -> None:
-        """Wait for the keeper and send it the packed trees. ``first``: a message that it needs to start.
+        """Wait for the keeper to start and send it the packed trees. ``first``: a message that it needs to start.
 
-        Raises ConnectionLost, with the keeper's error message if any, where it does not start.
+        Raises ConnectionLost, with the keeper's error message if it sent one, if it does not start.
         """
         hello = self.ask(first, timeout_s=START_S) if first else self.answer(time.monotonic() + START_S)
         if "error" in hello:
@@ -108,7 +108,7 @@ class KeeperClient(Connection):
         return Connection(ours)
 
     def ended(self) -> Mapping[str, Any] | None:
-        """How the generation ended (``killed``: by SIGKILL); None where the keeper does not answer."""
+        """How the generation ended (``killed``: by SIGKILL); None if the keeper does not answer."""
         try:
             return self.ask({"op": "ended"}, timeout_s=5.0)
         except ConnectionLost:

@@ -14,10 +14,8 @@ from lemur_ray.sandbox.sandbox import Blame, ExecResult, Limits, SandboxError
 def step_result(
     answer: Mapping[str, Any], kept: Mapping[int, HeadTail], limits: Limits, lost: str, end: SandboxError | None
 ) -> ExecResult:
-    """The result of a step with the output ``kept``.
-
-    ``lost``: why no answer came, or empty; ``end``: the error that ended the sandbox, if any.
-    """
+    """Build the result of a step. ``answer``: of the first process; ``kept``: output by stream; ``lost``: why no answer
+    came, or empty; ``end``: the error that ended the sandbox, if any."""
     (stdout, out_dropped), (stderr, err_dropped) = kept[wire.STDOUT].result(), kept[wire.STDERR].result()
     status, reason = answer.get("status"), answer.get("reason", "")
     notes: list[str] = []

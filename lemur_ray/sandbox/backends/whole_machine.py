@@ -52,7 +52,7 @@ class ContainerSettings:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """Result of a command. ``exit_code``: None where it was killed, ``note`` states why."""
+    """Result of a command. ``exit_code``: None if it was killed; ``note`` states why."""
 
     exit_code: int | None
     output: str
@@ -68,7 +68,7 @@ class JudgeResult:
 
 
 class WholeMachine:
-    """One container. All methods but ``close`` raise SandboxUnavailable where the engine fails."""
+    """One container of ``image``. All methods but ``close`` raise SandboxUnavailable if the engine fails."""
 
     def __init__(self, image: str, machine: ContainerSettings, run: str = "") -> None:
         self._machine, self._run, self._image = machine, run, image
@@ -82,10 +82,10 @@ class WholeMachine:
             self._start_services()
 
     def run(self, script: str, limit_s: float) -> CommandResult:
-        """Run a bash script in the image's working folder and collect both output streams. Background programs
-        continue; at the time limit the script is killed, and all other programs too if it escapes that.
+        """Run a bash script in the image's working folder; returns exit code and both output streams. Background
+        programs continue. After ``limit_s`` seconds the script is killed or, if that fails, every program.
 
-        Raises SandboxDestroyed where the policy has ended the container.
+        Raises SandboxDestroyed if the policy has ended the container.
         """
         limited = ["timeout", "-s", "KILL", str(max(1, int(limit_s))), "/bin/bash", "-c", script]
         with docker_engine.client("to run a command", timeout_s=limit_s + GRACE_S) as api:
@@ -194,7 +194,7 @@ class WholeMachine:
                 },
                 host_config=host,
             )
-            config["Entrypoint"] = []  # an empty one is left out by the package, and the image's would stand
+            config["Entrypoint"] = []  # the package drops an empty entrypoint, so that the image's would be used
             api.create_container_from_config(config, name=name)
             if packed:
                 api.put_archive(name, "/", packed)
@@ -235,7 +235,7 @@ def _output_frames(api: Any, made: str, until: float) -> Iterator[bytes]:
                 return
             yield frame[1]
     finally:
-        opened._response.close()  # its owner: the package gives no other way to close it
+        opened._response.close()  # the package has no public way to close the stream
         opened.close()
 
 

@@ -31,7 +31,7 @@ def main() -> None:
         own_namespace(order["uid"], order["held"])
         in_namespace = True
         lay_out(order)
-    except BaseException:  # whatever it was, the harness must hear of it and this process must end
+    except BaseException:  # after any error, the harness must be informed and this process must end
         with contextlib.suppress(OSError):
             pipe.send_json({"error": traceback.format_exc()[-2000:], "in_namespace": in_namespace})
         os._exit(1)

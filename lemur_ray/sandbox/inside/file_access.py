@@ -129,7 +129,7 @@ class Files:
 
 
 def descriptor_of(data: bytes, null: int) -> int:
-    """A descriptor from which ``data`` can be read; ``null`` where it is empty."""
+    """A file descriptor from which ``data`` can be read; ``null`` (of /dev/null) if ``data`` is empty."""
     if not data:
         return null
     fd = os.memfd_create("stdin", os.MFD_CLOEXEC)

@@ -94,7 +94,7 @@ class Init:
         self.ended.update({pid: how for pid, how in ended.items() if pid in self.sessions})
 
     def _fork(self, order: dict[str, Any], descriptors: dict[int, int], action: Callable[[], int]) -> int:
-        """Fork a confined child; where the process limit prevents it, kill all but sessions and try again."""
+        """Fork a confined child. If the process limit prevents that, kill all processes but sessions and try again."""
         try:
             return fork_into(self.confinement(order), descriptors, action)
         except BlockingIOError:

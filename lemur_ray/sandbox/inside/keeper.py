@@ -58,7 +58,8 @@ def main(channel_fd: int) -> None:
 
 
 def killed(timeout_s: float = 2.0) -> bool:
-    """Whether the generation's first process, the only child, is ended by SIGKILL; waits for its end."""
+    """Wait up to ``timeout_s`` seconds for the end of the only child, the generation's first process. Returns whether
+    SIGKILL ended it."""
     deadline = time.monotonic() + timeout_s
     while not (ended := processes.collect()) and time.monotonic() < deadline:
         time.sleep(0.002)
@@ -66,7 +67,7 @@ def killed(timeout_s: float = 2.0) -> bool:
 
 
 def end_generation(timeout_s: float = 5.0) -> int:
-    """Kill all processes but this one; returns how many remain after ``timeout_s``."""
+    """Kill all processes but this one. Returns the number of those that remain after ``timeout_s`` seconds."""
     deadline = time.monotonic() + timeout_s
     while True:
         processes.send(-1, signal.SIGKILL)
@@ -89,7 +90,7 @@ def begin_generation(fd: int, spec: dict[str, Any], packed: bytes) -> None:
         kernel.unshare(flags if spec["network"] else flags | kernel.NEWNET)
         if os.fork() == 0:
             first_process(fd, spec, packed)
-    except BaseException:  # nothing of the keeper's loop may run twice
+    except BaseException:  # the child must never return into the keeper's loop
         with contextlib.suppress(OSError):
             Pipe(fd, fd).send_json({"error": traceback.format_exc()[-2000:]})
     finally:
@@ -115,12 +116,12 @@ def first_process(fd: int, spec: dict[str, Any], packed: bytes) -> None:
         root.build(GENERATION, BASE, spec, packed)
         if not spec["network"] and not spec["memory_cgroup"]:
             _small_buffers(f"{GENERATION}/proc")
-    except BaseException:  # whatever it was, the harness must hear of it and this process must end
+    except BaseException:  # after any error, the harness must be informed and this process must end
         with contextlib.suppress(OSError):
             Pipe(3, 3).send_json({"error": traceback.format_exc()[-2000:]})
         os._exit(1)
-    # What this process can reach is listed in its /proc, which anybody inside may read. From here on it loads no code:
-    # the folders are the policy's.
+    # From here on this process imports nothing, because the policy can write to the folders. Its open files and mounts
+    # are listed in /proc, which every program inside may read.
     os.chroot(GENERATION)
     os.chdir("/")
     sys.path.clear()

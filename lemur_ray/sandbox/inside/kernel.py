@@ -28,7 +28,7 @@ def _checked(result: int, what: str) -> None:
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
-    """mount(2); OSError names the target."""
+    """Call mount(2). Raises OSError that names the target."""
     _checked(
         _libc.mount(
             os.fsencode(source), os.fsencode(target), kind.encode() if kind else None, flags, options.encode() or None

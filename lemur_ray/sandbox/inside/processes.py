@@ -36,7 +36,7 @@ class Process:
 
 
 def listed(proc: str, dead: bool = False) -> list[Process]:
-    """All processes but the first; ``dead``: zombies too."""
+    """All processes of the namespace but the first; ``dead``: including zombies."""
     processes = []
     for name in os.listdir(proc):
         if not name.isdigit() or name == "1":
@@ -59,7 +59,7 @@ def used_s(proc: str) -> float:
 
 
 def send(pid: int, number: int) -> None:
-    """Signal a process that may be gone; -1 means all but the first."""
+    """Send signal ``number`` to a process, which may be gone; pid -1: to all but the first."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
@@ -98,7 +98,7 @@ def kill_except(
 
 
 def collect() -> Ended:
-    """Reap every dead child."""
+    """Reap every dead child and return how each ended."""
     ended: Ended = {}
     while True:
         try:
@@ -164,7 +164,7 @@ def heaviest(proc: str, limit_bytes: int, own_network: bool = True) -> int | Non
 
 
 def kill_heaviest(proc: str, limit_bytes: int, own_network: bool) -> bool:
-    """Kill the ``heaviest`` process if all together exceed the limit; whether there was one."""
+    """Kill the ``heaviest`` process if all together exceed the limit. Returns whether one was killed."""
     if (pid := heaviest(proc, limit_bytes, own_network)) is not None:
         send(pid, signal.SIGKILL)
     return pid is not None

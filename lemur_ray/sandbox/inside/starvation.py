@@ -64,7 +64,7 @@ class CpuMeter:
 
 
 def owed_s(measured: Mapping[str, Any], time_s: float, cpu_s: float | None) -> float:
-    """Seconds that a step lacks of its own time ``time_s``; 0 where it used the processor time it is entitled to."""
+    """Seconds that a step got less than its own time ``time_s``; 0 if it used the processor time it is entitled to."""
     used_s = max(float(measured.get(name, 0.0)) for name in ("cpu_s", "crowd_cpu_s"))  # ended processes, running ones
     if used_s >= (_QUARTER * time_s if cpu_s is None else cpu_s):
         return 0.0

@@ -124,7 +124,7 @@ class Watcher:
                 step.memory_kills += processes.kill_heaviest(self.proc, step.memory_bytes, self.own_network)
 
     def _waits_longer(self, step: Step, now: float) -> bool:
-        """Extend the deadline of a starved step if its patience allows; whether it did."""
+        """Extend the deadline of a starved step if its patience allows. Returns whether it was extended."""
         if step.patience_s <= 0 or step.meter is None:
             return False
         owed = owed_s(step.meter.measurements(), step.time_s, step.allowed_cpu_s)
@@ -188,7 +188,8 @@ class Watcher:
             step.finished = True
 
     def _order(self, step: Step) -> None:
-        """The harness sends nothing during a step, so this is its end (EOFError) or a protocol error."""
+        """Handle input from the harness during a step, which sends nothing then: raises EOFError if it has ended, else
+        WireError."""
         raise wire.WireError(f"an order in the middle of a step: {self.pipe.receive_json()}")
 
     def _report(self, step: Step) -> bool:

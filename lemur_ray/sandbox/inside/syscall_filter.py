@@ -92,19 +92,20 @@ def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> 
 
 
 def program(machine: str, count_all_memory: bool, tracing: bool = False) -> bytes:
-    """The filter for an architecture (``platform.machine()``); ValueError for an unknown one."""
+    """The BPF program of the filter for an architecture (``platform.machine()``). Raises ValueError for an unknown one.
+    ``count_all_memory``: refuse also ``UNCOUNTED_MEMORY``; ``tracing``: allow ptrace."""
     if machine not in ARCHITECTURES:
         raise ValueError(f"no system call table for {machine!r}: expected one of {', '.join(ARCHITECTURES)}")
     audit, column = ARCHITECTURES[machine]
     refused = {**REFUSED, **(UNCOUNTED_MEMORY if count_all_memory else {})}
-    if tracing:  # a traced call is filtered after its tracer has had it (Linux 4.8), so nothing else opens
+    if tracing:  # safe: since Linux 4.8 the filter sees a call after its tracer may have changed it
         del refused["ptrace"]
     eperm, nosys = _instruction(_RET, _ERRNO | errno.EPERM), _instruction(_RET, _ERRNO | errno.ENOSYS)
     allow = _instruction(_RET, _ALLOW)
     lines = [_instruction(_LOAD, 4), _instruction(_JEQ, audit, 1, 0), nosys, _instruction(_LOAD, 0)]
     if machine == "x86_64":
-        lines += [_instruction(_JGE, 0x40000000, 0, 1), nosys]  # the x32 numbers would pass by the table
-    lines += [_instruction(_JEQ, CLONE3[column], 0, 1), nosys]  # its flags lie in memory; libc falls back to clone
+        lines += [_instruction(_JGE, 0x40000000, 0, 1), nosys]  # numbers of the x32 ABI are not in the table
+    lines += [_instruction(_JEQ, CLONE3[column], 0, 1), nosys]  # a filter cannot read its flags; libc then uses clone
     for number in sorted(pair[column] for pair in refused.values() if pair[column] >= 0):
         lines += [_instruction(_JEQ, number, 0, 1), eperm]
     lines += [_instruction(_JEQ, CLONE[column], 0, 4), _instruction(_LOAD, 16)]

@@ -21,7 +21,8 @@ _KINDS = {stat.S_IFDIR: "d", stat.S_IFREG: "f", stat.S_IFLNK: "l"}
 
 
 def pack(trees: list[tuple[str, Path]]) -> bytes:
-    """Pack host trees, given as (absolute path inside, host folder or file); later ones overwrite earlier ones."""
+    """Pack host trees, given as (absolute path inside, host folder or file); later ones overwrite earlier ones. Raises
+    FileNotFoundError for a missing source, ValueError for a device, pipe or socket."""
     entries: list[Entry] = []
     contents: list[bytes] = []
     for inside, source in trees:
@@ -95,9 +96,7 @@ class Work:
 
 def digest(root: str, work: Work | None = None) -> str:
     """SHA-256 over names, modes, contents and link targets below ``root``, within its file system; times excluded.
-
-    Files are opened without blocking, so a pipe in the tree causes no wait.
-    """
+    ``work``: budget, whose excess raises OSError; None: no limit."""
     total = hashlib.sha256()
     device = os.lstat(root).st_dev
     pending = [root]
@@ -125,7 +124,7 @@ def digest(root: str, work: Work | None = None) -> str:
 def entries(root: str, left_out: list[str], work: Work, most_bytes: int) -> list[TreeEntry]:
     """Entries below ``root``, unordered, without the top-level names in ``left_out`` and without other file systems.
 
-    Raises OSError where ``work`` is exceeded, or paths and link targets come to more than ``most_bytes``.
+    Raises OSError if ``work`` is exceeded, or paths and link targets have more than ``most_bytes`` together.
     """
     listed: list[TreeEntry] = []
     size = 0

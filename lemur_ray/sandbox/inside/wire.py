@@ -19,7 +19,7 @@ LARGEST = 16 * 2**20
 
 
 class WireError(RuntimeError):
-    """The other side violated the framing."""
+    """Raised if the other side sends an invalid or unexpected frame."""
 
 
 class Frames:
@@ -84,7 +84,7 @@ class Pipe:
         write_all(self.write_fd, data_frames(data))
 
     def receive(self) -> tuple[int, bytes]:
-        """Wait for the next frame; EOFError where the other side has closed the channel."""
+        """Wait for the next frame: (kind, payload). Raises EOFError if the other side has closed the channel."""
         while (received := self.frames.next()) is None:
             more = os.read(self.read_fd, 2**18)
             if not more:

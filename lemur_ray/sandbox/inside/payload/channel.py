@@ -15,7 +15,8 @@ ORDERS_FD, REPORT_FD = 9, 8
 
 
 class Channel:
-    """``speaks``: reserve standard output for answers, and discard what the program prints."""
+    """The program's end of a session. ``speaks``: reserve standard output for answers and discard what the program
+    prints."""
 
     def __init__(self, speaks: bool = True) -> None:
         self._results = -1

@@ -20,7 +20,7 @@ ENOUGH_CHARS = 100_000
 
 
 class ToolError(Exception):
-    """A function of the harness failed."""
+    """Raised in a cell if a function of the harness that it called failed; the message is the harness's."""
 
 
 class Capture(io.StringIO):
@@ -34,7 +34,7 @@ class Capture(io.StringIO):
 
 
 class TextCells:
-    """Runs cells of ``interpreter`` and gives their output; takes standard output for ``channel``.
+    """Runs cells in ``interpreter`` and returns their output; standard output is reserved for ``channel``.
 
     ``functions``: name -> names of parameters. A call ends the step with ``{"call": name, "arguments": [...]}`` and
     goes on with the answer of the next: ``{"answer": text}`` or ``{"error": text}``.

@@ -36,7 +36,7 @@ _TYPES: dict[str, type] = {
 
 
 class NotPlain(ValueError):
-    """A value without a plain form, or data that does not encode one."""
+    """Raised for data that does not encode a plain value, and for a value that has no plain form."""
 
 
 def encode(value: object, depth: int = 0, keep: Callable[[Any], list[Any]] | None = None) -> list[Any]:

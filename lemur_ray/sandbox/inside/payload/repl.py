@@ -35,7 +35,7 @@ class Interpreter:
         sys.modules["__main__"] = self.main
 
     def run(self, code: str, time_s: float) -> int:
-        """Run a cell and print what it shows. Returns 0, or RAISED or LATE where it raised."""
+        """Run a cell and print its output. Returns 0, or if it raised RAISED, or LATE after its time limit."""
         self.count += 1
         name = f"<cell {self.count}>"
         scope = self.main.__dict__

@@ -14,7 +14,7 @@ from typing import Any
 
 
 class AnswerRaised(Exception):
-    """The solution raised an exception that is no builtin."""
+    """Raised here if the solution raised an exception that is no builtin."""
 
 
 class Absent:
