@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,11 +18,11 @@ from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.attention import block_bytes
-from lemur_ray.serve.compute.cache_layout import layout_for, pool_size
+from lemur_ray.serve.compute.cache_layout import allocate, layout_for, pool_size
 from lemur_ray.serve.compute.devices import AXIS, WHOLE, Devices, check_split, part_of
 from lemur_ray.serve.compute.forward import forward
-from lemur_ray.serve.compute.invariant import ACCELERATOR, TILE
-from lemur_ray.serve.compute.programs import decode_buckets, empty_step, prefill_buckets, sums_for
+from lemur_ray.serve.compute.invariant import ACCELERATOR, TILE, Transposed
+from lemur_ray.serve.compute.programs import decode_buckets, empty_step, is_scanned, prefill_buckets, sums_for
 from lemur_ray.serve.compute.quantized import Quantized
 from lemur_ray.serve.compute.weights import Form, LayerWeights, Weights, weight_specs
 from lemur_ray.serve.config import EngineOptions
@@ -66,7 +67,9 @@ class Step:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "hlo"} | {"total": self.total}
 
 
-def abstract_weights(config: ModelConfig, dtype: Any, *, int8: bool = False, parts: int = 1) -> Weights:
+def abstract_weights(
+    config: ModelConfig, dtype: Any, form: Form = "columns", *, parts: int = 1, scanned: bool = False
+) -> Weights:
     """The weights that ``weights.prepare`` returns, as ShapeDtypeStruct of the whole arrays, before they are divided;
     KV heads and vocabulary are padded for ``parts`` devices."""
     c = config
@@ -76,10 +79,12 @@ def abstract_weights(config: ModelConfig, dtype: Any, *, int8: bool = False, par
         return jax.ShapeDtypeStruct((size,), jnp.float32) if there else None
 
     def matrix(inputs: int, outputs: int) -> Any:
-        if int8:
+        if form == "int8":
             return Quantized(
                 jax.ShapeDtypeStruct((outputs, inputs), jnp.int8), jax.ShapeDtypeStruct((outputs,), jnp.float32)
             )
+        if form == "rows":
+            return Transposed(jax.ShapeDtypeStruct((outputs, inputs), dtype))
         return jax.ShapeDtypeStruct((inputs, outputs), dtype)
 
     layer = LayerWeights(
@@ -95,16 +100,17 @@ def abstract_weights(config: ModelConfig, dtype: Any, *, int8: bool = False, par
         post_attn_norm=vector(c.dim, c.post_norms),
         post_mlp_norm=vector(c.dim, c.post_norms),
     )
-    layers = (layer,) * c.num_layers
+    stack = jax.tree.map(lambda x: jax.ShapeDtypeStruct((c.num_layers, *x.shape), x.dtype), layer)
+    layers = stack if scanned else (layer,) * c.num_layers
     embed: Any = jax.ShapeDtypeStruct((c.vocab_size, c.dim), dtype)
     return Weights(embed, layers, vector(c.dim), matrix(c.dim, -(-c.vocab_size // parts) * parts))
 
 
 def weight_bytes(config: ModelConfig, options: EngineOptions, parts: int, platform: str) -> int:
     """Bytes of the weights on one of ``parts`` devices of a platform."""
-    int8 = options.quantization == "int8"
-    weights = abstract_weights(config, jnp.dtype(options.dtype), int8=int8, parts=parts)
-    where = weight_specs(config, "int8" if int8 else "columns", sums_for(options, platform))
+    form: Form = "int8" if options.quantization == "int8" else "columns"
+    weights = abstract_weights(config, jnp.dtype(options.dtype), form, parts=parts)
+    where = weight_specs(config, form, sums_for(options, platform))
     specs = jax.tree.broadcast(where, weights, is_leaf=lambda x: isinstance(x, PartitionSpec))
     sizes = jax.tree.map(lambda x, spec: x.size * x.dtype.itemsize // (parts if any(spec) else 1), weights, specs)
     return sum(jax.tree.leaves(sizes))
@@ -119,19 +125,17 @@ def compile_step(
     """
     group = Devices(Mesh(np.asarray(devices), (AXIS,), axis_types=(AxisType.Auto,)))
     check_split(config, group.parts)
-    dtype, part, int8 = jnp.dtype(options.dtype), part_of(config, group.parts), options.quantization == "int8"
+    dtype, part = jnp.dtype(options.dtype), part_of(config, group.parts)
     layout, (table_width, num_blocks) = layout_for(part, dtype, platform), pool_size(config, options, group.parts)
-    axis = AXIS if group.parts > 1 else None
-    form: Form = "int8" if int8 else "columns"
+    axis, scanned = AXIS if group.parts > 1 else None, is_scanned(config, group.parts, platform)
+    form: Form = "int8" if options.quantization == "int8" else "rows" if scanned else "columns"
     how = ACCELERATOR._replace(axis=axis, sums=sums_for(options, platform))
-    where = weight_specs(config, form, how.sums)
-    weights = abstract_weights(config, dtype, int8=int8, parts=group.parts)
-    cache = group.abstract(lambda: layout.allocate(part, num_blocks, dtype), layout.cut)
+    where = weight_specs(config, form, how.sums, scanned=scanned)
+    weights = abstract_weights(config, dtype, form, parts=group.parts, scanned=scanned)
+    cache = group.abstract(partial(allocate, layout, part, num_blocks, dtype, scanned=scanned), layout.cut)
     inputs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), empty_step(rows, length, table_width))
 
-    def step(*arguments: Any) -> Any:
-        return forward(*arguments, config=config, how=how, layout=layout)
-
+    step = partial(forward, config=config, how=how, layout=layout)
     program = group.program(step, (where, layout.cut, WHOLE, WHOLE), (WHOLE, WHOLE, layout.cut), donate=(1,))
     began = time.monotonic()
     try:

@@ -41,7 +41,7 @@ class LayerCache(NamedTuple):
 
 
 Cache = tuple[Any, ...]
-"""The pools of all layers, whose type depends on the ``CacheLayout``: here ``LayerCache``."""
+"""The pools of all layers, or one pool of them all; its type depends on the ``CacheLayout``: here ``LayerCache``."""
 
 CUT: P = P(None, AXIS)
 """Partition of the pools over devices: along the kv heads."""
@@ -158,8 +158,15 @@ def attend(
     return out.reshape(q_RKGMh.shape)
 
 
-def copy_block(cache: Cache, source: jax.Array, target: jax.Array) -> Cache:
-    """The cache after block ``source`` is copied to block ``target`` (scalar ids) in all layers."""
-    return jax.tree.map(
-        lambda pool: lax.dynamic_update_slice_in_dim(pool, lax.dynamic_index_in_dim(pool, source), target, 0), cache
-    )
+def copy_block(cache: Cache, source: jax.Array, target: jax.Array, *, layers: int = 1) -> Cache:
+    """The cache after block ``source`` is copied to block ``target`` (scalar ids) in all layers.
+
+    layers: in a pool.
+    """
+
+    def copied(pool: jax.Array) -> jax.Array:
+        by_layer = pool.reshape(layers, -1, *pool.shape[1:])
+        block = lax.dynamic_index_in_dim(by_layer, source, axis=1)
+        return lax.dynamic_update_slice_in_dim(by_layer, block, target, 1).reshape(pool.shape)
+
+    return jax.tree.map(copied, cache)

@@ -7,15 +7,17 @@ pool has its blocks on the first axis: ``attention.copy_block`` and ``attention.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.sharding import PartitionSpec
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.serve.compute import attention, cpu_attention
-from lemur_ray.serve.compute.attention import BLOCK, Cache, Place, block_bytes
+from lemur_ray.serve.compute import attention
+from lemur_ray.serve.compute.attention import BLOCK, Cache, LayerCache, Place, block_bytes
 from lemur_ray.serve.compute.invariant import Arithmetic
 from lemur_ray.serve.compute.paged_cache import Paged, unfit
 from lemur_ray.serve.config import EngineOptions
@@ -53,13 +55,29 @@ class Plain:
 
 
 PLAIN = Plain()
+_LANES = 16
+"""Head widths of the kernel for CPUs are multiples of it."""
+
+
+def _attend_natively(
+    cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic, window: int = 0, cap: float = 0.0
+) -> jax.Array:
+    """As ``attention.attend``, but bit-equal for any number of rows; ``how`` has no effect."""
+    rows, kv_heads, groups, length, width = q_RKGMh.shape
+    q_RKQh = q_RKGMh.reshape(rows, kv_heads, groups * length, width)
+    if cache.k.dtype == jnp.uint16:
+        q_RKQh = q_RKQh.astype(jnp.bfloat16)
+    q_RKQh = (q_RKQh * width**-0.5).astype(jnp.float32)
+    call = jax.ffi.ffi_call(f"lemur_attention_{cache.k.dtype.name}", jax.ShapeDtypeStruct(q_RKQh.shape, jnp.float32))
+    out: jax.Array = call(q_RKQh, *cache, *place, length=np.int64(length), window=np.int64(window), cap=np.float32(cap))
+    return out.reshape(q_RKGMh.shape)
 
 
 @dataclass(frozen=True)
 class Native(Plain):
-    """The pool of ``Plain``, with attention by the C++ kernel for CPUs."""
+    """The pool of ``Plain``, with attention by the C++ kernel for CPUs (``cpu/attention.cc``)."""
 
-    attend = staticmethod(cpu_attention.attend)
+    attend = staticmethod(_attend_natively)
 
 
 def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = False) -> CacheLayout:
@@ -67,14 +85,24 @@ def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = Fa
     if platform != "tpu":
         if not native:
             return PLAIN
-        if why := cpu_attention.unfit(config):
-            log.warning("attention without the kernel for CPUs: %s", why)
+        if config.head_dim % _LANES:
+            log.warning(
+                "attention without the kernel for CPUs: head_dim %d is no multiple of %d", config.head_dim, _LANES
+            )
             return PLAIN
         return Native()
     if why := unfit(config, dtype):
         log.warning("attention without the kernel for TPU: %s", why)
         return PLAIN
     return Paged()
+
+
+def allocate(layout: CacheLayout, config: ModelConfig, num_blocks: int, dtype: Any, *, scanned: bool) -> Cache:
+    """The pools of a layout, of ``num_blocks`` blocks for each layer; scanned: all layers' blocks in one, layer after
+    layer."""
+    if not scanned:
+        return layout.allocate(config, num_blocks, dtype)
+    return layout.allocate(replace(config, num_layers=1), config.num_layers * num_blocks, dtype)
 
 
 def pool_size(config: ModelConfig, options: EngineOptions, parts: int = 1) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 A call takes R rows of M new tokens each, every row with its own table of cache blocks. Decoding is M = 1, prefilling is
 M = ``TILE``; both can give the same bits (see ``invariant.py``). If several devices share a model, each runs this on
 its own part of every matrix and its own heads, and what is whole again after attention and after the feed-forward is
-combined as ``devices.Sums`` says. Knows nothing of requests, queues or sampling.
+combined as ``devices.Sums`` says. Stacked layers are scanned. Knows nothing of requests, queues or sampling.
 
 Legend: R rows, M new tokens of a row, T = R * M, D model, H heads, K kv heads, G = H / K, h head width, F feed-forward,
 V vocabulary; of H, K, F and V a device may have a part.
@@ -72,6 +72,20 @@ def _layer(
     return (x_TD + out_TD).astype(dtype), cache
 
 
+def _scan(
+    layers: LayerWeights, pool: Any, x_TD: jax.Array, rope: Table, place: Place, model: Model, window: int
+) -> tuple[jax.Array, Any]:
+    """All stacked layers as one loop over a single pool, in which a layer's blocks follow those of the one before."""
+    num_layers = len(layers.attn_norm)
+    blocks = len(jax.tree.leaves(pool)[0]) // num_layers
+
+    def layer(carry: tuple[jax.Array, Any], inputs: tuple[LayerWeights, jax.Array]) -> tuple[Any, None]:
+        (x, pool), (w, i) = carry, inputs
+        return _layer(w, pool, x, rope, place._replace(tables=place.tables + i * blocks), model, window), None
+
+    return jax.lax.scan(layer, (x_TD, pool), (layers, jnp.arange(num_layers)))[0]
+
+
 def forward(
     weights: Weights,
     cache: Cache,
@@ -94,13 +108,17 @@ def forward(
     x = gather_columns(weights.embed[tokens_RM.reshape(-1)], how.axis)
     x = x * jnp.asarray(config.dim**0.5, x.dtype) if config.embed_scale else x
     model = Model(part_of(config, jax.lax.axis_size(how.axis) if how.axis else 1), how, layout)
-    layers = []
-    for i, (w, layer) in enumerate(zip(weights.layers, cache, strict=True)):
-        window = config.window_of(i)
-        x, layer = _layer(w, layer, x, ropes[window > 0], place, model, window)
-        layers.append(layer)
+    pools = []
+    if isinstance(weights.layers, LayerWeights):
+        x, pool = _scan(weights.layers, cache[0], x, ropes[config.window > 0], place, model, config.window)
+        pools.append(pool)
+    else:
+        for i, (w, pool) in enumerate(zip(weights.layers, cache, strict=True)):
+            window = config.window_of(i)
+            x, pool = _layer(w, pool, x, ropes[window > 0], place, model, window)
+            pools.append(pool)
     last_RD = x.reshape(rows, length, -1)[jnp.arange(rows), jnp.maximum(place.counts - 1, 0)]
-    return _logits(weights, last_RD, config, how, place.num_rows), x, tuple(layers)
+    return _logits(weights, last_RD, config, how, place.num_rows), x, tuple(pools)
 
 
 def _logits(

@@ -19,7 +19,7 @@ import numpy as np
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.attention import Cache, Place, copy_block
-from lemur_ray.serve.compute.cache_layout import layout_for, pool_size
+from lemur_ray.serve.compute.cache_layout import allocate, layout_for, pool_size
 from lemur_ray.serve.compute.cpu.kernels import available
 from lemur_ray.serve.compute.devices import ONE, WHOLE, Devices, Sums, part_of
 from lemur_ray.serve.compute.forward import forward, prompt_logprobs
@@ -55,8 +55,17 @@ def decode_buckets(num_slots: int, *, lone: bool) -> tuple[int, ...]:
 
 def prepared(source: Source, options: EngineOptions, devices: Devices) -> Weights:
     """Read the weights onto the devices, in the storage form for these options. Raises what ``prepare`` raises."""
-    sums = sums_for(options, jax.default_backend())
-    return prepare(source, jnp.dtype(options.dtype), devices, _form(options), sums)
+    sums, scanned = sums_for(options, jax.default_backend()), is_scanned(source.config, devices.parts)
+    return prepare(source, jnp.dtype(options.dtype), devices, _form(options, scanned), sums, scanned=scanned)
+
+
+def is_scanned(config: ModelConfig, parts: int, platform: str = "") -> bool:
+    """Whether layers are stacked and scanned: on several TPU chips, if all layers are alike. platform: default, jax's.
+
+    Only the compiler for TPU fuses a slice of stacked weights into its product; elsewhere it would be copied. One chip
+    with a whole model is short of the memory that a loop takes beside it.
+    """
+    return (platform or jax.default_backend()) == "tpu" and parts > 1 and not config.global_every
 
 
 def sums_for(options: EngineOptions, platform: str) -> Sums:
@@ -71,12 +80,13 @@ def _native(options: EngineOptions) -> bool:
     return options.native and available()
 
 
-def _form(options: EngineOptions) -> Form:
+def _form(options: EngineOptions, scanned: bool) -> Form:
     if options.quantization == "int8":
         return "packed int8" if _native(options) else "int8"
     if _native(options):
         return "packed"
-    return "rows" if options.dtype == "bfloat16" and jax.default_backend() == "cpu" else "columns"
+    # The compiler for TPU turns some slices of stacked columns before it multiplies by them, but not those of rows.
+    return "rows" if scanned or (options.dtype == "bfloat16" and jax.default_backend() == "cpu") else "columns"
 
 
 _compiled: dict[Hashable, Any] = {}
@@ -97,14 +107,16 @@ class Programs:
         self._weights, self._devices = weights, devices
         dtype, part = jnp.dtype(options.dtype), part_of(config, devices.parts)
         self._layout = layout_for(part, dtype, jax.default_backend(), _native(options))
-        self._cache: Cache = devices.allocate(lambda: self._layout.allocate(part, num_blocks, dtype), self._layout.cut)
+        self._scanned = is_scanned(config, devices.parts)
+        pools = partial(allocate, self._layout, part, num_blocks, dtype, scanned=self._scanned)
+        self._cache: Cache = devices.allocate(pools, self._layout.cut)
         # Products of bfloat16 and int8 give the same bits at any number of rows: only float32 needs tiles, as does
         # attention to a float32 cache with int8 weights.
         tiled = options.batch_invariant and options.dtype == "float32"
         on_cpu = EXACT_CPU if tiled else FAST_CPU
         how = on_cpu if jax.default_backend() == "cpu" else ACCELERATOR
         self._how = how._replace(axis=devices.axis, sums=sums_for(options, jax.default_backend()))
-        self.form = _form(options)
+        self.form = _form(options, self._scanned)
         kinds = (self._how, self._layout, dtype, self.form, devices)
         self._shape = (config, num_blocks, self._table_width, kinds)
         self._programs: dict[tuple[str, int, int], Any] = {}
@@ -176,7 +188,7 @@ class Programs:
 
     def _lower(self, key: tuple[str, int, int]) -> Any:
         name, rows, length = key
-        where = weight_specs(self.config, self.form, self._how.sums)
+        where = weight_specs(self.config, self.form, self._how.sums, scanned=self._scanned)
         model: dict[str, Any] = {"config": self.config, "how": self._how}
         program = self._devices.program
         logits = jax.ShapeDtypeStruct((rows, self.config.vocab_size), jnp.float32)
@@ -191,8 +203,8 @@ class Programs:
             logprobs = program(partial(prompt_logprobs, **model), (where, WHOLE, WHOLE, WHOLE), WHOLE)
             return logprobs.lower(self._weights, hidden, row, next_ids)
         if name == "copy":
-            cut = self._layout.cut
-            copying = program(copy_block, (cut, WHOLE, WHOLE), cut, donate=(0,))
+            cut, layers = self._layout.cut, self.config.num_layers if self._scanned else 1
+            copying = program(partial(copy_block, layers=layers), (cut, WHOLE, WHOLE), cut, donate=(0,))
             return copying.lower(self._cache, np.int32(0), np.int32(0))
         of_logits: dict[str, tuple[Any, ...]] = {
             "pick": (pick, jax.ShapeDtypeStruct((ROWS,), jnp.int32)),

@@ -25,8 +25,8 @@ from lemur_ray.serve.compute.quantized import Quantized, quantize
 from lemur_ray.weights.param_slices import Source, leaves, transposed
 
 Form = Literal["columns", "rows", "int8", "packed", "packed int8"]
-"""Storage of a matrix (I, O): plain, transposed (a fifth faster for XLA's bfloat16 on a CPU), rounded, or packed in
-panels for the kernels for CPUs."""
+"""Storage of a matrix (I, O): plain, transposed (a fifth faster for XLA's bfloat16 on a CPU, and read in place by a
+scan on TPU), rounded, or packed in panels for the kernels for CPUs."""
 
 
 class LayerWeights(NamedTuple):
@@ -53,7 +53,8 @@ class Weights(NamedTuple):
     """All parameters of a model, fused and placed for serving."""
 
     embed: jax.Array
-    layers: tuple[LayerWeights, ...]
+    layers: tuple[LayerWeights, ...] | LayerWeights
+    """One by one, or stacked in arrays with an axis of layers before the others, over which ``forward`` scans"""
     final_norm: jax.Array
     head: Matrix
     """(D, V), padded with zero columns if V does not divide over the devices"""
@@ -77,15 +78,22 @@ _ALONG_INPUTS: dict[Form, Any] = {
 """Partitions of a matrix along its inputs; packed forms are for CPUs, which gather."""
 
 
-def weight_specs(config: ModelConfig, form: Form = "columns", sums: Sums = "gather") -> Weights:
-    """Partition of every array over devices; the embedding is cut along D."""
+def weight_specs(
+    config: ModelConfig, form: Form = "columns", sums: Sums = "gather", *, scanned: bool = False
+) -> Weights:
+    """Partition of every array over devices; the embedding is cut along D. scanned: layers are stacked."""
     matrix, columns, whole = _SPECS[form], _COLUMNS, WHOLE
     inner = matrix if sums == "gather" else _ALONG_INPUTS[form]
     more: Any = {"qkv_bias": P(AXIS)} if config.qkv_bias else {}
     more |= {"q_norm": whole, "k_norm": whole} if config.qk_norm else {}
     more |= {"post_attn_norm": whole, "post_mlp_norm": whole} if config.post_norms else {}
     layer = LayerWeights(whole, matrix, inner, whole, matrix, inner, **more)  # type: ignore[arg-type]
-    return Weights(columns, (layer,) * config.num_layers, whole, matrix)  # type: ignore[arg-type]
+    layers = _stacked_specs(layer) if scanned else (layer,) * config.num_layers
+    return Weights(columns, layers, whole, matrix)  # type: ignore[arg-type]
+
+
+def _stacked_specs(layer: Any) -> Any:
+    return jax.tree.map(lambda spec: P(None, *spec), layer, is_leaf=lambda x: isinstance(x, P))
 
 
 def prepare(
@@ -94,10 +102,12 @@ def prepare(
     devices: Devices = ONE,
     form: Form = "columns",
     sums: Sums = "gather",
+    *,
+    scanned: bool = False,
 ) -> Weights:
     """Read a model's weights onto the devices; matrices in ``dtype``, norms in float32.
 
-    form: storage of every matrix except the embedding, whose rows are only copied.
+    form: storage of every matrix except the embedding, whose rows are only copied. scanned: stack the layers.
     Raises ValueError if the model does not divide over the devices or holds NaN, and what reading the source raises.
     """
     config = source.config
@@ -120,12 +130,31 @@ def prepare(
             post_mlp_norm=read.norm("layers.post_mlp_norm", i) if config.post_norms else None,
         )
 
+    specs: Any = weight_specs(config, form, sums).layers
     return Weights(
         embed=read.embed(),
-        layers=tuple(layer(i) for i in range(config.num_layers)),
+        layers=_stack(layer, specs, devices) if scanned else tuple(layer(i) for i in range(config.num_layers)),
         final_norm=read.norm("final_norm"),
         head=read.head(),
     )
+
+
+def _stack(layer: Callable[[int], LayerWeights], specs: Sequence[Any], devices: Devices) -> LayerWeights:
+    """Layers in stacked arrays, each written in place before the next one is read. specs: partitions of each layer."""
+    one, all_layers = specs[0], _stacked_specs(specs[0])
+
+    def zeros(like: LayerWeights) -> LayerWeights:
+        return jax.tree.map(lambda x: jnp.zeros((len(specs), *x.shape), x.dtype), like)
+
+    def put(stack: LayerWeights, layer: LayerWeights, i: jax.Array) -> LayerWeights:
+        return jax.tree.map(lambda all_, own: all_.at[i].set(own), stack, layer)
+
+    first = layer(0)
+    stack = devices.program(zeros, (one,), all_layers)(first)
+    placed = devices.program(put, (all_layers, one, WHOLE), all_layers, donate=(0,))
+    for i in range(len(specs)):
+        stack = jax.block_until_ready(placed(stack, layer(i) if i else first, np.int32(i)))
+    return stack
 
 
 class _Reader:

@@ -45,7 +45,8 @@ class PlanServingJob:
     json: bool = False
     """Print the JSON object alone."""
     layers: int = 4
-    """Number of layers to compile on a slice or GPUs, from which the others are scaled; 0: all."""
+    """Number of layers to compile, from which the others are scaled; 0: all. A slice always compiles all: they are
+    scanned, so their number costs nothing."""
     quantization: Literal["none", "int8"] = "none"
     """Short for --engine.quantization."""
     every_shape: bool = False
@@ -65,7 +66,7 @@ def run(job: PlanServingJob, flags: set[str], say: Say) -> int:
     chip = job.chip if "chip" in flags else ""
     check_flags(flags, job.engine.tensor_parallel, where, chip)
     if where is not None:
-        return _on_devices(job, where, say, fill="engine.cache-bytes" not in flags)
+        return _on_devices(job, where, flags, say)
     return _on_chip(job, say) if chip else _smallest(job, say)
 
 
@@ -85,17 +86,22 @@ def _smallest(job: PlanServingJob, say: Say) -> int:
     return 0 if any(found.values()) else 1
 
 
-def _on_devices(job: PlanServingJob, where: Devices, say: Say, *, fill: bool) -> int:
-    """fill: plan a cache of what the devices' memory leaves."""
+def _on_devices(job: PlanServingJob, where: Devices, flags: set[str], say: Say) -> int:
+    """Without --engine.cache-bytes in ``flags`` the cache is what the devices' memory leaves."""
     if isinstance(where, GpuHosts):
         absent_gpus.check_installed()
         os.environ.update(absent_gpus.environment())
     else:
         os.environ.update(absent_slice.environment(where, with_libtpu=True, num_devices=1))
+    from lemur_ray.serve.compute.programs import is_scanned
     from lemur_ray.serve.planning import serving_plan
 
     model, engine = job.recipe.model, job.engine
-    if fill:
+    if "layers" in flags and is_scanned(model, where.num_chips, machines.machine_of(where).platform):
+        raise ValueError(
+            "--layers: layers of a slice are scanned, so all are compiled at the cost of one, leave it out"
+        )
+    if "engine.cache-bytes" not in flags:
         engine = serving_plan.filled(model, engine, where)
     plan = serving_plan.plan(job.recipe.name, model, engine, where, job.layers, every_shape=job.every_shape)
     _print(job, say, plan.lines(), plan.to_json())

@@ -6,6 +6,7 @@ Bytes and collectives come from compiled programs, of some layers if not of all;
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from lemur_ray.serve.compute.ahead_of_time import Step
 from lemur_ray.serve.compute.attention import BLOCK, block_bytes
 from lemur_ray.serve.compute.cache_layout import pool_size
 from lemur_ray.serve.compute.devices import check_split
-from lemur_ray.serve.compute.programs import sums_for
+from lemur_ray.serve.compute.programs import is_scanned, sums_for
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.planning.machine_defaults import (
     ESTIMATED_CONTEXT,
@@ -36,6 +37,8 @@ from lemur_ray.train.pod.gpu_hosts import Devices
 
 PER_LAYER = {"all_reduce": 2, "ordered": 4, "gather": 4}
 """Kind of sums -> collectives of a layer."""
+_ON_CHIP = re.compile(r"= \S+S\([1-4]\)\} copy\(")
+"""A copy into a TPU's fast memory, which a product that reads a weight there makes anyway."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class PlannedStep:
     step: Step
     collectives: tuple[hlo.Collective, ...]
     copied_bytes: int
-    """Largest array in a dtype of weights that a copy in the compiled program writes."""
+    """Largest array in a dtype of weights that a copy in the compiled program writes to the device's memory."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,7 @@ def filled(config: ModelConfig, options: EngineOptions, where: Devices) -> Engin
 def plan(
     model: str, config: ModelConfig, options: EngineOptions, where: Devices, layers: int, *, every_shape: bool
 ) -> ServingPlan:
-    """Compile an engine's steps for all devices. layers: number of layers to compile; 0: all.
+    """Compile an engine's steps for all devices. layers: number to compile, unless they are scanned; 0: all.
 
     Raises EngineDoesNotFit, NoLibtpu, NoGpuCompiler and ValueError.
     """
@@ -189,7 +192,8 @@ def plan(
     check_split(config, machine.num_devices)
     absent = described(where, MeshConfig())
     # One layer alone would not tell which collectives belong to it.
-    compiled = min(max(2, layers) if layers else config.num_layers, config.num_layers)
+    all_layers = not layers or is_scanned(config, machine.num_devices, machine.platform)
+    compiled = config.num_layers if all_layers else min(max(2, layers), config.num_layers)
     small = dataclasses.replace(config, num_layers=compiled)
     blocks = pool_size(config, options, machine.num_devices)[1]
     less = dataclasses.replace(
@@ -208,11 +212,13 @@ def _scaled(step: Step, config: ModelConfig, compiled: int, dtype: str) -> Plann
     by = config.num_layers / compiled
     program, dtypes = hlo.read(step.hlo, dynamic_trips=1), ("s8", {"float32": "f32", "bfloat16": "bf16"}[dtype])
     in_layers = (c if c.count % compiled or compiled == 1 else _times(c, by) for c in program.collectives)
+    in_memory = "\n".join(line for line in step.hlo.splitlines() if not _ON_CHIP.search(line))
+    aliases = re.findall(r"output_to_operand_aliasing=\{\{\}.*calls=%([\w.\-]+)", in_memory)
     copies = [
         hlo_text.size_bytes(i.shapes[:1])
-        for instructions in hlo_text.parse(step.hlo)[0].values()
+        for computation, instructions in hlo_text.parse(in_memory)[0].items()
         for i in instructions
-        if i.opcode == "copy" and i.shapes[0][0] in dtypes
+        if i.opcode == "copy" and i.shapes[0][0] in dtypes and computation not in aliases
     ]
     code = int(step.code * by)
     scaled = dataclasses.replace(

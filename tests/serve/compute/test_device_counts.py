@@ -20,7 +20,7 @@ RUN = """
 import dataclasses, json, sys
 from functools import partial
 import jax, jax.numpy as jnp, numpy as np
-from lemur_ray.serve.compute.cache_layout import PLAIN
+from lemur_ray.serve.compute.cache_layout import PLAIN, allocate
 from lemur_ray.serve.compute.devices import WHOLE, Devices, part_of
 from lemur_ray.serve.compute.forward import forward
 from lemur_ray.serve.compute.invariant import EXACT_CPU
@@ -33,13 +33,14 @@ from tests.serve.tiny import TINY
 PROMPT = [5, 99, 3, 42, 17, 8, 77]
 
 class Model:
-    def __init__(self, kv_heads, parts, sums, rows, form="columns", length=8, layers=1):
+    def __init__(self, kv_heads, parts, sums, rows, form="columns", length=8, layers=1, scanned=False):
         self.config = dataclasses.replace(TINY, num_layers=layers, num_heads=16, num_kv_heads=kv_heads, head_dim=8)
         devices, part = Devices.take(parts), part_of(self.config, parts)
         how = EXACT_CPU._replace(axis=devices.axis, sums=sums)
-        self.weights = prepare(random_weights(self.config, 0), jnp.float32, devices, form, sums)
-        self.cache = devices.allocate(lambda: PLAIN.allocate(part, rows + 1, jnp.float32), PLAIN.cut)
-        where = weight_specs(self.config, form, sums)
+        self.weights = prepare(random_weights(self.config, 0), jnp.float32, devices, form, sums, scanned=scanned)
+        pools = partial(allocate, PLAIN, part, rows + 1, jnp.float32, scanned=scanned)
+        self.cache = devices.allocate(pools, PLAIN.cut)
+        where = weight_specs(self.config, form, sums, scanned=scanned)
         step = partial(forward, config=self.config, how=how, layout=PLAIN)
         self.program = devices.program(step, (where, PLAIN.cut, WHOLE, WHOLE), (WHOLE, WHOLE, PLAIN.cut), donate=(1,))
         self.shape = rows, length
@@ -73,7 +74,8 @@ class Model:
             logits.append(self.step(pieces, len(PROMPT) + i)[row])
         return [int(x.argmax()) for x in logits], np.stack(logits)
 
-found = {name: {} for name in ("ids", "collectives", "difference", "replicas", "devices of a matrix", "exact", "int8")}
+kinds = ("ids", "collectives", "difference", "replicas", "devices of a matrix", "exact", "int8", "scanned")
+found = {kind: {} for kind in kinds}
 for kv_heads in (2, 8):
     one_ids, one = Model(kv_heads, 1, "gather", 2).greedy()
     found["ids"][f"{kv_heads} 1 gather"] = one_ids
@@ -102,6 +104,10 @@ whole = Model(2, 1, "gather", 2).greedy(steps=1)[1]
 for parts, sums in ((1, "gather"), (4, "gather"), (4, "ordered")):
     rounded = Model(2, parts, sums, 2, "int8").greedy(steps=1)[1]
     found["int8"][f"{parts} {sums}"] = float(np.sqrt(np.mean((rounded - whole) ** 2)))
+for parts, sums in ((1, "gather"), (2, "ordered")):
+    models = (Model(2, parts, sums, 2, "rows", layers=3, scanned=scanned) for scanned in (False, True))
+    (ids, plain), (same, scanned) = (model.greedy(1, (0,), steps=3) for model in models)
+    found["scanned"][str(parts)] = [float(np.abs(plain - scanned).max()), ids == same]
 print(json.dumps(found))
 """
 
@@ -149,6 +155,13 @@ def test_sums_take_two_collectives_a_layer_in_the_networks_order_and_four_in_a_f
 def test_ordered_sums_of_a_row_are_bit_equal_in_other_rows_other_batches_and_beside_other_work(found: dict) -> None:
     assert found["exact"] == dict.fromkeys(found["exact"], True)
     assert {int(name.split()[0]) for name in found["exact"]} == {7, 64}
+
+
+def test_scanned_layers_with_one_pool_give_the_logits_of_unrolled_ones(found: dict) -> None:
+    assert list(found["scanned"]) == ["1", "2"]
+    for difference, same_ids in found["scanned"].values():
+        assert difference <= 1e-6
+        assert same_ids
 
 
 def test_int8_matrices_cut_along_their_inputs_are_as_exact_as_on_one_device(found: dict) -> None:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 from lemur_ray.serve.compute.ahead_of_time import abstract_weights
-from lemur_ray.serve.compute.weights import prepare
+from lemur_ray.serve.compute.weights import Form, prepare
 from lemur_ray.weights.open_model import random_weights
 from tests.serve.tiny import TINY
 
@@ -41,10 +41,10 @@ def plan_serving(*arguments: str, code: int = 0) -> tuple[dict[str, Any], str]:
     return json.loads(done.stdout.splitlines()[-1]), done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("int8", [False, True])
-def test_planned_weights_have_the_shapes_of_those_that_an_engine_prepares(int8: bool) -> None:
-    real = prepare(random_weights(TINY, 0), jnp.bfloat16, form="int8" if int8 else "columns")
-    planned = abstract_weights(TINY, jnp.bfloat16, int8=int8)
+@pytest.mark.parametrize(("form", "scanned"), [("columns", False), ("rows", True), ("int8", False), ("int8", True)])
+def test_planned_weights_have_the_shapes_of_those_that_an_engine_prepares(form: Form, scanned: bool) -> None:
+    real = prepare(random_weights(TINY, 0), jnp.bfloat16, form=form, scanned=scanned)
+    planned = abstract_weights(TINY, jnp.bfloat16, form, scanned=scanned)
     shapes = [jax.tree.map(lambda x: (x.shape, x.dtype), tree) for tree in (real, planned)]
     assert shapes[0] == shapes[1]
 

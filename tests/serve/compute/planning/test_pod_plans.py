@@ -34,16 +34,14 @@ def libtpu() -> None:
 
 @pytest.mark.usefixtures("libtpu")
 def test_a_slice_of_16_chips_holds_8_kv_heads_and_adds_twice_a_layer() -> None:
-    layers = ("--model.num-layers", "4", "--layers", "2")  # compiling two more takes as long again
-    found, text = plan("--slice", "v4:2x2x4", *layers, "--engine.batch-invariant", "False", "--check")
-    assert (found["devices"], found["layers"], found["compiled_layers"], found["broken"]) == (16, 4, 2, [])
-    assert "compiled are 2 of 4 layers" in text
+    found, text = plan("--slice", "v4:2x2x4", "--engine.batch-invariant", "False", "--check")
+    assert (found["devices"], found["layers"], found["compiled_layers"], found["broken"]) == (16, 80, 80, [])
     assert found["fits"] is True
     decode, prefill = found["steps"]
     for step, tokens in ((decode, 64), (prefill, 128)):
         assert step["kernel"] is True
         (added,) = (c for c in step["collectives"] if c["kind"] == "all-reduce")
-        assert (added["count"], added["dtype"], added["shape"], added["group"]) == (8, "bf16", [tokens, 8192], 16)
+        assert (added["count"], added["dtype"], added["shape"], added["group"]) == (160, "bf16", [tokens, 8192], 16)
         assert "serve/compute/forward.py" in added["origin"]
         assert {(c["kind"], c["count"]) for c in step["collectives"] if c is not added} == {("all-gather", 1)}
     assert "an estimate, nothing was measured" in text
@@ -52,12 +50,12 @@ def test_a_slice_of_16_chips_holds_8_kv_heads_and_adds_twice_a_layer() -> None:
 @pytest.mark.sweep
 @pytest.mark.usefixtures("libtpu")
 def test_ordered_sums_exchange_and_gather_twice_a_layer() -> None:
-    found, _ = plan("--slice", "v4:2x2x2", "--model.num-layers", "2", "--check")
+    found, _ = plan("--slice", "v4:2x2x2", "--check")
     assert found["sums"] == "ordered"
     counts: dict[str, int] = {}
     for c in found["steps"][0]["collectives"]:
         counts[c["kind"]] = counts.get(c["kind"], 0) + c["count"]
-    assert counts == {"all-to-all": 4, "all-gather": 4 + 2}
+    assert counts == {"all-to-all": 160, "all-gather": 160 + 2}
 
 
 @pytest.mark.sweep
@@ -68,9 +66,16 @@ def test_ordered_sums_exchange_and_gather_twice_a_layer() -> None:
      ("v5p:2x2x2", "none", 500_000), ("v5e:4x4", "none", 150_000), ("v5e:2x4", "int8", 150_000)],
 )  # fmt: skip
 def test_80_layers_fit_every_slice_that_the_table_names(where: str, quantization: str, tokens: int) -> None:
-    found, _ = plan("--slice", where, "--quantization", quantization)
-    assert found["fits"] is True
+    found, _ = plan("--slice", where, "--quantization", quantization, "--check")
+    assert (found["fits"], found["broken"]) == (True, [])
     assert found["cache_tokens"] >= tokens
+
+
+@pytest.mark.usefixtures("libtpu")
+def test_layers_that_are_scanned_are_not_to_be_chosen() -> None:
+    command = [sys.executable, str(ROOT / "jobs" / "plan_serving.py"), "--slice", "v5e:2x4", "--layers", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, "--layers: layers of a slice are scanned" in done.stderr) == (1, True), done.stderr
 
 
 def test_eight_gpus_hold_it_and_add_twice_a_layer() -> None:
