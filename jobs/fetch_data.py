@@ -22,7 +22,7 @@ class FetchJob:
     """Fetch outside data sets, or show which are present."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Data sets, benchmarks, families, or files, as --list shows them."""
+    """Data sets, benchmarks, families, or files, as --list shows them; "benchmarks": the data of every benchmark."""
     list: bool = False
     """List all data sets, and which of them are in the data folder."""
     check: bool = False

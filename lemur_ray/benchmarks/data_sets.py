@@ -1,6 +1,7 @@
 """Every data set by name: those of built-in and installed benchmarks, and the training data.
 
-A name selects one data set, all data sets of a benchmark family, or one file. Fetches nothing.
+A name selects one data set, all data sets of a benchmark family, one file, or the data of all benchmarks. Fetches
+nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from lemur_ray.benchmarks.discovery import offers
 from lemur_ray.config import did_you_mean
 from lemur_ray.outside_data.catalogue import TRAINING
 from lemur_ray.outside_data.source import DataSet, Source
+
+ALL_BENCHMARKS = "benchmarks"
+"""The name that selects the data of every benchmark."""
 
 
 def data_sets(complain: Callable[[str], None]) -> list[DataSet]:
@@ -34,14 +38,15 @@ def data_sets(complain: Callable[[str], None]) -> list[DataSet]:
 
 
 def select_data_sets(names: Sequence[str], sets: Sequence[DataSet]) -> list[DataSet]:
-    """The data sets that ``names`` (of sets, families or files) select from ``sets``. Raises ValueError for unknown
-    names."""
+    """The data sets that ``names`` (of sets, families or files, or ``ALL_BENCHMARKS``) select from ``sets``. Raises
+    ValueError for unknown names."""
     chosen: list[DataSet] = []
     for name in names:
-        matches = [one for one in sets if name in (one.name, one.family)] or _with_file(name, sets)
+        of_all = {offer.name for offer in offers()} if name == ALL_BENCHMARKS else {name}
+        matches = [one for one in sets if of_all & {one.name, one.family}] or _with_file(name, sets)
         if not matches:
             _refuse_where_refused(name)
-            known = [*(one.name for one in sets), *(one.family for one in sets)]
+            known = [ALL_BENCHMARKS, *(one.name for one in sets), *(one.family for one in sets)]
             raise ValueError(f"{name}: no such data set{did_you_mean(name, list(dict.fromkeys(known)))}")
         chosen += [one for one in matches if one not in chosen]
     return chosen

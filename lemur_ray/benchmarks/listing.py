@@ -1,4 +1,5 @@
-"""The list of benchmarks on this machine: number of tasks, requirements, and which of them are not met."""
+"""The list of benchmarks on this machine: number of tasks, size and licence of the data, other requirements, and which
+of them are not met."""
 
 from __future__ import annotations
 
@@ -9,22 +10,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lemur_ray.benchmarks.contract import EvaluationRequest
+from lemur_ray.benchmarks.data_sets import ALL_BENCHMARKS
 from lemur_ray.benchmarks.discovery import Offer, offers
-from lemur_ray.benchmarks.needs import NoDataFolder, NoDataProblem, missing_requirements
+from lemur_ray.benchmarks.needs import NoDataProblem, missing_requirements
 from lemur_ray.host.home import outside_data
+from lemur_ray.outside_data.checking import is_there
+from lemur_ray.outside_data.source import Source, readable
 
 READY = "ready"
 
 
 @dataclass(frozen=True)
 class BenchmarkStatus:
-    """A benchmark on this machine. ``needs``: kinds of requirements with default options; ``lacks``: problems with
-    them."""
+    """A benchmark on this machine. ``size``: its number of tasks, in words. ``needs``: kinds of requirements with
+    default options; ``lacks``: problems with them. ``to_fetch``: declared files of its data that are not there."""
 
     name: str
     size: str
     needs: tuple[str, ...]
     lacks: tuple[str, ...]
+    to_fetch: tuple[Source, ...] = ()
 
     @property
     def is_ready(self) -> bool:
@@ -57,29 +62,50 @@ def _of(offer: Offer, data: Path | None) -> BenchmarkStatus:
         problem = f"{offer.name}: what it needs cannot be had: {type(error).__name__}: {error}"
         return BenchmarkStatus(offer.name, size, (), (problem,))
     kinds = dict.fromkeys("data" if "/" in need.what else need.what for need in needs if need.what)
-    return BenchmarkStatus(offer.name, size, tuple(kinds), tuple(missing_requirements(needs)))
+    lacks = tuple(missing_requirements(needs))
+    absent = tuple(one for one in offer.benchmark.sources if data is None or not is_there(one, data))
+    to_fetch = absent if any(_is_about_files(lack, absent) for lack in lacks) else ()
+    return BenchmarkStatus(offer.name, size, tuple(kinds), lacks, to_fetch)
+
+
+def _is_about_files(lack: str, files: Sequence[Source]) -> bool:
+    """Whether fetching some of ``files`` is the remedy of a problem."""
+    return bool(files) and (isinstance(lack, NoDataProblem) or any(f.path in lack and not f.by_hand for f in files))
 
 
 def status_lines(everything: Sequence[BenchmarkStatus]) -> Iterator[str]:
-    """Lines of text: a table of the benchmarks by name, then each missing requirement once, with its remedy."""
+    """Lines of text: a table of the benchmarks by name, then the command that fetches all data, then each other missing
+    requirement once, with its remedy."""
     ordered = sorted(everything, key=lambda one: one.name)
     yield from _table([_HEAD, *map(_row, ordered)])
     missing: dict[str, list[str]] = {}
     for one in ordered:
         for lack in one.lacks:
-            is_shared = isinstance(lack, NoDataProblem)
-            shared = f"What they ask is {NoDataFolder.remedy}" if is_shared else lack.removeprefix(f"{one.name}: ")
+            shared = _ABOUT_DATA if _is_about_files(lack, one.to_fetch) else lack.removeprefix(f"{one.name}: ")
             missing.setdefault(shared, []).append(one.name)
+    if names := missing.pop(_ABOUT_DATA, None):
+        sizes = {part.path: part.size for one in ordered for part in one.to_fetch}
+        unknown = list(sizes.values()).count(0)
+        total = readable(sum(sizes.values())) + (f" and {unknown} files of unknown size" if unknown else "")
+        yield f"\nThe data of {len(names)} benchmarks is not there ({total}). {_ABOUT_DATA}"
     for lack, names in missing.items():
         yield f"\nMissing for {', '.join(names)}:\n  {lack}"
 
 
-_HEAD = ("BENCHMARK", "HERE", "NEEDS", "TASKS")
+_ABOUT_DATA = (
+    f"`python jobs/fetch_data.py {ALL_BENCHMARKS}` fetches all of it, `python jobs/fetch_data.py NAME` that of one; if "
+    "it lies elsewhere, say where with --data or LEMUR_DATA."
+)
+_HEAD = ("BENCHMARK", "HERE", "DATA TO FETCH", "OTHER NEEDS", "TASKS")
 
 
 def _row(one: BenchmarkStatus) -> tuple[str, ...]:
     state = READY if one.is_ready else f"{len(one.lacks)} missing"
-    return one.name, state, ", ".join(one.needs) or ("nothing" if one.size else ""), one.size
+    others = ", ".join(kind for kind in one.needs if kind != "data")
+    licences = dict.fromkeys(part.licence.partition(";")[0].partition(",")[0] for part in one.to_fetch)
+    known = all(part.size for part in one.to_fetch)
+    to_fetch = readable(sum(part.size for part in one.to_fetch) if known else 0) if one.to_fetch else ""
+    return one.name, state, ", ".join((to_fetch, *licences)), others, one.size
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

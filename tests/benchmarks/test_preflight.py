@@ -12,9 +12,10 @@ import pytest
 from lemur_ray.benchmarks import sandboxed
 from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.discovery import find, names
-from lemur_ray.benchmarks.listing import benchmark_statuses, status_lines
-from lemur_ray.benchmarks.needs import Requirement, missing_requirements, requirement_of
+from lemur_ray.benchmarks.listing import BenchmarkStatus, benchmark_statuses, status_lines
+from lemur_ray.benchmarks.needs import NoDataProblem, Requirement, missing_requirements, requirement_of
 from lemur_ray.benchmarks.sandboxed import Sandboxed, missing_programs, missing_programs_departure, sandbox_requirement
+from lemur_ray.outside_data.source import Source
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from tests.benchmarks.conftest import Endpoint, Run
 from tests.envs.webarena.small_site import record
@@ -204,12 +205,12 @@ def test_the_list_has_every_benchmark_and_what_is_missing_once(
     assert code == 0
     first = {line.split()[0] for line in said if line and not line.startswith(" ")}
     assert set(names()) <= first
-    assert said[0].split() == ["BENCHMARK", "HERE", "NEEDS", "TASKS"]
-    assert any(line.startswith("alfworld/text") and line.split()[1:3] == ["ready", "nothing"] for line in said)
-    assert sum("ic_ctf.json.gz: not there" in line for line in said) == 1
+    assert said[0].split() == ["BENCHMARK", "HERE", "DATA", "TO", "FETCH", "OTHER", "NEEDS", "TASKS"]
+    assert any(line.startswith("alfworld/text") and line.split()[1:3] == ["ready", "as"] for line in said)
+    assert any(line.startswith("intercode/ctf") and "15 MB, picoCTF's own terms" in line for line in said)
     assert run("--list", "--policy", "expert")[0] == 1
     _, said = run("--list")
-    assert sum("say where it lies, --data DIR or LEMUR_DATA" in line for line in said) == 1
+    assert sum("fetch_data.py benchmarks` fetches all of it" in line for line in said) == 1
 
 
 def test_a_package_that_cannot_be_imported_is_in_the_list_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,3 +218,21 @@ def test_a_package_that_cannot_be_imported_is_in_the_list_with_the_reason(monkey
     (line,) = [one for one in benchmark_statuses(None) if one.name == "broken"]
     assert "no_such_module cannot be imported: ModuleNotFoundError" in line.lacks[0]
     assert any("no_such_module" in shown for shown in status_lines([line]))
+
+
+def test_the_list_says_size_and_licence_of_missing_data_and_one_command_fetches_all_of_it() -> None:
+    known = Source("a/one.json", "https://example.org/one.json", "", 2_000_000, "MIT; after others")
+    unknown = Source("a/two.json", "https://example.org/two.json", "", 0, "CC BY 4.0")
+    by_hand = Source("a/three.json", "", "", 5, "MIT", by_hand="ask for it")
+    here = BenchmarkStatus("a", "7", ("data",), ())
+    absent = BenchmarkStatus("b", "8", ("data", "sandbox"), (f"b: {known.path}: not there",), (known,))
+    folder = BenchmarkStatus("c", "9", ("data",), (NoDataProblem("no folder"),), (known, unknown))
+    manual = BenchmarkStatus("d", "9", ("data",), (f"d: {by_hand.path}: not there. By hand",), (by_hand,))
+    lines = [line for text in status_lines([here, absent, folder, manual]) for line in text.splitlines()]
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in lines[1:5]}
+    assert rows["a"] == "ready 7"
+    assert rows["b"] == "1 missing 2.0 MB, MIT sandbox 8"
+    assert rows["c"] == "1 missing size unknown, MIT, CC BY 4.0 9"
+    (summary,) = [line for line in lines if "fetch_data.py benchmarks" in line]
+    assert "data of 2 benchmarks is not there (2.0 MB and 1 files of unknown size)" in summary
+    assert lines[-2:] == ["Missing for d:", f"  {by_hand.path}: not there. By hand"]

@@ -32,6 +32,9 @@ def test_every_set_of_a_benchmark_is_found_by_its_name_and_its_family() -> None:
         name for name in SOURCES if name.startswith("mint/")
     }
     assert [one.name for one in select_data_sets(["intercode/sql", "intercode/sql"], SETS)] == ["intercode/sql"]
+    of_benchmarks = {one.name for one in select_data_sets(["benchmarks"], SETS)}
+    assert {"mint/gsm8k", "spider", "mmlu"} <= of_benchmarks
+    assert "oasst1" not in of_benchmarks
     (file,) = select_data_sets(["intercode/ctf/ic_ctf.json.gz"], SETS)
     assert [source.path for source in file.sources] == ["intercode/ctf/ic_ctf.json.gz"]
     with pytest.raises(ValueError, match="did you mean 'openorca'"):

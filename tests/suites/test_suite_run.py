@@ -42,6 +42,7 @@ def test_a_table_is_played_resumed_and_reported_as_one(run: Run, lemur_home: Pat
         assert (found["suite"], found["n"], found["scored"], found["left"]) == ("table4", 2, 2, 0)
         assert [one["benchmark"] for one in found["benchmarks"]] == ["mint/gsm8k", "mint/theoremqa"]
         assert found["cost"] == pytest.approx(9 * _asked(server.paths) / 1000)
+        assert found["cut_replies"] == {"count": 0, "n": _asked(server.paths), "share": 0.0}
         assert found["not_played"][0] == "M-MATH: mint/math was left out by --without"
         assert "benchmark 2 of 2; suite: " in err
         file = lemur_home / "s/mint-gsm8k/config.yaml"
@@ -51,6 +52,7 @@ def test_a_table_is_played_resumed_and_reported_as_one(run: Run, lemur_home: Pat
         assert "out: gs://bucket/s/mint-gsm8k\n" in file.read_text(), "as it was given, not the local copy"
         page = (lemur_home / "s/index.html").read_text()
         assert "Table 4" in page
+        assert "<th>cut replies</th>" in page
         assert 'href="mint-gsm8k/index.html"' in page
         assert "no search" in page, "departures stand beside the numbers"
         asked = _asked(server.paths)

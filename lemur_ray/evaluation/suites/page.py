@@ -20,7 +20,7 @@ from lemur_ray.report.escape import inline
 from lemur_ray.report.inputs import read_settings
 from lemur_ray.report.ledgers.stored_episodes import stored_episodes
 from lemur_ray.report.pages import paper_section
-from lemur_ray.report.pages.markup import Safe, page, percent, table, warning
+from lemur_ray.report.pages.markup import Safe, cut_text, page, percent, table, warning
 from lemur_ray.report.paper import COLUMNS
 from lemur_ray.report.paper_rows import PaperRun
 from lemur_ray.report.policy_results import display_name
@@ -49,6 +49,7 @@ def write_suite(
                 ready.part.column,
                 f"{so_far.scored:,} of {so_far.episodes:,}",
                 percent(overall.success.value) if overall else None,
+                cut_text(overall) if overall else None,
                 "; ".join(departures) or ("none" if run else None),
                 round(so_far.total_s) or None,
                 spent,
@@ -69,7 +70,16 @@ def write_suite(
         **_sums(numbers, progress),
         "to_come": {"seconds": remaining.seconds, "cost": remaining.cost},
     }
-    header = ["benchmark", "the paper's column", "episodes scored", "solved", "departures", "seconds", "cost"]
+    header = [
+        "benchmark",
+        "the paper's column",
+        "episodes scored",
+        "solved",
+        "cut replies",
+        "departures",
+        "seconds",
+        "cost",
+    ]
     beside = paper_section.section([run for run in runs if run])
     title = f"Suite {name}"
     body = [
@@ -120,12 +130,14 @@ def _absent(part: Part) -> str:
 
 def _sums(numbers: Sequence[Mapping[str, Any]], progress: SuiteProgress) -> dict[str, Any]:
     """Sums over all benchmarks, with the keys of an evaluation's last line."""
-    blames = Counter[str]()
+    blames, cut = Counter[str](), Counter[str]()
     for one in numbers:
         blames.update(one.get("missing_by_blame", {}))
+        cut.update({name: one["cut_replies"][name] for name in ("count", "n")} if "cut_replies" in one else {})
     return {
         **{name: sum(one.get(name, 0) for one in numbers) for name in ("n", "scored", "solved", "missing")},
         "missing_by_blame": blames,
+        **({"cut_replies": {**cut, "share": cut["count"] / cut["n"]}} if cut["n"] else {}),
         "left": sum(part.left for part in progress.parts),
         "seconds": round(sum(part.total_s for part in progress.parts), 3),
         "cost": round(sum(part.cost for part in progress.parts), 6) if progress.priced else None,
