@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.evaluation.suites.progress import SuiteProgress
+from lemur_ray.evaluation.suites.progress import PartSoFar, SuiteProgress
 from lemur_ray.evaluation.suites.suite_preflight import PreparedPart
 from lemur_ray.evaluation.suites.tables import Part
 from lemur_ray.report.escape import inline
@@ -36,30 +36,11 @@ def write_suite(
 ) -> dict[str, Any]:
     """Write ``index.html`` and ``report.json`` into ``out``; returns the numbers of ``report.json``."""
     runs = [_run(ready) for ready in parts]
-    rows: list[list[object]] = []
-    numbers: list[dict[str, Any]] = []
-    for ready, run, so_far in zip(parts, runs, progress.parts, strict=True):
-        departures = list(run.about.departures) if run else []
-        overall = summarise(run.episodes).overall if run else None
-        spent = f"{so_far.cost:.2f}" if progress.priced else None
-        where = Safe(f'<a href="{inline(ready.part.folder)}/index.html">{inline(ready.part.shown)}</a>')
-        rows.append(
-            [
-                where if run else ready.part.shown,
-                ready.part.column,
-                f"{so_far.scored:,} of {so_far.episodes:,}",
-                percent(overall.success.value) if overall else None,
-                cut_text(overall) if overall else None,
-                "; ".join(departures) or ("none" if run else None),
-                round(so_far.total_s) or None,
-                spent,
-            ]
-        )
-        entry = {"benchmark": ready.config.benchmark, "column": ready.part.column, "taught": ready.part.taught}
-        entry |= {"episodes": so_far.episodes, "left": so_far.left, "departures": departures}
-        entry |= {"seconds": round(so_far.total_s, 3), "cost": so_far.cost if progress.priced else None}
-        entry["out"] = ready.part.folder  # beneath this one, wherever it is moved
-        numbers.append({**({} if run is None else summarise(run.episodes).headline()), **entry})
+    played = [
+        _row_and_numbers(ready, run, so_far, progress.priced)
+        for ready, run, so_far in zip(parts, runs, progress.parts, strict=True)
+    ]
+    numbers = [entry for _, entry in played]
     absent = [_absent(part) for part in missing]
     remaining = progress.to_come()
     report = {
@@ -85,7 +66,7 @@ def write_suite(
     body = [
         f"<h1>{inline(title)}</h1>",
         f'<p class="lede">{inline(_state(report))}</p>',
-        table(header, rows),
+        table(header, [row for row, _ in played]),
         warning(absent),
         f"<h2>The paper's tables, with our rows</h2>{beside}" if beside else "",
         f'<footer>The numbers of this page: <a href="report.json">report.json</a>. Written by lemur-ray, '
@@ -94,6 +75,30 @@ def write_suite(
     replace_file(out / "report.json", json.dumps(report, indent=1, allow_nan=False) + "\n")
     replace_file(out / "index.html", page(title, "".join(body)))
     return report
+
+
+def _row_and_numbers(
+    ready: PreparedPart, run: PaperRun | None, so_far: PartSoFar, priced: bool
+) -> tuple[list[object], dict[str, Any]]:
+    """The row of one benchmark in the page's table, and its numbers for ``report.json``."""
+    departures = list(run.about.departures) if run else []
+    overall = summarise(run.episodes).overall if run else None
+    where = Safe(f'<a href="{inline(ready.part.folder)}/index.html">{inline(ready.part.shown)}</a>')
+    row: list[object] = [
+        where if run else ready.part.shown,
+        ready.part.column,
+        f"{so_far.scored:,} of {so_far.episodes:,}",
+        percent(overall.success.value) if overall else None,
+        cut_text(overall) if overall else None,
+        "; ".join(departures) or ("none" if run else None),
+        round(so_far.total_s) or None,
+        f"{so_far.cost:.2f}" if priced else None,
+    ]
+    entry = {"benchmark": ready.config.benchmark, "column": ready.part.column, "taught": ready.part.taught}
+    entry |= {"episodes": so_far.episodes, "left": so_far.left, "departures": departures}
+    entry |= {"seconds": round(so_far.total_s, 3), "cost": so_far.cost if priced else None}
+    entry["out"] = ready.part.folder  # beneath the suite's folder, wherever that is moved
+    return row, {**({} if run is None else summarise(run.episodes).headline()), **entry}
 
 
 def seconds_before(out: Path) -> dict[str, float]:
