@@ -63,7 +63,8 @@ class CorpusConfig:
     tokenizer_extra_share: float = 0.2
     """Fraction of the tokenizer's sample that extra texts fill: they are repeated or cut to that many bytes."""
     heldout_rows: int = 32
-    """Rows of each kind held out of training for validation loss by kind and by source; at most 5 % of the kind."""
+    """Rows held out of training for validation loss by kind and by source: of each source where --sources is given, at
+    most 1 % of it; else of each kind, at most 5 % of it."""
     near_duplicates: float = 0.0
     """Jaccard similarity of word 5-grams from which a document counts as a copy of an earlier one, of any source, and
     is dropped, for example 0.8. 0: only equal documents are dropped."""
@@ -104,6 +105,7 @@ def describe(config: CorpusConfig) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
     if config.sources:
         value["sources"] = [spec.to_json() for spec in read_sources(config.sources)]
+        value["heldout_of"] = "source"  # releases before held out rows of each kind
     else:
         del value["sources"]
     if value["word_pattern"] in ("", DEFAULT_OLD_PATTERN):

@@ -20,6 +20,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 Step = Callable[[pa.Table], Any]
 """A function from a table to a table, or to an iterator of tables."""
+WAVE = 20_000
+"""Tasks of one Ray Data pipeline, which holds the state of all of its tasks in the driver."""
+_ONE_THREAD = {"RAYON_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+"""Variables by which libraries of a task keep to its one core; Ray itself sets OMP_NUM_THREADS."""
 
 
 class Workers:
@@ -60,9 +64,19 @@ class Workers:
                 out = step(table)
                 yield from [out] if isinstance(out, pa.Table) else out
             return
+        for begin in range(0, len(tables), WAVE):
+            yield from self._wave(tables[begin : begin + WAVE], step, memory)
+
+    def _wave(self, tables: Sequence[pa.Table], step: Step, memory: float) -> Iterator[pa.Table]:
+        def on_one_core(table: pa.Table) -> Any:
+            for name, value in _ONE_THREAD.items():
+                os.environ.setdefault(name, value)
+            pa.set_cpu_count(1)
+            return step(table)
+
         at_once = min(self.workers, len(tables)) if self.workers else None
         dataset = ray.data.from_arrow(list(tables)).map_batches(
-            step,
+            on_one_core,
             batch_size=None,
             batch_format="pyarrow",
             compute=ray.data.TaskPoolStrategy(size=at_once),

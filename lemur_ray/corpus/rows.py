@@ -11,8 +11,10 @@ import contextlib
 import json
 import os
 import shutil
+import threading
 import uuid
 import zlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +32,12 @@ SHARD_ROWS = 8192
 PROVENANCE = ("numbers", "documents")
 """Kinds of files of a shard that training does not read: the document of each piece (uint32), and a parquet table of
 the documents."""
+
+_MAPPED_SHARDS = 32
+"""Shards that a process keeps mapped, by three open files each: a corpus has more files than a process may open."""
+_mapped: OrderedDict[tuple[Any, ...], dict[str, np.ndarray]] = OrderedDict()
+"""Maps of shards by folder, number and checksums, the one used last at the end."""
+_mapping = threading.Lock()
 
 Arrays = dict[str, np.ndarray]
 """Arrays of a shard by kind: tokens (rows, seq_len), lengths of pieces (pieces,), starts (rows + 1,): index of each
@@ -174,16 +182,9 @@ class RowWriter:
     def _flush(self) -> None:
         if not self._tokens:
             return
-        self._shards.append(
-            write_shard(
-                self.folder,
-                f"{len(self._shards):05d}",
-                np.stack(self._tokens),
-                np.array(self._lengths),
-                np.array(self._counts),
-                np.stack(self._trained) if self._has_trained else None,
-            )
-        )
+        arrays = np.stack(self._tokens), np.array(self._lengths), np.array(self._counts)
+        trained = np.stack(self._trained) if self._has_trained else None
+        self._shards.append(write_shard(self.folder, f"{len(self._shards):05d}", *arrays, trained))
         self._tokens, self._trained, self._lengths, self._counts = [], [], [], []
 
     def close(self, *, documents: int | None = None, text_bytes: int = 0) -> dict[str, Any]:
@@ -234,22 +235,22 @@ class RowReader:
             for kind, expected in shard["files"].items():
                 path = self.folder / f"{shard['name']}.{kind}"
                 check_size(str(path), _size_of(path), expected["bytes"])
-        self._maps: dict[int, Arrays] = {}
 
     def __len__(self) -> int:
         return int(self.index["rows"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_maps": {}}
 
     def read(self, indices: np.ndarray) -> PackedRow:
         """Rows with the given numbers (any order, repeats allowed). Raises IndexError for one outside [0, len)."""
         return gather_rows(self.index, *locate_rows(self.index, indices, str(self.folder)), self._opened)
 
     def _opened(self, shard: int) -> contextlib.nullcontext[Arrays]:
-        if shard not in self._maps:
-            self._maps[shard] = map_shard(self.folder, self.index, shard)
-        return contextlib.nullcontext(self._maps[shard])
+        files = self.index["shards"][shard]["files"].values()
+        key = self.folder, shard, *(file["crc32"] for file in files)
+        with _mapping:
+            _mapped[key] = _mapped.pop(key) if key in _mapped else map_shard(self.folder, self.index, shard)
+            if len(_mapped) > _MAPPED_SHARDS:
+                _mapped.popitem(last=False)
+            return contextlib.nullcontext(_mapped[key])
 
     def verify(self) -> None:
         """Compare every file with its checksum. Raises RowSetError naming the first damaged file."""
@@ -261,17 +262,12 @@ class RowReader:
 
 
 def map_shard(folder: Path, index: dict[str, Any], number: int) -> Arrays:
-    """Memory maps of the arrays of shard ``number``, whose files lie in ``folder``."""
+    """Memory maps of the arrays of shard ``number``, whose files lie in ``folder``; each keeps its file open."""
     shard, seq_len = index["shards"][number], index["seq_len"]
-    base, rows = folder / shard["name"], shard["rows"]
-    maps: Arrays = {
-        "tokens": np.memmap(f"{base}.tokens", np.dtype(index["dtype"]), "r", shape=(rows, seq_len)),
-        "lengths": np.memmap(f"{base}.lengths", "<u4", "r"),
-        "starts": np.memmap(f"{base}.starts", "<i8", "r"),
-    }
-    if "trained" in shard["files"]:
-        maps["trained"] = np.memmap(f"{base}.trained", "u1", "r", shape=(rows, -(-seq_len // 8)))
-    return maps
+    forms = {"tokens": (index["dtype"], (-1, seq_len)), "lengths": ("<u4", (-1,)), "starts": ("<i8", (-1,))}
+    forms |= {"trained": ("u1", (-1, -(-seq_len // 8)))} if "trained" in shard["files"] else {}
+    paths = {kind: folder / f"{shard['name']}.{kind}" for kind in forms}
+    return {kind: np.memmap(paths[kind], dtype, "r").reshape(form) for kind, (dtype, form) in forms.items()}
 
 
 def locate_rows(index: dict[str, Any], indices: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:

@@ -24,7 +24,8 @@ from lemur_ray.corpus.steps import stages
 
 _BYTES_PER_TOKEN = 3.0
 """Rough estimate, used only to size the held-out sets before tokenisation."""
-_HELDOUT_LIMIT = 0.05
+_HELDOUT_OF_KIND, _HELDOUT_OF_SOURCE = 0.05, 0.01
+"""Maximum share of the bytes of a kind, or of a source, that is held out."""
 _SMALLEST_SOURCE_ROWS = 8
 """An optional source with less text than this many rows is dropped: its rows would be mostly padding."""
 
@@ -153,12 +154,16 @@ def _check_sources(listing: Listing, clean: CleanDocuments, config: CorpusConfig
 
 
 def _hold_out(listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> None:
-    """Mark a seeded sample of each kind as held out: about ``heldout_rows`` rows, at most 5 % of the kind's bytes."""
-    for kind in ("code", "text"):
-        of_kind = [index for index, entry in enumerate(listing.sources) if entry["kind"] == kind]
-        at = np.flatnonzero(clean.keep & np.isin(clean.source, of_kind))
+    """Mark a seeded sample as held out: about ``heldout_rows`` rows of each source where there is a file of sources, at
+    most 1 % of its bytes; else of each kind, at most 5 %."""
+    limit = _HELDOUT_OF_SOURCE if config.sources else _HELDOUT_OF_KIND
+    groups: dict[Any, list[int]] = {}
+    for index, entry in enumerate(listing.sources):
+        groups.setdefault(index if config.sources else entry["kind"], []).append(index)
+    for members in groups.values():
+        at = np.flatnonzero(clean.keep & np.isin(clean.source, members))
         wanted = config.heldout_rows * config.seq_len * _BYTES_PER_TOKEN
-        wanted = min(wanted, _HELDOUT_LIMIT * float(clean.sizes[at].sum()))
+        wanted = min(wanted, limit * float(clean.sizes[at].sum()))
         at = at[clean.sizes[at] <= wanted / 2]  # so that no single long file represents a kind
         at = at[shuffled_order(clean.ids_at(at), config.seed, "heldout")]
         total = np.cumsum(clean.sizes[at])

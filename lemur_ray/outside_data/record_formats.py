@@ -39,15 +39,17 @@ def peek(stream: BinaryIO, count: int) -> bytes:
     return cast(io.BufferedReader, stream).peek(count)[:count]
 
 
-def decompressed(stream: BinaryIO) -> BinaryIO:
+def decompressed(stream: BinaryIO, buffer: int = 1 << 20) -> BinaryIO:
     """The content of a buffered stream that holds plain bytes, or members of gzip or frames of zstd.
+
+    buffer: bytes that are decompressed at a time.
 
     Reading raises OSError where a member or frame ends too early, or is damaged.
     """
     if not (kind := compression(stream)):
         return stream
     unpacked = pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), kind)
-    return cast(BinaryIO, io.BufferedReader(unpacked, 1 << 20))
+    return cast(BinaryIO, io.BufferedReader(unpacked, buffer))
 
 
 def compression(stream: BinaryIO) -> str:

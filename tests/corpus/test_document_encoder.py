@@ -82,6 +82,17 @@ def test_one_document_of_many_is_compared(monkeypatch: pytest.MonkeyPatch) -> No
         encoder.encode(["number 101"] * 100)
 
 
+def test_an_encoder_forgets_words_after_some_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gigatoken")
+    monkeypatch.setattr(encoders, "_RENEWED", 1000)
+    tokenizer, texts = trained(), drawn_texts(300)
+    encoder = document_encoder(tokenizer)
+    first = encoder.fast
+    ids = [encoder.encode([text])[0].tolist() for text in texts]  # type: ignore[union-attr]
+    assert encoder.fast is not first
+    assert ids == [tokenizer.encode(text) for text in texts]
+
+
 def test_a_part_with_a_difference_is_encoded_again_by_the_slow_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

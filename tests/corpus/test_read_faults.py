@@ -63,10 +63,10 @@ def positions(size: int) -> list[int]:
     return sorted(random.Random(size).sample(range(size), POSITIONS))
 
 
-def outcome(path: Path, size: int) -> list[str] | ReadFailure:
-    """All texts of a file, or why it cannot be read."""
+def outcome(path: Path, size: int, **more: object) -> list[str] | ReadFailure:
+    """All texts of a file, or of a part of it, or why it cannot be read."""
     try:
-        return texts_of(str(path), size)
+        return texts_of(str(path), size, **more)
     except ReadFailure as error:
         return error
 
@@ -276,11 +276,67 @@ def test_parts_of_a_file_hold_every_document_once(form: str, tmp_path: Path) -> 
     assert [text for part in parts for text in part] == TEXTS
 
 
-@pytest.mark.parametrize(("form", "parts"), [("jsonl", 6), ("parquet", 2), ("jsonl.gz", 1), ("jsonl.zst", 1)])
-def test_a_large_file_is_split_into_parts_that_hold_every_document_once(form: str, parts: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["folder", "bucket", "web"])
+@pytest.mark.parametrize(("form", "parts"), [("jsonl", 6), ("parquet", 2), ("jsonl.gz", 1), ("jsonl.zst", 2)])
+def test_a_large_file_is_split_into_parts_that_hold_every_document_once(
+    form: str,
+    parts: int,
+    place: str,
+    server: Callable[[bytes], FaultyServer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lemur_ray.corpus.sources.file_parts._REMOTE_PART_BYTES", 1)
     data = PACKED[form](LINES)
     (path := tmp_path / f"data.{form}").write_bytes(data)
-    (ref,) = folder_source(f"mine:text:{path}").files
+    fs, there = file_system(f"memory://parts/data.{form}")
+    fs.pipe_file(there, data)
+    address = {"folder": path, "bucket": f"memory://parts/data.{form}", "web": server(data).url}[place]
+    (ref,) = folder_source(f"mine:text:{address}").files
     refs = split_file(ref, len(data) / (6 if form == "jsonl" else 3))
-    assert len(refs) == parts
+    assert len(refs) == (1 if form == "jsonl.zst" and place != "folder" else parts)
     assert [item.text for part in refs for item in read_texts(FileRef(*part.to_json()))] == TEXTS
+
+
+def frames(cuts: list[int], table: bool = False) -> bytes:
+    """The lines as frames of zstd that are cut anywhere, with the table of frames of its seekable format or without."""
+    pieces = [zstd(LINES[begin:end]) for begin, end in itertools.pairwise([0, *cuts, len(LINES)])]
+    skipped = b"\x50\x2a\x4d\x18" + (7).to_bytes(4, "little") + b"skipped"
+    entries = b"".join(len(one).to_bytes(4, "little") + bytes(4) for one in pieces)
+    footer = len(pieces).to_bytes(4, "little") + b"\0" + bytes.fromhex("b1ea928f")
+    seek = b"\x5e\x2a\x4d\x18" + (len(entries) + 9).to_bytes(4, "little") + entries + footer
+    return b"".join(pieces) + seek if table else skipped + b"".join(pieces)
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_runs_of_frames_of_zstd_hold_every_document_once_wherever_frames_end(table: bool, tmp_path: Path) -> None:
+    lines = [at + 1 for at, byte in enumerate(LINES) if byte == 10][:-1]
+    inside = lines[200]  # several frames within one line, and one that ends with it
+    cuts = sorted({*positions(len(LINES)), inside, inside + 3, inside + 5, inside + 7, lines[201], lines[300]})
+    (path := tmp_path / "data.jsonl.zst").write_bytes(data := frames(cuts, table))
+    (ref,) = folder_source(f"mine:text:{path}").files
+    refs = split_file(ref, 1)
+    assert len(refs) >= len(cuts)
+    assert [item.text for part in refs for item in read_texts(part)] == TEXTS
+    few = split_file(ref, len(data) / 5)
+    assert 3 <= len(few) <= 5
+    assert [item.text for part in few for item in read_texts(part)] == TEXTS
+
+
+def test_damage_in_one_frame_of_zstd_costs_its_part_alone(tmp_path: Path) -> None:
+    cuts = [at + 1 for at, byte in enumerate(LINES) if byte == 10][39::40][:-1]
+    data = frames(cuts)
+    (path := tmp_path / "data.jsonl.zst").write_bytes(data)
+    (ref,) = folder_source(f"mine:text:{path}").files
+    refs = split_file(ref, len(data) / 9)
+    begin = refs[4].part[1]
+    for damaged in (data[: begin + 40] + bytes(64) + data[begin + 104 :], data[: refs[-1].part[1] + 50]):
+        path.write_bytes(damaged)
+        (ref,) = folder_source(f"mine:text:{path}").files
+        outcomes = [outcome(path, part.size, part=part.part) for part in split_file(ref, len(data) / 9)]
+        failed = [number for number, one in enumerate(outcomes) if isinstance(one, ReadFailure)]
+        assert all(" to " in str(outcomes[number]) for number in failed), "the run of frames is named"
+        assert 1 <= len(failed) <= 2, "the part before reads the first line of the next one"
+        read = [text for one in outcomes if not isinstance(one, ReadFailure) for text in one]
+        assert len(read) >= 0.7 * len(TEXTS)
+        assert [text for text in TEXTS if text in set(read)] == read

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import resource
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +99,23 @@ def test_a_writer_that_fails_commits_nothing_and_hides_the_set_before_it(tmp_pat
         fail()
     with pytest.raises(RowSetError, match="half-written"):
         RowReader(tmp_path / "set")
+
+
+def test_sets_of_more_shards_than_a_process_may_open_files_are_read_by_threads(tmp_path: Path) -> None:
+    count, number = 150, 300
+    for name in ("one", "two"):
+        write(tmp_path / name, [[[index] * 5] for index in range(count)], shard_rows=1)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 106, limits[1]))
+    try:
+        readers = [RowReader(tmp_path / name) for name in ("one", "two")]
+        wanted = np.random.default_rng(0).integers(0, count, number)
+        with ThreadPoolExecutor(4) as threads:
+            packed = list(threads.map(lambda reader: reader.read(wanted), readers * 3))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert all((one.tokens[:, 0] == wanted).all() for one in packed)
 
 
 @pytest.mark.parametrize("kind", ["tokens", "lengths", "starts"])

@@ -265,3 +265,16 @@ def test_as_many_tokens_of_a_source_as_are_wanted_and_a_line_where_it_has_fewer(
     assert counts["read"] == 300, "one file is enough"
     assert counts["kept"] == 300 - counts["dropped"]["tokens"]  # type: ignore[index, operator]
     assert missing == []
+
+
+def test_of_every_source_of_a_file_rows_are_held_out_up_to_a_hundredth_of_it(write: Write, tmp_path: Path) -> None:
+    for name, count in (("large", 700), ("small", 250)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in code(name, count)))
+    entries = [{"name": name, "kind": "code", "uri": f"{name}.jsonl"} for name in ("large", "small")]
+    config = CorpusConfig(sources=write(*entries), vocab_size=300, seq_len=64, heldout_rows=4)
+    manifest = build(config, tmp_path / "corpus", workers=0, say=lambda line: None)
+    heldout = {entry["source"]: entry["text_bytes"] for entry in manifest["heldout"]}
+    trained = {entry["name"]: entry["text_bytes"] for entry in manifest["sources"]}
+    assert heldout.keys() == trained.keys()
+    assert 0.5 * 4 * 64 * 3 < heldout["large"] <= 4 * 64 * 3
+    assert 0 < heldout["small"] <= 0.01 * (trained["small"] + heldout["small"])

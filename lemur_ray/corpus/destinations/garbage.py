@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from lemur_ray.storage.file_system import file_system, is_bucket
 USED = "used.json"
 """File of the build folder with the build of the committed corpus and the names of the outputs that it used."""
 _MEMORY = (USED, "tags.json")
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.part")
+"""Names that ``rows.write_atomically`` gives to files until they are complete."""
 
 
 def remove_leftovers(corpus: str | Path) -> None:
@@ -93,8 +96,9 @@ def _remove(corpus: str | Path, names: Iterable[str]) -> None:
     for path in [*(f"{BUILDS}/{name}" for name in names), *_unnamed_rows(corpus)]:
         with contextlib.suppress(FileNotFoundError):
             fs.rm_file(f"{root}/{path}")
-    for left in () if is_bucket(str(corpus)) else Path(corpus).glob(".*.part"):  # of a killed build
-        left.unlink(missing_ok=True)
+    for left in () if is_bucket(str(corpus)) else Path(corpus).glob(".*.part"):
+        if _TEMPORARY.fullmatch(left.name):  # of a killed build
+            left.unlink(missing_ok=True)
     for top in () if is_bucket(str(corpus)) else (BUILDS, "rows"):
         for folder, _, _ in os.walk(Path(corpus) / top, topdown=False):
             with contextlib.suppress(OSError):  # not empty

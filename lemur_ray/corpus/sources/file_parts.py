@@ -1,20 +1,22 @@
-"""Splits large files of records into parts that can be read alone: row groups of parquet, byte ranges of plain lines.
+"""Splits large files of records into parts that can be read alone: row groups of parquet, byte ranges of plain lines,
+runs of frames of zstd.
 
-A compressed file and a JSON list stay whole: they can be read from their beginning only.
+A file of gzip, one of a single frame and a JSON list stay whole: they can be read from their beginning only.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import BinaryIO
 
 import pyarrow.parquet as pq
 
 from lemur_ray.corpus.sources.file_refs import FileRef
 from lemur_ray.corpus.sources.record_texts import is_records
-from lemur_ray.outside_data.byte_stream import open_stream
 from lemur_ray.outside_data.record_formats import compression, is_parquet, peek
+from lemur_ray.outside_data.zstd_frames import frame_content, frame_ends
 
 _REMOTE_PART_BYTES = 128e6
 """Minimum bytes of a part of a remote file: splitting costs requests."""
@@ -33,25 +35,45 @@ def split_file(ref: FileRef, part_bytes: float) -> list[FileRef]:
         parts = list(_parts(ref, part_bytes))
     except (OSError, ValueError):  # also what pyarrow raises
         return [ref]
-    return [replace(ref, size=size, part=part) for size, part in parts] or [ref]
+    return [replace(ref, size=size, part=part, file_size=ref.size) for size, part in parts] or [ref]
 
 
 def _parts(ref: FileRef, part_bytes: float) -> Iterator[tuple[int, tuple[str, int, int]]]:
     """(bytes, ``FileRef.part``) of each part. Raises ReadFailure, ArrowException (a ValueError or OSError)."""
-    with open_stream(ref.path, ref.name, size=ref.size if ref.version else -1, version=ref.version) as stream:
+    with ref.open() as stream:
         if is_parquet(stream):
             with pq.ParquetFile(stream) as table:
                 about = [table.metadata.row_group(group) for group in range(table.num_row_groups)]
             sizes = [sum(one.column(c).total_compressed_size for c in range(one.num_columns)) for one in about]
-            begin, size = 0, 0
-            for group, more in enumerate(sizes):
-                size += more
-                if size >= part_bytes or group == len(sizes) - 1:
-                    yield size, ("groups", begin, group + 1)
-                    begin, size = group + 1, 0
-        elif not compression(stream) and peek(stream, 64).lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"{"):
-            if ref.reader != "jsonl" and not is_records(ref, stream):
-                return
+            for begin, end, size in _runs(sizes, part_bytes):
+                yield size, ("groups", begin, end)
+        elif (kind := compression(stream)) == "zstd":
+            yield from _parts_of_frames(ref, stream, part_bytes)
+        elif not kind and _is_json_lines(ref, stream):
             count = max(1, round(ref.size / part_bytes))
             bounds = itertools.pairwise(ref.size * index // count for index in range(count + 1))
             yield from ((end - begin, ("bytes", begin, end)) for begin, end in bounds)
+
+
+def _is_json_lines(ref: FileRef, stream: BinaryIO) -> bool:
+    begins = peek(stream, 64).lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"{")
+    return begins and (ref.reader == "jsonl" or is_records(ref, stream))
+
+
+def _parts_of_frames(ref: FileRef, stream: BinaryIO, part_bytes: float) -> Iterator[tuple[int, tuple[str, int, int]]]:
+    """Runs of frames. What follows the last whole frame of a damaged file is in the last run, whose part fails."""
+    ends = frame_ends(stream, ref.size, walk="://" not in ref.path)  # a remote file would be read for it
+    bounds = [0, *ends[:-1], ref.size]
+    runs = list(_runs([end - begin for begin, end in itertools.pairwise(bounds)], part_bytes))
+    if len(runs) > 1 and _is_json_lines(ref, frame_content(stream, 0, bounds[runs[0][1]])):
+        yield from ((size, ("frames", bounds[begin], bounds[end])) for begin, end, size in runs)
+
+
+def _runs(sizes: Sequence[int], least: float) -> Iterator[tuple[int, int, int]]:
+    """(first, exclusive last, total size) of runs of pieces that have ``least`` bytes, the last one any number."""
+    begin = size = 0
+    for index, more in enumerate(sizes):
+        size += more
+        if size >= least or index == len(sizes) - 1:
+            yield begin, index + 1, size
+            begin, size = index + 1, 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 from lemur_ray.corpus.cleaning.filters import MAX_BYTES
+from lemur_ray.outside_data.byte_stream import open_stream
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,7 @@ class FileRef:
     path: str
     """Local path, or URI of a remote file: gs, s3, https, or hf with its commit."""
     size: int
-    """Bytes of the file as stored."""
+    """Bytes of the file, or of the part, as stored."""
     reader: str = "file"
     """Name of a reader in READERS."""
     name: str = ""
@@ -33,13 +35,20 @@ class FileRef:
     max_bytes: int = MAX_BYTES
     """Maximum length of a text; longer ones are dropped as too_large."""
     part: Sequence[Any] = ()
-    """(unit, begin, end) of a part of the file, with the unit groups (row groups of parquet) or bytes (of the lines
-    that begin there); empty: all of it."""
+    """(unit, begin, end) of a part of the file, with the unit groups (row groups of parquet), bytes (of the lines that
+    begin there) or frames (bytes of a run of frames of zstd); empty: all of it."""
+    file_size: int = 0
+    """Bytes of the whole file, where this is a part."""
+
+    def open(self) -> AbstractContextManager[BinaryIO]:
+        """A stream over the whole file, of the size and version that were listed. Raises ReadFailure."""
+        size = (self.file_size or self.size) if self.version else -1
+        return open_stream(self.path, self.name, size=size, version=self.version)
 
     def to_json(self) -> list[Any]:
         values = [self.path, self.size, self.reader, self.name, self.licence, self.language, self.version]
         if self.fields or self.allow or self.part or self.max_bytes != MAX_BYTES:
-            values += [dict(self.fields), list(self.allow), self.max_bytes, list(self.part)]
+            values += [dict(self.fields), list(self.allow), self.max_bytes, list(self.part), self.file_size]
         return values
 
 

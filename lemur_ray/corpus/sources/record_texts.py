@@ -5,6 +5,7 @@ A record without a text is counted; a file in which most records have none is an
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 from collections import Counter
@@ -25,6 +26,7 @@ from lemur_ray.outside_data.record_formats import (
     peek,
     warc_texts,
 )
+from lemur_ray.outside_data.zstd_frames import FrameLines
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "content", "code", "body", "raw_content"),
@@ -139,6 +141,10 @@ def _parquet(ref: FileRef, stream: BinaryIO) -> Iterator[tuple[Any, Any]]:
 
 def _json_or_warc(ref: FileRef, stream: BinaryIO) -> Iterator[tuple[Any, Any]]:
     path, longest = Path(ref.name), _LINE_PER_BYTE * ref.max_bytes
+    if ref.part and ref.part[0] == "frames":
+        lines = FrameLines(stream, ref.part[1], ref.part[2], stream.seek(0, io.SEEK_END), longest)
+        yield from ((f"{ref.part[1]}.{number}", value) for number, value in json_lines(lines, path, longest))
+        return
     if ref.part:
         yield from _lines_of_part(ref, stream, longest)
         return
@@ -161,6 +167,8 @@ def _lines_of_part(ref: FileRef, stream: BinaryIO, longest: int) -> Iterator[tup
     for number in itertools.count(1):
         if stream.tell() >= end:
             return
+        if not peek(stream, 1):
+            raise EOFError("the file ends before this part of it")
         for _, value in json_lines(_OneLine(stream, longest), Path(ref.name), longest):
             yield f"{begin}.{number}", value
 

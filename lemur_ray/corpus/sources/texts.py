@@ -18,7 +18,7 @@ import pyarrow as pa
 from lemur_ray.corpus.sources.file_refs import FileRef, TextResult, decode
 from lemur_ray.corpus.sources.record_texts import is_records, read_records
 from lemur_ray.host.python_source import parsed
-from lemur_ray.outside_data.byte_stream import ReadFailure, open_stream
+from lemur_ray.outside_data.byte_stream import ReadFailure
 from lemur_ray.outside_data.record_formats import decompressed, is_parquet
 
 __all__ = ["READERS", "FileRef", "TextResult", "decode", "read_texts"]
@@ -30,7 +30,7 @@ def read_texts(ref: FileRef) -> Iterator[TextResult]:
     Raises ReadFailure if the file cannot be read to its end: what failed is never dropped silently.
     """
     number = 0
-    with open_stream(ref.path, ref.name, size=ref.size if ref.version else -1, version=ref.version) as stream:
+    with ref.open() as stream:
         try:
             for item in READERS[ref.reader](ref, stream):
                 number += 1
@@ -40,7 +40,8 @@ def read_texts(ref: FileRef) -> Iterator[TextResult]:
         except ReadFailure as error:
             raise ReadFailure(error.file, f"{error.position}, after {number} documents", error.reason) from error
         except (OSError, EOFError, ValueError, pa.ArrowException) as error:
-            at = f"after {number} documents, near byte {_tell(stream)} of {ref.size}"
+            part = "{} {} to {}, ".format(*ref.part) if ref.part else ""
+            at = f"{part}after {number} documents, near byte {_tell(stream)} of {ref.file_size or ref.size}"
             raise ReadFailure(ref.name, at, f"damaged or cut short ({type(error).__name__}: {error})") from error
 
 
@@ -68,6 +69,9 @@ def _whole(ref: FileRef, stream: BinaryIO) -> TextResult:
 
 def _file(ref: FileRef, stream: BinaryIO) -> Iterator[TextResult]:
     """Texts of a file of records, as far as its content is one, else the whole file as one text."""
+    if ref.part:  # only files of records have parts
+        yield from read_records(ref, stream)
+        return
     data = stream if is_parquet(stream) else decompressed(stream)
     if is_records(ref, data):
         yield from read_records(ref, data)

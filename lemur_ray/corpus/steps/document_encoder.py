@@ -19,6 +19,8 @@ _EVERY = 10_000
 """Documents of which one is encoded by both libraries."""
 _LONGEST = 1 << 16
 """Characters of the longest document that is compared; longer ones leave it to the next."""
+_RENEWED = 64 << 20
+"""Characters after which the fast encoder is made anew: gigatoken remembers words, in up to 7 bytes a character."""
 _ODD_TEXTS = (
     *("", " ", "a", " a", "  a  ", "\n", "\n\n  \n", "\t\tx", "a\r\nb", "\0", "\u2028", "\u00a0x", "\u2581"),
     *("e\u0301 \u00e9 \ufb01", "\u4f60\u597d", "\U0001f98a\U0001f3fd", "\ue000", "\ufffd", "a\u2581b"),
@@ -41,13 +43,19 @@ class DocumentEncoder:
     """Why gigatoken is not used; empty if it is, or if it was not tried."""
     fast: Callable[[str], np.ndarray] | None = field(default=None, repr=False)
     """Function from a text to its ids by gigatoken."""
+    renewed: Callable[[], Callable[[str], np.ndarray]] | None = field(default=None, repr=False)
+    """Makes ``fast`` anew, without the words that it remembers."""
     _until_compared: int = 0
+    _encoded: int = 0
 
     def encode(self, texts: Sequence[str]) -> Sequence[Sequence[int] | np.ndarray]:
         """Ids of each text, without BOS or EOS. Raises IdsDiffer."""
         if self.fast is None:
             return self.tokenizer.encode_batch(texts)
         ids = [self.fast(text) for text in texts]
+        self._encoded += sum(map(len, texts))
+        if self._encoded > _RENEWED and self.renewed:
+            self.fast, self._encoded = self.renewed(), 0
         for text, of_text in zip(texts, ids, strict=True):
             self._until_compared -= 1
             if self._until_compared < 0 and len(text) <= _LONGEST:
@@ -68,8 +76,13 @@ def document_encoder(tokenizer: Tokenizer) -> DocumentEncoder:
     except ImportError:
         return DocumentEncoder(tokenizer, fallback_reason="gigatoken is not installed: pip install 'lemur-ray[corpus]'")
     try:
-        fast: Any = Gigatoken.from_json(tokenizer.plain_json).encode
-        encoder = DocumentEncoder(tokenizer, f"gigatoken {importlib.metadata.version('gigatoken')}", fast=fast)
+        plain = tokenizer.plain_json
+
+        def renewed() -> Any:
+            return Gigatoken.from_json(plain).encode
+
+        library, fast = f"gigatoken {importlib.metadata.version('gigatoken')}", renewed()
+        encoder = DocumentEncoder(tokenizer, library, fast=fast, renewed=renewed)
         names = tokenizer.names(sorted(tokenizer.special_ids))
         for text in (*_ODD_TEXTS, *names, "".join(f"a{name} {name}b" for name in names)):
             encoder.compare(text, fast(text))

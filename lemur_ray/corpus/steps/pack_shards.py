@@ -29,8 +29,8 @@ def pack_window(build: Path, shard: str, key: str, seq_len: int, pad_id: int, vo
     (build / "sets" / f"{shard}.json").unlink(missing_ok=True)  # it describes the files that are replaced now
     with np.load(build / "sets" / f"{shard}.npz") as listed:
         documents, names, ends = listed["documents"], listed["parts"].tolist(), listed["windows"].tolist()
-    for tokenised, _ in names:
-        stages.intact(build, "tokens", tokenised, ".bin")
+    tokenised = [stages.intact(build, "tokens", name, ".bin") for name, _ in names]
+    ends_of_part = [np.cumsum(stages.read_lengths(build, name)) for name, _ in names]
     packings = [(begin, pack(documents[begin:end, 2], seq_len)) for begin, end in pairwise([0, *ends])]
     counts = [np.bincount(packing.row, minlength=packing.num_rows) for _, packing in packings]
     set_name, _, window = shard.rpartition("-")
@@ -42,8 +42,8 @@ def pack_window(build: Path, shard: str, key: str, seq_len: int, pad_id: int, vo
     numbers = np.concatenate([packing.document + begin for begin, packing in packings])
     dtype = token_dtype(vocab_size)
     tokens = (
-        _rows(build, packing, documents[begin:], [tokenised for tokenised, _ in names], pad_id, seq_len, dtype)
-        for begin, packing in packings
+        _rows(packing, _texts(documents[begin:end], tokenised, ends_of_part, dtype), pad_id, seq_len)
+        for (begin, packing), end in zip(packings, ends, strict=True)
     )
     lengths = np.concatenate([packing.length for _, packing in packings])
     entry = write_shard(
@@ -54,31 +54,30 @@ def pack_window(build: Path, shard: str, key: str, seq_len: int, pad_id: int, vo
     write_atomically(build / "sets" / f"{shard}.json", json.dumps(value).encode(), durable=False)
 
 
-def _rows(
-    build: Path,
-    packing: Packing,
-    documents: np.ndarray,
-    parts: Sequence[str],
-    pad_id: int,
-    seq_len: int,
-    dtype: np.dtype,
-) -> np.ndarray:
-    """Tokens (rows, seq_len) of a window. documents: from its first on, (part, index in it, tokens, row in it).
+def _texts(
+    documents: np.ndarray, parts: Sequence[Path], ends: Sequence[np.ndarray], dtype: np.dtype
+) -> list[np.ndarray]:
+    """Tokens of each document of a window, read from one file after the other.
 
-    Files of tokens are open for one window only, so that their number does not grow with the shard.
+    documents: (documents, 4), see ``pack_window``. parts: files of tokens; ends: of the documents in each.
     """
-    tokens = np.full((packing.num_rows, seq_len), pad_id, dtype)
-    streams = {}
-    for part in np.unique(documents[packing.document, 0]).tolist():
-        stream = np.memmap(build / "tokens" / f"{parts[part]}.bin", dtype, "r")
-        streams[part] = stream, np.cumsum(stages.read_lengths(build, parts[part]))
+    texts: list[np.ndarray] = [np.zeros(0, dtype)] * len(documents)
+    for part in np.unique(documents[:, 0]).tolist():
+        of_part = np.flatnonzero(documents[:, 0] == part)
+        with open(parts[part], "rb") as file:
+            for at, (_, index, count, _) in zip(of_part.tolist(), documents[of_part].tolist(), strict=True):
+                file.seek((int(ends[part][index]) - count) * dtype.itemsize)
+                texts[at] = np.frombuffer(file.read(count * dtype.itemsize), dtype)
+    return texts
+
+
+def _rows(packing: Packing, texts: Sequence[np.ndarray], pad_id: int, seq_len: int) -> np.ndarray:
+    """Tokens (rows, seq_len) of a window with these documents."""
+    tokens = np.full((packing.num_rows, seq_len), pad_id, texts[0].dtype)
     used = np.zeros(packing.num_rows, np.int64)
     pieces = (packing.document, packing.start, packing.length, packing.row)
     for document, start, length, row in zip(*(array.tolist() for array in pieces), strict=True):
-        part, index, total, _ = documents[document].tolist()
-        stream, ends = streams[part]
-        first = int(ends[index]) - total + start
-        tokens[row, used[row] : used[row] + length] = stream[first : first + length]
+        tokens[row, used[row] : used[row] + length] = texts[document][start : start + length]
         used[row] += length
     return tokens
 

@@ -106,14 +106,23 @@ def test_ray_data_with_one_worker_and_with_four_gives_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_a_step_reserves_its_memory_or_half_of_a_host_that_has_less(ray_local: str) -> None:
+def test_a_step_reserves_its_memory_or_half_of_a_host_that_has_less_and_keeps_to_one_core(
+    ray_local: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def reserved(table: pa.Table) -> pa.Table:
-        return pa.table({"memory": [float(ray.get_runtime_context().get_assigned_resources().get("memory", 0.0))]})
+        memory = float(ray.get_runtime_context().get_assigned_resources().get("memory", 0.0))
+        names = ("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM", "POLARS_MAX_THREADS")
+        return pa.table(
+            {"memory": [memory], "threads": [[str(pa.cpu_count()), *(os.environ.get(name) for name in names)]]}
+        )
 
     host = ray.cluster_resources()["memory"]
+    monkeypatch.setattr("lemur_ray.corpus.on_ray.WAVE", 1)
     for wanted, expected in ((1e8, 1e8), (1e15, host / 2)):
-        (table,) = Workers(2).map([pa.table({"task": [0]})], reserved, wanted)
-        assert table.column("memory").to_pylist() == [pytest.approx(expected, rel=0.01)]
+        tables = [pa.table({"task": [0]}), pa.table({"task": [1]})]
+        for table in Workers(2).map(tables, reserved, wanted):
+            assert table.column("memory").to_pylist() == [pytest.approx(expected, rel=0.01)]
+            assert table.column("threads").to_pylist() == [["1", "1", "1", "false", "1"]]
 
 
 def test_an_error_of_a_step_on_ray_is_the_one_that_it_raised(ray_local: str) -> None:

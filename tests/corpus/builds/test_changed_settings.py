@@ -205,7 +205,11 @@ def test_garbage_is_what_the_committed_corpus_does_not_name(corpus: Corpus) -> N
     collect_garbage(corpus.out)
     assert tree_hash(corpus.out) == before
     (corpus.out / "manifest.json").unlink()
+    left, foreign = corpus.out / ".tokenizer.json.0123456789ab.part", corpus.out / ".notes.part"
+    left.touch()
+    foreign.touch()
     collect_garbage(corpus.out)
+    assert (left.exists(), foreign.exists()) == (False, True)
     assert {path.name for path in (corpus.out / ".build").rglob("*") if path.is_file()} == {"tags.json", "used.json"}
 
 
