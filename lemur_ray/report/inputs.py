@@ -89,6 +89,8 @@ class Inputs:
     settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """Recipe hash of an evaluation -> its settings."""
     missing: list[str] = field(default_factory=list)
+    missing_ledgers: list[str] = field(default_factory=list)
+    """The lines of ``missing`` about evaluations."""
 
     @property
     def corpus_place(self) -> str:
@@ -186,12 +188,13 @@ def _add_ledgers(inputs: Inputs, folders: Sequence[Path]) -> None:
     for folder in folders:
         path = folder / "episodes.jsonl"
         if not path.is_file():
-            inputs.missing.append(f"{display_name(folder)} has no episodes.jsonl")
+            inputs.missing_ledgers.append(f"{display_name(folder)} has no episodes.jsonl")
         elif episodes := stored_episodes(path):
             inputs.ledgers.append((folder, episodes))
             inputs.settings |= read_settings(folder)
         else:
-            inputs.missing.append(f"{display_name(path)} holds no finished episode")
+            inputs.missing_ledgers.append(f"{display_name(path)} holds no finished episode")
+    inputs.missing += inputs.missing_ledgers
     inputs.ledgers = _with_unique_anchors(inputs.ledgers)
     inputs.ledgers.sort(key=lambda ledger: (ledger[0] / "episodes.jsonl").stat().st_mtime_ns)
     if not inputs.num_episodes:

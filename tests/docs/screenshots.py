@@ -15,28 +15,35 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Sampling
-from lemur_ray.agents.trajectory import EpisodeKey
+from lemur_ray.agents.trajectory import EpisodeKey, Outcome
 from lemur_ray.report.ledgers.stored_episodes import anchor_of
 from lemur_ray.report.pages.live_server import live_server
+from lemur_ray.report.pages.whole_page import render_report
 from lemur_ray.rollout.attempt import EpisodeLimits, EpisodeSpec
 from lemur_ray.rollout.episode import run_episode
 from lemur_ray.rollout.evaluation_folder import RUNNING
-from tests.report.report_samples import alfworld, write_ledger
+from tests.report.report_samples import alfworld, episode, write_ledger
 from tests.rollout.toy import toy_task
 from tests.serve.browser import Browser, Page, chromium
 from tests.serve.scripted import scripted
 from tests.source_tree import ROOT
 
 PICTURES = ROOT / "docs" / "pictures"
-NAMES = ("report", "running", "chat")
+NAMES = ("demo", "report", "running", "chat")
 MAX_BYTES = 100_000
-WIDTH, HEIGHT = 1000, 680
+WIDTH, HEIGHT, DEMO_HEIGHT = 1000, 680, 1080
 _REPLY = """A prime has **two** divisors, 1 and itself:
 
 ```python
 def is_prime(n):
     return n > 1 and all(n % d for d in range(2, n))
 ```"""
+
+
+DEMO = {"nano-chat": (10, 17, 15, 18, 18, 13), "random": (1, 0, 0, 0, 0, 0), "expert": (20,) * 6}
+"""Policy -> solved games of 20 of each kind, in the demo run that README describes."""
+KINDS = ("look at obj in light", "pick and place simple", "pick clean then place in recep",
+         "pick cool then place in recep", "pick heat then place in recep", "pick two obj and place")  # fmt: skip
 
 
 @contextmanager
@@ -70,6 +77,19 @@ def _save(page: Page, name: str, folder: Path) -> None:
     (folder / f"{name}.webp").write_bytes(content)
 
 
+def _of_demo(browser: Browser, work: Path, folder: Path) -> None:
+    """The report of episodes that are as many, and solved as often, as those of the demo run."""
+    ledgers = []
+    for policy, solved in DEMO.items():
+        ends = [(kind, i, Outcome.SOLVED if i < n else Outcome.TURN_LIMIT)
+                for kind, n in zip(KINDS, solved, strict=True) for i in range(20)]  # fmt: skip
+        played = [episode(f"{kind} {i}", end, category=kind, policy=policy) for kind, i, end in ends]
+        ledgers.append(write_ledger(work / policy, played))
+    render_report(work / "demo", runs=[], episodes=ledgers, corpus=None, title="alfworld/text: a demo run")
+    page = browser.page((work / "demo" / "index.html").as_uri(), WIDTH, DEMO_HEIGHT)
+    _save(page, "demo", folder)
+
+
 def _of_results(browser: Browser, work: Path, folder: Path) -> None:
     runs = [write_ledger(work / name, alfworld(name, rate, seed)) for seed, (name, rate) in
             enumerate({"nano-chat": 0.7, "expert": 0.95}.items())]  # fmt: skip
@@ -98,6 +118,7 @@ def make(folder: Path) -> None:
     """Write the pictures of ``NAMES`` into ``folder``."""
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as work, chromium(Path(work) / "profile") as browser:
+        _of_demo(browser, Path(work), folder)
         _of_results(browser, Path(work), folder)
         _of_chat(browser, folder)
 

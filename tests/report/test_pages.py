@@ -137,6 +137,11 @@ def test_missing_parts_are_said_plainly(tmp_path: Path) -> None:
     for words in ("not finished", "no instruction tuning run", "no episodes.jsonl", "no corpus"):
         assert words in said
         assert words in (tmp_path / "out/index.html").read_text()
+    alone = render_report(tmp_path / "alone", runs=[], episodes=[ledger, tmp_path / "gone"], corpus=None)
+    page = (tmp_path / "alone/index.html").read_text()
+    assert len(alone["missing"]) == 4
+    assert "no episodes.jsonl" in page
+    assert "no corpus" not in page, "evaluations alone need no training"
 
 
 def test_no_episode_at_all_is_an_error_and_writes_no_page(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from lemur_ray.host.file_server import server
 from lemur_ray.report.pages.live_page import PAGES, SHARE
+from lemur_ray.report.pages.markup import page
 from lemur_ray.report.pages.running_page import RunningEpisodes
 from lemur_ray.report.pages.whole_page import render_report
 from lemur_ray.rollout.evaluation_folder import LEDGER, evaluation_folders
@@ -101,7 +102,7 @@ def live_server(
     over = threading.Event()
     with tempfile.TemporaryDirectory(prefix=f"{PAGES}{os.getpid()}-") as pages:
         report, running = LiveReport(folders, Path(pages)), RunningEpisodes(folders, Path(pages))
-        waiting = "<!doctype html><title>waiting</title><body><main>No episode has ended yet.</main></body>"
+        waiting = page("waiting", '<p class="lede">No episode has ended yet.</p>')
         (Path(pages) / VERSION).write_text("0")
         (Path(pages) / "index.html").write_text(waiting)
         with server(Path(pages), host, port, report.with_script) as listening:

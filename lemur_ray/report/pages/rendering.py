@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.ext import Extension
 from markupsafe import Markup
 
+from lemur_ray.host.page_style import page_style
 from lemur_ray.report.escape import block, inline, slug
 
 _FOLDER = Path(__file__).parent / "templates"
@@ -45,7 +46,7 @@ def environment() -> Environment:
         finalize=_escaped,
         extensions=[_LineBreaks],
     )
-    new.globals["asset"] = asset
+    new.globals |= {"asset": asset, "shared_style": Markup(page_style())}
     new.filters |= {"block": lambda *text: Markup(block(*text)), "slug": slug, "thousands": "{:,}".format}
     return new
 

@@ -109,9 +109,10 @@ def render_report(
     """Write the whole page into ``out``: index.html, report.json, episodes.csv, losses.csv, mixture.csv, transcripts.
 
     ``runs``: run folders; ``episodes``: folders with an episodes.jsonl; ``corpus``: a corpus folder. The page lists
-    missing inputs. Returns the content of report.json. Raises ReportError for inputs without any episode.
+    missing inputs, those of training only if runs or a corpus are given. Returns the content of report.json, which
+    lists all. Raises ReportError for inputs without any episode.
     """
-    inputs = collect_inputs(runs, episodes, corpus)
+    inputs, of_training = collect_inputs(runs, episodes, corpus), bool(runs or corpus)
     out.mkdir(parents=True, exist_ok=True)
     groups, earlier = _results(inputs)
     groups, _ = write_all(out, title, groups, earlier)
@@ -128,7 +129,8 @@ def render_report(
         navigation=_navigation(inputs, groups),
         tiles=_report_tiles(inputs, groups),
         num_episodes=inputs.num_episodes,
-        missing=warning(inputs.missing),
+        of_training=of_training,
+        missing=warning(inputs.missing if of_training else inputs.missing_ledgers),
         benchmarks=_sections(groups, earlier),
         paper=paper_section.section([PaperRun(*one) for one in named]),
         corpus=_corpus_section(inputs),

@@ -14,6 +14,7 @@ from importlib.resources import files
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from lemur_ray.host.page_style import page_style
 from lemur_ray.serve.http.asgi import path_inside
 
 
@@ -22,8 +23,9 @@ class ChatPage:
 
     def __init__(self, app: ASGIApp):
         self.app = app
-        page = files("lemur_ray.serve.http").joinpath("chat_page.html").read_bytes()
-        self._body, self._headers = page, {"content-security-policy": _policy(page.decode()), **_HEADERS}
+        page = files("lemur_ray.serve.http").joinpath("chat_page.html").read_text(encoding="utf-8")
+        page = page.replace(_SHARED_STYLE, page_style(), 1)
+        self._body, self._headers = page.encode(), {"content-security-policy": _policy(page), **_HEADERS}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or path_inside(scope) not in ("", "/"):
@@ -35,6 +37,8 @@ class ChatPage:
         await answer(scope, receive, send)
 
 
+_SHARED_STYLE = "/* page_style.css */\n"
+"""Line of the page in whose place the style sheet of all pages comes."""
 _HEADERS = {"cache-control": "no-cache", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 
 

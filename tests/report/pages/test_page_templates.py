@@ -9,9 +9,11 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
+from lemur_ray.host.page_style import page_style
 from lemur_ray.report.pages import rendering
 from lemur_ray.report.pages.markup import Page, cell, numeric, page, table, tiles, warning
 from lemur_ray.report.pages.pretraining.mixture_page import render_study
+from lemur_ray.serve.http.chat_page import ChatPage
 from tests.report.report_samples import write_run
 
 TEMPLATES = Path(rendering.__file__).parent / "templates"
@@ -72,3 +74,10 @@ def test_the_page_of_a_mixture_study_has_a_chart_for_each_metric_and_names_what_
     assert "nano &lt;x&gt;, 300 steps of 4,096 tokens for each of 2 trials; held-out rows" in text
     assert "trial absent has not finished" in text
     assert (tmp_path / "loss.svg").read_text().startswith("<svg")
+
+
+def test_report_and_chat_page_begin_with_the_same_style() -> None:
+    async def app(scope: object, receive: object, send: object) -> None: ...
+
+    assert f"<style>\n{page_style()}" in page("x", "")
+    assert f"<style>\n{page_style()}" in ChatPage(app)._body.decode()
