@@ -95,9 +95,11 @@ def test_the_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
     """Beside the packages of this environment, with nothing of the checkout in sight."""
     tree = tmp_path / "tree"
     subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{ROOT}", tree], check=True)
-    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path / "dist"]
-    subprocess.run([*pip, tree], check=True)
-    (wheel,) = (tmp_path / "dist").glob("lemur_ray-*.whl")
+    dist = tmp_path / "dist"
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, tree]  # the wheel from the sdist
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,), (sdist,) = dist.glob("lemur_ray-*.whl"), dist.glob("lemur_ray-*.tar.gz")
+    subprocess.run([sys.executable, "-m", "twine", "check", "--strict", wheel, sdist], check=True)
     venv.create(tmp_path / "venv", with_pip=True)
     (site,) = (tmp_path / "venv" / "lib").glob("python3*/site-packages")
     (site / "over.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
