@@ -1,14 +1,17 @@
-"""Every command line that README and guides show: its flags and values are ones its program takes, and its files exist.
+"""Every command line that pages, notebooks, examples and messages show: its program takes its flags and values,
+and its files exist.
 
 A job's command line goes through the job's own ``main`` up to the point where its arguments are read, so an option that
 is gone or a value that is refused fails here. The commands themselves run in the tests of their jobs (``tests/e2e``,
-``tests/serve``, ``tests/train``); what a page shows for other machines is only read.
+``tests/serve``, ``tests/train``, ``tests/docs/test_examples.py``); what a page shows for other machines is only read.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
+import json
 import re
 import shlex
 import shutil
@@ -20,10 +23,13 @@ from typing import Any
 import pytest
 import tyro
 
+from lemur_ray.host.commands import COMMANDS
 from tests.source_tree import ROOT
 
 PAGES = (
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "cluster/README.md",
     ROOT / "docs/index.md",
     ROOT / "docs/formats.md",
     *sorted((ROOT / "docs" / "guides").glob("*.md")),
@@ -33,6 +39,10 @@ ELSEWHERE = {
     "curl", "docker", "gcloud", "kubectl", "ln", "mkdir", "npx", "ray", "set", "tensorboard", "touch", "wandb", "xprof",
 }  # fmt: skip
 """Programs of others, whose flags are theirs."""
+
+
+PLAIN_HELP = {"doctor", "index_wikipedia"}
+"""Jobs whose help has no second page."""
 
 
 class Parsed(BaseException):
@@ -69,11 +79,32 @@ def programs(command: str) -> Iterator[list[str]]:
             part.append(word)
 
 
+def in_notebook(path: Path) -> Iterator[tuple[int, str]]:
+    """(number of the cell, command) of every line of its shell cells; continued lines are joined."""
+    for number, cell in enumerate(json.loads(path.read_text())["cells"]):
+        first, _, text = "".join(cell["source"]).partition("\n")
+        if first == "%%bash":
+            yield from ((number, line.strip()) for line in text.replace("\\\n", "").split("\n"))
+
+
+def in_docstring(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, command) of the docstring of a script; a line that is indented or begins with python is a command."""
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    for number, line in enumerate(re.sub(r"\\\n\s*", "", text).split("\n"), 1):
+        yield number, re.sub(r"\[.+?\]|\.\.\.|\.$", "", line.strip())
+
+
+SHOWN = (
+    *((page, commands) for page in PAGES),
+    *((path, in_notebook) for path in sorted((ROOT / "examples").rglob("*.ipynb"))),
+    *((path, in_docstring) for path in sorted((ROOT / "examples").glob("*.py"))),
+    *((path, in_docstring) for path in sorted((ROOT / "jobs").glob("[a-z]*.py"))),
+)
 CASES = [
-    pytest.param(words, id=f"{page.name}:{line}")
-    for page in PAGES
-    for line, command in commands(page)
-    if re.match(r"([A-Z_]+=\S* )*(python3?|ray job submit|make|pip|\./|bash|cluster/) ", command)
+    pytest.param(words, id=f"{path.name}:{line}")
+    for path, reader in SHOWN
+    for line, command in reader(path)
+    if re.match(r"([A-Z_]+=\S* )*(python3?|lemur|ray job submit|make|pip|\./|bash|cluster/) ", command)
     for words in programs(command)
 ]
 
@@ -84,6 +115,8 @@ def test_a_command_of_a_page_is_one_that_its_program_takes(words: list[str], mon
         assert "--" in words, "a submission names its command after --"
         words = words[words.index("--") + 1 :]
     program, *rest = words
+    if program == "lemur" and rest[0] in COMMANDS:
+        program, rest = "python", [f"jobs/{COMMANDS[rest[0]][0]}.py", *rest[1:]]
     if program.startswith("python") and rest and rest[0].endswith(".py"):
         assert (ROOT / rest[0]).is_file(), f"{rest[0]} is not there"
         if rest[0].startswith("jobs/"):
@@ -142,3 +175,27 @@ def _read_by_argparse(self: Any, argv: Any = None, namespace: Any = None) -> Non
     _, unknown = self.parse_known_args(argv, namespace)
     assert not unknown, f"unknown: {unknown}"
     raise Parsed
+
+
+def flags_in_messages() -> dict[str, set[str]]:
+    """Job -> flags that follow it in a message or docstring of the code, up to the first mark of a sentence."""
+    found: dict[str, set[str]] = {}
+    for folder in ("lemur_ray", "envs", "jobs", "cluster"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            text = re.sub(r'"\s*\n\s*f?"', "", path.read_text())  # one literal, written on two lines
+            for name, rest in re.findall(r"\bjobs/([a-z_]+)\.py((?: [^\s\"',;()`]+)*)", text):
+                found.setdefault(name, set()).update(re.findall(r" (--[a-z][\w.-]*\w)", rest))
+    return {name: flags for name, flags in found.items() if flags}
+
+
+@pytest.mark.parametrize(("name", "flags"), sorted(flags_in_messages().items()))
+def test_a_flag_in_a_message_is_one_of_its_command(
+    name: str, flags: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "jobs"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("LEMUR_DATA", "DIR")
+    with pytest.raises(SystemExit):
+        importlib.import_module(name).main(["--help-all" if name not in PLAIN_HELP else "--help"])
+    known = set(re.findall(r"--[a-z][\w.-]*\w", capsys.readouterr().out))
+    assert not flags - known

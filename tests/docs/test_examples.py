@@ -69,6 +69,8 @@ def test_there_are_six_scripts_and_three_notebooks_without_stored_outputs() -> N
 def test_scripts_that_need_no_cluster_do_what_their_first_line_promises(tmp_path: Path) -> None:
     assert "expert: solved 6 of 6" in run_script("own_benchmark", tmp_path / "a")
     assert "solved 20 of 20" in run_script("gym_environment", tmp_path / "b")
+    assert "solved 0 of 4" in run_script("function_policy", tmp_path / "d")
+    assert "num_rows: 8" in run_script("conversations_for_tuning", tmp_path / "e")
     server = Server(lambda request: completion("look"))
     try:
         printed = run_script("endpoint", tmp_path / "c", server.url)
@@ -76,6 +78,11 @@ def test_scripts_that_need_no_cluster_do_what_their_first_line_promises(tmp_path
         server.close()
     assert "'success_rate': 0.0" in printed
     assert "the last reply was 'look'" in printed
+
+
+@pytest.mark.sweep  # it compiles an engine, as the notebook below and tests/test_library.py do
+def test_a_script_chats_with_an_untrained_model(tmp_path: Path) -> None:
+    assert "'n': 2" in run_script("chat", tmp_path / "a")
 
 
 @pytest.mark.slow
