@@ -137,7 +137,7 @@ class WebEnv(TextEnv):
         record: Record = options.get("record") or {}
         check(record)
         self._sites = self._given or self.open_sites(options)
-        with external_call("sites"):  # waiting for a place, a login: no time of the environment's own
+        with external_call("sites"):  # waiting for a site copy and logging in do not count as the environment's time
             chain = options.get("chain")
             self._lease = self._sites.lease(record, Chain(**chain, epoch=options.get("epoch", 0)) if chain else None)
         self.record, self._named_sites = filled(record, self._lease.urls), sites_named(record)
@@ -268,9 +268,9 @@ class WebEnv(TextEnv):
         """Score the episode on its last page and return its final turn. ``stop``: the rule that ended it early, if
         any."""
         play = self._running()
-        with external_call("evaluation"):  # pages are loaded and looked at again: no time of a step
+        with external_call("evaluation"):  # loading pages for evaluators does not count as time of the step
             scored = self._evaluator.score(self.record, answer, play.last_page(self.playing.settles_s))
-            self._blame_sites(always=True)  # whatever the score, or failures alone would be played again
+            self._blame_sites(always=True)  # whatever the score; otherwise only failures would be played again
         self.counts.early_stop, self.counts.verdict = stop or "", scored.verdict
         outcomes = {StopKind.MAX_STEPS: Outcome.TURN_LIMIT, StopKind.PARSING_FAILURE: Outcome.INVALID_ACTIONS}
         return Turn(

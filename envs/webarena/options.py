@@ -126,7 +126,7 @@ def task_of(record: Record, benchmark: str, env_id: str, more: Mapping[str, Any]
 def identity(options: BrowserOptions, request: EvaluationRequest) -> dict[str, Any]:
     """Return the options that affect scores, to identify a run; files count by their content, not their path."""
     fields = all_options(options, request)
-    if not options.marks:  # there were none once
+    if not options.marks:  # an option that earlier versions lack
         del fields["marks"]
     return fields
 

@@ -92,7 +92,7 @@ def notes(episodes: Sequence[Episode]) -> dict[str, Any]:
         numbers["without_verdict"] = sum(not one.get("verdict", True) for one in counted)
         numbers["success_rate_at_best"] = round(100 * sum(score == 1 for score in best) / len(best), 2)
     missing = sum(not episode.outcome.scored for episode in episodes)
-    if missing:  # upstream's mean has them as failures
+    if missing:  # upstream's mean counts them as failures
         solved = sum(episode.score == 1 for episode in episodes)
         numbers["missing"] = missing
         numbers["success_rate_missing_as_failed"] = round(100 * solved / len(episodes), 2)

@@ -74,9 +74,10 @@ class Agreement:
 def compare_recording(
     recording: str, recordings: RecordingFormat | None, episodes: Iterable[Episode], tasks: Iterable[Task] = ()
 ) -> dict[str, Any]:
-    """Agreement with a recorded file as JSON values; empty where no file was replayed.
+    """Agreement of replayed episodes with the file ``recording`` as JSON values; empty if no file was replayed.
 
-    ``tasks``: tasks of the replay; ``reworded`` lists those whose question differs from the recorded one.
+    ``recordings``: how the benchmark's recordings are read. ``tasks``: tasks of the replay; ``reworded`` in the result
+    lists those whose question differs from the recorded one.
     """
     if not recording or recordings is None:
         return {}

@@ -24,13 +24,13 @@ def printable(text: str) -> str:
 
 
 def inline(text: object) -> str:
-    """Safe inside an element or a quoted attribute."""
+    """Escape a text for HTML, inside an element or a quoted attribute, and write out control characters."""
     return html.escape(printable(str(text)), quote=True)
 
 
 def block(text: str, limit: int = 20_000) -> str:
-    """Safe inside an element that keeps white space; control characters are marked. A text longer than ``limit``
-    characters is cut, with a note on how much is missing."""
+    """Escape a text for an HTML element that keeps white space, with control characters marked. A text longer than
+    ``limit`` characters is cut, with a note on how much is missing."""
     shown = html.escape(text[:limit].replace("\r\n", "\n"), quote=True)
     marked = _UNSEEN.sub(lambda m: f"<i class=c>{_name(m)}</i>", shown)
     rest = len(text) - limit

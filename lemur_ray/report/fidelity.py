@@ -66,7 +66,8 @@ class FidelityConfig:
 
 
 def counts_of(result: Mapping[str, Any]) -> dict[str, int]:
-    """Counts of a run's result for goals; ``episodes`` includes those ``missing`` a score."""
+    """Counts in the result of a replay, by the names that a ``Goal`` has for them; ``episodes`` includes those without
+    a score."""
     counts = dict(result.get("agreement_counts", {}))
     counts["missing"] = int(result.get("missing", 0))
     counts["episodes"] = counts.get("episodes", 0) + counts["missing"]
@@ -81,7 +82,8 @@ def fidelity(
     *,
     whole_runs: bool = True,
 ) -> dict[str, Any]:
-    """Rows of runs and of goals as JSON values. ``reached`` is None for a goal that no run concerns.
+    """Rows of runs, and of goals with the shares over all their runs, as JSON values. ``reached`` is None for a goal
+    without a run.
 
     ``under``: kind of SQL engine and backend of the sandbox. ``whole_runs``: False if only the first episodes of each
     run were played; then every ``reached`` is None.

@@ -22,7 +22,7 @@ RUN_FILES, CORPUS_FILES = ("recipe.json", "result.json", "metrics.jsonl"), ("man
 
 
 class ReportError(Exception):
-    """An input is missing or broken; the message names the path and what to do."""
+    """Raised if an input of a report is missing or broken; the message names the path and what to do."""
 
 
 class Stage(StrEnum):
@@ -34,7 +34,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A run folder of pretraining or instruction tuning. ``result`` is empty where the run has not finished."""
+    """A run folder of pretraining or instruction tuning. ``result`` is empty if the run has not finished."""
 
     folder: Path
     recipe: Mapping[str, Any]
@@ -73,7 +73,7 @@ class TrainingRun:
         return out
 
     def last(self, key: str) -> Any:
-        """The newest value of a metric, None where it was never logged."""
+        """The newest value of a metric; None if it was never logged."""
         return next((line[key] for line in reversed(self.metrics) if line.get(key) is not None), None)
 
 
@@ -127,7 +127,7 @@ def _metrics(path: Path) -> list[Mapping[str, Any]]:
 
 
 def read_run(folder: Path) -> TrainingRun:
-    """Read a run folder. Raises ReportError where it holds no recipe.json, or broken files."""
+    """Read a run folder. Raises ReportError if it has no recipe.json, or broken files."""
     if not (folder / "recipe.json").is_file():
         raise ReportError(f"{display_name(folder)} is not a run folder: it has no recipe.json")
     written = _json(folder / "recipe.json")
@@ -140,7 +140,7 @@ def read_run(folder: Path) -> TrainingRun:
 
 
 def read_settings(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """Recipe hash -> settings of the evaluations in a folder; empty where none are stored. Raises ReportError.
+    """Recipe hash -> settings of the evaluations in a folder; empty if none are stored. Raises ReportError.
 
     Among the settings, ``DEPARTURES`` lists deviations from upstream and ``PLUGIN_METADATA`` a plug-in's run notes.
     """
@@ -157,7 +157,8 @@ def read_settings(folder: Path) -> dict[str, Mapping[str, Any]]:
 
 
 def collect_inputs(runs: Sequence[Path], episodes: Sequence[Path], corpus: Path | None) -> Inputs:
-    """Read the folders. Raises ReportError if they hold no episode at all."""
+    """Read run folders, folders of episodes and a corpus folder; missing ones are listed in ``missing``. Raises
+    ReportError for broken files, and if there is no episode at all."""
     inputs = Inputs()
     _add_runs(inputs, runs)
     _add_ledgers(inputs, episodes)

@@ -136,7 +136,7 @@ class Row:
 
 
 def rows_of(runs: Sequence[PaperRun]) -> list[Row]:
-    """Runs as rows: one for each model and protocol, and a further one where a cell would hold two runs.
+    """Runs as rows: one for each model and protocol, and a further one if a cell would have two runs.
 
     A run's teacher comes from its settings or the name of its recording, never from texts. Runs of tasks that the paper
     does not have are in no row. A column with a single protocol is in the rows of every mode of its model.
@@ -214,10 +214,9 @@ def _epochs(episodes: Sequence[Episode]) -> int:
 def paired_runs(
     runs: Sequence[PaperRun], variants: tuple[str, str]
 ) -> list[tuple[str, tuple[PaperRun | None, PaperRun | None]]]:
-    """The runs of each model in two variants, paired where no other setting differs, else each in a row alone.
-
-    Where a model has several rows, each names the settings that differ.
-    """
+    """Rows (name, (run of the first variant, run of the second)) of each model; two runs share a row if no other
+    setting differs, else the other place is None. If a model has several rows, their names have the settings that
+    differ."""
     rows: list[tuple[str, tuple[PaperRun | None, PaperRun | None]]] = []
     for model in dict.fromkeys(run.shown or run.policy for run in runs):
         mine = [run for run in runs if (run.shown or run.policy) == model]

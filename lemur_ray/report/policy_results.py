@@ -134,14 +134,12 @@ class PolicyComparison:
     difference: PairedDifference
     different_settings: str
     p_holm: float | None = None
-    """The p-value adjusted for all pairs of the same page, where there are several."""
+    """The p-value adjusted for all pairs of the same page; None if there is only one."""
 
 
 def comparisons(results: Sequence[PolicyResult]) -> list[PolicyComparison]:
-    """Every pair, on the tasks with scores of both; pairs with the same settings first.
-
-    Prompt, sampling and seed count as no difference where one of the two is a scripted policy, which ignores them.
-    """
+    """Compare every pair of results on the tasks with scores of both; pairs with the same settings come first. Prompt,
+    sampling and seed count as no difference if one of the two is a scripted policy, which ignores them."""
     out = []
     for a, b in itertools.combinations(results, 2):
         difference = compare(a.episodes, b.episodes)

@@ -1,4 +1,4 @@
-"""Run notes of stored runs: from their benchmark, or as stored when they were played, else empty. Draws nothing.
+"""Descriptions of stored runs: from their benchmark, or as stored when they were played, else empty. Draws nothing.
 
 Also joins recorded runs that are stored in several files, one for each part of a data set.
 """
@@ -23,7 +23,7 @@ class RunMetadata:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def about(self, episodes: Sequence[Episode]) -> RunDescription:
-        """Notes on the run of these episodes, with departures of the session that played them."""
+        """Description of the run of these episodes, with the departures recorded when they were played."""
         key = episodes[0].key
         tasks = sorted({episode.key.task for episode in episodes})
         settings = dict(self.settings.get(key.recipe, {}))

@@ -39,7 +39,8 @@ def _normal_quantile(confidence: float) -> float:
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
-    """Score interval of a proportion (Wilson, 1927); [0, 1] for ``n`` 0. Raises ValueError for impossible counts."""
+    """Wilson's score interval (1927) of the proportion ``successes`` / ``n``; [0, 1] if ``n`` is 0. Raises ValueError
+    unless 0 <= successes <= n and 0 < confidence < 1."""
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes of {n}: expected 0 <= successes <= n")
     if n == 0:
@@ -189,7 +190,7 @@ def mcnemar(only_a: int, only_b: int) -> float:
     """Exact two-sided p-value that two policies are equally good on the same tasks (Q. McNemar, 1947).
 
     ``only_a`` counts the tasks that only the first solved, ``only_b`` those that only the second solved; tasks on
-    which both agree carry no information. 1.0 where there is no disagreement. Raises ValueError for a negative count.
+    which both agree carry no information. 1.0 without disagreement. Raises ValueError for a negative count.
     """
     if only_a < 0 or only_b < 0:
         raise ValueError(f"counts {only_a} and {only_b}: expected none below 0")

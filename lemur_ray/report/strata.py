@@ -27,7 +27,7 @@ def cluster_of(episode: Episode) -> tuple[str, str, str]:
 def units_of(episodes: Sequence[Episode]) -> tuple[list[Hashable], str]:
     """The unit of each episode, and the kind of unit: ``cluster`` or ``task``.
 
-    Tasks are the units where all episodes are of one cluster, or where each cluster holds one task.
+    Tasks are the units if all episodes are of one cluster, or each cluster has one task.
     """
     tasks = [(e.key.benchmark, e.key.task) for e in episodes]
     clusters = [cluster_of(e) for e in episodes]

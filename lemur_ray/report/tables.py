@@ -32,10 +32,8 @@ from lemur_ray.rollout.progress import CutReplies
 
 @dataclass(frozen=True)
 class Rate:
-    """``count`` of ``n`` with a 95 % interval. ``value`` is None where n is 0.
-
-    ``clustered``: the interval where tasks were played several times (see ``rate_of``); else it is Wilson's.
-    """
+    """``count`` of ``n`` with a 95 % interval. ``value`` is None if n is 0. ``clustered``: the interval if tasks were
+    played several times (see ``rate_of``); None: Wilson's."""
 
     count: int
     n: int
@@ -59,10 +57,10 @@ class Rate:
 
 
 def rate_of(episodes: Sequence[Episode], hit: Callable[[Episode], bool]) -> Rate:
-    """The share of episodes for which ``hit`` holds, one after another.
+    """The share of episodes for which ``hit`` is true.
 
-    Episodes of one task are not independent: where any task occurs twice, the interval is clustered by task; where
-    tasks come in clusters (a database, a template, a subject), by these.
+    Episodes of one task are not independent: if any task occurs twice, the interval is clustered by task; if tasks come
+    in clusters (a database, a template, a subject), by these.
     """
     hits = [bool(hit(e)) for e in episodes]
     units, by = units_of(episodes)
@@ -133,10 +131,10 @@ class Report:
     overall: Group
     categories: tuple[Group, ...] = field(default=())
     macro: tuple[float, Interval] | None = None
-    """Unweighted mean of the success rates of categories with a score, where there are several."""
+    """Unweighted mean of the success rates of categories with a score; None if there is only one."""
 
     def headline(self) -> dict[str, Any]:
-        """The one JSON line that ``jobs/agent_eval.py`` prints last."""
+        """The values of the JSON line that ``jobs/agent_eval.py`` prints last."""
         overall, bounds = self.overall, self.overall.success.interval
         cut = {name: overall.cut[name] for name in ("count", "n", "share", "kinds")}
         return {
@@ -167,10 +165,8 @@ class Report:
 
 
 def summarise(episodes: Iterable[Episode]) -> Report:
-    """Sum up the episodes of one benchmark and policy. Raises ValueError where there are none, or of several runs.
-
-    An iterable of the same key twice is refused: a ledger's reader keeps the first record of a key.
-    """
+    """Sum up the episodes of one run (benchmark, policy, recipe). Raises ValueError without episodes, for episodes of
+    several runs, and if two have the same key."""
     everything = list(episodes)
     if not everything:
         raise ValueError("no episodes: an empty ledger has no rates (did the run find any task?)")
@@ -245,10 +241,10 @@ def _external_calls(steps: Iterable[Step]) -> dict[str, dict[str, float]]:
 
 
 def compare(a: Sequence[Episode], b: Sequence[Episode]) -> PairedDifference | None:
-    """Two policies on the tasks that both were scored on. None where they share none.
+    """Compare two policies on the tasks that both were scored on; None without such a task.
 
-    Where a task was played several times, its episodes are one observation: the share of them that was solved. Where
-    tasks come in clusters, whole clusters are compared.
+    If a task was played several times, its episodes are one observation: the share of them that was solved. If tasks
+    come in clusters, whole clusters are compared.
     """
     left, right = _solved_by_task(a), _solved_by_task(b)
     common = sorted(left.keys() & right.keys())

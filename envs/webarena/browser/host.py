@@ -1,6 +1,6 @@
 """``BrowserHost``: one Chromium for all environments of a process, with an event loop in a thread of its own.
 
-It resolves only the host names it is given: a proxy blocks requests, but not the name look-ups of a page's WebRTC.
+The browser resolves only given host names, since a proxy blocks requests but not the name look-ups of a page's WebRTC.
 
 Environments call from their own threads (``run``), each call with a time limit. A browser that has ended is started
 again for the next episode; one that no longer answers is first killed by its process id. The episodes that used it get

@@ -3,7 +3,7 @@
 - Requests, sockets and navigations to hosts outside the site set go to a proxy that does not exist, and fail. URLs of
   other schemes (file:, chrome:) are rejected before.
 - Dialogs are dismissed; a tab that raises ``MAX_DIALOGS`` is closed. At most ``MAX_TABS`` popups stay open.
-- A page that asks whether it may be left gets a yes, as in upstream's unattended browser.
+- A page that asks for confirmation before it is left gets a yes, as in upstream's unattended browser.
 - Downloads and service workers are blocked.
 - If the current tab closes or crashes, the last remaining one, or a new one, becomes current.
 

@@ -49,6 +49,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 def browser_gates(folder: Path, host: BrowserHost) -> Iterator[Gate]:
+    """Yield the gates whose recorded pages, in ``folder/pages``, are opened in a browser."""
     observations = rows_in(folder, "observations_chromium156.json")
     programs = rows_in(folder, "program_html_scores.json")
     with served(folder / "pages") as base:
@@ -80,7 +81,7 @@ def _score(row: Mapping[str, Any], base: str, host: BrowserHost) -> float | str:
         if row.get("setup_js"):
             page.evaluate(row["setup_js"])
         return Evaluator().score(record, "", page).score
-    except Exception as error:  # which one, is what was recorded
+    except Exception as error:  # the recorded result has the class of upstream's exception
         return f"error:{type(error).__name__}"
     finally:
         host.run(session.close(), LIMIT_S, "closing a context")

@@ -54,6 +54,7 @@ REASONS = (
 
 
 def parser_gates(folder: Path) -> Iterator[Gate]:
+    """Yield gates on recorded results of upstream's action parser, and on writing them as Python calls and back."""
     rows = rows_in(folder, "id_action_parsing.json")
 
     def as_upstream(row: Row) -> bool:
@@ -85,6 +86,7 @@ def _parse(text: str) -> Any:
 
 
 def early_stop_gate(folder: Path) -> Iterator[Gate]:
+    """Yield the gate on recorded early stops of action sequences."""
     rows = rows_in(folder, "early_stop.json")
     yield gate("early stop", compared(rows, lambda row: _early_stop(row) == row["result"], lambda row: ""))
 
@@ -97,6 +99,7 @@ def _early_stop(row: Mapping[str, Any]) -> list[Any]:
 
 
 def answer_gates(folder: Path, records: Mapping[int, Record]) -> Iterator[Gate]:
+    """Yield gates on recorded scores of answers and of URLs. ``records``: WebArena's tasks by id."""
     rows = rows_in(folder, "string_match_scores.json")
     exempt: list[Row] = []
 

@@ -58,6 +58,8 @@ _HERBS = ("Fennelwort", "Bluecap", "Marsh Thyme", "Stonecress", "Lanternweed", "
 
 @dataclass(frozen=True)
 class Review:
+    """A review of a product in the shop. ``score``: 1 to 5."""
+
     author: str
     score: int
     title: str
@@ -66,6 +68,8 @@ class Review:
 
 @dataclass(frozen=True)
 class Product:
+    """A product of the shop. ``price``: in pounds, as text with two decimals."""
+
     title: str
     category: str
     upc: str
@@ -77,6 +81,8 @@ class Product:
 
 @dataclass(frozen=True)
 class Order:
+    """An order in the shop. ``placed``: date in ISO 8601; ``total``: in pounds."""
+
     number: str
     customer: str
     placed: str

@@ -1,4 +1,4 @@
-"""Search in ledgers and their export as logs of inspect_ai, as lines for a terminal."""
+"""Searches ledgers, and exports them as logs of inspect_ai; results are lines for a terminal."""
 
 from __future__ import annotations
 
@@ -40,10 +40,8 @@ class Match:
 
 
 def find_text(folders: Sequence[Path], text: str) -> Iterator[Match]:
-    """Every message that contains ``text``, ignoring case, in the order of the ledgers.
-
-    Raises FileNotFoundError and LedgerError as reading a ledger does, ValueError for an empty text.
-    """
+    """Yield every message that contains ``text``, ignoring case, in the order of the ledgers in ``folders``. Raises
+    FileNotFoundError and LedgerError as reading a ledger does, ValueError for an empty text."""
     if not text:
         raise ValueError("--find: nothing to look for; give some text")
     for folder in folders:
@@ -84,7 +82,8 @@ def search_ledgers(folders: Sequence[Path], text: str) -> Iterator[str]:
 
 
 def export_eval_logs(folders: Sequence[Path], where: Path) -> Iterator[str]:
-    """Output of ``--eval``: the path of each log, then one line of JSON. Raises ValueError where there is no run."""
+    """Write logs of inspect_ai to ``where``; yields the output of ``--eval``: the path of each log, then one line of
+    JSON. Raises ValueError if there is no run."""
     runs: list[list[StoredEpisode]] = []
     settings: dict[str, Mapping[str, Any]] = {}
     for folder in folders:

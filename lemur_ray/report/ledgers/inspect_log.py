@@ -30,7 +30,8 @@ LIMITS = {
 
 
 def write_log(path: Path, run: Sequence[StoredEpisode], settings: Mapping[str, Any]) -> None:
-    """Write the episodes of one run. ``settings``: of its recipe, empty where none are stored. Raises LedgerError."""
+    """Write the episodes of one run to the log ``path``. ``settings``: of its recipe, empty if none are stored. Raises
+    LedgerError, OSError."""
     written = datetime.fromtimestamp(run[0].place.path.stat().st_mtime, UTC)
     created = min((when for e in run if (when := _when(e.started))), default=written)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
@@ -53,9 +54,7 @@ def write_logs(
     where: Path, runs: Sequence[Sequence[StoredEpisode]], settings: Mapping[str, Mapping[str, Any]]
 ) -> list[Path]:
     """Write one run to the file ``where``, or each of several into a folder of that name. Returns the paths.
-
-    ``settings``: by recipe. Raises ValueError where several runs are to go into one file.
-    """
+    ``settings``: by recipe. Raises ValueError for several runs if ``where`` is the name of a file."""
     is_file = where.suffix == ".eval"
     if is_file and len(runs) > 1:
         raise ValueError(f"--eval {where}: {len(runs)} runs, and a log holds one; give a folder, or --episodes of one")

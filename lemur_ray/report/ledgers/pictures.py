@@ -86,7 +86,7 @@ def _size(picture: Path | None) -> tuple[int, int] | None:
 
 
 def _put(picture: Path, target: Path) -> bool:
-    """Link or copy the picture to ``target``; whether it exists afterwards."""
+    """Link or copy the picture to ``target``. Returns whether ``target`` exists afterwards."""
     try:
         if target.exists() and target.stat().st_size == picture.stat().st_size:
             return True

@@ -51,10 +51,8 @@ def anchor_of(key: EpisodeKey) -> str:
 
 
 def stored_episodes(path: Path) -> list[StoredEpisode]:
-    """As ``read_episodes``: one record for each key, in the order in which the keys first ended.
-
-    Raises LedgerError where a whole line is not an episode, FileNotFoundError where there is no ledger.
-    """
+    """The current episode of each key in the ledger ``path``, in the order of the keys' first records, without texts.
+    Raises LedgerError if a complete line is not an episode, FileNotFoundError if there is no ledger."""
     records: dict[EpisodeKey, StoredEpisode] = {}
     for episode in _read(path):
         before = records.get(episode.key)

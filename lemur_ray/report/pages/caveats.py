@@ -27,8 +27,7 @@ def limits(results: Sequence[PolicyResult]) -> list[str]:
 
 
 def unscored_and_overflowed(results: Sequence[PolicyResult]) -> list[str]:
-    """A warning for each result with unscored episodes, for each with many cut replies, and for each with
-    prompts longer than the context."""
+    """Warnings about results with unscored episodes, with many cut replies, or with prompts longer than the context."""
     lines = []
     for r in results:
         overall = r.report.overall

@@ -32,7 +32,8 @@ def write_all(
     earlier: Sequence[PolicyResult],
     may_inline: bool = False,
 ) -> tuple[dict[str, list[PolicyResult]], Markup]:
-    """Write every transcript and the list of episodes. Returns ``groups`` with links, and transcripts for index.html.
+    """Write every transcript and the list of episodes into ``out``. Returns ``groups`` with a link for each episode,
+    and the HTML of the transcripts that belong into index.html. ``earlier``: results of earlier versions, listed, too.
 
     ``may_inline``: few transcripts become part of ``index.html`` instead of pages of their own.
     """

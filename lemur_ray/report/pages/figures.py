@@ -67,7 +67,8 @@ def _range(values: Sequence[float], margin: float) -> tuple[float, float]:
 
 
 def thin(points: Sequence[tuple[float, float]], most: int = 300) -> list[tuple[float, float]]:
-    """At most ``most`` points: means of equal runs of neighbours. Points that are not finite are left out."""
+    """Reduce (x, y) points to at most ``most``, each the mean of as many neighbours. Points that are not finite are
+    left out."""
     finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     size = max(1, math.ceil(len(finite) / most))
     runs = [finite[i : i + size] for i in range(0, len(finite), size)]
@@ -158,7 +159,8 @@ class Mark:
 
 
 def intervals(rows: Sequence[tuple[str, Sequence[Mark]]], *, label: str) -> Markup:
-    """Dots with whiskers on a scale of 0 to 100 %, grouped by row; the number stands at the right."""
+    """An interval chart as SVG: dots with whiskers from 0 to 100 %, one row for each (name, marks), numbers at the
+    right. ``label``: text for screen readers."""
     width, line, gap, top = WIDTH, 18, 13, 26
     left = _room((name for name, _ in rows), _NAME_WIDTH)
     right = _room((mark.text for _, marks in rows for mark in marks), _VALUE_WIDTH)
@@ -199,7 +201,8 @@ def _room(texts: Iterable[str], each: float) -> int:
 
 
 def shares(rows: Sequence[tuple[str, Mapping[str, float]]], *, label: str) -> Markup:
-    """Stacked horizontal bars, each of full width, for example a mixture as asked above the mixture as built."""
+    """Stacked horizontal bars of full width as SVG, one for each (name, shares by part), for example a mixture as asked
+    and as built. ``label``: text for screen readers."""
     width, left, bar, gap, top = WIDTH, 80, 30, 12, 4
     names = list(dict.fromkeys(name for _, parts in rows for name in parts))
     height = top + len(rows) * (bar + gap)

@@ -1,8 +1,7 @@
 """The page of a running evaluation, written again while it runs.
 
-A separate process of the lowest priority writes it, one at a time and for at most a tenth of the time, since a thread
-would take the interpreter from the evaluation. A failure is reported once and stops nothing. Knows nothing of the
-page's content.
+A separate process of the lowest priority writes it, one at a time and for at most a tenth of the time, because a thread
+would slow the evaluation down. A failure is reported once and stops nothing. Knows nothing of the page's content.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from lemur_ray.rollout.evaluation_folder import PLUGIN_METADATA, RUNNING, Evalua
 EVERY_S = 30.0
 """Minimum seconds between two pages."""
 VIEW, VIEW_PORT = "--view", 8009
-"""Flag of ``live_view``, and its port where none is given."""
+"""Flag of ``live_view``, and its default port."""
 SERVER_END_S = 10.0
 """Seconds after which a server that does not end by itself is killed."""
 PAGES = "lemur-view-"
@@ -40,7 +39,8 @@ SHARE = 0.1
 def live_page(
     out: Path, tasks: Sequence[Task], policy: str, recipe: str, epochs: int, every_s: float = EVERY_S
 ) -> Iterator[tuple[str, str, str]]:
-    """While the block runs, write ``index.html`` in ``out`` every ``every_s`` seconds if the ledger has grown.
+    """Context manager: meanwhile ``index.html`` in ``out`` is written every ``every_s`` seconds if the ledger has
+    grown.
 
     Yields the parameter ``evaluation`` of ``render_run``. No thread and no process outlives the block.
     """
@@ -57,9 +57,9 @@ def live_page(
 
 @contextlib.contextmanager
 def live_view(out: Path, port: int | None, evaluations: Sequence[Path]) -> Iterator[None]:
-    """While the block runs, a process of lower priority serves the report of ``out`` on a port, 0 for any free
-    one, and prints its address. None: nothing is served. ``evaluations``: folders whose running episodes are to be
-    readable from their first turn. Raises EvaluationError for a port that is taken."""
+    """Context manager: meanwhile a process of lower priority serves the report of ``out`` on ``port`` (0: any free one;
+    None: nothing is served) and prints its address. ``evaluations``: folders whose running episodes write their turns
+    from the start. Raises EvaluationError if the port is taken."""
     if port is None:
         yield
         return

@@ -96,9 +96,10 @@ class LiveReport:
 def live_server(
     folders: Sequence[Path], host: str, port: int, every_s: float = 2.0, say: Callable[[str], None] = print
 ) -> Iterator[str]:
-    """Serve the report of the folders in a thread until the block ends; yields the address. A folder without an episode
-    is waited for. Turns of running episodes are shown, too. ``every_s``: seconds between two looks at the ledgers.
-    Raises OSError for a port that is taken, ReportError and LedgerError for what cannot be read."""
+    """Context manager that serves the report of the folders in a thread; yields its address. Folders may have no
+    episode yet; turns of running episodes are shown, too. ``every_s``: seconds between two checks of the ledgers;
+    ``say``: prints a message. Raises OSError for a port that is taken, ReportError and LedgerError for what cannot be
+    read."""
     over = threading.Event()
     with tempfile.TemporaryDirectory(prefix=f"{PAGES}{os.getpid()}-") as pages:
         report, running = LiveReport(folders, Path(pages)), RunningEpisodes(folders, Path(pages))

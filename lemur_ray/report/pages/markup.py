@@ -39,7 +39,7 @@ class Page:
 
 
 def page(title: str, body: str) -> str:
-    """A document around a body of HTML."""
+    """A whole HTML document with this title, around ``body``, which is HTML already."""
     return render("page", page=Page(title), body=Markup(body))
 
 
@@ -88,7 +88,7 @@ def numeric(text: str) -> Markup:
 
 
 def noted(text: object, note: str) -> Markup:
-    """Text of a cell with a smaller note below it; without one where ``note`` is empty."""
+    """Text of a cell with a smaller note below it, if ``note`` is not empty."""
     return macro("parts", "noted")(text, note)
 
 

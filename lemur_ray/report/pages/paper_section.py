@@ -76,7 +76,7 @@ class _Part:
 
 
 def section(runs: Sequence[PaperRun]) -> Markup:
-    """All tables and figures of the paper that these runs have a part of; empty where they have none."""
+    """HTML of all tables and figures of the paper in which these runs have a cell; empty if there is none."""
     rows = rows_of(runs)
     feedback = _feedback(rows)
     parts = [_success(name, columns, rows) for name, columns in _TABLES.items()]
@@ -132,7 +132,7 @@ def _of_column(column: Published, episodes: Sequence[Episode] | None) -> Markup 
 
 
 def _average(runs: Runs, columns: Sequence[str]) -> Markup | None:
-    """The mean of all columns, each as its cell has it; None where one has no episode with a score."""
+    """The mean of the values of all columns; None if one has no episode with a score."""
     groups: list[list[Stratum]] = []
     for column in columns:
         scored = [e for e in runs.get(column, ()) if e.outcome.scored]
@@ -143,7 +143,7 @@ def _average(runs: Runs, columns: Sequence[str]) -> Markup | None:
 
 
 def _printed_average(model: str, columns: Sequence[str]) -> Markup | None:
-    """The mean of the printed numbers, and the printed average where it is another."""
+    """The mean of the printed numbers, with a note if the printed average differs."""
     values = [COLUMNS[c].values[model] for c in columns if model in COLUMNS[c].values]
     mean, printed = math.fsum(values) / max(1, len(values)), TABLE_3_AVERAGE.get(model)
     if len(values) < len(columns) or printed is None:
@@ -184,7 +184,7 @@ def _beside_printed(
     printed: Sequence[Sequence[object]],
     note: str = "",
 ) -> _Part | None:
-    """A table of our rows, emphasised, above the printed ones; None where there is no row of ours."""
+    """A table of our rows, emphasised, above the printed ones; None without a row of ours."""
     if not ours:
         return None
     return _Part(title, [table(header, [*ours, *printed], frozenset(range(len(ours))), MANY)], note)

@@ -37,7 +37,7 @@ def _escaped(value: object) -> object:
 
 @cache
 def environment() -> Environment:
-    """Environment with all templates of this package. A name without a value is an error."""
+    """The Jinja environment with all templates of this package; an undefined name in one raises an error."""
     new = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,

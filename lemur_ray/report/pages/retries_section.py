@@ -54,7 +54,7 @@ def retries_json(episodes: Sequence[Episode]) -> dict[str, Any]:
 
 
 def retries_section(episodes: Sequence[Episode]) -> Markup:
-    """Section of a page on retries; empty where there were none."""
+    """Section of a page on retries; empty if there were none."""
     retries = retries_of(episodes)
     if not retries:
         return Markup("")

@@ -39,7 +39,7 @@ class RunningEpisodes:
             for one in evaluation_folders([str(folder)])
         ]
         for folder, _ in watched:
-            with contextlib.suppress(OSError):  # the results are not the reader's own, or not there yet
+            with contextlib.suppress(OSError):  # the results folder is read-only, or does not exist yet
                 folder.mkdir(exist_ok=True)
                 self._made.add(folder)
         files: list[tuple[Path, int]] = []

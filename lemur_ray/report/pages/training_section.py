@@ -186,7 +186,7 @@ def speed_text(run: TrainingRun) -> str:
 
 
 def utilisation_text(run: TrainingRun) -> Markup | str:
-    """FLOP/s by convention, and MFU if the peak of the device is known; "not logged" for a run without either."""
+    """Model FLOP/s by each MFU convention, and MFU if the device's peak is known; "not logged" without any."""
     logged = []
     for suffix, meaning in CONVENTIONS.items():
         flops, share = run.last(f"flops_per_s_{suffix}"), run.last(f"mfu_{suffix}")

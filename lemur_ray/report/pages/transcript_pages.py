@@ -38,7 +38,7 @@ class Entry:
 
 
 def inline_transcripts(out: Path, entries: Sequence[Entry]) -> Markup:
-    """All transcripts, for use in a page in ``out``; empty where they exceed ``PAGE_BYTES``."""
+    """HTML of all transcripts, for use in a page in ``out``; empty if they exceed ``PAGE_BYTES``."""
     if sum(entry.episode.place.size for entry in entries) > PAGE_BYTES:
         return Markup("")
     shared: SharedOpenings = {}

@@ -44,7 +44,7 @@ class _Opening:
 
 
 class _Turn(NamedTuple):
-    """One turn; texts are HTML. ``understood``: the action, where it is not the reply itself."""
+    """One turn; texts are HTML. ``understood``: the action, if it differs from the reply."""
 
     number: int
     thoughts: Markup
@@ -120,7 +120,7 @@ def _observation(trajectory: Trajectory, turn: int) -> str:
 
 
 def _view(picture: TurnPicture, observation: str) -> _View:
-    """The view of a turn. Its text is left out where the observation holds all of it."""
+    """The view of a turn. Its text is left out if the observation contains all of it."""
     turn, text, box = picture.view.turn, picture.view.text, picture.view.acted_on
     label = f"what was seen {f'after turn {turn}' if turn else 'before the first turn'}"
     frame = [f"{value:g}" for value in box] if box else []
@@ -155,7 +155,7 @@ _WIDTH, _BAR, _HIGH, _LANE = 10, 8, 26, 14
 
 
 def strip(steps: Sequence[Step]) -> Markup:
-    """An SVG of three lanes; empty for fewer than two turns."""
+    """An SVG with three rows of bars, one bar for each turn; empty for fewer than two turns."""
     if len(steps) < 2:
         return Markup("")
     longest = max(step.policy_s + step.env_s for step in steps) or 1.0

@@ -13,7 +13,7 @@ ALLOWED_HOSTS = ["127.0.0.1", "localhost"]
 DATABASES = {
     "default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(FOLDER / "db.sqlite3"), "OPTIONS": {"timeout": 20}}
 }
-# What a process remembered would outlive the database that is put back beneath it.
+# A cache in the process would outlive a restore of the database.
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
 # Faster than Django's default, which protects passwords that are public here anyway.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -40,7 +40,7 @@ AUTHENTICATION_BACKENDS = [
     "oscar.apps.customer.auth_backends.EmailBackend",
     "django.contrib.auth.backends.ModelBackend",
 ]
-# The catalogue is a search, too, and Haystack's simple engine answers that with nothing.
+# Whoosh, because the catalogue page is a search, too, which Haystack's simple engine answers with nothing.
 HAYSTACK_CONNECTIONS = {
     "default": {"ENGINE": "haystack.backends.whoosh_backend.WhooshEngine", "PATH": str(FOLDER / "index")}
 }

@@ -56,15 +56,18 @@ def _eval(kinds: Sequence[str], answers: Any = None, url: str = "", targets: Seq
 
 
 def says_exactly(answer: str) -> Rubric:
+    """Return rules that accept exactly this answer, ignoring case."""
     return _eval(["string_match"], {"exact_match": answer}, string_note="", reference_answer_raw_annotation=answer)
 
 
 def mentions(*parts: str) -> Rubric:
+    """Return rules that accept an answer which contains all ``parts``."""
     noted = {"string_note": "", "reference_answer_raw_annotation": ", ".join(parts)}
     return _eval(["string_match"], {"must_include": list(parts)}, **noted)
 
 
 def ends_at(url: str) -> Rubric:
+    """Return rules that accept an episode which ends on the page at ``url``."""
     return _eval(["url_match"], url=url, url_note="GOLD in PRED")
 
 
@@ -74,6 +77,7 @@ def ends_at_and_mentions(url: str, *parts: str) -> Rubric:
 
 
 def page_holds(*targets: Mapping[str, Any]) -> Rubric:
+    """Return rules that accept an episode after which all ``targets`` (see ``target``) match."""
     return _eval(["program_html"], targets=targets)
 
 

@@ -23,11 +23,9 @@ COMPARISONS = ("duplicate", "near_duplicate", "benchmark")
 
 
 def write_corpus_page(corpus: str, *, earlier: bool = True) -> str:
-    """Write the page of the corpus at a path or URL into it, unless it is there; returns its path or URL.
-
-    earlier: whether to write that of a corpus of an earlier release, without statistics; else "" is returned.
-    Raises ReportError, OSError.
-    """
+    """Write the page ``corpus.html`` of a corpus into its folder, unless it is up to date; returns the page's path or
+    URL. ``corpus``: path or URL. ``earlier``: also for a corpus of an earlier release, without statistics; otherwise ""
+    is returned for it. Raises ReportError, OSError."""
     fs, root = file_system(corpus)
     try:
         manifest = json.loads(fs.cat_file(f"{root}/manifest.json"))
@@ -39,13 +37,13 @@ def write_corpus_page(corpus: str, *, earlier: bool = True) -> str:
     elif not earlier:
         return ""
     page = render_corpus(manifest, statistics).encode()
-    if not fs.exists(f"{root}/{PAGE}") or fs.cat_file(f"{root}/{PAGE}") != page:  # it may lie where nothing is written
+    if not fs.exists(f"{root}/{PAGE}") or fs.cat_file(f"{root}/{PAGE}") != page:  # the corpus may be read-only
         fs.pipe_file(f"{root}/{PAGE}", page)
     return f"{corpus.rstrip('/')}/{PAGE}"
 
 
 def render_corpus(manifest: Mapping[str, Any], statistics: Mapping[str, Any]) -> Markup:
-    """The page as HTML. statistics: {} if the corpus has none."""
+    """The page as HTML, from the corpus's manifest and its ``statistics.json`` ({} if it has none)."""
     sources, counts = manifest["sources"], manifest.get("counts", {})
     documents, tokens, rows = (sum(one[what] for one in sources) for what in ("documents", "tokens", "rows"))
     read = sum(one["read"] for one in counts.values())

@@ -1,4 +1,4 @@
-"""One figure: a quantity of code and of text against the share of code, with ratios as ticks. Numbers in, SVG out."""
+"""Draws a quantity of code and of text against the share of code in the mixture, with ratios as ticks, as SVG."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ class Point:
     low: float | None
     high: float | None
     values: tuple[float, ...]
-    """Of each seed."""
+    """One value for each seed."""
 
 
 def ratio_chart(series: Mapping[str, Sequence[Point]], *, y_label: str) -> Markup:
-    """Curves by name, colours k0, k1, .. in the order given; whiskers where a point has an interval."""
+    """One curve for each name, as SVG, in colours k0, k1, .. in the given order; a point with an interval has
+    whiskers."""
     everything = [point for points in series.values() for point in points]
     if not everything:
         return Markup('<p class="none">No points to draw.</p>')

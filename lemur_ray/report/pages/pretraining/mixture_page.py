@@ -53,7 +53,7 @@ class Measured:
 def render_study(out: Path) -> dict[str, Any]:
     """Write ``index.html``, ``study_results.json`` and ``study_results.csv`` into a study's folder; returns the JSON.
 
-    Raises ReportError where there is no study or none of its trials has finished.
+    Raises ReportError if there is no study, or none of its trials has finished.
     """
     try:
         study = json.loads((out / "study.json").read_text(encoding="utf-8"))
@@ -95,7 +95,7 @@ def render_study(out: Path) -> dict[str, Any]:
 
 
 def measure(trials: Sequence[Mapping[str, Any]], results: Mapping[str, Mapping[str, Any]]) -> list[Measured]:
-    """Measurements of the finished trials by ratio, from most text to most code."""
+    """Measurements of the finished trials by ratio, from most text to most code. ``results``: by name of the trial."""
     out = []
     for ratio, share in sorted({(t["ratio"], t["code_share"]) for t in trials}, key=lambda pair: pair[1]):
         finished = [results[t["folder"]] for t in trials if t["ratio"] == ratio and t["folder"] in results]
@@ -112,7 +112,7 @@ def measure(trials: Sequence[Mapping[str, Any]], results: Mapping[str, Mapping[s
 
 
 def points(rows: Sequence[Measured], name: str) -> list[Point]:
-    """The points of one curve, with intervals where there are several seeds."""
+    """The points of the curve ``name`` (``<kind>/<metric>``), with intervals if there are several seeds."""
     measured = [(row, values) for row in rows if (values := row.values[name])]
     return [Point(row.ratio, row.code_share, *t_interval(values), tuple(values)) for row, values in measured]
 
