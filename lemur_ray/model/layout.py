@@ -98,6 +98,7 @@ class Layout:
 
     @property
     def rows(self) -> tuple[str, ...]:
+        """Mesh axes over which the rows of a batch are split."""
         return ROWS[1:] if self.within_slice else ROWS
 
     @property

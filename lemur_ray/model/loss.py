@@ -107,7 +107,7 @@ def cross_entropy(
 
 
 class _How(NamedTuple):
-    """What is not differentiated; see ``cross_entropy``."""
+    """Static arguments of ``cross_entropy``."""
 
     operand_dtype: Any
     layout: Layout

@@ -20,11 +20,11 @@ from lemur_ray.storage.retry_policy import (
     with_deadline,
 )
 
-_READS = 3
+_READS = 3  # attempts to read the body of an object
 
 
 class AmazonFiles(S3FileSystem):
-    """The implementation of ``s3://`` that ``storage.file_system`` registers with fsspec."""
+    """The file system of ``s3://``, with the arguments of ``S3FileSystem``; ``storage.file_system`` registers it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("use_listings_cache", False)
@@ -37,7 +37,7 @@ class AmazonFiles(S3FileSystem):
         super().__init__(*args, **kwargs)
 
     async def read_version(self, bucket: str, key: str) -> tuple[bytes, str]:
-        """(content, ETag) of one object. Raises the errors of ``_call_s3``.
+        """(content, ETag) of one object. Raises FileNotFoundError, BucketError.
 
         The body arrives after the response headers, where s3fs does not retry, so truncated reads are repeated here.
         """

@@ -26,7 +26,7 @@ UPLOAD_EVERY_S = 10.0
 
 
 class AppendFile:
-    """A file of lines, open for appending, without its torn last line. ``close`` it, or the last lines may be lost."""
+    """A file of lines, opened for appending; opening removes an incomplete last line. ``close`` stores all lines."""
 
     def __init__(self, url: str, check: Callable[[], None] = lambda: None) -> None:
         """url: path or URL. check: raises if this process may not write any more. Raises OSError."""
@@ -38,9 +38,9 @@ class AppendFile:
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self.content = self._open()
-        """Content when the file was opened."""
+        """Bytes of the file when it was opened."""
         self.size = len(self.content)
-        """Number of bytes that are stored, or on a disk were when the file was opened."""
+        """Bytes stored in the bucket; on a disk, the size when the file was opened."""
 
     def _open(self) -> bytes:
         """Read the file and cut off a torn last line; in a bucket, a new version makes earlier writers conflict."""
@@ -80,7 +80,7 @@ class AppendFile:
             self._thread.start()
 
     def append(self, data: bytes) -> None:
-        """Append to a file in a bucket, also data that is not lines, and wait for it. Raises as ``flush`` does."""
+        """Append any bytes to a file in a bucket and wait until they are stored. Raises as ``flush`` does."""
         with self._lock:
             self._waiting += data
         self.flush()
@@ -128,7 +128,7 @@ class AppendFile:
                 return
 
     def _restore(self) -> None:
-        """Adopt the version of the object, without what a writer that was being replaced has still appended."""
+        """Adopt the object's current version and cut off bytes that an earlier writer has appended meanwhile."""
         stored = read_version(self.url)
         self._version = stored[1] if stored else None
         if stored is not None and len(stored[0]) > self.size:

@@ -26,7 +26,7 @@ from lemur_ray.host.full_disk import is_full_disk
 _GB = 10**9
 _WAIT_S = 3600.0
 """Maximum wait for another process that makes the same entry; making one takes less."""
-_OLD_S = 86_400.0
+_OLD_S = 86_400.0  # age of an abandoned temporary folder of an archive
 MARGIN_BYTES = 2**20
 """Free disk space to leave, for files written next to an entry."""
 
@@ -44,7 +44,7 @@ class BoundedCache:
     default_gb: float = 50
 
     def acquire(self, name: str, make: Callable[[], None]) -> int:
-        """Lock the entry ``name`` against eviction, after making it if missing; returns the lock's file descriptor.
+        """Make the entry ``name`` if missing and lock it against eviction; returns the file descriptor of the lock.
 
         Closing the descriptor unlocks it. make: prepares the entry and renames it to ``folder / name``; one process
         calls it, while others wait. Raises ``error`` if another makes it for over an hour, OSError, errors of ``make``.

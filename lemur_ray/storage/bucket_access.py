@@ -40,9 +40,9 @@ class AccessFailure(NamedTuple):
 def check_clients(url: str, environment: Mapping[str, str] | None = None) -> dict[str, AccessFailure | None]:
     """Write, read and remove a small object with each client; returns by client name its failure, None for success.
 
-    environment: variables of the driver to set before (``file_system.bucket_environment``). Clients of ``gs://``: files
-    (gcsfs), Ray Train and Ray Data (pyarrow), leases (conditional writes) and checkpoints (orbax's epath and
-    tensorstore); those of ``s3://`` are the first three.
+    environment: variables to set in this process first, such as the driver's ``bucket_environment``. Client names:
+    files (gcsfs or s3fs), pyarrow (Ray Train and Ray Data), leases (conditional writes), and for ``gs://`` also epath
+    and tensorstore (checkpoints of orbax).
     """
     os.environ.update(environment or {})
     clients: dict[str, Callable[[str, bytes], None]] = {"files": _files, "pyarrow": _arrow, "leases": _leases}

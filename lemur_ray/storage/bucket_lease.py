@@ -42,9 +42,9 @@ class BucketLease:
         return int(self._said.get("holder", 0))
 
     def take(self, patience_s: float) -> None:
-        """Acquire the lease if it is free, released, or not renewed for ``patience_s`` seconds, which are waited for.
+        """Acquire the lease at once if it is free or released, else after waiting ``patience_s`` s without a renewal.
 
-        Raises LeaseConflict if another process holds or takes it, OSError if the bucket cannot be used.
+        Raises LeaseConflict if it is renewed or taken by another process meanwhile, OSError if the bucket fails.
         """
         record = read_version(self._url)
         before = decode_record(record)

@@ -54,9 +54,8 @@ def write_if(url: str, data: bytes, version: str | None) -> str:
 def append_if(url: str, data: bytes, version: str | None, size: int) -> str:
     """Append to ``version`` of the object at ``url``, of ``size`` bytes, or create it (None); returns the new version.
 
-    ``gs://`` is sent ``data`` alone and joins it to the object on the server; other services are sent the whole object.
-    There, no ``data`` gives the object a new version of the same content.
-    Raises VersionConflict, OSError as ``write_if`` does.
+    A ``gs://`` service is sent ``data`` alone and joins it to the object, which gets a new version also if ``data`` is
+    empty; other services are sent the whole object. Raises VersionConflict, OSError as ``write_if`` does.
     """
     fs, path = file_system(url)
     if version is None or _client(url) is not _Google:
@@ -74,7 +73,7 @@ def append_if(url: str, data: bytes, version: str | None, size: int) -> str:
 
 
 def copy_if(source: str, version: str, url: str) -> None:
-    """Make the object at ``url`` a copy of ``source``, in the same ``gs://`` bucket, while that has ``version``.
+    """Copy the object ``source`` to ``url`` in the same ``gs://`` bucket if ``source`` still has ``version``.
 
     The service compares and copies in one step. Raises VersionConflict if ``source`` has another version, OSError.
     """
@@ -89,9 +88,9 @@ def copy_if(source: str, version: str, url: str) -> None:
 
 
 def remove_unjoined(url: str) -> None:
-    """Remove what writers that were killed in ``append_if`` left beside the object at ``url``. Raises OSError.
+    """Remove temporary objects that killed writers left next to the object ``url`` in ``append_if``. Raises OSError.
 
-    Call it only once those writers can append no more: the part of one that still runs would be missing.
+    Call it only when no earlier writer can append any more, as it would also remove the data of a running append.
     """
     if _client(url) is _Google:
         fs, path = file_system(url)

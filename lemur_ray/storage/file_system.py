@@ -29,7 +29,7 @@ among them: every host has its own (workload identity, a role of the machine).""
 COMMIT_MARKER = "commit_success.txt"
 """Name of the object that orbax writes last into a checkpoint, and into each of its items, under ``gs://``."""
 FOLDERS: set[str] = set()
-"""Paths of folders in ``gs://`` buckets that exist and have no other subfolders than those that are here, too."""
+"""Paths of ``gs://`` folders that are assumed to exist and to have no subfolders except those in this set."""
 _OURS = {
     "gs": "lemur_ray.storage.google_files.GoogleFiles",
     "gcs": "lemur_ray.storage.google_files.GoogleFiles",
@@ -59,8 +59,8 @@ def file_system(url: str) -> tuple[Any, str]:
 
 
 def note_folders(*urls: str) -> Callable[[], None]:
-    """Take folders in ``gs://`` buckets as existing, without other subfolders than those named: asking for a file in
-    them then needs no listing. Returns a function that ends this; other URLs are ignored."""
+    """Add ``gs://`` folders to FOLDERS, so that looking up a file in them needs no listing; other URLs are ignored.
+    Returns a function that removes them again."""
     paths = {file_system(url)[1] for url in urls if url.startswith("gs://")}
     FOLDERS.update(paths)
     return lambda: FOLDERS.difference_update(paths)

@@ -37,7 +37,7 @@ class _Refused(BucketError, HttpError):
 
 
 class GoogleFiles(GCSFileSystem):
-    """The implementation of ``gs://`` that ``storage.file_system`` registers with fsspec."""
+    """The file system of ``gs://``, with the arguments of ``GCSFileSystem``; ``storage.file_system`` registers it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("use_listings_cache", False)
@@ -91,7 +91,7 @@ class GoogleFiles(GCSFileSystem):
             raise refusal_error(where, 403, str(error)) from error
 
     async def _info(self, path: str, generation: Any = None, **kwargs: Any) -> Any:
-        """Entry of a file or folder. gcsfs sends a listing with each such request; here only for an unknown folder."""
+        """Metadata of a file or folder. Unlike gcsfs, requests a listing only for folders that are not in FOLDERS."""
         path = self._strip_protocol(path).rstrip("/")
         bucket, key, _ = self.split_path(path)
         if path in FOLDERS:
@@ -106,7 +106,7 @@ class GoogleFiles(GCSFileSystem):
         return await self._get_directory_info(path, bucket, key, None)
 
     async def _ls(self, path: str, detail: bool = False, **kwargs: Any) -> Any:
-        """Entries of a folder; of a known one with subfolders, these alone."""
+        """Entries of a folder; for a folder in FOLDERS that has subfolders there, only those."""
         folder = self._strip_protocol(path).rstrip("/")
         known = sorted(one for one in FOLDERS if self._parent(one) == folder) if folder in FOLDERS else []
         if not known:

@@ -33,7 +33,7 @@ class BucketError(OSError):
 
     @property
     def exit_code(self) -> ExitCode:
-        """Whether the problem passes by itself, as exit code of a job and for the restart policy of a run."""
+        """Exit code of a job that this error ends: TRY_AGAIN if the problem may pass by itself, else NEEDS_PERSON."""
         passes = self.problem in (BucketProblem.SILENT, BucketProblem.BUSY)
         return ExitCode.TRY_AGAIN if passes else ExitCode.NEEDS_PERSON
 
@@ -54,7 +54,8 @@ def idle_timeout_s() -> float:
 
 
 async def with_deadline(answer: Awaitable[_T], where: str, num_bytes: int = 0) -> _T:
-    """Result of ``answer``. Raises BucketError naming ``where`` after ``request_timeout_s`` and time for the bytes."""
+    """Result of ``answer``. Raises BucketError naming ``where`` after ``request_timeout_s``, plus time for an upload of
+    ``num_bytes``."""
     limit_s = request_timeout_s() + num_bytes / _SLOWEST_BYTES_PER_S
     try:
         return await asyncio.wait_for(answer, limit_s)

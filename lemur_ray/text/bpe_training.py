@@ -41,7 +41,10 @@ SMALLEST = len(SPECIALS) + 256
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int, pattern: str = GENERAL) -> Backend:
-    """Train a BPE vocabulary; deterministic in texts and their order. pattern: key of WORD_PATTERNS, limits merges."""
+    """Train a BPE vocabulary; the same texts in the same order give the same one. Raises ValueError below SMALLEST.
+
+    pattern: key of WORD_PATTERNS; merges stay within the parts into which it cuts a text.
+    """
     if vocab_size < SMALLEST:
         raise ValueError(f"vocab_size {vocab_size} cannot hold all bytes and the specials: use at least {SMALLEST}")
     backend = Backend(models.BPE())

@@ -37,7 +37,7 @@ def encode_chat(
 ) -> tuple[list[int], list[bool]]:
     """(token ids of a training conversation, whether each is trained), both cut on the right at ``max_tokens``.
 
-    Trained are the assistant's messages, except those with weight 0. tools: the offered tools, as in ``Chat``. Raises
+    The assistant's messages are trained, except those with weight 0. tools: the offered tools, as in ``Chat``. Raises
     TemplateError if the template cannot render the conversation.
     """
     template = template or template_of(tokenizer)

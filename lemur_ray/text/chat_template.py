@@ -27,7 +27,7 @@ class Chat:
 
 
 class TemplateError(ValueError):
-    """A chat template cannot render these messages; the message gives the reason. Subclasses have other causes."""
+    """A chat template cannot render these messages; the message gives the reason."""
 
 
 class TemplateRefused(TemplateError):

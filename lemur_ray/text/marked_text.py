@@ -163,6 +163,7 @@ class Disguise:
         return value
 
     def reveal(self, text: str) -> str:
+        """The text with the original characters in place of replacement characters; inverse of ``apply``."""
         return text.translate(self._reveal)
 
 

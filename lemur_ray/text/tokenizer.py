@@ -99,7 +99,7 @@ class Tokenizer:
         return self._merges == other._merges and self._backend.get_vocab() == other._backend.get_vocab()
 
     def grows_to(self, other: Tokenizer) -> bool:
-        """Whether ``other`` is this tokenizer, possibly with tokens appended."""
+        """Whether ``other`` is this tokenizer, or this tokenizer with tokens appended (same merges and ids)."""
         mine, theirs = self._backend.get_vocab(), other._backend.get_vocab()
         old = {token: i for token, i in theirs.items() if i < self.vocab_size}
         return self._merges == other._merges and mine == old
@@ -162,7 +162,7 @@ class Tokenizer:
         return WindowText(self.decode, self.special_ids, before)
 
     def byte_stream(self, before: Sequence[int] = ()) -> Callable[[int], bytes]:
-        """Function that returns the bytes that each next id adds to the text after the ids in ``before``."""
+        """Function to call with each next id after those in ``before``; it returns the bytes that the id adds."""
         text = self.text_stream(before)
         return text.bytes_of if isinstance(text, BytesText) else lambda token: text.push(token).encode()
 

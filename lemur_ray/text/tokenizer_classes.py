@@ -122,7 +122,7 @@ _DEFAULTS: dict[str, dict[str, str | None]] = {
 
 _MISTRAL = ("mistral", "mistral3", "voxtral", "ministral", "pixtral", None)
 _BEFORE_5 = re.compile(r"[0-4](\.|$)|5(\.0)*\.?(dev|a|b|rc)")
-_MANY_TOKENS = 100_000
+_MANY_TOKENS = 100_000  # larger vocabularies of Mistral get the corrected word pattern
 _TEKKEN = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"

@@ -55,7 +55,7 @@ def spell_out(content: str, calls: Sequence[ToolCall]) -> str:
 
 
 def read_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
-    """Split a reply into its text and its calls. What stands between tags but is no call stays text."""
+    """Split a reply into (text, calls). Text between the tags that is not a call stays in the text."""
     calls, rest, at = list[ToolCall](), list[str](), 0
     for match in _CALL.finditer(text):
         if call := _parsed(match[1], f"call_{len(calls)}"):

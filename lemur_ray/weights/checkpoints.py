@@ -51,7 +51,7 @@ class Commit:
 
 
 class Uncommitted(NamedTuple):
-    """An entry of a ``checkpoints`` folder that is no committed checkpoint, and the reason why."""
+    """Path of an entry of a ``checkpoints`` folder that is no committed checkpoint, and the reason as text."""
 
     folder: str
     reason: str
@@ -73,6 +73,7 @@ def checkpoint_name(step: int, attempt: int = 1) -> str:
 
 
 def is_checkpoint_name(name: str) -> bool:
+    """Whether ``name`` has the form of ``checkpoint_name``."""
     return _STEP_NAME.fullmatch(name) is not None
 
 

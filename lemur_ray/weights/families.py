@@ -148,7 +148,7 @@ def _defaults_filled(raw: dict[str, Any], family: Family) -> tuple[dict[str, Any
 
 
 def _with_layer_types(config: ModelConfig, types: list[str] | None, family: Family, path: str) -> ModelConfig:
-    """The config with the pattern of windows that a list of layer types tells. Raises UnsupportedModel for others."""
+    """The config with the pattern of windows that gives these ``layer_types``. Raises UnsupportedModel if none does."""
     if not types:
         return config
     every = types.index("full_attention") + 1 if "full_attention" in types else 0
@@ -164,7 +164,7 @@ def _with_layer_types(config: ModelConfig, types: list[str] | None, family: Fami
 
 
 def layer_types(config: ModelConfig) -> list[str]:
-    """Kind of attention of each layer, as transformers spells it."""
+    """Kind of attention of each layer, "full_attention" or "sliding_attention", as in ``config.json``."""
     kinds = ("full_attention", "sliding_attention")
     return [kinds[config.window_of(layer) > 0] for layer in range(config.num_layers)]
 

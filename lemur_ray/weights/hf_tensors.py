@@ -218,4 +218,5 @@ class HuggingFaceSink:
 
 
 def transposes(label: str) -> bool:
+    """Whether the leaf ``label`` is stored transposed in Hugging Face folders."""
     return TABLE[label].transpose

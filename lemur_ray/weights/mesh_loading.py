@@ -39,6 +39,7 @@ def place(source: Source, config: ModelConfig, shardings: Params) -> Params:
 
 
 def place_leaf(source: Source, name: str, shape: tuple[int, ...], sharding: jax.sharding.Sharding) -> jax.Array:
+    """The leaf ``name`` of ``source`` as ``place`` loads it: float32, vocabulary rows filled up to ``shape``."""
     stored = leaves(source.config)[name]
     if (by_rows := read_by_rows(shape, sharding, source.chunk(name))) is None:
         out = _read(source, name, shape, sharding)

@@ -38,7 +38,7 @@ class ModelParts:
 
 
 def inspect_model(spec: str) -> ModelParts:
-    """Check every part of the model ``spec`` (see ``open_model``), also if others are faulty; raises no such error."""
+    """Check every part of the model ``spec`` (see ``open_model``); errors are collected in the result, not raised."""
     faults, absent = list[str](), list[str]()
 
     def attempt(read: Callable[[], T]) -> T | None:

@@ -187,9 +187,10 @@ def _hugging_face(folder: str) -> OpenModel:
 
 
 def vocabulary_faults(folder: str, tokenizer: Tokenizer, config: ModelConfig) -> list[str]:
-    """List with an error message if the tokenizer has more ids than the model has embedding rows, else empty.
+    """[error message] if the tokenizer does not belong to the model, else [].
 
-    So also if none of the special ids that ``config.json`` names is a special token: the tokenizer of another family.
+    It does not if it has more ids than the model has embedding rows, or if ``config.json`` in ``folder`` names ids of
+    special tokens of which none is a special token of the tokenizer.
     """
     tokens, rows = tokenizer.vocab_size, config.vocab_size
     if tokens <= rows:

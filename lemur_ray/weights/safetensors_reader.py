@@ -95,7 +95,10 @@ class TensorFile:
         return Stored(dtype, shape, base + begin)
 
     def read(self, name: str, rows: range, columns: range, out: np.ndarray) -> None:
-        """Read a rectangle of tensor ``name`` into ``out``, row-major, of the stored dtype; a vector is one row."""
+        """Read a rectangle of tensor ``name`` into ``out``, row-major, of the stored dtype; a vector is one row.
+
+        Raises KeyError if the file has no such tensor, TensorFileError if it became shorter.
+        """
         stored = self.tensors[name]
         row_bytes = stored.dtype.itemsize * (stored.shape[-1] if stored.shape else 1)
         left, width = columns.start * stored.dtype.itemsize, len(columns) * stored.dtype.itemsize

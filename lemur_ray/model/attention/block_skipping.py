@@ -28,7 +28,7 @@ _MASKED = -1e30
 
 
 class BlockLimits(NamedTuple):
-    """The `Limits` that these loops use, and tokens of a block."""
+    """Tokens of a block, and the window and cap of `Limits`."""
 
     block: int
     window: int

@@ -75,7 +75,7 @@ def packed_rows(
     """`interface.Attention` for Hopper and later. Its output and log-sum-exp are named "attention" for remat policies.
 
     A row with more than ``limits.max_documents`` documents comes out as NaN: a run checks its corpus before it starts.
-    Raises ValueError if q has 2**31 elements or more, or for a soft cap.
+    ``limits.cap`` must be 0. Raises ValueError if q has 2**31 elements or more.
     """
     assert not limits.cap, "see unfit"
     if q_BLHh.size >= _MOST_ELEMENTS:
@@ -143,7 +143,10 @@ def masked(
     *,
     implementation: Literal["cudnn", "xla"] = "cudnn",
 ) -> jax.Array:
-    """`interface.Attention` with documents as a mask. implementation: "xla" computes the same on any platform."""
+    """`interface.Attention` with documents as a mask; ``limits.cap`` must be 0.
+
+    implementation: "xla" computes the same on any platform.
+    """
     assert not limits.cap, "see unfit"
     same = segment_ids_BL[:, None, :, None] == segment_ids_BL[:, None, None, :]
     window = (limits.window - 1, 0) if limits.window else None

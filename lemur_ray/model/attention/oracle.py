@@ -28,7 +28,10 @@ def capped(scores: jax.Array, cap: float) -> jax.Array:
 
 
 def in_window(queries_Q: jax.Array, keys_T: jax.Array, window: int) -> jax.Array:
-    """(Q, T) bool: keys at or before each query, and with a ``window`` among its so many last. Both: positions."""
+    """(Q, T) bool: whether a key is at or before a query and, if ``window`` > 0, less than ``window`` tokens before it.
+
+    queries (Q,), keys (T,): integer positions in the row.
+    """
     back = queries_Q[:, None] - keys_T[None, :]
     return (back >= 0) & (back < window) if window else back >= 0
 

@@ -66,7 +66,10 @@ def _kernel(heads: int, length: int, window: int, cap: float, interpret: bool) -
 
 
 def blocks_computed(length: int, window: int, size: int) -> float:
-    """Share of the pairs of blocks of ``size`` tokens that a kernel computes if it skips what no token attends to."""
+    """Share of all (query block, key block) pairs that a causal kernel computes, from 0 to 1.
+
+    length: tokens of a row; window: as in `Limits`, 0 for none; size: tokens of a block.
+    """
     num = -(-length // size)
     firsts = (max(0, (i * size - window + 1) // size) if window else 0 for i in range(num))
     return sum(i - first + 1 for i, first in enumerate(firsts)) / num**2

@@ -30,6 +30,7 @@ _mutex = threading.Lock()
 
 
 def cache_folder() -> Path:
+    """Folder of the extracted bundles of this host."""
     return lemur_home() / "cache" / "bundles"
 
 

@@ -77,6 +77,7 @@ class Publisher:
         return Bundle(f"{SCHEME}{self._name}", digest, size)
 
     def close(self) -> None:
+        """End the actor that holds pieces, if any; its bundles can then no longer be fetched."""
         if self._holder is not None:
             ray.kill(self._holder)
         self._holder = None
