@@ -124,19 +124,21 @@ def play_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> list[Episo
 
 
 def leak_lines(episodes: Sequence[Episode]) -> Iterator[str]:
-    """Yield a line for each single-turn question whose prompt contains its own gold reply, or the question together
-    with an answer before it. Golds of a few words (a letter, a number, yes) are not checked."""
+    """Yield a line for each task whose first prompt contains a gold reply of one of its turns, and for each single-turn
+    question that is itself a worked example before it. Golds of a few words (a letter, a number, yes) are not
+    checked."""
     for episode in episodes:
         steps, opening = episode.trajectory.steps, episode.trajectory.opening
-        if len(steps) != 1 or not opening:
+        if not steps or not opening:
             continue
         whole = "".join(message.content for message in opening)
         first = episode.trajectory.shared or len(whole) - len(opening[-1].content)
-        texts = (whole, whole[:first], whole[first:], steps[0].reply)
-        prompt, examples, question, gold = (" ".join(text.split()) for text in texts)
-        if len(gold) >= MIN_SECRET_CHARS and len(gold.split()) >= MIN_SECRET_WORDS and gold in prompt:
-            yield f"{episode.key.task}: leaked: its prompt contains the gold: {gold[:_MAX_REASON_CHARS]}"
-        elif len(question) >= MIN_SECRET_CHARS and question in examples:
+        prompt, examples, question = (" ".join(text.split()) for text in (whole, whole[:first], whole[first:]))
+        golds = (" ".join(step.reply.split()) for step in steps)
+        secrets = (gold for gold in golds if len(gold) >= MIN_SECRET_CHARS and len(gold.split()) >= MIN_SECRET_WORDS)
+        if leaked := next((gold for gold in secrets if gold in prompt), ""):
+            yield f"{episode.key.task}: leaked: its prompt contains the gold: {leaked[:_MAX_REASON_CHARS]}"
+        elif len(steps) == 1 and len(question) >= MIN_SECRET_CHARS and question in examples:
             yield f"{episode.key.task}: leaked: a worked example is its own question: {question[:_MAX_REASON_CHARS]}"
 
 

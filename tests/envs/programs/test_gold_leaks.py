@@ -56,6 +56,19 @@ def test_a_prompt_that_holds_its_gold_is_named() -> None:
     assert line.startswith("b/1: leaked: its prompt contains the gold")
 
 
+def test_a_prompt_that_holds_the_gold_of_a_later_turn_is_named() -> None:
+    steps = [Step(text, None, "", 0.0, False) for text in ("ls", "find / -name notes.txt -newer /etc/hosts -size +2k")]
+
+    def lines(prompt: str) -> list[str]:
+        trajectory = Trajectory((Message("user", prompt),), tuple(steps))
+        key = EpisodeKey("b", "b/2", "expert", "r")
+        return [*leak_lines([Episode(key, "c", Outcome.SOLVED, 1.0, 2, trajectory)])]
+
+    (line,) = lines(f"Find the notes. Hint: {steps[1].reply}")
+    assert line.startswith("b/2: leaked: its prompt contains the gold: find /")
+    assert lines("Find the notes with ls") == [], "a gold of few words is no secret"
+
+
 def test_spiders_shots_are_of_the_training_set(tmp_path: Path) -> None:
     home = tmp_path / "spider"
     for name in ("dev_db", "train_one", "train_two"):
