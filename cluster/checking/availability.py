@@ -1,4 +1,4 @@
-"""Rules for a served model that must survive a lost head, node or drain, and for jobs beside it."""
+"""Rules for served models, which must survive a lost head, node or drain, and for retries and ends of jobs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _of_budget(document: Document, everything: Sequence[Document]) -> Iterator[B
 
 
 def _of_kubernetes_job(document: Document) -> Iterator[Breach]:
-    """A Kubernetes Job that runs a job of the project: it must not repeat what needs a person."""
+    """A Kubernetes Job that runs a job of the project must not retry exit codes that need a person."""
     command = [
         word for pod in pods_of(document) for key in ("command", "args") for word in pod.container.get(key) or ()
     ]

@@ -1,4 +1,4 @@
-"""Rules for the entrypoint of a job or service: its command line, checked by its own parser, and hosts that fit it."""
+"""Rules for the entrypoint of a job or service: its command line, checked by the job's parser, and its hosts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JOBS = ROOT / "jobs"
 _PARSED = ("agent_eval.py", "build_corpus.py", "instruct.py", "pretrain.py", "report.py", "serve.py")
 """Jobs whose command lines are checked."""
 LASTING = "://"
-"""Part of every URI, a place that outlives a pod."""
+"""Part of every URI; what is stored there outlives a pod."""
 
 
 def breaches(entrypoint: str, cluster: Mapping[str, Any] | None) -> Iterator[Breach]:
@@ -181,7 +181,7 @@ def _configuration(file: str, words: Sequence[str]) -> Any:
 
 @cache
 def _job(name: str) -> Any:
-    """Import a job as a module and undo its changes of the environment."""
+    """Import ``jobs/<name>.py`` as a module and undo its changes to environment variables."""
     before = dict(os.environ)
     sys.path.insert(0, str(JOBS))
     try:

@@ -26,7 +26,7 @@ OF_GPUS = {
     ("nvidia-h100-80gb", 8): (208, 1872), ("nvidia-h100-mega-80gb", 8): (208, 1872),
     ("nvidia-h200-141gb", 8): (224, 2952),
 }  # fmt: skip
-"""(GKE's name of a GPU, GPUs of a host) -> (cores, GiB) of the largest such machine type. Others are not checked."""
+"""(GKE's name of a GPU, GPUs of a host) -> (cores, GiB) of the largest such machine. Other hosts are not checked."""
 _OF_KERNEL = 0.025
 """Share of memory used by the kernel."""
 _OF_SYSTEM = (1.0, 1.0)
@@ -129,7 +129,7 @@ class Group:
         return int(self.spec.get("replicas", 1)) * int(self.spec.get("numOfHosts", 1))
 
     def breach(self, rule: str, sentence: str) -> Breach:
-        """A breach in this group, which is named first."""
+        """A Breach of ``rule`` whose sentence names this group first."""
         return Breach(rule, f"{self.name}: {sentence}" if self.name else sentence)
 
     def amount(self, resource: str) -> float:

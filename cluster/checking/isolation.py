@@ -1,4 +1,4 @@
-"""Rules for pods in which environments run code of a model, and for network policies."""
+"""Rules for pods in which environments execute code that a model wrote, and for network policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pods that documents describe, in one form for all kinds of documents, and values in them by path."""
+"""The pods that documents of any kind describe, as Groups, and values in a document by path."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pods_of(document: Document) -> list[Group]:
 
 
 def runs_code_of_models(document: Document, group: Group) -> bool:
-    """Whether environments run there: in workers of an evaluation, and in those of an image with their programs."""
+    """Whether code of models runs in a group: workers of an evaluation, or with an image of the environments."""
     evaluates = _OF_EVALUATION.search(str((document.value.get("spec") or {}).get("entrypoint", "")))
     is_worker = document.kind in CLUSTER_OF and not group.is_head
     return is_worker and bool(evaluates or group.image[0] in ("env", "ds1000"))

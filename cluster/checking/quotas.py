@@ -37,7 +37,7 @@ def _of(
     labels_of: Mapping[str, Mapping[str, str]],
     taken: Counter[tuple[str, str]],
 ) -> str:
-    """Allocate a group's requests from the first flavor with enough quota; returns an error fragment without one."""
+    """Add a group's requests to ``taken`` for the first flavor with enough quota; returns an error fragment, or ""."""
     wanted = {name: requested[name] for name in part["coveredResources"] if requested.get(name)}
     for flavor in part["flavors"] if wanted else ():
         labels = labels_of.get(flavor["name"], {})

@@ -1,7 +1,7 @@
 """Rules for names in one document that another one must define, and for labels that must select a pod.
 
-Each rule is a row of a table: where a name or a selector stands. What exists is in the documents themselves, in the
-documents of this folder, or made by a ``kubectl create`` command in them or in the README.
+Each rule is a row of a table: the path of a name or a selector. An object exists if a document defines it, or a
+``kubectl create`` command in the documents or the README makes it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def name_of(document: Document) -> Name:
 
 
 def created_by_commands(text: str) -> list[Document]:
-    """Objects that ``kubectl create`` commands in a text make, with no more than kind and name."""
+    """Objects that ``kubectl create`` commands in a text make; only kind, name and namespace are set."""
     return [
         Document("", {"kind": _KINDS[one["kind"]], "metadata": {k: one[k] for k in ("name", "namespace") if one[k]}})
         for one in _CREATED.finditer(text)

@@ -1,4 +1,4 @@
-"""The rules by name, and breaches of them. Each rule caught an error in a document that a schema accepted."""
+"""Names and reasons of all rules. Each rule caught an error in a document that a schema accepted."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ IMAGES = {"cpu": ("cpu", "env", "ds1000"), "gpu": ("gpu",), "tpu": ("tpu",)}
 NODE_FOLDER = "/var/lib/kubelet/seccomp"
 """The one folder of the node that a pod of this project writes (around/seccomp.yaml)."""
 CREDENTIALS = {"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ACCESS_KEY_ID", "GOOGLE_APPLICATION_CREDENTIALS"}
-"""Variables that lead to a bucket where there is no workload identity."""
+"""Variables that give access to a bucket without workload identity."""
 ALL = "containers|initContainers.*"
 FORBIDDEN: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("host-access", "hostNetwork", bool), ("host-access", "hostPID", bool), ("host-access", "hostIPC", bool),
@@ -31,7 +31,7 @@ FORBIDDEN: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("host-access", f"{ALL}.securityContext.capabilities.add.*", POWERFUL.__contains__),
     ("token", f"{ALL}.env.*", lambda e: e.get("name") == "RAY_AUTH_MODE" and e.get("value") != "token"),
 )  # fmt: skip
-"""(rule, path in the spec of a pod, what its value must not be)."""
+"""(rule, path in the spec of a pod, predicate that is true for a forbidden value)."""
 _BUCKET = re.compile(r"\b(?:gs|s3)://([a-z0-9][\w.-]*)")
 _RAY_IN_TAG = re.compile(r"\bray[-:_]?v?(\d+\.\d+\.\d+)")
 

@@ -33,7 +33,7 @@ DASHBOARD_HINT = "is a dashboard: use `ray job submit -- python jobs/...`, or un
 
 
 def connect(require_same_code: bool = True, with_data: bool = False, **options: Any) -> str:
-    """Join the cluster of ``RAY_ADDRESS`` (``ray job submit`` sets it), or start a private one that ends with this job.
+    """Join the cluster of ``RAY_ADDRESS`` (set by ``ray job submit``), or start a private one that ends with this job.
 
     Returns the cluster's address and sets ``RAY_ADDRESS`` to it, because parts of Ray Train connect a second time and
     would otherwise join any cluster on this machine. ``options``: keywords for ``ray.init``. ``require_same_code``:
@@ -49,7 +49,7 @@ def connect(require_same_code: bool = True, with_data: bool = False, **options: 
     for name in ("ray.data._internal.execution.streaming_executor", "ray.data._internal.progress"):
         logging.getLogger(name).setLevel(logging.ERROR)
     if ray.is_initialized():
-        redirect_ray_output()  # for what was imported since
+        redirect_ray_output()  # for loggers of modules imported since
         return os.environ["RAY_ADDRESS"]
     address = os.environ.get("RAY_ADDRESS")
     options = {"log_to_driver": True, "logging_level": "WARNING", "runtime_env": runtime_env(), **options}
@@ -155,7 +155,7 @@ def _wait_for_head(address: str) -> None:
 
 
 def _watch_head(address: str) -> None:
-    """Start a watch that ends this process, with a message, as soon as the head is lost or replaced by another one."""
+    """Start a thread that ends this process, with a message, if the head is lost or replaced by another one."""
     import ray
 
     worker: Any = ray._private.worker.global_worker

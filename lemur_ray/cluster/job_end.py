@@ -1,8 +1,8 @@
 """Runs the ``main`` of a job and ends the process with its exit code; for KubeRay it ends the Ray job instead.
 
 KubeRay (1.7) does not see exit codes: a RayJob whose Ray job failed starts up to ``backoffLimit`` new clusters, one
-whose Ray job was stopped starts none. So where LEMUR_RETRIED_BY is "kuberay", a job that would fail in the same way
-again stops its own Ray job. Imports Ray only for that (``connection``).
+whose Ray job was stopped starts none. So if LEMUR_RETRIED_BY is "kuberay", a job that would fail again in the same way
+stops its own Ray job. Ray is imported only for that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lemur_ray.host.exit_codes import ExitCode, exit_code_of
 RETRIED_BY = "LEMUR_RETRIED_BY"
 KUBERAY = "kuberay"
 _STOP_WAIT_S = 60.0
-"""Seconds to wait for the SIGTERM of a Ray job that was stopped; after them the process ends with its exit code."""
+"""Maximum seconds to wait for Ray's SIGTERM after stopping the Ray job; then the process ends with its exit code."""
 
 
 def run(main: Callable[[], int]) -> NoReturn:
@@ -49,7 +49,7 @@ def run(main: Callable[[], int]) -> NoReturn:
 
 
 def _reader_is_gone() -> bool:
-    """Whether the reader of stdout has ended (``| head``). What is left to print is then dropped without a message."""
+    """Whether the reader of stdout has ended (``| head``); further output is then discarded without a message."""
     stdout = 1
     poller = select.poll()
     poller.register(stdout, 0)

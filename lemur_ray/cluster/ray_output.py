@@ -1,4 +1,4 @@
-"""Sorts what Ray prints in a driver: lines of the project to the terminal, those of Ray and of libraries to a log file.
+"""Separates a driver's output: lines of the project go to the terminal, those of Ray and of libraries to a log file.
 
 The log file is in LEMUR_HOME/logs; its path is printed once, before the first message that goes there.
 """
@@ -34,8 +34,8 @@ _OF_THE_CLUSTER = re.compile(r"cannot be scheduled|out of memory|OOM|died|insuff
 
 
 class OutputFilter:
-    """Decides line by line whether output of one process is a library's. Tracebacks are: a job may go on after them,
-    and errors that end it are raised in the driver. ``worker_traceback`` (train.on_ray) prints that of a failed run."""
+    """Decides line by line whether output of one process comes from a library. Tracebacks count as such: errors that
+    end a job are raised in the driver. ``worker_traceback`` (train.on_ray) prints that of a failed run."""
 
     def __init__(self) -> None:
         self._in_traceback = self._in_warning = self._last = False
@@ -100,7 +100,7 @@ def _remove_old(folder: Path) -> None:
 
 
 class WorkerOutput:
-    """Replaces Ray's function that prints lines of workers: library lines go to the log instead."""
+    """Replacement for Ray's function that prints lines of workers; sends library lines to the log instead."""
 
     def __init__(self, show: Callable[..., None], log: RayLog) -> None:
         self.log = log
@@ -108,9 +108,9 @@ class WorkerOutput:
         self._filters: dict[tuple[Any, ...], OutputFilter] = {}
 
     def __call__(self, data: dict[str, Any], *arguments: Any, **keywords: Any) -> None:
-        """``data``: as Ray's log monitor sends it: ip, pid, is_err, lines and the name of the actor or task."""
+        """``data``: message of Ray's log monitor, with ip, pid, is_err, lines and the name of the actor or task."""
         key = (data.get("ip"), data.get("pid"), data.get("is_err"))
-        if key[1] == "autoscaler":  # of which Ray itself prints only what a person should know
+        if key[1] == "autoscaler":  # Ray itself selects its lines for people
             self._show(data, *arguments, **keywords)
             return
         output = self._filters.setdefault(key, OutputFilter())

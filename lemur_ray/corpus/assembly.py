@@ -36,7 +36,7 @@ _SAMPLED_PARTS = 64
 
 @dataclass(frozen=True)
 class TokenizerPlan:
-    """Which tokenizer a build uses: the given one, or one trained on the chosen documents and extra texts."""
+    """Tokenizer of a build: a given one, or one to be trained on chosen documents and extra texts."""
 
     key: str
     """Name of its folder below ``tokenizer/`` of the build folder."""
@@ -46,7 +46,7 @@ class TokenizerPlan:
     given: Tokenizer | None = None
 
     def make(self, work: Path, config: CorpusConfig) -> Tokenizer:
-        """The tokenizer, after writing its files to the build folder. It is trained only once."""
+        """Return the tokenizer and write its files to the build folder ``work``; trains it unless the folder has it."""
         folder = work / stages.TOKENIZER / self.key
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "tokenizer.json"
@@ -132,7 +132,7 @@ def row_sets(
 ) -> list[RowSet]:
     """Row sets of all sources, then of their held-out documents; writes the list of documents of every shard.
 
-    tokens: keys of the tokenised parts. shape: JSON values of the form of the rows.
+    tokens: keys of the tokenised parts. shape: {seq_len, pad_id, vocab_size} of the rows.
     """
     lengths = np.zeros(len(clean.sizes), np.int64)
     for number, name in enumerate(tokens):
@@ -236,7 +236,7 @@ def manifest(
 
 
 def mixture_built(sources: Sequence[Mapping[str, Any]], seq_len: int) -> dict[str, Any]:
-    """Fill of the rows, and tokens by kind, of the entries of sources in a manifest, as two of its entries."""
+    """Entries ``fill`` and ``built`` (tokens by kind) of a manifest, from its entries of sources."""
     tokens = {kind: sum(s["tokens"] for s in sources if s["kind"] == kind) for kind in ("code", "text")}
     return {
         "fill": round(sum(tokens.values()) / (sum(s["rows"] for s in sources) * seq_len), 6),

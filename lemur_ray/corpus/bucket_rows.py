@@ -75,7 +75,7 @@ def shard_cache() -> BoundedCache:
 
 
 def limit_environment() -> dict[str, str]:
-    """{name: value} of the environment variable that limits the cache, to set on other hosts; {} if it is not set."""
+    """The environment variable that limits the cache as {name: value}, to set on other hosts; {} if it is not set."""
     return {LIMIT: os.environ[LIMIT]} if os.environ.get(LIMIT) else {}
 
 

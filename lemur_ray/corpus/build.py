@@ -1,4 +1,4 @@
-"""A corpus from its configuration: list, clean, deduplicate, tokenise, pack, commit.
+"""Builds a corpus from its configuration: list, clean, deduplicate, tokenise, pack, commit.
 
 A build may be killed at any moment: every step commits its output by a rename, the manifest comes last, and the same
 command resumes the build and writes the same bytes. Knows the order of the steps; each is in its own file.
@@ -236,8 +236,7 @@ class _Build:
     def _check_failed(
         self, failed: list[dict[str, Any]], listing: Listing, handover: SharedFolder
     ) -> list[dict[str, Any]]:
-        """The failed parts with their sources. Raises CorpusError if they are more than allowed; they are done again
-        by the next build, the others are not."""
+        """Return the failed parts with their sources. Raises CorpusError if more than ``allow_failed`` parts failed."""
         for one in failed:
             one["source"] = next(entry["name"] for entry in listing.sources if one["part"] in entry["parts"])
             self.say("failed: {source}, part {part}: {file}, {position}: {reason}".format(**one))
@@ -255,7 +254,7 @@ class _Build:
         return failed
 
     def _say_table(self, listing: Listing, wrong: Mapping[str, str], failed: Mapping[str, int] | None = None) -> None:
-        """A line a source: how many of its parts are committed, and what is wrong with it."""
+        """Report one line per source: how many of its parts are committed, and what is wrong with it."""
         width = max(len(entry["name"]) for entry in listing.sources)
         for entry in listing.sources:
             total = len(entry["parts"])
@@ -322,7 +321,7 @@ class _Build:
         tasks: Sequence[dict[str, Any]],
         done: Callable[[str, Any], None] | None = None,
     ) -> list[Any]:
-        """Run ``step(**task)`` for every task on the workers and report progress every few seconds; their results.
+        """Run ``step(**task)`` for every task on the workers, reporting progress; returns the results.
 
         done: function of a task's name and result that reports progress instead.
         """

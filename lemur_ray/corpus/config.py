@@ -52,9 +52,8 @@ class CorpusConfig:
     """Pattern of the words within which the tokenizer merges: general, or numbered, which separates a noun from its
     number ("shelf 3"), as the demo's games need. Empty: that of the corpus in the folder, else general."""
     tokenizer: str = ""
-    """A tokenizer.json, or a model folder with one, to use unchanged, for example of the model that --init-from of a
-    run will name; the config files in its folder define which tokens begin and end a text. Empty: train one on the
-    corpus."""
+    """A tokenizer.json, or a model folder with one, to use unchanged, for example that of the model of --init-from;
+    config files in its folder define which tokens begin and end a text. Empty: train one on the corpus."""
     tokenizer_sample_mb: float = 4.0
     """Megabytes of documents on which the tokenizer is trained."""
     tokenizer_extra: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
@@ -100,8 +99,8 @@ Corpus = Annotated[CorpusConfig, tyro.conf.arg(name="")]
 
 
 def describe(config: CorpusConfig) -> dict[str, Any]:
-    """The configuration as JSON values, with the content of the file of sources; options that old corpora do not record
-    are left out where they have their old value. Raises CorpusError if that file cannot be read."""
+    """The configuration as JSON values, with the content of the file of sources; without newer options at their old
+    values, which keeps older hashes. Raises CorpusError if that file cannot be read."""
     value: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
     if config.sources:
         value["sources"] = [spec.to_json() for spec in read_sources(config.sources)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 WINDOW = 8192
-"""Number of pieces packed together: enough for a fill above 0.999 with bounded memory."""
+"""Number of pieces packed at a time: enough for more than 99.9 % used tokens, with bounded memory."""
 SHARD_BYTES = 3 << 30
 """Minimum bytes of tokens of a shard, except of a smaller set. A shard is five files, so that the sixteen sources of
 the paper with 180 billion tokens are fewer than 700."""

@@ -30,8 +30,7 @@ VERSION = 1
 SHARD_ROWS = 8192
 """Rows of a shard written by RowWriter: 16 MiB of uint16 tokens at 1,024 tokens a row."""
 PROVENANCE = ("numbers", "documents")
-"""Kinds of files of a shard that training does not read: the document of each piece (uint32), and a parquet table of
-the documents."""
+"""Files of a shard that training does not read: document of each piece (uint32), and parquet table of the documents."""
 
 _MAPPED_SHARDS = 32
 """Shards that a process keeps mapped, by three open files each: a corpus has more files than a process may open."""
@@ -84,8 +83,7 @@ def write_shard(
     """Write one shard and return its entry in ``rows.json`` (JSON values: name, rows, tokens, files).
 
     tokens: (rows, seq_len) uint16 or uint32, or several such arrays in order; piece_lengths flat; pieces_per_row
-    (rows,); trained: (rows, seq_len) bool. provenance: index of the document of each piece (pieces,), and a parquet
-    table of the documents.
+    (rows,); trained: (rows, seq_len) bool. provenance: document of each piece (pieces,), parquet table of documents.
     """
     contents: dict[str, bytes | Iterable[bytes]] = {
         "tokens": (
@@ -113,7 +111,7 @@ def commit_row_set(
     documents: int,
     text_bytes: int = 0,
 ) -> dict[str, Any]:
-    """Write ``rows.json``, which completes the row set; returns its content."""
+    """Write ``rows.json``, which completes the row set of these ``write_shard`` results; returns its content."""
     index = {
         "version": VERSION,
         "seq_len": seq_len,
@@ -151,8 +149,7 @@ class RowWriter:
     def write(self, pieces: Sequence[np.ndarray], trained: Sequence[np.ndarray] | None = None) -> None:
         """Add one row of ``pieces`` (token ids of each document) and, for chat, their trained flags (bool).
 
-        Raises ValueError if the pieces do not fit, a piece is empty, an id is outside the vocabulary, or only some
-        rows have ``trained``.
+        Raises ValueError for pieces that are too long, empty or outside the vocabulary, or partial ``trained``.
         """
         lengths = [len(piece) for piece in pieces]
         if not lengths or min(lengths) < 1 or sum(lengths) > self.seq_len:

@@ -74,7 +74,7 @@ class CleanDocuments:
 def select_documents(
     work: Path, listing: Listing, config: CorpusConfig, drops: Mapping[str, np.ndarray] | None = None
 ) -> tuple[CleanDocuments, list[str], dict[str, str]]:
-    """(documents with their selection, a line for each omitted source, what is wrong with required sources by name).
+    """(documents with their selection, a line per omitted source, name -> fault of each empty required source).
 
     drops: by the name of a rule, a mask (documents,) bool of documents that it drops.
     """

@@ -10,7 +10,7 @@ from pathlib import Path
 from lemur_ray.doctor.machine import Check, Machine, last_line
 
 SOCKET = "/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
-"""The longest path that Ray appends to its temporary folder; a unix socket path has at most 107 bytes."""
+"""Longest path that Ray appends to its temporary folder; a unix socket path has at most 107 bytes."""
 
 
 def ray(machine: Machine) -> Check:
@@ -22,8 +22,7 @@ def ray(machine: Machine) -> Check:
 
 
 def ray_auth(machine: Machine) -> Check:
-    """Whether RAY_AUTH_MODE and the token fit: a token file left by ``ray.init()`` turns authentication on for later
-    heads."""
+    """Whether RAY_AUTH_MODE and token agree: a token file left by ``ray.init()`` turns authentication on later."""
     mode = machine.env.get("RAY_AUTH_MODE")
     file = Path(machine.env.get("RAY_AUTH_TOKEN_PATH") or machine.home / ".ray" / "auth_token")
     token = bool(machine.env.get("RAY_AUTH_TOKEN")) or file.is_file()

@@ -55,9 +55,9 @@ def machine_devices(machine: Machine) -> Devices:
 def cluster_devices(
     resources: Mapping[str, float], most: Mapping[str, float] | None, nodes: Sequence[Mapping[str, Any]] = ()
 ) -> Devices:
-    """The devices of a cluster, by Ray's resource names. ``most``: the upper limit of an autoscaling cluster.
+    """The devices of a cluster. ``resources``: Ray's, such as {"CPU": 8}. ``most``: their limits if it autoscales.
 
-    ``nodes``: as ``ray.nodes()`` lists them, with their labels.
+    ``nodes``: from ``ray.nodes()``.
     """
     has = {name: max(resources.get(name, 0), (most or {}).get(name, 0)) for name in ("CPU", "GPU", "TPU")}
     grows = has["TPU"] > resources.get("TPU", 0)

@@ -1,4 +1,4 @@
-"""The interface of checks: ``Machine`` is all that they may read, ``Check`` their result."""
+"""Input and result of a check: ``Machine``, through which alone checks read the system, and ``Check``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ Status = Literal["ok", "warn", "missing"]
 
 @dataclass(frozen=True)
 class Check:
-    """Result of one check. ``found``: the observed state, for people. ``fix``: a command, may be empty. ``required``:
-    nothing runs without it."""
+    """Result of a check. ``found``: observed state. ``fix``: command or "". ``required``: nothing runs without it."""
 
     name: str
     status: Status

@@ -28,8 +28,7 @@ class ExitCode(enum.IntEnum):
     USAGE = 2
     """The command line is wrong."""
     TRY_AGAIN = 75
-    """A host, a service or the cluster was unavailable, or another process still writes the folder: run the command
-    again (EX_TEMPFAIL)."""
+    """A host, a service or the cluster was unavailable, or the folder is in use: run it again (EX_TEMPFAIL)."""
     OVERTAKEN = 79
     """A newer run of the same command has taken over: nothing to do. No code of sysexits.h, which end at 78."""
     INTERRUPTED = 130

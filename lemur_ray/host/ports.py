@@ -8,8 +8,7 @@ import random
 import socket
 
 _CHOICE = range(20_000, 30_000)
-"""Port numbers above those of Ray's workers and below Linux's ephemeral range, so that no other program is likely to
-get one before the caller listens."""
+"""Ports above those of Ray's workers and below Linux's ephemeral range, which other programs are unlikely to take."""
 
 _issued: set[int] = set()
 

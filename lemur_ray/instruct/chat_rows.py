@@ -1,7 +1,6 @@
-"""Rows of chat files as OpenAI and TRL write them: their messages, and the files that a name stands for.
+"""Reads chat files in the formats of OpenAI and TRL: finds the files of a name, their rows, the messages of a row.
 
-``{"messages": [...]}``, or ``{"prompt": ..., "completion": ...}`` of texts or of messages; in JSON lines, a JSON list
-or parquet, plain or gzip.
+A row is ``{"messages": [...]}`` or ``{"prompt": ..., "completion": ...}``; in JSON lines, a JSON list or parquet.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ _DATA_FILE = re.compile(r"\.(parquet|jsonl|json)(\.gz)?$")
 
 
 def chat_files(name: str) -> list[str]:
-    """Files of a path, a URL, or a data set of the Hub, ``hf://datasets/OWNER/NAME[@REVISION][/PATTERN]``.
+    """Files that a name stands for: a path, a URL, or a Hub data set ``hf://datasets/OWNER/NAME[@REVISION][/PATTERN]``.
 
-    Without a pattern, those of the split train of a data set that has splits. Raises ValueError, OSError.
+    Without a pattern, only the split train of a set with splits. Raises ValueError for an ambiguous name, OSError.
     """
     if not name.startswith(HUB):
         return [name]

@@ -59,16 +59,14 @@ class SetsConfig:
     openorca_rows: int = 200_000
     """OpenOrca: rows drawn with the seed. 0: all."""
     openorca_system: Literal["omit_empty", "lemur"] = "omit_empty"
-    """OpenOrca: omit_empty makes no system turn of an empty system prompt; lemur an empty one, as the public
-    converter."""
+    """OpenOrca, empty system prompt: omit_empty makes no system turn; lemur an empty one, as the public converter."""
     sharegpt_html: Literal["auto", "always", "never"] = "auto"
     """ShareGPT: which turns are converted from HTML to Markdown; auto: those that begin and end with a tag."""
 
     language: str = "en"
     """ShareGPT: language code of the first user turn (needs the extra [instruct]). Empty: no filter."""
     language_probability: float = 0.0
-    """ShareGPT: probability below which a language counts as not detected, and the row is kept: the detector errs on
-    short turns."""
+    """ShareGPT: probability below which no language is detected and the row is kept: detection errs on short turns."""
     character_run: int = 3
     """ShareGPT: minimum run of non-Latin letters for which an instruction is dropped. 0: no filter."""
     character_run_unit: Literal["row", "sentence"] = "row"

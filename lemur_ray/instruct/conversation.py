@@ -26,7 +26,7 @@ RULES = {
     "answers_no_call": "a result of a tool follows a call with its id",
     "no_assistant_turn": "without an answer of the assistant there is nothing to train on",
 }
-"""Rule of a valid conversation -> what it demands."""
+"""Name of a rule of valid conversations -> its requirement, for error messages."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def read_conversations(file: str | Path) -> Iterator[Conversation]:
 
 
 def checked_conversations(file: str | Path) -> Iterator[Conversation | ValueError]:
-    """``read_conversations`` that yields an error in place of an invalid row, and goes on."""
+    """Like ``read_conversations``, but yields a ValueError in place of an invalid row and continues."""
     for name in chat_files(str(file)):
         with local_chat_file(name) as path:
             for place, row in _named(name, rows(path)):
@@ -87,7 +87,7 @@ def checked_conversations(file: str | Path) -> Iterator[Conversation | ValueErro
 
 
 def _named(name: str, places: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """The rows of a file. Raises ValueError with its name if it is damaged."""
+    """Yield ``places``, the rows of the file ``name``. Raises ValueError with its name if it is damaged."""
     try:
         yield from places
     except ValueError as error:  # also what pyarrow raises
@@ -107,7 +107,7 @@ def _conversation(row: Any, dataset: str, number: str) -> Conversation:
 
 
 def conversation_lines(conversations: Iterable[Conversation]) -> Iterator[str]:
-    """Yield each conversation as a JSON line, in the format of ``read_conversations``."""
+    """Yield each conversation as a JSON line that ``read_conversations`` reads."""
     for one in conversations:
         row: dict[str, Any] = {"dataset": one.dataset, "id": one.id, "messages": [m.to_json() for m in one.messages]}
         row |= {"tools": list(one.tools)} if one.tools else {}

@@ -36,8 +36,7 @@ def keep_first(
     """Mask (n,) bool of the rows to keep, in input order: their cosine to every earlier kept row is <= ``threshold``.
 
     vectors: (n, dim) float32 of any norm; a zero vector is similar to nothing. compare: function that compares a block
-    with earlier blocks, maybe on other hosts; put: sends it a block; default: in this process. Raises ValueError if a
-    vector is not finite."""
+    with earlier blocks; put: sends it a block; default: this process. Raises ValueError if a vector is not finite."""
     if not np.isfinite(vectors).all():
         bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
         raise ValueError(f"the vector of row {bad} is not finite: the encoder is broken on that text")
@@ -111,7 +110,7 @@ _BATCH = 64
 def encoder(spec: str, prompt: str = "") -> Encoder:
     """Embedding function of ``sentence-transformers:MODEL``, as in the paper, or ``hashing:DIM``, without a model.
 
-    prompt: what a model is given before every text. Cached per process. Raises ModuleNotFoundError if
+    prompt: text put before every input of a model. Cached per process. Raises ModuleNotFoundError if
     sentence-transformers is needed and not installed.
     """
     kind, _, what = spec.partition(":")

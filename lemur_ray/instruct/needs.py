@@ -22,8 +22,8 @@ def check_table_needs(
 ) -> None:
     """Raise ValueError that lists everything that is missing or contradictory for building a table.
 
-    choice: as for ``with_chat_format``. tokenizer: None if it cannot be read. packages_are_here: the table is built on
-    this machine, so packages that are not installed here are missing.
+    choice: see ``with_chat_format``. tokenizer: None if it cannot be read. packages_are_here: the table is built on
+    this machine, which must have the packages.
     """
     lacking = [*_of_sets(sets, conversations, packages_are_here), *(_of_format(tokenizer, choice) if tokenizer else ())]
     if lacking:
@@ -31,7 +31,7 @@ def check_table_needs(
 
 
 def filter_packages(sets: SetsConfig) -> dict[str, str]:
-    """Optional packages that the filters need, by name, with the message for the case that it is not installed."""
+    """Optional packages that the filters need: name -> message if it is not installed."""
     wanted = {}
     near = sets.near_duplicate and any(getattr(sets, name) for name in WITHOUT_NEAR_DUPLICATES)
     if near and not sets.encoder.startswith("hashing:"):

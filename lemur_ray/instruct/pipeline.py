@@ -97,8 +97,7 @@ def _inputs(config: SetsConfig, tokenizer: Tokenizer, seq_len: int, num_rows: Nu
 
 @dataclasses.dataclass
 class _Build:
-    """Build of one table. Counters: ``fallen`` dropped rows by (set, stage, reason), ``notes`` kept rows by (set,
-    note), ``read`` input rows by set."""
+    """Build of a table. ``fallen``: dropped rows by (set, stage, reason); ``notes``: kept rows by (set, note)."""
 
     config: SetsConfig
     tokenizer: Tokenizer

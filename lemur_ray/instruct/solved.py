@@ -76,8 +76,8 @@ def _reason(episode: Episode, rules: SolvedFilter) -> str | None:
 def conversations_of(episode: Episode) -> list[Conversation]:
     """Training conversations of an episode, in which every reply follows the messages that its policy was shown.
 
-    Turns share a conversation as long as each prompt goes on from the one before. Where a prompt omits or changes a
-    part of the past, another one begins, named after its first turn, with loss on its own replies only. Assistant
+    Turns share a conversation as long as each prompt continues the one before. If a prompt omits or changes earlier
+    messages, a new conversation begins, named after its first turn, with loss on its own replies only. Assistant
     messages in worked examples have loss weight 0, as no model wrote them; replies have that of their step.
     """
     trajectory, name = episode.trajectory, str(episode.key)

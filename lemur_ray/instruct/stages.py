@@ -1,7 +1,6 @@
 """Steps from files of conversations to tokens, each a function of one Arrow table: read, clean, embed, encode.
 
-A dropped row stays in its table, marked with the stage and the name of the rule, until it is counted, so that the
-numbers of all steps add up.
+A dropped row stays in its table, marked with stage and rule, until it is counted, so that all counts add up.
 """
 
 from __future__ import annotations
@@ -154,8 +153,7 @@ def encode(
 ) -> pa.Table:
     """Table (TOKENS) of conversations as token ids, cut at ``seq_len``, with a flag per token whether it is trained.
 
-    benchmarks: index from 13-gram hash to file name. drop_overlap: drop conversations that share a 13-gram, not only
-    note it.
+    benchmarks: index from 13-gram hash to file name. drop_overlap: drop conversations with a shared 13-gram.
     """
     rows = table.to_pylist()
     for row in rows:

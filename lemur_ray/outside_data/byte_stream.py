@@ -1,8 +1,7 @@
 """Sequential and random reads of a file, local or remote, that survive transient errors.
 
-Bytes are fetched by range. A failed or short fetch is retried from the first missing byte, so decompressors and parsers
-above never notice it. What stays bad raises ``ReadFailure`` with the file and the position; no read ever ends early
-without an error.
+Bytes are fetched by range. A failed or short fetch is retried from the first missing byte, unnoticed by decompressors
+and parsers. A lasting failure raises ``ReadFailure`` with file and position; no read ends early without an error.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from lemur_ray.storage.retry_policy import BucketError
 _T = TypeVar("_T")
 
 TRIES = 8
-"""Consecutive fetches without a single byte, after which a read fails."""
+"""Number of consecutive fetches without a byte after which a read fails."""
 _TRIES_OF_CLIENT = 3
-"""The same for an error after which the client of a bucket has tried again itself, and for an object that is listed and
-not there: a bucket may list before it serves."""
+"""The same number for errors that a bucket's client has retried itself, and for an object that is listed but absent: a
+bucket may list an object before it serves it."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 """Seconds before the first and at most before the last retry, unless the server asks for more."""
 BLOCK = 4 << 20
-"""Bytes per fetch of a remote file. Local files are fetched in blocks of an eighth of it."""
+"""Maximum bytes per fetch of a remote file; an eighth of it for a local file."""
 
 
 class ReadFailure(OSError):
@@ -54,8 +53,8 @@ class ByteRanges(Protocol):
     version: str
 
     def fetch(self, begin: int, end: int) -> bytes:
-        """Bytes ``begin`` to ``end``, or fewer, at least one. Raises OSError or Interrupted for what may pass, and
-        FetchError for what will not: the file is gone, forbidden or changed."""
+        """Bytes from ``begin`` to ``end`` (exclusive), possibly fewer, but at least one. Raises OSError or Interrupted
+        for a temporary failure, FetchError if the file is gone, forbidden or changed."""
         ...
 
     def close(self) -> None:
@@ -119,7 +118,7 @@ def open_ranges(uri: str, size: int = -1, version: str = "") -> ByteRanges:
 
 
 class ByteStream(io.RawIOBase):
-    """Readable, seekable stream over the bytes of a file; retries what may pass. A read returns all bytes asked for.
+    """Readable, seekable stream over the bytes of a file that retries temporary failures. Reads are never short.
 
     name: of the file, in errors. ``retries`` counts failed fetches.
     """
@@ -171,7 +170,8 @@ class ByteStream(io.RawIOBase):
 
 
 def patiently(call: Callable[[], _T], file: str, position: str, failed: Callable[[], None] = lambda: None) -> _T:
-    """Result of ``call``, repeated after errors that may pass, with ``failed`` called first. Raises ReadFailure."""
+    """Result of ``call``, which is repeated after temporary errors; ``failed`` is called before each repetition. Raises
+    ReadFailure with ``file`` and ``position``."""
     wait_s = FIRST_WAIT_S
     for attempt in range(1, TRIES + 1):
         try:

@@ -20,7 +20,7 @@ _LIST_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file as listed: its URI, with the commit on the Hub; path below the listed folder; bytes; version or empty."""
+    """A listed file: URI (with the commit on the Hub), path below the listed folder, bytes, version ("" if unknown)."""
 
     uri: str
     name: str

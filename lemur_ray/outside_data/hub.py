@@ -42,7 +42,7 @@ def endpoint() -> str:
 
 
 def gated(repo: str) -> str:
-    """What to do about a gated data set, for people."""
+    """Message about a gated data set ``repo``: how to get access."""
     page = f"{endpoint()}/datasets/{repo}"
     if get_token() is None:
         return (

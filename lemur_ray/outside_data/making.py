@@ -62,7 +62,7 @@ def folder_sum(path: Path) -> tuple[str, int]:
 
 
 def make(source: Source, download: Path, out: Path) -> None:
-    """Write the stored form of ``download`` to ``out``; may move ``download``. Raises FetchError, OSError."""
+    """Write ``download`` to ``out`` in the form ``source.stored``; may move it there. Raises FetchError, OSError."""
     if source.stored == "plain" or (source.stored == "gzip" and is_gzip(download)):
         os.replace(download, out)
     elif source.stored == "gzip":

@@ -12,7 +12,7 @@ from typing import Any
 from lemur_ray.host.json_files import NotJson, read_json
 
 FOLDER = ".provenance"
-"""Hidden, so that readers of a data folder do not take it for data."""
+"""Subfolder of the records; hidden, so that readers of a data folder ignore it."""
 
 
 def place(path: Path) -> Path:

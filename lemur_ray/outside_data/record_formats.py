@@ -35,7 +35,7 @@ class BadRecord(ValueError):
 
 
 def peek(stream: BinaryIO, count: int) -> bytes:
-    """The next ``count`` bytes, or fewer at the end, without reading on in a buffered stream."""
+    """The next ``count`` bytes of a buffered stream, or fewer at its end, without advancing it."""
     return cast(io.BufferedReader, stream).peek(count)[:count]
 
 
@@ -100,7 +100,7 @@ def parquet_rows(
 
 
 class Lines(Protocol):
-    """What ``json_lines`` reads from: any binary file."""
+    """A binary stream with ``readline``, which ``json_lines`` reads."""
 
     def readline(self, limit: int = -1, /) -> bytes:
         """The next line, at most ``limit`` bytes of it (-1: all); empty at the end."""
@@ -162,7 +162,7 @@ def json_list(data: BinaryIO, path: Path) -> Iterator[Any]:
 
 
 def _element(decoder: json.JSONDecoder, buffer: str, at: int) -> tuple[Any, int]:
-    """(JSON value at ``at``, index behind it); index -1 if it is not complete there, or no JSON."""
+    """(JSON value at index ``at``, index after it); index -1 if the value is incomplete or not JSON."""
     try:
         return decoder.raw_decode(buffer, at)
     except RecursionError:

@@ -24,7 +24,7 @@ def required(data: Path, path: str, sets: Mapping[str, Sequence[Source]]) -> Pat
 
 
 def how_to_have(source: Source, name: str, data: Path) -> str:
-    """How to get a missing file, for people. ``name``: the set that the file belongs to."""
+    """Message on how to get a missing file. ``name``: data set that the file belongs to."""
     missing = f"{data / source.path}: not there (about {readable(source.size)}, licence: {source.licence})"
     if source.by_hand:
         return f"{missing}. By hand: {source.by_hand}"

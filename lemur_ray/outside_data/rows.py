@@ -40,7 +40,8 @@ def stream_rows(stream: Stream, skip: int) -> Iterator[dict[str, Any]]:
 
 
 def take_rows(stream: Stream, data: Path, rows: int, say: Callable[[str], None] = print) -> int:
-    """Fetch until the folder holds ``rows`` rows; returns their number. Raises OSError; FetchError keeps the rows."""
+    """Fetch until the stream's folder below ``data`` has ``rows`` rows; returns their number. Raises FetchError,
+    OSError; the rows fetched so far are kept."""
     folder = data / stream.path
     note = _note(stream, folder)
     if note["rows"] >= rows:
@@ -59,7 +60,7 @@ def take_rows(stream: Stream, data: Path, rows: int, say: Callable[[str], None] 
 
 
 def rows_there(stream: Stream, data: Path) -> int:
-    """Number of rows in complete files."""
+    """Number of rows of a stream in complete files below ``data``. Raises FetchError for files from elsewhere."""
     return int(_note(stream, data / stream.path)["rows"])
 
 

@@ -66,7 +66,7 @@ def matches(path: str, pattern: str) -> bool:
 
 
 def fixed_part(pattern: str) -> str:
-    """What a glob pattern begins with before its first wildcard."""
+    """The part of a glob pattern before its first wildcard."""
     return re.split(r"[*?\[{]", pattern)[0]
 
 
@@ -82,8 +82,7 @@ class Source:
     """Checksum of upstream's content, decompressed where stored with gzip; of a tar, that of ``making.tree_sum``. Empty
     where none is published: the first fetch records it, and later fetches must match."""
     size: int
-    """Bytes of that content: for an unpacked archive of the archive, for a tar of its members. An estimate where there
-    is no checksum; 0: unknown."""
+    """Bytes of that content; of an unpacked archive: of the archive. An estimate without a checksum; 0: unknown."""
     licence: str
     terms: str = ""
     """Terms, in a sentence, that the user accepts with ``--accept FAMILY`` before the fetch; empty: none."""

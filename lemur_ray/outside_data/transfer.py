@@ -18,7 +18,7 @@ from lemur_ray.outside_data.provenance import write_whole
 from lemur_ray.outside_data.source import FetchError, readable
 
 TRIES = 5
-"""Consecutive attempts without a single byte, after which a transfer fails."""
+"""Number of consecutive attempts without a byte after which a transfer fails."""
 LONGEST_WAIT_S = 300.0
 
 

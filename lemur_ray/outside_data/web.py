@@ -61,7 +61,7 @@ class WebFile:
         """See ``Remote``."""
         with self._translated_errors():
             if info.size is not None:
-                # Block by block from the first on: of an answer that breaks off, aiohttp hands out nothing.
+                # Block by block from the start: aiohttp returns nothing of a response that breaks off.
                 with suppress(ValueError):  # the server sends the whole file whatever is asked for
                     self._read_on(file, have, info.size)
                     return

@@ -22,8 +22,7 @@ _CHUNK = 4096
 def largest_remainder(total: int | np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Integer counts that sum to ``total`` and are nearest to ``total * shares`` (Hamilton's method).
 
-    total: int or (n,) int64; shares: (sources,) float64 that sum to 1. Returns (sources,) or (n, sources) int64. Equal
-    remainders go to the first source.
+    total: int or (n,) int64; shares: (sources,) float64. Returns (sources,) or (n, sources) int64.
     """
     totals = np.atleast_1d(np.asarray(total, np.int64))
     exact = totals[:, None] * shares
@@ -38,8 +37,7 @@ def largest_remainder(total: int | np.ndarray, shares: np.ndarray) -> np.ndarray
 class Mixture:
     """Assignment of rows 0, 1, 2, ... to sources in fixed proportions.
 
-    weights: finite, non-negative, not all zero; normalised by their sum. Raises ValueError otherwise, or for a share
-    between 0 and 1e-5.
+    weights: finite, non-negative, not all zero. Raises ValueError otherwise, or for a share between 0 and 1e-5.
     """
 
     def __init__(self, weights: Sequence[float]) -> None:

@@ -157,8 +157,7 @@ class Plan:
 
 
 class _Skips:
-    """Converts row numbers of a plan to those in the order without skips. ranges: half-open, in the latter, any
-    order."""
+    """Converts row numbers of a plan to those in the order without skips. ranges: half-open, in the latter."""
 
     def __init__(self, ranges: Sequence[Sequence[int]]) -> None:
         merged: list[list[int]] = []

@@ -1,7 +1,6 @@
 """Recipes: one file per experiment, each a single frozen value named after what it trains.
 
-Knows nothing of jax, Ray or files. A recipe's file cites the section its numbers come from; `get_recipe` finds it by
-name.
+Knows nothing of jax, Ray or files. A recipe's file cites the source of its numbers; `get_recipe` finds it by name.
 """
 
 from __future__ import annotations
@@ -34,16 +33,14 @@ def get_recipe(name: str) -> Recipe:
 
 
 SPECIAL_TOKENS = 7
-"""Maximum tokens added to a published vocabulary: ChatML's two, or, in older corpora, all of
-``text.special_tokens.SPECIALS``."""
+"""Maximum tokens added to a published vocabulary: ChatML's two; in older corpora all of ``text.special_tokens``."""
 
 
 def with_vocabulary(recipe: Recipe, vocab_size: int) -> Recipe:
     """The recipe with a model large enough for a tokenizer of ``vocab_size`` tokens.
 
-    A recipe of `FROM_SCRATCH` takes the tokenizer's vocabulary, unless the command line set another. Others keep the
-    vocabulary of published weights, which may be larger; if only SPECIAL_TOKENS are missing, it grows to the next
-    multiple of 128.
+    A recipe of `FROM_SCRATCH` takes the tokenizer's vocabulary, unless the command line set another. Others keep
+    the vocabulary of published weights; if at most SPECIAL_TOKENS are missing, it grows to a multiple of 128.
 
     Raises:
         ValueError: the tokenizer has more tokens than the model has rows.

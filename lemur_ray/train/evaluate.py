@@ -1,7 +1,6 @@
 """Held-out loss by kind and by source, in nats per token and bits per byte, always on the same rows.
 
-Evaluation changes neither parameters nor files. Knows the corpus layout (``heldout`` in the manifest) and the model's
-loss, not Ray.
+Evaluation changes neither parameters nor files. Knows corpus layout (``heldout`` in the manifest) and model, not Ray.
 """
 
 from __future__ import annotations

@@ -35,8 +35,7 @@ class Window:
     """Seconds of training over the whole run, all attempts."""
 
     def add(self, metrics: Mapping[str, Any], sources: Sequence[str], ranges: Sequence[list[int]] = ()) -> None:
-        """Add one step's metrics, as host values. sources: name of each source index. ranges: row ranges if it was
-        skipped."""
+        """Add one step's metrics, as host values. sources: name of each source index. ranges: its rows if skipped."""
         self.steps += 1
         if bool(metrics["skipped"]):
             self.skipped += ranges

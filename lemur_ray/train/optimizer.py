@@ -24,8 +24,7 @@ def learning_rate(config: OptimizerConfig, steps: int, update: Any, xp: Any = jn
 
     Linear from peak / warmup at update 1 to the peak at update ``warmup_steps``. Then, by ``schedule``, half a cosine
     down to ``final_lr_fraction`` of the peak at the last update (paper A.1.3); the peak, falling in the last
-    ``decay_fraction`` of all updates (wsd; Haegele et al. 2024, arXiv 2405.18392); or the peak. xp: numpy for float64,
-    jax.numpy under jit.
+    ``decay_fraction`` of all updates (wsd; Haegele et al. 2024, arXiv 2405.18392); or the peak. xp: numpy or jax.numpy.
     """
     warmup = max(1, min(config.warmup_steps, steps))
     floor, start = config.final_lr_fraction, warmup

@@ -141,8 +141,7 @@ def gradients(
 ) -> tuple[jax.Array, Params, jax.Array]:
     """(sum of losses (), its float32 gradient, sum of losses per row (B,)), accumulated over the microbatches.
 
-    Microbatch i of m has rows i, i + m, i + 2m, .., so on any mesh every device works on each. Raises ValueError if m
-    does not divide the rows.
+    Microbatch i of m has rows i, i + m, .., so every device works on each. Raises ValueError if m does not divide them.
     """
     layout = how.forward.layout
     if layout.mesh is not None and layout.mesh.shape["dcn"] > 1 and not layout.within_slice:

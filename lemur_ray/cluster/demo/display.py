@@ -1,7 +1,4 @@
-"""Display of the demo: one screen on a terminal, else a few plain lines.
-
-Knows stages, not their work.
-"""
+"""Display of the demo: one screen on a terminal, else a few plain lines. Knows stages, not their work."""
 
 from __future__ import annotations
 
@@ -23,7 +20,8 @@ _COLOURS = {"": "dim", "now": "bold cyan", "done": "green", "failed": "bold red"
 
 @contextlib.contextmanager
 def open_display(stages: Sequence[Stage], heading: str, stream: TextIO) -> Iterator[Display]:
-    """The display that suits the stream. ``heading``: text above the stages."""
+    """Context manager with a display on ``stream``: live on a terminal, else lines. ``heading``: text above the
+    stages."""
     if not stream.isatty() or os.environ.get("TERM") == "dumb":
         print(heading, file=stream, flush=True)
         yield PlainLines(stream)
@@ -91,7 +89,7 @@ def table(stages: Sequence[Stage]) -> Table:
 
 
 def progress_texts(stage: Stage) -> tuple[str, str, str, str]:
-    """Share, rate, time left and number of a running stage."""
+    """(share done, rate, time left, number) of a running stage as texts; empty without progress."""
     progress = stage.progress
     if progress is None:
         return "", "", "", ""

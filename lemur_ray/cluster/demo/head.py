@@ -1,7 +1,6 @@
 """A private Ray head and the jobs submitted to it.
 
-Uses Ray only through its command line, so that every step can be repeated by hand. Knows neither the jobs' work nor the
-display. All processes end with the head.
+Uses Ray only through its command line, so that every step can be repeated by hand. All processes end with the head.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class Head:
         return job_id
 
     def takes_jobs(self) -> bool:
-        """Whether a job that does nothing runs to its end."""
+        """Whether the head accepts jobs: submits one that does nothing and waits for its end."""
         return self._job("submit", "--", "true").returncode == 0
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""State of a stage of the demo, its progress by the lines that its job prints, and a runner with log and display.
+"""Stages of the demo: state, progress read from the lines that a job prints, and a runner with log and display.
 
 Draws nothing and starts no Ray.
 """
@@ -37,7 +37,7 @@ class Progress:
 
     @property
     def share(self) -> float:
-        """Between 0 and 1."""
+        """Share of the job that is done, 0 to 1."""
         return min(1.0, self.done / self.total) if self.total else 0.0
 
 
@@ -47,7 +47,7 @@ def plain(line: str) -> str:
 
 
 def of_line(line: str) -> Progress | None:
-    """Progress in a line of training, of episodes or of a corpus; None for any other line."""
+    """Progress that a line of a training, evaluation or corpus job reports; None for any other line."""
     done_of = _DONE.search(line)
     if done_of is None:
         return None
@@ -68,7 +68,7 @@ def result_of(line: str) -> dict[str, Any] | None:
 
 
 def number_of(result: Mapping[str, Any]) -> str:
-    """The one number of a job's result."""
+    """The number shown for a job's result (episodes solved, loss or tokens) as text; "" without one."""
     if isinstance(result.get("solved"), int) and "n" in result:
         missing = f", {result['missing']} missing" if result.get("missing") else ""
         return f"{result['solved']} of {result['n']} solved{missing}"
@@ -107,7 +107,7 @@ class Stage:
 
 
 class Display(Protocol):
-    """Receiver of changes."""
+    """Shows the stages of the demo."""
 
     def update(self, stage: Stage) -> None:
         """Called when a stage starts, progresses or ends."""

@@ -1,4 +1,4 @@
-"""Progress of the step that reads and filters: a line a source with counts, speed and time left."""
+"""Progress of the step that reads and filters documents: one line per source with counts, speed and time left."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ class SourceProgress:
             self._say(self.line(name))
 
     def line(self, name: str) -> str:
-        """Progress of a source in this run: documents read and kept, those dropped by each rule, MB/s of its files, and
-        the time left for all sources."""
+        """Progress of a source in this run: documents read, kept and dropped, MB/s, time left for all sources."""
         seconds = max(time.monotonic() - self._began, 1e-9)
         counts, left = self._counts[name], sum(self._left.values())
         rate = sum(one["bytes"] for one in self._counts.values()) / seconds

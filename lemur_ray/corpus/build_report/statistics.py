@@ -19,7 +19,7 @@ from lemur_ray.corpus.steps import stages
 
 STATISTICS = "statistics.json"
 _PARTS = 8
-"""Parts of a source from which examples of dropped documents are taken, and parts with duplicates of one rule."""
+"""Maximum number of parts from which examples of dropped documents are taken, per source and per rule of comparison."""
 _NAMES = 200
 """Licences or languages that are listed, the most frequent ones; the others are added up."""
 

@@ -78,7 +78,7 @@ class NgramIndex:
 
     @property
     def digest(self) -> str:
-        """Hash of the n-grams and of the way in which words are hashed, for keys."""
+        """Hash of the n-grams and of the version of their hashing, for keys of build outputs."""
         return hashlib.sha256(b"%d/%d/" % (VERSION, N) + self.hashes.tobytes()).hexdigest()[:16]
 
     @cached_property

@@ -1,8 +1,7 @@
 """Hashes of runs of consecutive words (n-grams) of many texts at once, in numpy without work per word.
 
 A word is a run of letters, digits, ``_`` and bytes above 0x7f of the UTF-8 text; ASCII letters are made lower case. The
-hash of a word is a polynomial of its bytes modulo 2^64, computed from sums over all bytes before it, so it costs
-the same for any number of words.
+hash of a word is a polynomial of its bytes modulo 2^64, computed for all words at once from prefix sums.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 VERSION = 1
-"""Of the hashes; part of the keys of everything computed from them."""
+"""Version of the hashes; part of the keys of everything computed from them."""
 _BATCH_BYTES = 1 << 19
 """Bytes hashed at a time, so that all arrays stay in the processor's cache."""
 _BASE, _STEP = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
@@ -73,7 +72,7 @@ def _words(items: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _pieces(data: bytes) -> Iterator[bytes]:
-    """Cut after white space where possible, else inside a word."""
+    """Yield pieces of at most _BATCH_BYTES bytes, cut after white space where possible, else inside a word."""
     begin = 0
     while begin < len(data):
         end = min(begin + _BATCH_BYTES, len(data))

@@ -36,9 +36,9 @@ def remove_leftovers(corpus: str | Path) -> None:
 
 
 def collect_garbage(corpus: str | Path) -> tuple[int, int]:
-    """Remove outputs of steps that the committed corpus at ``corpus``, a folder or URL, did not use; (files, bytes).
+    """Remove outputs of steps that the corpus at ``corpus``, a folder or URL, did not use; returns (files, bytes).
 
-    Without a committed corpus all outputs are removed. Later builds make again what they need. Raises OSError, and
+    Without a committed corpus all outputs are removed; later builds make what they need again. Raises OSError, and
     CorpusError while a build is running.
     """
     try:
@@ -58,7 +58,7 @@ def _is_begun_in_bucket(corpus: str | Path, files: Iterable[str]) -> bool:
 
 
 def _is_output(name: str, used: dict[str, Any], only_used: bool = False) -> bool:
-    """Whether a file of the build folder belongs to an output of a step, or to the memory of later builds.
+    """Whether a file of the build folder belongs to an output of a step, or is read by later builds (_MEMORY).
 
     Files of ``sets`` describe rows of the corpus, of which there is only one version, so they have to be used.
     """

@@ -1,4 +1,4 @@
-"""Exchange of files between the driver of a build and its steps: through a shared folder or through a bucket.
+"""Exchanges files between the driver of a build and its steps, through a shared folder or through a bucket.
 
 Names are relative to the build folder. With a bucket, a step runs in a temporary folder of its host: its inputs are
 downloaded first and its outputs uploaded afterwards, the commit file last. A build exists as long as its listing does:
@@ -44,7 +44,7 @@ class SharedFolder:
         """Names of the outputs that this build uses, by stage."""
 
     def was_begun(self) -> bool:
-        """Whether an earlier build left ``listing.json`` (files of the sources, grouped into parts), to go on from."""
+        """Whether an interrupted build left its ``listing.json`` (files of the sources, grouped into parts)."""
         return (self.work / self.name / LISTING).is_file()
 
     def begin(self) -> None:

@@ -31,15 +31,14 @@ class RowDocument:
     origin: str
     """Repository or address that the document comes from; empty if its source names none."""
     begin: int
-    """Index in the row of its first token; likewise ``end``, exclusive."""
+    """Index in the row of its first token; ``end``: index after its last one."""
     end: int
 
 
 def documents_of_rows(corpus: str | Path, row_set: str, rows: Sequence[int]) -> list[list[RowDocument]]:
     """Documents of each of the rows of a row set (a source, or ``heldout-SOURCE``) of the corpus at a path or URL.
 
-    Raises CorpusError if there is no such row set, it records no documents, or a file is missing; IndexError for a row
-    that does not exist.
+    Raises CorpusError if the row set, its record of documents or a file is missing, IndexError if a row is.
     """
     index = read_row_index(corpus, row_set)
     where = f"{corpus}/rows/{row_set}"

@@ -1,7 +1,7 @@
-"""Removal of documents from a corpus by id, origin or licence, as a new version of it beside the old one.
+"""Removes documents from a corpus by id, origin or licence: writes a new version of the corpus in another folder.
 
-Only shards that hold a removed document are written again; the files of all others are linked, or copied within a
-bucket. The old version stays as it is, so that runs on it can be resumed; it is for the user to delete.
+Only shards with a removed document are written again; the files of all others are linked, or copied within a bucket.
+The old version stays unchanged, so that runs on it can be resumed, until the user deletes it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Removal:
 
     @classmethod
     def read(cls, path: str) -> Removal:
-        """Removal of a YAML or JSON file, a mapping of ids, origins and licences to lists. Raises CorpusError."""
+        """Read a YAML or JSON file, a mapping of ids, origins and licences to lists. Raises CorpusError."""
         fields = [field.name for field in dataclasses.fields(cls)]
         try:
             fs, inner = file_system(path)
@@ -261,7 +261,7 @@ def _moved(
 
 
 def _transfer(path: str, to: str) -> None:
-    """Make a file appear at ``to`` as it is: as a hard link or copy on a disk, copied by the service in buckets."""
+    """Link or copy the file ``path`` to ``to``: if possible a hard link, in a bucket a copy by its service."""
     (fs, inner), (there, target) = file_system(path), file_system(to)
     if is_bucket(path):
         if type(fs) is type(there):

@@ -13,11 +13,10 @@ from lemur_ray.outside_data.required import how_to_have
 
 
 def catalogue_source(spec: SourceSpec) -> SourceSpec:
-    """A specification with uri ``catalogue:NAME`` with the address, columns and licence of NAME; others as they are.
+    """Replace uri ``catalogue:NAME`` in a specification by address, columns and licence of NAME; others stay unchanged.
 
     A set that ``fetch_data.py`` stores as files is read from the folder of outside data sets; a large one is streamed
-    from its commit on the Hub. Raises CorpusError if the name is unknown, the set is withdrawn or not fetched, or its
-    terms are not accepted.
+    from its commit on the Hub. Raises CorpusError for an unknown, withdrawn or absent set, or terms not accepted.
     """
     if not spec.uri.startswith(CATALOGUE):
         return spec

@@ -1,8 +1,8 @@
 """Tags of the content of files: two files with equal tags and sizes have equal content.
 
-A tag is the hash of a local file, wherever it lies, or the path with the modification time of a large file or with the
-version that a bucket or server reports, which other files may have, too. Hashes are remembered by path, size
-and modification time in ``tags.json`` of the build folder, so that a file is hashed once.
+A tag is the hash of a local file, or, for large and remote files, the path with the modification time or the version
+that a bucket or server reports. Hashes are remembered by path, size and modification time in ``tags.json`` of the build
+folder, so that a file is hashed once.
 """
 
 from __future__ import annotations

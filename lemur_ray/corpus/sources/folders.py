@@ -79,8 +79,7 @@ def folder_source(text: str) -> Source:
 def list_source(spec: SourceSpec) -> Source:
     """The files of a source.
 
-    Raises CorpusError on a missing, unreadable or empty path, a gated set without a token, a revision that is gone,
-    terms that are not accepted.
+    Raises CorpusError for a missing, unreadable or empty path, a gated set, a removed revision, or terms not accepted.
     """
     spec = catalogue_source(spec)
     place = spec.place
@@ -122,7 +121,7 @@ def _file(spec: SourceSpec, path: str, size: int, name: str, version: str = "") 
     suffix = Path(name.removesuffix(".gz").removesuffix(".zst")).suffix.lower()
     reader = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}.get(suffix, "file")
     if reader == "file" and spec.fields:
-        reader = "jsonl"  # who names columns has records, whatever the name of the file
+        reader = "jsonl"  # a source with named columns has records, whatever the name of the file
     return FileRef(
         path, size, reader, name, spec.licence, spec.language or LANGUAGES.get(suffix, ""), version, spec.fields,
         spec.licences, MAX_BOOK_BYTES if spec.filter_set == "book" else MAX_BYTES,

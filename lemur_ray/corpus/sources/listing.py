@@ -46,8 +46,8 @@ class Listing:
 def write_listing(work: Path, sources: Sequence[Source], part_bytes: float, seed: int = 0, name: str = "") -> Listing:
     """Group the files of each source, large ones split, into parts of about ``part_bytes`` bytes.
 
-    Of a source of which a number of tokens is wanted, a sample of the files by ``seed`` is taken that is large enough.
-    Stores and returns the listing ``name`` of the build folder ``work``.
+    For a source with a number of tokens wanted, only a sample of the files by ``seed`` is listed (``sampled``). Stores
+    and returns the listing ``name`` of the build folder ``work``.
     """
     entries: list[dict[str, Any]] = []
     keys: list[str] = []
@@ -104,7 +104,7 @@ def _batches(refs: Sequence[FileRef], part_bytes: float) -> Iterator[list[FileRe
 
 
 def sampled(refs: Sequence[FileRef], source: Source, seed: int) -> list[FileRef]:
-    """The files, in their order, of a seeded sample that has the tokens wanted of a source; all if none are wanted.
+    """The files, in their order, of a seeded sample large enough for the tokens wanted of ``source``.
 
     Compressed files hold several times more text than they have bytes, which leaves room for the filters.
     """

@@ -40,14 +40,14 @@ _TEXT_ENDINGS = (".txt", ".md", ".rst", ".tex", ".html")
 """Endings of files that are never records, whatever their first line."""
 _MOSTLY = 0.5
 _CHECKED, _FEWEST = 1000, 10
-"""A file of ``_FEWEST`` records or more fails if more than ``_MOSTLY`` of its first ``_CHECKED`` cannot be read or have
-no text."""
+"""A file of at least ``_FEWEST`` records fails if a share above ``_MOSTLY`` of its first ``_CHECKED`` has no readable
+text."""
 _UNREADABLE = {
     "no_text_field": "have no text in {asked}; {there}",
     "invalid_json": "are no JSON objects in UTF-8",
     "invalid_utf8": "hold texts that are not UTF-8",
 }
-"""What is said of records that most are dropped by a rule."""
+"""Rule that drops records -> end of the error message if it drops most of a file."""
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """First bytes of files in UTF-16; those in UTF-32 begin alike or with zeros."""
 _LINE_PER_BYTE = 4
@@ -55,8 +55,7 @@ _LINE_PER_BYTE = 4
 
 
 def is_records(ref: FileRef, stream: BinaryIO) -> bool:
-    """Whether the decompressed content of a file holds records: parquet, WARC, or JSON objects with a text. Raises
-    ReadFailure for JSON in UTF-16."""
+    """Whether content holds records: parquet, WARC, JSON objects with a text. Raises ReadFailure for UTF-16."""
     if is_parquet(stream):
         return True
     name = ref.name.lower().removesuffix(".gz").removesuffix(".zst")

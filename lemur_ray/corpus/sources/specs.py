@@ -100,7 +100,7 @@ class SourceSpec:
 
 
 def parse_source(text: str) -> SourceSpec:
-    """``NAME:KIND:PATH`` as a specification. Raises CorpusError."""
+    """Parse ``NAME:KIND:PATH`` into a specification. Raises CorpusError."""
     name, _, rest = text.partition(":")
     kind, _, path = rest.partition(":")
     if not name.replace("_", "").replace("-", "").isalnum() or kind not in KINDS or not path:
@@ -109,7 +109,7 @@ def parse_source(text: str) -> SourceSpec:
 
 
 def read_sources(path: str) -> list[SourceSpec]:
-    """Specifications of a YAML file, a list with a mapping for each source, at a path or URI. Raises CorpusError."""
+    """Read specifications from a YAML file at a path or URI: a list with a mapping per source. Raises CorpusError."""
     try:
         entries = yaml.safe_load(read_all(path, _FILE_BYTES).decode())
     except (ReadFailure, ValueError, yaml.YAMLError) as error:

@@ -47,7 +47,7 @@ def array_hash(*arrays: np.ndarray) -> str:
 
 
 def clean_key(files: Sequence[FileRef], tags: Sequence[str], kind: Kind, filters: Any) -> str:
-    """Key of a cleaned part. tags: of the content of each file (``sources.file_tags``)."""
+    """Key of a cleaned part. tags: tag of each file's content (``sources.file_tags``). filters: see ``filter_set``."""
     rules = filter_set(filters, kind)
     # Ids of documents are hashes of normalised text; pyarrow reads records and compressed files.
     tools = [unicodedata.unidata_version, f"pyarrow {importlib.metadata.version('pyarrow')}"]

@@ -1,7 +1,6 @@
 """Readers that yield the texts of a file: whole file, records, package descriptions, docstrings; also compressed.
 
-Content that is no text yields a result with the name of a rule by which it is dropped; a file that cannot be read to
-its end raises ``ReadFailure``.
+Content that is no text yields a result with the rule that drops it; a file that cannot be read raises ``ReadFailure``.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ __all__ = ["READERS", "FileRef", "TextResult", "decode", "read_texts"]
 def read_texts(ref: FileRef) -> Iterator[TextResult]:
     """Yield every text of a file, in order. Content that is no text yields a result with a rule instead of an error.
 
-    Raises ReadFailure if the file cannot be read to its end: what failed is never dropped silently.
+    Raises ReadFailure if the file cannot be read to its end.
     """
     number = 0
     with ref.open() as stream:

@@ -1,7 +1,7 @@
-"""Encoder of documents: gigatoken where it is installed and gives the ids of the tokenizers library, else that library.
+"""Encodes documents with gigatoken if installed and if its ids equal those of the tokenizers library, else with that.
 
-The ids are those of the tokenizers library by definition, so the library is in no key. gigatoken is compared with it
-on odd texts when an encoder is made, and on one document of 10,000; after one difference a part is encoded again.
+Since both give the same ids, keys of outputs do not name the library. gigatoken is compared with the tokenizers library
+on odd texts when an encoder is made, and on one document in 10,000; after a difference the part is encoded again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from lemur_ray.text.tokenizer import Tokenizer
 
 _EVERY = 10_000
-"""Documents of which one is encoded by both libraries."""
+"""One document in so many is encoded by both libraries."""
 _LONGEST = 1 << 16
 """Characters of the longest document that is compared; longer ones leave it to the next."""
 _RENEWED = 64 << 20
@@ -30,7 +30,7 @@ _ODD_TEXTS = (
 
 
 class IdsDiffer(RuntimeError):
-    """A text for which gigatoken gives other ids than the tokenizers library."""
+    """Raised if gigatoken gives other ids for a text than the tokenizers library."""
 
 
 @dataclass

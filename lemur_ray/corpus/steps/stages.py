@@ -57,7 +57,7 @@ _ABOUT = pa.schema([(name, pa.string()) for name in ("path", "licence", "languag
 
 
 class DamagedOutput(ValueError):
-    """A file of a committed output is not what was written."""
+    """Raised if a file of a committed output differs from what was written."""
 
     def __init__(self, stage: str, name: str, suffix: str) -> None:
         super().__init__(stage, name, suffix)
@@ -216,7 +216,7 @@ def read_clean(build: Path, name: str) -> tuple[dict[str, Any], bytes, np.ndarra
 
 
 def text_batches(build: Path, name: str) -> Iterator[pa.Array]:
-    """Texts of a cleaned part, as many at a time as were written at a time."""
+    """Yield the texts of a cleaned part in batches, in the sizes in which they were written."""
     with pq.ParquetFile(intact(build, "clean", name, ".parquet")) as table:
         for group in range(table.num_row_groups):
             for batch in table.iter_batches(batch_size=BATCH, row_groups=[group], use_threads=False):

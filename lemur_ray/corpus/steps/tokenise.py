@@ -16,8 +16,7 @@ def tokenise(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(flat array of ``dtype`` with the ids of all documents, length of each as int64); each is BOS, text, EOS.
 
-    BOS or EOS is omitted if the tokenizer has none. encoder: that of the tokenizer; default: the tokenizers library.
-    Raises IdsDiffer.
+    BOS or EOS is omitted if the tokenizer has none. encoder: default the tokenizers library. Raises IdsDiffer.
     """
     before, after = (np.array([i] * (i is not None), dtype) for i in (tokenizer.bos_id, tokenizer.eos_id))
     pieces: list[np.ndarray] = [np.zeros(0, dtype)]

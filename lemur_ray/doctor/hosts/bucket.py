@@ -1,4 +1,4 @@
-"""Whether every host can use a bucket, through each client that a job uses: judged from the hosts' own attempts."""
+"""Checks, from attempts made on each host, whether every host can use a bucket through each client that a job uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from lemur_ray.storage.retry_policy import BucketProblem
 
 
 def access(url: str, attempts: Mapping[str, Mapping[str, AccessFailure | None]]) -> Check:
-    """Check of a bucket. ``attempts``: host -> client -> why it could not write, read and remove an object, or None."""
+    """Result for a bucket. ``attempts``: host -> client -> why writing, reading and removing an object failed, or
+    None."""
     tried = {host: {c: why for c, why in clients.items() if why is not None} for host, clients in attempts.items()}
     failures = {host: failed for host, failed in tried.items() if failed}
     if not failures:
@@ -29,7 +30,7 @@ def _sentence(failures: Mapping[str, AccessFailure]) -> str:
     clients: dict[str, list[str]] = {}
     reasons: dict[str, str] = {}
     for client, failure in failures.items():
-        key = re.sub(r"\(.*?\)", "", failure.reason)  # what a service adds in brackets differs from client to client
+        key = re.sub(r"\(.*?\)", "", failure.reason)  # details in brackets differ between clients
         clients.setdefault(key, []).append(client)
         reasons.setdefault(key, failure.reason)
     return ", and ".join(f"by {', '.join(names)}: {reasons[key]}" for key, names in clients.items())

@@ -23,8 +23,7 @@ def checks(
     """Run all checks.
 
     ``silent``: host -> why it did not answer. ``lock``: package -> version; empty to compare with most hosts.
-    ``store``: URL of a bucket that the hosts tried, ``tried`` the results (see ``bucket.access``). CPUs: see
-    ``headroom.cores_for_data``.
+    ``store``: URL of a bucket that the hosts tried. ``tried``: see ``bucket.access``; CPUs: ``headroom``.
     """
     answered = _hosts(hosts, silent)
     if not hosts:

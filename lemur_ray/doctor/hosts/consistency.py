@@ -1,6 +1,6 @@
 """Checks that all hosts have the same Python, project and packages, and that their clocks agree.
 
-Expected are the lock's packages, if any, else the values of most hosts (in a tie, the head's). Others are named.
+Expected are the packages of the lock file, or the values of most hosts (in a tie the first host's).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ def python(hosts: Sequence[HostFacts]) -> Check:
 
 
 def project(hosts: Sequence[HostFacts]) -> Check:
-    """The source that workers import. A job with a working directory brings its own, equal everywhere."""
+    """Compare the project's source that workers import. A job with a working directory brings its own."""
     what = "a task would run other code than its driver"
     fix = f"{_ONE_IMAGE}, or bring the code with the job: ray job submit --working-dir . ..."
     return _same(hosts, "project", lambda host: host.project or "none", what, fix)
 
 
 def packages(hosts: Sequence[HostFacts], lock: Mapping[str, str]) -> Check:
-    """Compare installed packages with ``lock`` (name -> version), or with the versions of most hosts where it is empty;
-    then a package that a host lacks is no error, since hosts with chips have more than others."""
+    """Compare installed packages with ``lock`` (name -> version). If it is empty, compare with the versions of most
+    hosts; a missing package is then no error, since hosts with chips have more packages."""
     wanted = {name: _version(version) for name, version in (lock or _usual(hosts)).items()}
     differing = {}
     for host in hosts:
@@ -72,7 +72,7 @@ def shared_packages(hosts: Sequence[HostFacts]) -> Check:
 
 
 def clocks(hosts: Sequence[HostFacts]) -> Check:
-    """Seconds between the fastest and slowest clock, less the uncertainty of the measurement."""
+    """Compare clocks: seconds between the fastest and the slowest, less the uncertainty of the measurement."""
     first, last = min(hosts, key=_ahead), max(hosts, key=_ahead)
     apart_s = max(0.0, _ahead(last) - _ahead(first) - first.clock_unsure_s - last.clock_unsure_s)
     detail = f"{apart_s:.1f} s apart"

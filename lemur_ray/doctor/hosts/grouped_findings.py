@@ -1,11 +1,11 @@
-"""Sentences about many hosts, grouped so that equal ones appear once."""
+"""Joins sentences about many hosts into one text in which equal sentences appear once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 FEW = 4
-"""Names of hosts that a sentence lists at most."""
+"""Maximum number of host names in a sentence."""
 
 
 def few(names: Sequence[str], most: int = FEW) -> str:

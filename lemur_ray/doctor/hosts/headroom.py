@@ -18,7 +18,7 @@ _ADD = "ray start --address=HEAD:6379 --num-cpus=2 ...   # add a host that takes
 
 
 def disks(hosts: Sequence[HostFacts]) -> Check:
-    """Check of the least free disk space in bytes, of LEMUR_HOME and Ray's temporary folder on every host."""
+    """Check the least free disk space of any host, in LEMUR_HOME and in Ray's temporary folder."""
     free, host, folder = min((free, host.name, folder) for host in hosts for folder, free in host.disk_free.items())
     detail = f"least on {host}: {free / GIB:.1f} GiB free at {folder}"
     fix = "export LEMUR_HOME=...   # a larger disk; --temp-dir of ray start for Ray's own folder"
@@ -31,7 +31,7 @@ def disks(hosts: Sequence[HostFacts]) -> Check:
 
 
 def object_stores(hosts: Sequence[HostFacts]) -> Check:
-    """Sizes of Ray's object stores: a small one spills objects, one larger than /dev/shm is a slow file on disk."""
+    """Check the sizes of Ray's object stores: small ones spill, one larger than /dev/shm is a slow file on disk."""
     if slow := [host for host in hosts if 0 < host.shm_bytes < host.store_bytes]:
         one = slow[0]
         detail = (
@@ -50,7 +50,7 @@ def object_stores(hosts: Sequence[HostFacts]) -> Check:
 def cores_for_data(hosts: Sequence[HostFacts], free_cpus: float, most_cpus: float = 0.0) -> Check:
     """Whether Ray Data has cores left while each training worker holds one.
 
-    ``free_cpus``: of the whole cluster, now. ``most_cpus``: upper limit of an autoscaling cluster, else 0.
+    ``free_cpus``: free CPUs of the cluster now. ``most_cpus``: upper limit of an autoscaling cluster, else 0.
     """
     all_cpus = sum(host.cpus for host in hosts)
     if free_cpus < _BUILD_CPUS and most_cpus - all_cpus < _BUILD_CPUS:

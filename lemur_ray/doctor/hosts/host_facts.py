@@ -1,4 +1,4 @@
-"""Facts that a host collects about itself; no judgement.
+"""Facts that a host collects about itself.
 
 Uses the standard library alone: its source is sent to hosts that may hold another version of the project, or none.
 """
@@ -74,7 +74,7 @@ def here(ray_folder: str = "") -> dict[str, Any]:
 
 
 class Asked:
-    """The actor that runs on each host."""
+    """Ray actor that runs on each host and answers the survey."""
 
     def here(self, ray_folder: str) -> dict[str, Any]:
         return here(ray_folder)

@@ -1,7 +1,6 @@
 """Collects the facts of every host of the connected cluster; names the hosts that do not answer in time.
 
-The only module of the doctor that imports Ray. It sends the source of ``host_facts`` itself, so hosts may hold any
-version of the project.
+The only module of the doctor that imports Ray. It sends ``host_facts`` by value, so hosts may have other versions.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from lemur_ray.storage.file_system import bucket_environment
 from lemur_ray.storage.retry_policy import BucketProblem
 
 ROUNDS = 5
-"""Number of readings of a clock; the quickest one has the least uncertainty."""
+"""Number of readings of a host's clock; the quickest one is used, as it has the least uncertainty."""
 CLIENT_S, CLIENTS_S = 15.0, 90.0
 """Time limits in seconds: one client's wait for a bucket, and a host's for all of its clients."""
 

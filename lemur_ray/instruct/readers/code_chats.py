@@ -1,4 +1,4 @@
-"""Conversations from Python functions with docstrings: one of function and docstring is asked for, given the other.
+"""Makes conversations from Python functions: the user asks for a function by its docstring, or what a function does.
 
 ``standard_library`` yields the source texts of this machine's Python as input.
 """

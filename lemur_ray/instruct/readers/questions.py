@@ -15,8 +15,7 @@ ReadResult = Conversation | Dropped
 
 
 def read_each(dataset: str, path: Path, convert: Callable[[Any, str], Conversation]) -> Iterator[ReadResult]:
-    """Yield what ``convert(record, default id)`` makes of each record of a file, or a Dropped where it raises BadRecord
-    or the record cannot be read."""
+    """Yield ``convert(record, default id)`` of each record of a file, or a Dropped for a BadRecord."""
     for number, record in records(path):
         where = f"{path.name}:{number:08d}"
         try:

@@ -1,7 +1,6 @@
-"""Absent GPUs as device descriptions for the compiler, and the environment that jax needs for it.
+"""Descriptions of GPUs that this machine lacks, for XLA's compiler, and the environment that jax needs for it.
 
-XLA compiles for a GPU from its description in text form, a GpuTargetConfigProto. Imports jax only in `devices`; knows
-nothing of programs.
+A description is a GpuTargetConfigProto in text form. Imports jax only in `devices`; knows nothing of programs.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ PACKAGES = (
 )  # fmt: skip
 """Distributions that the compiler needs; `make gpu-compiler` installs them."""
 FLAGS = "--xla_gpu_autotune_level=0"
-"""Options without which the compiler would time kernels on a device."""
+"""XLA option that keeps the compiler from timing kernels, which needs a device."""
 
 
 class NoGpuCompiler(ValueError):
@@ -27,7 +26,7 @@ class NoGpuCompiler(ValueError):
 
 
 class _Gpu(NamedTuple):
-    """Figures of a GPU that the compiler decides by, as XLA and NVIDIA publish them."""
+    """Properties of a GPU on which the compiler's decisions depend, as XLA and NVIDIA publish them."""
 
     capability: int
     """Major compute capability."""

@@ -1,4 +1,4 @@
-"""An absent TPU slice as device descriptions for the compiler, and the environment that jax needs for it.
+"""Descriptions of a TPU slice that this machine lacks, for XLA's compiler, and the environment that jax needs for it.
 
 libtpu describes a topology without a chip. Imports jax only in `devices`; knows nothing of programs.
 """

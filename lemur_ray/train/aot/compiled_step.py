@@ -137,13 +137,14 @@ _KERNEL_PRODUCTS = {
     "__cudnn$fmhaSoftmaxBackward": 5, "__cudnn$fmhaSoftmax": 2,
     "__cudnn$fmhaScaleBiasSoftmaxBackward": 5, "__cudnn$fmhaScaleBiasSoftmax": 2,
 }  # fmt: skip
-"""First letters of an attention kernel's name -> products of two matrices in it; a longer name before its beginning."""
+"""Prefix of an attention kernel's name -> number of matrix products in it; the first matching prefix counts."""
 
 
 def attention_flops(recipe: Recipe, kernel: str) -> float:
-    """FLOPs of one call of an attention kernel on one device, over blocks up to the diagonal; 0 for any other kernel.
+    """FLOPs of one call of an attention kernel on one device, over blocks up to the diagonal; 0 for other kernels.
+    recipe: with the rows of ``on_devices``.
 
-    cuDNN skips other documents' blocks, too; a row counts as one document, which is the most.
+    cuDNN also skips blocks of other documents; counted is a row of one document, the maximum.
     """
     from lemur_ray.model.attention.splash import LANES, block_size, blocks_computed, is_fused
 

@@ -1,4 +1,4 @@
-"""Source of an instruction of a compiled program: pass of the step, file and line, operation.
+"""Finds where an instruction of a compiled program comes from: pass of the step, file and line, operation.
 
 XLA stores the operation name and a stack frame of every instruction that jax traced. Instructions made by the compiler
 have neither and get the origin of a neighbour. Knows nothing of costs.

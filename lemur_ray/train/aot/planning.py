@@ -1,4 +1,4 @@
-"""One planning run for a recipe and a slice or GPUs: describe, compile, search, or only check shardings.
+"""Plans one training step on a slice or GPUs that this machine lacks: describe, compile, search, or check shardings.
 
 Sets environment variables that jax reads on import, so this module imports jax late. Knows nothing of Ray.
 """
@@ -32,7 +32,7 @@ def devices_of(recipe: Recipe) -> Devices:
 
 
 def run(recipe: Recipe, where: Devices, *, search: int, describe: bool, say: Callable[[str], None]) -> dict[str, Any]:
-    """Plan the step, log it, and return the JSON that the job prints. describe: only show how parameters are sharded.
+    """Plan the step, log the plan, and return the JSON object that the job prints. describe: only show the shardings.
 
     On a slice other than the recipe's own, only dcn and tp of an unmodified mesh are used. search: maximum number of
     candidates to compile; 0: compile the recipe's own mesh. Raises NoGpuCompiler, ValueError (they do not fit).
@@ -114,7 +114,7 @@ def _nothing(recipe: Recipe, where: Devices) -> dict[str, Any]:
 
 
 def _shardings_only(recipe: Recipe, where: Devices, say: Callable[[str], None]) -> dict[str, Any]:
-    """Without libtpu: trace the step on fake CPU devices, which checks that every shape divides."""
+    """Without libtpu: trace the step on fake CPU devices, which raises ValueError if a shape does not divide."""
     import jax
 
     from lemur_ray.model.flops import flops_per_token

@@ -58,7 +58,7 @@ class PodPlan:
     sent_bytes: dict[str, float]
     """Mesh axis -> bytes that a chip sends in a step."""
     waiting_bytes: dict[str, float]
-    """Mesh axis -> those of ``sent_bytes`` during which the schedule computes no product."""
+    """Mesh axis -> part of ``sent_bytes`` that is sent while the schedule computes no product."""
     time: StepTime
 
     @property
@@ -110,7 +110,7 @@ class PodPlan:
 
 
 def axis_of(group: tuple[int, ...], mesh: MeshConfig) -> str:
-    """Mesh axes along which a group's devices differ, joined by "+"; "all" for an empty group, "none" for one."""
+    """Mesh axes along which a group's devices differ, joined by "+"; "all" for an empty group, else "none"."""
     if not group:
         return "all"
     places = np.unravel_index(np.array(group), (mesh.dcn, mesh.fsdp, mesh.tp))

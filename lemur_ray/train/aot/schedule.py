@@ -1,4 +1,4 @@
-"""What a scheduled HLO program computes while a collective runs. Knows nothing of costs."""
+"""Tells which collectives of a scheduled HLO program overlap with computation. Knows nothing of costs."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Schedule:
         self._computing: dict[str, bool] = {}
 
     def overlapped(self, name: str) -> set[str]:
-        """Names of collectives of a computation that run beside products or kernels.
+        """Names of the collectives in the computation ``name`` that overlap with products or kernels.
 
-        They are those between whose start and end the schedule has some, and those in one fusion with a product.
+        These are collectives with a product or kernel between start and end, and those fused with a product.
         """
         instructions = self._computations[name]
         if any(is_product(i) for i in instructions) and name.startswith(("fused", "async_collective_fusion")):

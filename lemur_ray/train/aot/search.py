@@ -1,4 +1,4 @@
-"""Search for a mesh, microbatches and remat policy for a slice; a rough cost model orders the candidates.
+"""Searches a mesh, microbatches and remat policy for a slice; a rough cost model orders the candidates.
 
 The model sums memory and communication of a step from shapes alone and is used for ordering only; results come from
 compiled programs. Knows nothing of XLA.
@@ -40,7 +40,7 @@ class Guess(NamedTuple):
 
 
 def candidates(recipe: Recipe, where: Devices) -> list[Guess]:
-    """All valid meshes, microbatches and remat policies: those that should fit, fastest first; then by size."""
+    """All valid meshes, microbatches and remat policies: those that should fit by speed, then the rest by size."""
     guesses: list[Guess] = []
     mesh, model, rows, length = recipe.mesh, recipe.model, recipe.train.rows_per_step, recipe.data.seq_len
     for tp in TENSORS:

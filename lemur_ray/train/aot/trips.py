@@ -1,4 +1,4 @@
-"""Trip counts of loops of an HLO program: the compiler's annotation, or from a counter's start, step and limit."""
+"""Trip counts of loops in an HLO program, from the compiler's annotation or a counter's start, step and limit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def trips_of(
 ) -> int:
     """Trip count of a ``while`` instruction. around: the instructions of its own computation, by name.
 
-    If start, step or limit of the loop's counter is no constant: ``otherwise``, or ValueError if that is None.
+    otherwise: returned if start, step or limit of the counter is no constant; None: raise ValueError then.
     """
     if known := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.rest):
         return int(known[1])
@@ -77,7 +77,7 @@ def _linear(
     *,
     element: int | None = None,
 ) -> _Linear | None:
-    """Value of an integer instruction, or of one ``element`` of a tuple, as a function of the loop's state.
+    """Value of an integer instruction, or of one ``element`` of a tuple, as a linear function of the loop's state.
 
     given: values of the parameters of a fused computation, by number. None for anything that is not linear.
     """

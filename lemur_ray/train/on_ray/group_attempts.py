@@ -1,7 +1,6 @@
-"""Attempt numbers of worker groups: Ray Train's controller takes one for each group and hands it to every worker.
+"""Ray Train callback that gives each worker group its own attempt number (``run.fence``).
 
 The number is taken before the group looks for the newest checkpoint, so no earlier group can commit after that.
-Knows nothing of what workers do with it (``run.fence``).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class GroupAttempts(WorkerGroupCallback):
         self._fence, self._environment, self._used = fence.for_group(), environment, False
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
-        """Raises ControllerError if another driver has taken the run over: the only error that is not retried."""
+        """Take the number. Raises ControllerError (not retried by Ray Train) if another driver took the run over."""
         for name, value in self._environment.items():
             os.environ.setdefault(name, value)
         try:
@@ -46,5 +45,5 @@ def _receive(fence: Fence) -> None:
 
 
 def group_fence() -> Fence:
-    """Fence of the worker group that this process belongs to; only in a worker that GroupAttempts has prepared."""
+    """Fence of the worker group that this process belongs to. Raises IndexError outside a worker with GroupAttempts."""
     return _FENCES[0]

@@ -1,4 +1,4 @@
-"""Restart policy of a run: logs why workers restart, and ends the run where another restart would not help.
+"""Restart policy of a run: logs why workers restart, and ends the run if another restart would not help.
 
 Runs in Ray Train's controller. Knows nothing of what the workers do; ``run.failures`` classifies their errors.
 """
@@ -45,14 +45,14 @@ class Restarts(UserCallback):
 
 
 def cause(error: TrainingFailedError) -> str:
-    """Text of the last error of every worker of a run that Ray Train gave up, else of ``error`` itself."""
+    """Last line of each worker's error in a run that Ray Train gave up; that of ``error`` if it names no worker."""
     failures = getattr(error, "worker_failures", {})
     return "; ".join(f"worker {rank}: {short(e)}" for rank, e in sorted(failures.items())) or short(error)
 
 
 def worker_traceback(errors: Mapping[int, BaseException]) -> str:
-    """Indented lines with the traceback of the first worker that has one, empty without one. The indentation keeps them
-    out of the log of Ray's messages (``cluster.ray_output``)."""
+    """Traceback of the first worker (rank -> error) that has one, as indented lines, else "". Indented lines stay on
+    the terminal: ``cluster.ray_output`` sends other tracebacks to a log."""
     for rank, error in sorted(errors.items()):
         if (
             not isinstance(error, TrainingStopped | RunFolderError)

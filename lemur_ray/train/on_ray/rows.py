@@ -1,4 +1,4 @@
-"""A worker's stream of rows from Ray Data, with a log line where rows do not arrive.
+"""A worker's stream of rows from Ray Data, with a log line when rows do not arrive.
 
 Ray Data tasks that get no free core wait for ever, and the run with them: this happens after a lost host, when the
 restarted workers hold every remaining core. Knows nothing of the content of a batch.
@@ -24,7 +24,7 @@ REPORT_AFTER_S, REPORT_AGAIN_S = 60.0, 300.0
 def stream_with_stall_reports(
     open_stream: Callable[[], Iterable[Item]], say: Callable[[str], None], after_s: float = REPORT_AFTER_S
 ) -> Iterator[Item]:
-    """Open a stream at once and yield its items; logs the reason where opening or an item takes over ``after_s``."""
+    """Open a stream now, and yield its items; logs a reason if opening or an item takes over ``after_s`` seconds."""
     waits = _StallReporter(say, after_s)
     with waits:
         stream = iter(open_stream())
@@ -45,7 +45,7 @@ def stream_with_stall_reports(
 
 
 class _StallReporter:
-    """A context for a wait, used any number of times; a thread logs waits that take too long, until ``over`` is set."""
+    """Reusable context around a wait; a thread logs waits of more than ``after_s`` seconds, until ``over`` is set."""
 
     def __init__(self, say: Callable[[str], None], after_s: float) -> None:
         self._say, self._after_s = say, after_s
@@ -69,7 +69,7 @@ class _StallReporter:
 
 
 def why_no_rows(waits_s: float, cluster: dict[str, Any], free: dict[str, Any]) -> str:
-    """Log line for rows that do not arrive: why, and what to do. cluster, free: Ray's total and available resources."""
+    """Log line for rows that do not arrive: cause and advice. cluster, free: Ray's total and available resources."""
     cpus, left = cluster.get("CPU", 0.0), free.get("CPU", 0.0)
     state = f"no rows for {waits_s:.0f} s: {left:g} of {cpus:g} CPUs in the cluster are free"
     if left < FEED_CPUS:

@@ -1,4 +1,4 @@
-"""Check that every host that may train can reach the folders a run reads and writes, before anything is started.
+"""Checks, before anything starts, that every host that may train can reach the folders of a run.
 
 Buckets are reachable from every host. Knows nothing of the content of the folders.
 """
@@ -19,7 +19,7 @@ _NAMES = ("recipe.json", "config.json", "plan/metadata")
 
 
 def can_host_worker(mesh: MeshConfig) -> Callable[[Mapping[str, float]], bool]:
-    """A predicate on the Ray resources of a host: whether a worker of the run may be placed there."""
+    """A function from a host's Ray resources to whether a worker of the run may be placed there."""
 
     def can_host(resources: Mapping[str, float]) -> bool:
         if mesh.use_tpu:

@@ -1,4 +1,4 @@
-"""A run on a Ray cluster: the training loop under Ray Train's JaxTrainer, fed by Ray Data from the plan.
+"""Runs training on a Ray cluster: the training loop under Ray Train's JaxTrainer, with rows from Ray Data.
 
 Pretraining and instruction tuning are the same run on different corpora. Knows nothing of what happens inside a step.
 """
@@ -54,7 +54,7 @@ from lemur_ray.train.run.stage import staged
 from lemur_ray.weights.checkpoints import Commit, newest_commit
 
 RAY_FOLDER = ".ray"
-"""Folder in a run's folder with Ray Train's own files, apart for every attempt; removed when the driver ends."""
+"""Subfolder of a run's folder for Ray Train's own files, one per attempt in it; removed when the driver ends."""
 
 
 def train(
@@ -209,7 +209,7 @@ def _newest(checkpoints: str, environment: dict[str, str] | None) -> Commit | No
 
 
 def _max_failures(recipe: Recipe) -> int:
-    """Restarts of the whole run: ``max_failures`` for each host (3 x 64 hosts: one every second hour for 16 days)."""
+    """Restarts allowed in a run: ``max_failures`` per host (3 x 64 hosts: one every second hour for 16 days)."""
     return recipe.train.max_failures * recipe.mesh.num_workers
 
 
@@ -237,8 +237,7 @@ def scaling_config(mesh: MeshConfig) -> ScalingConfig:
 def ray_train_settings(mesh: MeshConfig) -> dict[str, str]:
     """Default environment variables of Ray Train's controller for a mesh: name -> value.
 
-    It waits 30 s for hosts if the run is elastic (``min_workers`` set), else 600 s. Variables of this process are not
-    read: the caller gives them precedence.
+    It waits 30 s for hosts if the run is elastic (``min_workers`` set), else 600 s. The user's variables win.
     """
     # After a loss an elastic run first requests all its former hosts: Ray's count of them is up to 20 s old, and a dead
     # host is noticed later than its worker. Ray counts again when this wait is over. Other runs can only wait.

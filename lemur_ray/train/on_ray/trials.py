@@ -1,4 +1,4 @@
-"""Run the trials of a study as Ray tasks, as many at once as the cluster has cores (or GPUs), one process each.
+"""Runs the trials of a study as Ray tasks, one process each, as many at once as the cluster has cores or GPUs.
 
 Plain tasks, because nothing is searched or stopped early: a trial's own folder already has what Ray Tune would add
 (docs/decisions/010). A task that dies is retried and resumes from its checkpoint; the tasks of a dead driver end with
@@ -27,9 +27,10 @@ POLL_S = 15.0
 
 
 def run_trials(trials: Sequence[Trial], say: Callable[[str], None] = print) -> dict[str, str]:
-    """Run all trials on the Ray cluster of this process. Returns folder name -> error of the failed ones.
+    """Run all trials on the Ray cluster of this process. Returns folder name -> error for each failed trial.
 
-    Finished trials are only read; the others resume from their newest checkpoint. Raises RunFolderError.
+    Finished trials are not run again; the others resume from their newest checkpoint. Raises RunFolderError if no host
+    can both reach the folders and run a trial.
     """
     waiting, running = list(reversed(trials)), dict[Any, Trial]()
     failed, done = dict[str, str](), 0
@@ -63,9 +64,9 @@ def run_trials(trials: Sequence[Trial], say: Callable[[str], None] = print) -> d
 
 
 def _task_placement(run: Run, say: Callable[[str], None]) -> dict[str, Any]:
-    """Ray task options: no restriction, or this host alone where others cannot see the study's folders.
+    """Options of the Ray tasks: none, or a restriction to this host if others cannot see the study's folders.
 
-    Raises RunFolderError where only this host sees them but cannot run a trial.
+    Raises RunFolderError if this host cannot run a trial either.
     """
     if not (blind := hosts_without_storage(run)):
         return {}

@@ -1,7 +1,6 @@
 """The function that runs in every Ray Train worker: the training loop, fed from Ray Data and reporting to Ray Train.
 
-A reason that would stop the run again goes into ``stopped.json``, where the driver reads it. Knows nothing of how
-workers are placed and restarted.
+A reason that no restart can remove is written to ``stopped.json`` for the driver. Knows nothing of restarts.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def run_worker(config: dict[str, Any]) -> None:
 
 
 def stop_reason(fence: Fence) -> str | None:
-    """The reason in ``stopped.json`` why the run cannot go on, None where no worker of this driver wrote one."""
+    """The reason in ``stopped.json`` why the run cannot go on; None if no worker of this driver wrote one."""
     try:
         stopped = read_object(f"{fence.out}/stopped.json")
     except FileNotFoundError:
@@ -91,7 +90,7 @@ def _record_stop(fence: Fence, error: Exception, world_size: int) -> None:
 
 
 def _report_commit(metrics: dict[str, Any], checkpoint: str) -> None:
-    """Tell Ray Train the metrics alone: its list of checkpoints would be one more file that two drivers write."""
+    """Report metrics alone to Ray Train: its list of checkpoints would be a file that two drivers may write."""
     ray.train.report(metrics)
 
 

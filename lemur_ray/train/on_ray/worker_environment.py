@@ -1,4 +1,4 @@
-"""Environment variables of workers: host-independent ones from the driver, folders of the host they run on.
+"""Environment variables of workers: those of the driver that hold on any host, and folders of the worker's host.
 
 On the driver's host its folders win over those the Ray node was started with. Other hosts use their own folders, and
 find the code through the job (its working directory, or PYTHONPATH of its ``ray.init``).
@@ -22,11 +22,11 @@ from lemur_ray.train.run.watchdog import PATIENCE
 PASSED_ON = (*FLAGS, "JAX_CPU_COLLECTIVES_IMPLEMENTATION", "WANDB_BASE_URL", "WANDB_ENTITY", PATIENCE)
 """Variables of the driver that all its workers inherit."""
 PASSED_ON_PREFIXES = ("NCCL_", "XLA_PYTHON_CLIENT_")
-"""Beginnings of further such variables."""
+"""Prefixes of further such variables."""
 FOLDERS = ("LEMUR_HOME", "LEMUR_DATA", "JAX_COMPILATION_CACHE_DIR")
 """Variables of the driver that only workers on its own host inherit."""
 _DRIVER_FOLDERS = "LEMUR_FOLDERS_OF_DRIVER"
-"""Variable with FOLDERS of the driver and its host, as JSON."""
+"""Variable with the driver's host and its FOLDERS, as JSON."""
 
 
 def worker_env(mesh: MeshConfig) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""Accelerator resources of a run: TPU slices, hosts, chips and meshes, as numbers and checks, without Ray."""
+"""Accelerators that a run needs: sizes of TPU slices, hosts, chips and meshes, and checks of them. Without Ray."""

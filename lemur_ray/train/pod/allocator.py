@@ -2,8 +2,7 @@
 
 XLA's CPU client allocates a scratch buffer per execution. By default glibc maps large blocks and unmaps them when
 freed, so every step faults tens of megabytes in again: 22,000 page faults and a fifth of the CPU time of the nano
-recipe. glibc reads the settings when a process starts; later calls do not affect running threads. Knows nothing of
-training and of how processes are started.
+recipe. glibc reads the settings when a process starts. Knows nothing of training and of how processes are started.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _TUNABLES = {
 
 
 def allocator_environment() -> dict[str, str]:
-    """Environment variables for a new process; tunables that are already set are kept."""
+    """Environment variables ({GLIBC_TUNABLES: value}) for a new process; tunables that are already set are kept."""
     given = [item for item in os.environ.get("GLIBC_TUNABLES", "").split(":") if item]
     named = {item.partition("=")[0] for item in given}
     ours = [f"{name}={value}" for name, value in _TUNABLES.items() if name not in named]

@@ -1,9 +1,8 @@
 """Published figures of TPU chips and GPUs, and bounds on the time of a step computed from them.
 
 Figures per TPU chip are those of Cloud TPU's pages on v4, v5e, v5p and v6e; link speeds, one way, those of the table in
-"How to Scale Your Model" (chapter 2). Figures of GPUs are those of NVIDIA's data sheets (dense operations) and of
-DGX systems (one adapter of 400 Gbit/s for each GPU), their memory what the driver reports. Nothing here was measured.
-Knows nothing of XLA.
+"How to Scale Your Model" (chapter 2). Figures of GPUs are those of NVIDIA's data sheets (dense operations) and of DGX
+systems (one adapter of 400 Gbit/s for each GPU), their memory what the driver reports. Nothing was measured here.
 """
 
 from __future__ import annotations
@@ -49,10 +48,9 @@ SLICE_BYTES_PER_S = 6.25e9
 PRODUCTS_AT_PEAK = 0.8
 """Share of the peak that large matrix products are assumed to reach."""
 MEASURED_MFU = {"v5p": 0.654, "v6e": 0.503}
-"""Generation -> highest MFU in MaxText's list of optimised dense Llamas of 8 to 405 billion parameters (Llama 2 70B on
-512 v5p, Llama 3.1 70B on 256 v6e)."""
+"""Generation -> highest MFU in MaxText's list of dense Llamas (Llama 2 70B on 512 v5p, Llama 3.1 70B on 256 v6e)."""
 BEST_MFU = max(MEASURED_MFU.values())
-"""Used for generations missing from the list."""
+"""Highest of these; used for generations that are not in the list."""
 
 
 def axis_bytes_per_s(chip: Chip, topology: tuple[int, ...], sizes: Mapping[str, int]) -> dict[str, float]:
@@ -83,7 +81,7 @@ def axis_bytes_per_s(chip: Chip, topology: tuple[int, ...], sizes: Mapping[str, 
 
 
 def _stride(sizes: Mapping[str, int], name: str) -> int:
-    """Difference of the numbers of two devices that are neighbours along a mesh axis; sizes: in order of the mesh."""
+    """Difference between the numbers of neighbouring devices along a mesh axis. sizes: mesh axes in order."""
     names = list(sizes)
     return math.prod(sizes[inner] for inner in names[names.index(name) + 1 :])
 
@@ -101,12 +99,12 @@ class StepTime:
 
     @property
     def at_least_s(self) -> float:
-        """Lower bound: what the schedule runs beside products is hidden as far as these last."""
+        """Lower bound in seconds: overlapped communication is hidden behind products as far as these last."""
         return max(self.compute_s, self.communication_s - self.waiting_s) + self.waiting_s
 
     @property
     def at_most_s(self) -> float:
-        """Upper bound: no overlap."""
+        """Upper bound in seconds: no overlap."""
         return self.compute_s + self.communication_s
 
     @property
@@ -123,8 +121,8 @@ def step_time(
     sent_bytes: Mapping[str, float],
     waiting_bytes: Mapping[str, float] = MappingProxyType({}),
 ) -> StepTime:
-    """Estimate the time of a step. flops: executed per chip. sent_bytes: mesh axis -> bytes that a chip sends;
-    waiting_bytes: those of them that nothing overlaps."""
+    """Estimate the time of a step. sizes: mesh axis -> devices. flops: operations executed per chip. sent_bytes: mesh
+    axis -> bytes that a chip sends; waiting_bytes: those of them that no computation overlaps."""
     speed = axis_bytes_per_s(chip, topology, sizes)
     slowest = min(
         (speed[name] for name in speed if sizes.get(name, 1) > 1), default=1.0

@@ -1,6 +1,6 @@
 """Compiler options of the training step by platform, used by the run and by its plan.
 
-Options that the user sets in XLA_FLAGS or LIBTPU_INIT_ARGS are left to those. Nothing here was measured on a device.
+Options that the user sets in XLA_FLAGS or LIBTPU_INIT_ARGS win. Nothing here was measured on a device.
 """
 
 from __future__ import annotations
@@ -43,6 +43,6 @@ def memory_fraction() -> float:
 
 
 def described_settings(platform: str) -> dict[str, bool | int | str]:
-    """Everything that a compiled step of this process depends on besides the recipe, by name, for a run's records."""
+    """Settings besides the recipe that affect a compiled step: XLA options, flags, memory fraction, NCCL."""
     names = [name for name in os.environ if name in (*FLAGS, MEMORY_FRACTION_NAME) or name.startswith("NCCL_")]
     return {**step_options(platform), **{name: os.environ[name] for name in sorted(names) if os.environ[name]}}

@@ -1,4 +1,4 @@
-"""Hosts of GPUs: NVLink connects the GPUs of a host, a network the hosts. Knows nothing of Ray and of jax."""
+"""GPU hosts as numbers: NVLink connects the GPUs of a host, a network the hosts. Knows nothing of Ray and of jax."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GpuHosts:
     """Equal hosts of GPUs; a worker of a run owns one GPU."""
 
     name: str
-    """A name of GPUS."""
+    """One of GPUS, for example h100."""
     num_hosts: int
     chips_per_host: int
 
@@ -45,7 +45,7 @@ class GpuHosts:
         return self.chips_per_host
 
     def mesh_of(self, mesh: MeshConfig) -> MeshConfig:
-        """``mesh`` with one worker for each GPU. Raises ValueError for a tp group over several hosts: the products of
+        """``mesh`` with one worker per GPU. Raises ValueError if tp does not divide the GPUs of a host: the products of
         every layer would wait for the network."""
         if self.chips_per_host % mesh.tp:
             choices = ", ".join(str(n) for n in PER_HOST if n <= self.chips_per_host)
@@ -65,7 +65,7 @@ Devices = Slice | GpuHosts
 
 
 def parse_devices(text: str) -> Devices:
-    """``v4:4x8x8`` as a slice, ``h100:8`` and ``h100:2x8`` (hosts x GPUs) as hosts. Raises ValueError."""
+    """Parse ``v4:4x8x8`` as a TPU slice, ``h100:8`` and ``h100:2x8`` (hosts x GPUs) as GPU hosts. Raises ValueError."""
     name, _, topology = text.strip().lower().partition(":")
     if name not in GPUS:
         if near := difflib.get_close_matches(name, GPUS, n=1, cutoff=0.7):

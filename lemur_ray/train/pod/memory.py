@@ -1,7 +1,6 @@
 """Lower bound on the device memory of a run: parameters, gradients and optimizer state, whatever is recomputed.
 
-Sums of shapes, for a refusal that is certain; ``train/aot`` compiles what a step really needs. Knows nothing of jax and
-of which devices exist.
+A run above it cannot fit; ``train/aot`` computes what a step really needs. Knows nothing of jax.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ PARAMETER, GRADIENT = 4, 4
 
 
 def state_bytes(recipe: Recipe) -> int:
-    """Lower bound of the bytes of one copy of the training state; of an adapter run, of the frozen base alone."""
+    """Lower bound on the bytes of one copy of the training state; for adapters, the bytes of the frozen base alone."""
     parameters = recipe.model.num_params
     if recipe.lora.rank:
         return parameters * (2 if recipe.train.compute_dtype == "bfloat16" else 4)

@@ -1,4 +1,4 @@
-"""Checks of a run's devices and mesh, by the driver before any worker starts and by each worker on its host.
+"""Checks a run's devices and mesh, in the driver before any worker starts and in each worker on its host.
 
 The driver checks with abstract meshes that the parameters divide; a worker orders the devices slice by slice and
 compares them with the recipe. Knows nothing of Ray and of what a step computes.
@@ -78,9 +78,9 @@ def _check_shapes(recipe: Recipe, where: RunShape) -> None:
 
 
 def mesh_here(recipe: Recipe, *, rank: int = 0, world_size: int = 1) -> tuple[RunShape, Mesh]:
-    """Shape of the run and mesh over the present devices. Every process makes the same call.
+    """Shape of the run, and the mesh over the devices that jax sees here. Every process makes the same call.
 
-    Raises ValueError with the present devices and the recipe's, if they differ.
+    Raises ValueError if devices, processes or slices differ from the recipe's.
     """
     where = run_shape(recipe.mesh, num_workers=world_size, cpu_devices=jax.local_device_count())
     devices = jax.devices()

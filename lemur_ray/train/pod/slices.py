@@ -134,7 +134,7 @@ def small_slices(name: str) -> list[Slice]:
 
 
 def parse_slice(text: str) -> Slice:
-    """``v4:4x8x8`` as a slice. Raises ValueError."""
+    """Parse a slice such as ``v4:4x8x8``. Raises ValueError."""
     name, colon, topology = text.partition(":")
     if not colon:
         raise ValueError(f"topology is {text!r}: expected GENERATION:TOPOLOGY, for example v4:4x8x8 or h100:8")
@@ -179,7 +179,7 @@ def worker_counts(mesh: MeshConfig) -> list[int]:
 
 
 def run_shape(mesh: MeshConfig, *, num_workers: int | None = None, cpu_devices: int = 1) -> RunShape:
-    """The shape of a run for a number of workers (None: all of ``mesh.num_workers``).
+    """The shape of a run with ``num_workers`` workers (None: ``mesh.num_workers``).
 
     cpu_devices: devices of one worker that has neither TPU nor GPU. In an elastic run dcn follows the number of slices,
     and on GPU and CPU fsdp that of workers. Raises ValueError where topology, workers and mesh do not agree.
@@ -243,8 +243,8 @@ MOST_PADDING = 1 / 8
 def split_batch(train: TrainConfig, where: RunShape) -> BatchSplit:
     """Divide a batch over the devices, with the same rows and mathematics on any number of slices.
 
-    A device never computes more rows at once than with ``train.microbatches`` on one slice; with fewer rows per device
-    there are fewer pieces. Raises ValueError if the padding would exceed MOST_PADDING.
+    A device never computes more rows at once than with ``train.microbatches`` on one slice; fewer rows per device mean
+    fewer pieces. Raises ValueError if microbatches do not divide the rows or the padding would exceed MOST_PADDING.
     """
     parts, rows = where.dcn * where.fsdp, train.rows_per_step
     each = -(-rows // parts)
@@ -271,7 +271,7 @@ def _slices_that_work(rows: int, where: RunShape) -> str:
 
 
 def on_devices(recipe: Recipe, where: RunShape) -> Recipe:
-    """The recipe with rows and microbatches of ``split_batch``, as its step is compiled."""
+    """The recipe with the padded rows and the microbatches of ``split_batch``, for which its step is compiled."""
     split = split_batch(recipe.train, where)
     train = dataclasses.replace(recipe.train, rows_per_step=split.rows, microbatches=split.microbatches)
     return dataclasses.replace(recipe, train=train)

@@ -1,4 +1,4 @@
-"""Device order of TPU slices that maps mesh axes onto torus axes, so that rings connect neighbours.
+"""Orders the devices of TPU slices so that mesh axes lie along torus axes and rings connect neighbours.
 
 In process order hosts of 2 x 2 chips follow each other and a ring of fsdp takes every second chip: each hop is three
 links long, and two rings share each link. Knows nothing of what a step computes.
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def along_torus(devices: Sequence[Any], dcn: int, fsdp: int, tp: int) -> list[Any]:
-    """Flat list of devices for a mesh (dcn, fsdp, tp). devices: sorted by slice.
+    """Reorder ``devices``, sorted by slice, for a mesh (dcn, fsdp, tp); returns a flat list.
 
     The order is unchanged off TPUs, and where a mesh axis is not a product of whole torus axes: splitting one shortens
     paths, but up to four rings then share a link (tests/train/pod/test_torus.py counts). It is also unchanged, with a

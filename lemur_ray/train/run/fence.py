@@ -92,8 +92,7 @@ class Fence:
 
     @contextlib.contextmanager
     def explaining_errors(self) -> Iterator[None]:
-        """Context that raises Superseded in place of any other error if a newer attempt has begun: it may have moved
-        the files used."""
+        """Context that turns any error into Superseded if a newer attempt has begun, as that may have moved files."""
         try:
             yield
         except Superseded:
