@@ -13,7 +13,7 @@ class Piece:
     """A piece of a streamed reply. The last piece of a reply has ``finish_reason``."""
 
     index: int
-    """Index of its request"""
+    """Index of the request among those that were submitted together"""
     text: str
     tokens: tuple[int, ...]
     finish_reason: FinishReason | None

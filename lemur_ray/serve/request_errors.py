@@ -15,7 +15,7 @@ class ErrorForm(NamedTuple):
     refusal: Literal["context", "busy", "closed", "invalid"]
     """By Ray handle: the answer's field ``refused``"""
     status: int
-    """Over HTTP, with the two fields of OpenAI's error object"""
+    """HTTP status; ``kind`` and ``code`` are ``type`` and ``code`` of OpenAI's error object"""
     kind: str = "invalid_request_error"
     code: str | None = "invalid_value"
 

@@ -95,11 +95,11 @@ class TextEngine:
         return self.tokenizer.special_ids.union(padding)
 
     def byte_stream(self, before: Sequence[int]) -> Callable[[int], bytes]:
-        """Maps each token of a sequence, in order, to the bytes it adds to the text; before: the tokens in front."""
+        """Function from each token after those in ``before``, in order, to the bytes that it adds to the text."""
         return self.tokenizer.byte_stream(before)
 
     def spelling(self, token: int) -> bytes:
-        """Bytes that name a token; for a special one its name."""
+        """Bytes by which log-probabilities name a token; for a special one its name."""
         known = token < self.tokenizer.vocab_size
         return self.tokenizer.token_bytes(token) if known else f"<unused {token}>".encode()
 

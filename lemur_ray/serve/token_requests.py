@@ -31,7 +31,7 @@ CONTINUATION = range(0x80, 0xC0)
 
 
 async def converse(served: TextEngine, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer one request; errors of the request become ``refused`` answers."""
+    """The answer to one request, both as in the module's docstring; errors of the request become ``refused``."""
     options = dict(request["sampling"])
     max_tokens, stop = options.pop("max_tokens"), tuple(options.pop("stop"))
     try:

@@ -87,9 +87,8 @@ class Devices:
         return tuple(size * (self.parts if name else 1) for size, name in zip(part, names, strict=True))
 
     def assemble(self, part: Callable[[int], Any], specs: Any) -> Any:
-        """Build a tree of arrays on the devices. part: makes the arrays of device n (from 0) on the host; it is called
-        for the devices of this process, one after the other; specs: partitions, as a prefix of the tree.
-        """
+        """Build a tree of arrays on the devices. specs: partitions, as a prefix of the tree. part: makes the arrays of
+        device n (from 0) on the host; called for the devices of this process, one after the other."""
         if self.mesh is None:
             return jax.block_until_ready(jax.device_put(part(0)))
         own = [(n, self.mesh.devices.flat[n]) for n in self.own_parts]
@@ -158,7 +157,7 @@ def part_of(config: ModelConfig, parts: int) -> ModelConfig:
 
 
 def can_split(config: ModelConfig, parts: int) -> bool:
-    """Whether a model can be cut into ``parts`` parts: each kv head on one device, or on equally many as the others."""
+    """Whether ``parts`` devices can share a model: equal numbers of heads and features, and of devices per kv head."""
     kv_heads = config.num_kv_heads
     divides = not any(size % parts for size in (config.num_heads, config.ffn_dim, config.dim))
     return divides and (kv_heads % parts == 0 or parts % kv_heads == 0)

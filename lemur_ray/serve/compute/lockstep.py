@@ -72,7 +72,10 @@ class Group:
             raise self._lost
 
     def answers(self, name: str) -> list[tuple[Any, ...]]:
-        """Wait for every follower's answer ``name``; returns their arguments. Raises EngineClosed, ValueError."""
+        """Arguments of each follower's answer ``name``, which is waited for.
+
+        Raises EngineClosed if a follower is lost, ValueError if one answers otherwise.
+        """
         received = [answers.get() for answers in self._answers]  # all, before one of them raises
         for rank, answer in enumerate(received, 1):
             if answer is not None and answer[0] != name:

@@ -32,7 +32,7 @@ class Quantized(NamedTuple):
 def quantize(w_IO: np.ndarray, largest_O: np.ndarray | None = None) -> Quantized:
     """Round a matrix on the host, to the nearest of 255 steps per column, scaled by its largest absolute value.
 
-    largest_O: these values of the whole matrix, where ``w_IO`` is some of its rows.
+    largest_O: the largest absolute values of the whole matrix, if ``w_IO`` is only some of its rows.
     """
     largest = (np.abs(w_IO).max(axis=0) if largest_O is None else largest_O).astype(np.float32)
     scale = np.where(largest == 0, np.float32(1), largest / _LARGEST)

@@ -20,7 +20,10 @@ import numpy as np
 
 
 def encode(name: str, arguments: tuple[Any, ...], arrays: list[jax.Array]) -> bytes:
-    """Encode a call of ``name``. Arguments: numbers, strings, numpy arrays, named tuples, members of ``arrays``."""
+    """Encode a call of ``name``. Arguments: numbers, strings, numpy arrays, named tuples, members of ``arrays``.
+
+    Raises ValueError for a jax array that is none of ``arrays``.
+    """
     pieces: list[bytes] = []
 
     def node(value: Any) -> Any:

@@ -49,7 +49,7 @@ class Generation:
     prompt_logprobs: bool = False
     """Return the log-probabilities of the prompt's tokens too"""
     session_id: str = ""
-    """Conversation that this is a turn of; its part of the cache is pinned for a while after the reply"""
+    """Name of the conversation; its part of the cache is pinned for a while after the reply; empty: not pinned"""
 
     @property
     def is_greedy(self) -> bool:

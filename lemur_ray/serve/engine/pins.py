@@ -16,7 +16,7 @@ Node = TypeVar("Node")
 
 @dataclass(eq=False)
 class Pin(Generic[Node]):
-    """Nodes of one session, in order from the root of the tree, held until a time."""
+    """Nodes of one session, in order from the root of the tree; ``until``: when the pin ends, as in ``Pins.expire``."""
 
     nodes: list[Node]
     until: float
@@ -55,7 +55,7 @@ class Pins(Generic[Node]):
         return pin
 
     def expire(self, now: float) -> None:
-        """End pins whose time is up. Pins are put in order of time, except those put back."""
+        """End the pins whose ``until`` is at most ``now``. Pins are put in order of time, except those put back."""
         while self._pins and next(iter(self._pins.values())).until <= now:
             self.take(next(iter(self._pins)))
 

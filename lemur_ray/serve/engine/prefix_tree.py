@@ -90,7 +90,8 @@ class PrefixTree:
         return nodes
 
     def find(self, tokens: np.ndarray) -> tuple[list[Node], Node | None, int]:
-        """Full blocks that match the first tokens; the block that matches most tokens after them, if any; how many."""
+        """(nodes of full blocks that match the first tokens, node that matches most tokens after them or None, their
+        number)."""
         nodes: list[Node] = []
         node, limit = self.root, len(tokens) - 1
         while (end := (len(nodes) + 1) * self.block) <= limit:

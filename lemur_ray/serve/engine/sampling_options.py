@@ -51,7 +51,7 @@ class LogitBias(tuple[tuple[int, float], ...]):
 
     @classmethod
     def of(cls, biases: Mapping[Any, float]) -> LogitBias:
-        """From a mapping whose keys are ids, or their decimal spelling as in JSON."""
+        """The biases of a mapping from ids, also spelled in decimal as in JSON. Raises ValueError for other keys."""
         return cls(sorted({int(token): bias for token, bias in biases.items()}.items()))
 
     @cached_property
@@ -71,7 +71,7 @@ class LogitBias(tuple[tuple[int, float], ...]):
 
     @cached_property
     def id_range(self) -> tuple[int, int]:
-        """The lowest and the highest token id; raises ValueError if there is none."""
+        """(lowest token id, highest token id). Raises ValueError if there is none."""
         return int(self.tokens.min()), int(self.tokens.max())
 
 
@@ -119,7 +119,7 @@ class SamplingOptions:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SamplingOptions:
-        """From values by name, ``logit_bias`` as ``LogitBias.of`` takes it. Raises InvalidRequest for wrong ones."""
+        """Options from values by name, ``logit_bias`` as for ``LogitBias.of``. Raises InvalidRequest for wrong ones."""
         for name, value in values.items():
             if name not in cls.__dataclass_fields__:
                 raise InvalidRequest(name, f"is no sampling option: known are {', '.join(cls.__dataclass_fields__)}")

@@ -21,7 +21,7 @@ class Scheduler:
     """Decides which waiting sequences run, and which tokens each step computes."""
 
     def __init__(self, cache: BlockCache, max_running: int, tile: int, prefill_tiles: int, reuse_decoded: bool = True):
-        """reuse_decoded: keys and values have the same bits whether a token is decoded or prefilled.
+        """reuse_decoded: whether keys and values have the same bits if a token is decoded as if it is prefilled.
 
         Then later prompts reuse decoded tokens, and a preempted sequence is computed again as one prompt. Otherwise the
         reply of a preempted sequence is decoded again with the same tokens.
@@ -29,7 +29,7 @@ class Scheduler:
         self.cache, self.max_running, self.tile, self.prefill_tiles = cache, max_running, tile, prefill_tiles
         self.reuse_decoded = reuse_decoded
         self.paused = False
-        """Admit only preempted sequences"""
+        """Whether only preempted sequences are admitted"""
         self.waiting: deque[LiveSequence] = deque()
         self.running: list[LiveSequence] = []
 

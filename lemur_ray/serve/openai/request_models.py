@@ -152,14 +152,14 @@ class Turn(Body):
     role: Annotated[Role, Expects("must be one of system, developer, user, assistant, tool")]
     tool_calls: Annotated[list[EarlierCall], _A_LIST] = Field(default=[])
     tool_call_id: Text = ""
-    """Which call a turn of the role ``tool`` answers"""
+    """Id of the call that a turn of the role ``tool`` answers"""
     name: Text = ""
     reasoning_content: Text = ""
-    """What the assistant thought before"""
+    """Text of the assistant's reasoning in this turn"""
     thinking: Text = ""
-    """The same, by another name"""
+    """Another name of ``reasoning_content``"""
     reasoning: Text = ""
-    """The same, by its newer name"""
+    """Newer name of ``reasoning_content``"""
     content: Annotated[str | list[TextPart], Expects("may hold parts of type text only")] = Field(
         default=ABSENT, validate_default=True
     )
@@ -270,7 +270,7 @@ class TokenizeBody(TurnsBody):
     prompt: Text = Field(default=ABSENT)
     messages: Messages = Field(default=ABSENT)
     add_special_tokens: Flag = Field(default=ABSENT)
-    """By default those of a prompt are added, and none to what a chat template shows"""
+    """Whether to add the tokenizer's special tokens; by default true for ``prompt``, false for ``messages``"""
     return_token_strs: Flag = False
     split_special_tokens: Flag = False
 

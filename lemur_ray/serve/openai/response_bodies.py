@@ -24,10 +24,10 @@ class Served(Protocol):
     stop_ids: frozenset[int]
 
     def byte_stream(self, before: Sequence[int]) -> Callable[[int], bytes]:
-        """Maps each token of a sequence, in order, to the bytes it adds to the text; before: the tokens in front."""
+        """Function from each token after those in ``before``, in order, to the bytes that it adds to the text."""
 
     def spelling(self, token: int) -> bytes:
-        """Bytes that name a token; for a special one its name."""
+        """Bytes by which log-probabilities name a token; for a special one its name."""
 
     def text(self, tokens: Sequence[int]) -> str:
         """The text that tokens spell."""

@@ -46,12 +46,15 @@ def dtype_for(platform: str) -> str:
 
 
 def kv_bytes_per_token(config: ModelConfig, num_devices: int, itemsize: int = 2) -> int:
-    """2 L max(1, K / N) h itemsize: keys and values of a token."""
+    """Bytes of the keys and values of a token on one device: 2 L max(1, K / N) h itemsize."""
     return 2 * config.num_layers * max(1, config.num_kv_heads // num_devices) * config.head_dim * itemsize
 
 
 def layer_bytes(config: ModelConfig, num_devices: int, itemsize: int = 2, *, int8: bool = False) -> int:
-    """Weights of a layer without biases and norms of heads. int8: one byte a weight and a float32 for each column."""
+    """Bytes of a layer's weights on one device, without biases and norms of heads. itemsize: bytes of a weight.
+
+    int8: one byte a weight instead, and a float32 for each column.
+    """
     c, n = config, num_devices
     qkv = (c.num_heads // n + 2 * max(1, c.num_kv_heads // n)) * c.head_dim
     gate_up = 2 * c.ffn_dim // n
@@ -61,7 +64,7 @@ def layer_bytes(config: ModelConfig, num_devices: int, itemsize: int = 2, *, int
 
 
 def weight_bytes(config: ModelConfig, num_devices: int, itemsize: int = 2, *, int8: bool = False) -> int:
-    """All weights: layers, embedding cut along D, head cut along V."""
+    """Bytes of all weights on one device: layers, embedding cut along D, head cut along V; see ``layer_bytes``."""
     head = -(-config.vocab_size // num_devices) * (config.dim * (1 if int8 else itemsize) + 4 * int8)
     embed = config.vocab_size * config.dim // num_devices * itemsize
     return config.num_layers * layer_bytes(config, num_devices, itemsize, int8=int8) + head + embed + 4 * config.dim
