@@ -113,17 +113,12 @@ class TextEnv(gymnasium.Env[str, str]):
     @abstractmethod
     def begin(self, options: Mapping[str, Any]) -> Opening:
         """Start the task that the options (without the common ones) describe. Raises ValueError for bad options.
-
-        ``self.np_random`` is seeded; ``self.max_steps`` and ``self.with_hints`` are set for this episode.
-        """
+        ``self.np_random`` is seeded; ``self.max_steps`` and ``self.with_hints`` are set for this episode."""
 
     @abstractmethod
     def respond(self, reply: str) -> Turn:
-        """Parse one raw reply, execute it, and return the result.
-
-        Must not raise for any text, except SandboxError with the blame ``policy`` for what its code did to a sandbox:
-        that ends the episode as ``sandbox_destroyed``.
-        """
+        """Parse one raw reply, execute it, and return the result. Must not raise for any text, except SandboxError with
+        the blame ``policy`` for what its code did to a sandbox: that ends the episode as ``sandbox_destroyed``."""
 
     def state(self) -> str:
         """Digest of everything that the task's further course depends on; empty if the environment cannot tell."""

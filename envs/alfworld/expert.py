@@ -23,20 +23,15 @@ NOTHING_LEFT = "look"
 
 class Expert:
     """Scripted player: ``observe(command, answer)`` records a turn of any player, ``advice()`` returns the next
-    command.
-
-    Pass ``goal`` if the task line follows no template of ALFWorld. Raises ValueError if the opening has no task or room
-    line, or, without ``goal``, an unknown wording.
-    """
+    command. Pass ``goal`` if the task line follows no template of ALFWorld. Raises ValueError if the opening has no
+    task or room line, or, without ``goal``, an unknown wording."""
 
     def __init__(self, opening: str, goal: Goal | None = None) -> None:
         self.knowledge = Knowledge.from_opening(opening, goal)
 
     def observe(self, command: str, answer: str) -> None:
         """Record one turn: a command of any player and the game's answer. A refused command changes at most the place.
-
-        The command must be in the new grammar (``move cup 2 to shelf 1``); ``reworded`` translates others.
-        """
+        The command must be in the new grammar (``move cup 2 to shelf 1``); ``reworded`` translates others."""
         self.knowledge.observe(command, answer)
 
     def advice(self) -> str:
@@ -56,9 +51,7 @@ class Expert:
 
     def thought(self) -> str | None:
         """The class of thing needed now and whether one was observed: ``find: mug? no`` or ``find: mug 2, shelf 1``.
-
-        None if no thing is needed now, or if the furniture in front of the player is known to be closed.
-        """
+        None if no thing is needed now, or if the furniture in front of the player is known to be closed."""
         known, kind = self.knowledge, self._wanted()
         if kind is None or known.here in known.shut:
             return None
@@ -106,10 +99,8 @@ class Expert:
 
 def demonstrations(count: int, seed: int = 0, *, prompt: Prompt = "brief") -> Iterator[tuple[str, tuple[Message, ...]]]:
     """Yield (id, messages) for each of the first ``count`` training games that the expert wins, up to its last command.
-
     A reply is the expert's thought, if it has one, and its command on the last line (docs/decisions/004). A pure
-    function of its arguments. No held-out game is used, and no goal of one.
-    """
+    function of its arguments. No held-out game is used, and no goal of one."""
     for index in range(count):
         play = Play(Game.from_spec(draw_game("train", seed, index)))
         first, system = opening(play, play.game, prompt, MAX_TURNS)

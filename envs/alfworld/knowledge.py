@@ -76,20 +76,16 @@ class Knowledge:
 
     @classmethod
     def from_opening(cls, opening: str, goal: Goal | None = None) -> Knowledge:
-        """Build it from the opening's task line and room line, in any order. Raises ValueError if one is missing.
-
-        Pass ``goal`` if the task line follows none of ALFWorld's templates; without it that raises ValueError.
-        """
+        """Build it from the opening's task line and room line, in any order. Raises ValueError if one is missing. Pass
+        ``goal`` if the task line follows none of ALFWorld's templates; without it that raises ValueError."""
         task, room = _TASK.search(opening), _ROOM.search(opening)
         if not task or not room:
             raise ValueError(f"opening without a {'task' if not task else 'room'} line: {opening[:200]!r}")
         return cls(goal=goal or read_goal(task[1]), receptacles=tuple(_NAMED.findall(room[1])))
 
     def observe(self, command: str, answer: str) -> None:
-        """Update from a command and its answer. A failed ``go to X`` means that the player is at X already.
-
-        In the real games furniture may share a location: a player at one piece cannot go to the other.
-        """
+        """Update from a command and its answer. A failed ``go to X`` means that the player is at X already. In the real
+        games furniture may share a location: a player at one piece cannot go to the other."""
         command = command.strip()
         if answer == NOTHING_HAPPENS:
             if (place := command.removeprefix("go to ")) in self.receptacles:

@@ -28,9 +28,7 @@ _DATA = "json_2.1.1"
 
 def find_games(split: str, games: str, data: Path | None) -> Path:
     """Path of a split: ``games`` unless empty, else alfworld in ``data``, else in ALFWORLD_DATA or ~/.cache/alfworld.
-
-    Raises ValueError with the paths tried and the command that fetches the games.
-    """
+    Raises ValueError with the paths tried and the command that fetches the games."""
     if games:
         roots = [Path(games).expanduser()]
     else:

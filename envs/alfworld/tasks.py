@@ -16,11 +16,9 @@ MAX_TURNS = 50
 
 
 def games(split: Split = "heldout", seed: int = 0, prompt: Prompt = "full", hints: bool = False) -> Iterator[Task]:
-    """Yield the tasks of a split without end, alternating between task types; ``category`` is the task type.
-
-    The id names the game (split, seed, index) and not prompt or hints, so runs of several policies on the same games
-    can be compared. Raises ValueError for an unknown split or prompt.
-    """
+    """Yield the tasks of a split without end, alternating between task types; ``category`` is the task type. The id
+    names the game (split, seed, index) and not prompt or hints, so runs of several policies on the same games can be
+    compared. Raises ValueError for an unknown split or prompt."""
     if prompt not in PROMPTS:
         raise ValueError(f"prompt {prompt!r}: expected one of {', '.join(PROMPTS)}")
     for index in itertools.count():

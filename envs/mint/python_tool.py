@@ -56,10 +56,8 @@ class PythonToolFault(Exception):
 
 
 class SandboxedPython:
-    """A Python session in a sandbox, started at the first cell and again after a cell that killed it.
-
-    ``call`` answers calls of ``tools``. Its ToolRefused goes to the model's code; other exceptions leave ``run``.
-    """
+    """A Python session in a sandbox, started at the first cell and again after a cell that killed it. ``call`` answers
+    calls of ``tools``. Its ToolRefused goes to the model's code; other exceptions leave ``run``."""
 
     def __init__(
         self,

@@ -97,9 +97,7 @@ def is_mint_recording(path: Path) -> bool:
 
 def read_recording(path: Path, subset: str = "") -> Recording[MintEpisode]:
     """Read the episodes of a log (``.json``, ``.jsonl``, either with ``.gz``); of several of one task only the first.
-
-    ``subset`` is by default that of the file name. Raises FileNotFoundError, ValueError that names file and line.
-    """
+    ``subset`` is by default that of the file name. Raises FileNotFoundError, ValueError that names file and line."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such recording")
     subset = subset or subset_of(path)

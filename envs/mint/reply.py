@@ -44,10 +44,8 @@ def lenient(reply: str) -> ParsedReply:
 
 
 def _blocks_between(reply: str, begin: str, end: str) -> list[str]:
-    """The texts between each ``begin`` and the first ``end`` after it.
-
-    A regular expression would search for the end of each unclosed block, in time quadratic in the reply's length.
-    """
+    """The texts between each ``begin`` and the first ``end`` after it. A regular expression would search for the end of
+    each unclosed block, in time quadratic in the reply's length."""
     blocks = []
     at = reply.find(begin)
     while at >= 0 and (close := reply.find(end, at + len(begin))) >= 0:

@@ -119,11 +119,9 @@ def _departures(subset: str, run: EvaluationRun, recorded: RecordedName | None, 
 
 
 def mint_notes(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Number of solved episodes by each grader, of those scored, and the ids on which the graders disagree.
-
-    If one grader ended an episode, the other's verdict on later turns is unknown: its number is a lower bound. For runs
-    of programs also their hash seed.
-    """
+    """Number of solved episodes by each grader, of those scored, and the ids on which the graders disagree. If one
+    grader ended an episode, the other's verdict on later turns is unknown: its number is a lower bound. For runs of
+    programs also their hash seed."""
     from lemur_ray.grading.mint import GRADERS
     from lemur_ray.grading.python_tests import HASH_SEED
 

@@ -22,11 +22,8 @@ from lemur_ray.agents.openai_policy import OpenAIPolicy
 
 
 def check_sources(subset: str, options: Mapping[str, Any]) -> None:
-    """Check before an evaluation that its search source and teacher can be opened.
-
-    Raises ValueError, FileNotFoundError, or another OSError of a file. Warns on stderr if a tool in the prompt has no
-    source.
-    """
+    """Check before an evaluation that its search source and teacher can be opened. Raises ValueError,
+    FileNotFoundError, or another OSError of a file. Warns on stderr if a tool in the prompt has no source."""
     if options.get("feedback", "none") != "none":
         teacher_of(str(options.get("teacher", "")), options["feedback"], bool(options.get("ground_truth")))
     source = str(options.get("wikipedia", "none"))

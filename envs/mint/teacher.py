@@ -126,10 +126,8 @@ class ModelTeacher:
         return ""
 
     def _reply(self, situation: Situation, attempt: int, count: Count) -> ChatReply:
-        """Reply to the longest trajectory that the teacher can read.
-
-        Raises ContentRefused, PolicyUnreachable, and FeedbackMissing if even the shortest prompt is too long.
-        """
+        """Reply to the longest trajectory that the teacher can read. Raises ContentRefused, PolicyUnreachable, and
+        FeedbackMissing if even the shortest prompt is too long."""
         sampling = Sampling(max_tokens=MAX_TOKENS, temperature=0.0, seed=attempt, stop=STOPS)
         episode = f"teacher|{situation.subset}|{situation.task_id}"
         while True:

@@ -17,10 +17,8 @@ _BEGINS = re.compile(r"(?:async\s+def|def|class|import|from)\s+\w|@\w")
 
 def code_in(reply: str, defined: str = "") -> str:
     """The last fenced block that matches ``defined``, else the longest block; a reply without fences unchanged.
-
     ``defined`` is a regular expression. Fences are three or more backticks or tildes; the lines of an indented one lose
-    its indentation. A block without an end extends to the end of the reply.
-    """
+    its indentation. A block without an end extends to the end of the reply."""
     blocks = [_outdented(match["block"], match["indent"] or "") for match in _FENCED.finditer(reply)]
     if not blocks:
         return reply

@@ -23,20 +23,16 @@ _TESTS = SandboxSpec(run="program-tests")
 
 
 def run_of(program: str, tests: str, backend: str, time_s: float, setup: str = "") -> TestRun:
-    """Run a program's tests. ``setup`` is code that the tests need, which the program cannot replace.
-
-    Raises SandboxDestroyed if the machine ended a sandbox.
-    """
+    """Run a program's tests. ``setup`` is code that the tests need, which the program cannot replace. Raises
+    SandboxDestroyed if the machine ended a sandbox."""
     with shared_pool(_SOLUTIONS, backend).one() as of_solution, shared_pool(_TESTS, backend).one() as of_tests:
         return run_tests(program, tests, of_solution, of_tests, time_s, setup)
 
 
 def graded(readings: Mapping[str, str | None], headline: str, run: Callable[[str], TestRun], reply: str) -> Graded:
     """Grade every reading of a reply. ``readings``: name of a reading -> program, or None if it finds none (score 0).
-
     ``run`` runs the tests of a program, once for equal programs. Score 1.0 if all tests pass; the grade's score is that
-    of reading ``headline``, its ``scores`` has all of them.
-    """
+    of reading ``headline``, its ``scores`` has all of them."""
     runs: dict[str | None, TestRun] = {None: TestRun(False, note="no program")}
     if not reply.strip():
         runs |= dict.fromkeys(readings.values(), TestRun(False, note="an empty reply never scores"))

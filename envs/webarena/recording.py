@@ -103,10 +103,8 @@ def _role_and_name(words: str) -> str:
 
 
 def current_id(named: Named | None, elements: Mapping[str, Element]) -> str:
-    """Return the id of the current element that a recorded action refers to, or "0", which no element has.
-
-    Elements match by their whole line first, then by role and name, since properties (such as the focus) may differ.
-    """
+    """Return the id of the current element that a recorded action refers to, or "0", which no element has. Elements
+    match by their whole line first, then by role and name, since properties (such as the focus) may differ."""
     if named is None:
         return NOTHING
     words, place, place_of_name = named

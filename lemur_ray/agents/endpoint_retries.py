@@ -88,10 +88,9 @@ class ThinkingBudget:
 
 
 def _limited(reply: ChatReply, limit: int) -> ChatReply:
-    """The reply, its text cut in proportion if it has more than ``limit`` tokens, by the endpoint's counts.
-
-    It stays whole if its tokens are not those of its text: a stop string cut it, or reasoning is not counted apart.
-    Text with fewer characters than tokens comes after reasoning that the endpoint neither shows nor counts."""
+    """The reply, its text cut in proportion if it has more than ``limit`` tokens, by the endpoint's counts. It stays
+    whole if its tokens are not those of its text: a stop string cut it, or reasoning is not counted apart. Text with
+    fewer characters than tokens comes after reasoning that the endpoint neither shows nor counts."""
     spoken = reply.usage.completion_tokens - reply.usage.reasoning_tokens
     uncounted = not reply.usage.reasoning_tokens and (reply.reasoning or len(reply.text) < spoken)
     if reply.stopped or uncounted or spoken <= limit:
@@ -195,10 +194,8 @@ class RetryPolicy:
         return self._clock() - began
 
     def pressure(self) -> Pressure:
-        """Limit of concurrent requests (0: none), number of waiting ones, and number of refusals so far.
-
-        All zero if other processes share the limit.
-        """
+        """Limit of concurrent requests (0: none), number of waiting ones, and number of refusals so far. All zero if
+        other processes share the limit."""
         return self._places.pressure()
 
     def ever_answered(self) -> bool:
@@ -216,10 +213,8 @@ class RetryPolicy:
 
 def requested_pause_s(headers: Mapping[str, str], now: float) -> float | None:
     """The pause in seconds that response headers demand, as seconds, milliseconds or HTTP date. ``now``: Unix seconds.
-
     None if there is no such header, its form is unknown, or its pause is not positive (a past date by this clock):
-    immediate retries would flood the endpoint, so the caller chooses the pause.
-    """
+    immediate retries would flood the endpoint, so the caller chooses the pause."""
     pauses = (_milliseconds(headers.get("retry-after-ms")), _seconds(headers.get("retry-after"), now))
     return next((seconds for seconds in pauses if seconds is not None and 0 < seconds < math.inf), None)
 

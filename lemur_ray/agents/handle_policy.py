@@ -154,11 +154,9 @@ class _Refused(Exception):
 
 
 def turns_of(messages: Sequence[Message], past: PastReplies) -> list[dict[str, Any]]:
-    """Messages for the server: ``{"role", "content"}``, or ``{"ids"}`` for a reply whose text is unchanged.
-
-    ``past``: text and token ids of each earlier reply, oldest first, matched with the conversation from the newest
-    backwards. None as its text: the reply is always sent as text.
-    """
+    """Messages for the server: ``{"role", "content"}``, or ``{"ids"}`` for a reply whose text is unchanged. ``past``:
+    text and token ids of each earlier reply, oldest first, matched with the conversation from the newest backwards.
+    None as its text: the reply is always sent as text."""
     turns: list[dict[str, Any]] = []
     left = list(past)
     for message in reversed(messages):

@@ -135,11 +135,9 @@ class Sampling:
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """A request to a policy for one reply.
-
-    ``hints`` are for scripted policies (random, expert), for example the admissible commands, and are never sent to a
-    model. ``episode``: id of the episode, the same in all its turns, so that a server can reuse its cache.
-    """
+    """A request to a policy for one reply. ``hints`` are for scripted policies (random, expert), for example the
+    admissible commands, and are never sent to a model. ``episode``: id of the episode, the same in all its turns, so
+    that a server can reuse its cache."""
 
     messages: tuple[Message, ...]
     sampling: Sampling = Sampling()
@@ -261,11 +259,9 @@ class ChatReply:
 def turn_messages(
     reply: str, calls: Sequence[ToolCall], results: Sequence[str], observation: str, prefix: str = ""
 ) -> list[Message]:
-    """The messages of one turn: the reply, a result for each of its calls, and the observation.
-
-    Without ``results``, the observation is the result of the first call, and those of further calls are empty.
-    prefix: goes before a reply without calls unless it begins so; an empty reply is then no message (as in MINT).
-    """
+    """The messages of one turn: the reply, a result for each of its calls, and the observation. Without ``results``,
+    the observation is the result of the first call, and those of further calls are empty. prefix: goes before a reply
+    without calls unless it begins so; an empty reply is then no message (as in MINT)."""
     if prefix and not calls:
         whole = f"{'' if reply.lstrip().startswith(prefix) else prefix}{reply}\n"
         return [*([Message("assistant", whole)] if reply.strip() else []), Message("user", observation)]
@@ -281,10 +277,8 @@ def turn_messages(
 
 def merge_adjacent_turns(messages: Sequence[Message]) -> tuple[Message, ...] | None:
     """The conversation with adjacent messages of one role (except tool) joined by a blank line; None if there are none.
-
     Many chat templates refuse two user messages in a row, which an empty reply can cause (MINT). Without the merge, the
-    episode would end without a score.
-    """
+    episode would end without a score."""
     joined: list[Message] = []
     for message in messages:
         if joined and message.role == joined[-1].role and message.role != "tool":

@@ -13,11 +13,9 @@ from lemur_ray.agents.recording import Recording
 
 
 class TurnCounter:
-    """Counts the turns of each episode, which cannot be counted from a request, because it may omit past turns.
-
-    A request with no more user messages than the episode's first request (whose worked examples have some) starts the
-    episode again, for example after an infrastructure error.
-    """
+    """Counts the turns of each episode, which cannot be counted from a request, because it may omit past turns. A
+    request with no more user messages than the episode's first request (whose worked examples have some) starts the
+    episode again, for example after an infrastructure error."""
 
     def __init__(self) -> None:
         self._turns: dict[str, tuple[int, int]] = {}

@@ -37,10 +37,8 @@ def location_option(
     default: str = "", stored_as: Callable[[str], str] = str, full_form: Callable[[str], str] | None = None
 ) -> Any:
     """A dataclass field, a benchmark's option for a folder or an address, which is not part of the recipe hash.
-
     ``stored_as``: from a value to what a run's files may hold, for example without a password. ``full_form``: from a
-    stored value to the form in which a user must enter it again, empty if the stored value suffices.
-    """
+    stored value to the form in which a user must enter it again, empty if the stored value suffices."""
     return field(default=default, metadata={"location": True, "stored_as": stored_as, "full_form": full_form})
 
 

@@ -81,8 +81,7 @@ def question(
 ) -> Task:
     """A ``Task`` with one turn. ``task``: its id; ``prompt``: the question, or a conversation that ends with it;
     ``grade``: the grader as ``module:function``; ``reference``: JSON value for the grader; ``old``: fields of
-    ``details`` as keywords, for one release.
-    """
+    ``details`` as keywords, for one release."""
     if old:
         warnings.warn(
             f"question(): {', '.join(sorted(old))} are now fields of details=QuestionDetails(...), asked= is prompt=",

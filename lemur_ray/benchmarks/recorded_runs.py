@@ -23,8 +23,7 @@ def goals() -> tuple[Goal, ...]:
 
 def recorded_runs(data: Path, *, strict: StrictReplays = "lemur") -> Iterator[RecordedRun]:
     """Recorded runs that can be replayed, from the files beneath a folder, in order of path. ``strict``: the models
-    whose recorded code is executed again. Raises FileNotFoundError if there is no such folder.
-    """
+    whose recorded code is executed again. Raises FileNotFoundError if there is no such folder."""
     if not data.is_dir():
         raise FileNotFoundError(f"{data}: no folder; give the one that holds the recorded runs (--data, LEMUR_DATA)")
     known = publications()

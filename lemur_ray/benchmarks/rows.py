@@ -17,11 +17,9 @@ _SPOILED = "damaged, or fetched in part: remove it and fetch it again"
 
 
 def find_file(data: Path, names: Sequence[str], source: str) -> Path:
-    """The first existing file of ``names`` beneath ``data``, each with .gz or without.
-
-    ``source``: where to get the file, for the error; ``--data`` is added if that is a jobs/fetch_data.py command.
-    Raises FileNotFoundError with the names.
-    """
+    """The first existing file of ``names`` beneath ``data``, each with .gz or without. ``source``: where to get the
+    file, for the error; ``--data`` is added if that is a jobs/fetch_data.py command. Raises FileNotFoundError with the
+    names."""
     for name in names:
         for path in (data / name, data / f"{name}.gz"):
             if path.is_file():
@@ -35,8 +33,7 @@ def find_file(data: Path, names: Sequence[str], source: str) -> Path:
 
 def read_text(path: Path) -> str:
     """The text of a file, decompressed, without byte order mark, with its line ends. Raises OSError, or ValueError with
-    the file's name if it is damaged or not UTF-8.
-    """
+    the file's name if it is damaged or not UTF-8."""
     try:
         with open_bytes(path) as data:
             return data.read().decode("utf-8-sig")
@@ -69,8 +66,7 @@ def content_digest(path: str) -> str:
 def read_rows(path: Path, needed: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Yield the rows of a JSON lines, JSON or parquet file as dicts; a JSON file is a list, or an object with a list
     under ``examples``. ``needed``: fields that must not be null. Raises OSError, or ValueError with file and line or
-    row.
-    """
+    row."""
     name = path.name.removesuffix(".gz")
     if name.endswith(".parquet"):
         for number, row in enumerate(_of_parquet(path)):
@@ -95,8 +91,7 @@ def read_value(path: Path) -> Any:
 
 def read_cells(path: Path) -> Iterator[list[str]]:
     """Yield the rows of a CSV file without header, except blank ones. Cells stay texts ("None" too). Raises OSError, or
-    ValueError with the file's name.
-    """
+    ValueError with the file's name."""
     try:
         yield from filter(None, csv.reader(io.StringIO(read_text(path), newline="")))
     except csv.Error as error:

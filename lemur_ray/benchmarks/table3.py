@@ -38,10 +38,8 @@ def _nothing_more(settings: Settings) -> Sequence[str]:
 @dataclass(frozen=True)
 class Column:
     """Describes runs of a benchmark in a column of Table 3: a callable for ``BenchmarkDetails.about``. ``column``: the
-    paper's name of the column, or empty if the paper has none.
-
-    ``options``: class of the benchmark's options, with the column's settings as defaults; ``max_tokens``: of a reply.
-    """
+    paper's name of the column, or empty if the paper has none. ``options``: class of the benchmark's options, with the
+    column's settings as defaults; ``max_tokens``: of a reply."""
 
     column: str
     options: type[Any] | None = None

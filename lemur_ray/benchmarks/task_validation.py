@@ -18,11 +18,9 @@ _TEXTS = {"benchmark": True, "id": True, "env_id": True, "category": False, "clu
 
 
 def validated_tasks(name: str, load: Callable[[], Iterable[Task]], most: int | None = None) -> Iterator[Task]:
-    """Yield the tasks of ``load`` lazily, at most ``most`` (None: all), each validated.
-
-    Raises ValueError with the benchmark's ``name`` and the task. A ValueError or OSError of ``load``, which explains by
-    contract what is missing, passes unchanged; other errors of it become a ValueError.
-    """
+    """Yield the tasks of ``load`` lazily, at most ``most`` (None: all), each validated. Raises ValueError with the
+    benchmark's ``name`` and the task. A ValueError or OSError of ``load``, which explains by contract what is missing,
+    passes unchanged; other errors of it become a ValueError."""
     tasks = _made(name, load)
     for place, task in enumerate(tasks if most is None else islice(tasks, most)):
         if place == MOST:

@@ -14,10 +14,8 @@ from lemur_ray.host.json_files import strings_in
 
 
 def benchmark_texts(say: Callable[[str], None], data: Path | None = None) -> dict[str, list[str]]:
-    """Texts of the tasks of each benchmark by its name; a benchmark that cannot be loaded is reported by ``say``.
-
-    data: folder of outside data sets; default: that of ``$LEMUR_DATA``, if any.
-    """
+    """Texts of the tasks of each benchmark by its name; a benchmark that cannot be loaded is reported by ``say``. data:
+    folder of outside data sets; default: that of ``$LEMUR_DATA``, if any."""
     data = data or outside_data(os.environ.get("LEMUR_DATA", ""))
     texts: dict[str, list[str]] = {}
     missing = []

@@ -30,10 +30,8 @@ def conversations(games: int, chats: int) -> Iterator[Conversation]:
 
 @functools.lru_cache(maxsize=1)
 def own_conversations(files: Sequence[str]) -> tuple[Conversation, ...]:
-    """The conversations in the user's chat files, all of which are read once in a process.
-
-    Raises ValueError that names the first invalid rows and counts the others, OSError, ReadFailure.
-    """
+    """The conversations in the user's chat files, all of which are read once in a process. Raises ValueError that names
+    the first invalid rows and counts the others, OSError, ReadFailure."""
     talks: list[Conversation] = []
     invalid: list[ValueError] = []
     for file in files:
@@ -79,10 +77,8 @@ def make_table(
     job: Any, out: str, load_tokenizer: Callable[[str], Any], init_from: str, batch_parts: Callable[[Any], int]
 ) -> str:
     """Folder of the instruction table to train on: the one that ``job.corpus`` names, else one built here from the
-    job's ``sets`` of files, else from its conversations.
-
-    load_tokenizer: function of the model ``init_from``. batch_parts: function of a mesh: number of parts of a batch.
-    """
+    job's ``sets`` of files, else from its conversations. load_tokenizer: function of the model ``init_from``.
+    batch_parts: function of a mesh: number of parts of a batch."""
     from lemur_ray.instruct.chat_tokens import with_chat_format
     from lemur_ray.instruct.config import SET_NAMES
     from lemur_ray.instruct.epochs import whole_epochs

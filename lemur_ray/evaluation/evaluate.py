@@ -76,10 +76,8 @@ def attach_policy(spec: PolicySpec) -> PolicySpec:
 
 def choose_actors(config: EvalConfig[Any], policy: PolicySpec) -> int:
     """Number of Ray actors if --actors is not given, 0 for threads in this process. Prints the choice to stderr.
-
     Threads start at once and suffice for text environments, whose episodes mostly wait for a reply. Ray spreads
-    episodes over a cluster, and over processes if they run programs, browsers.
-    """
+    episodes over a cluster, and over processes if they run programs, browsers."""
     if config.by_hand:
         return 0
     each = find(config.benchmark).resources

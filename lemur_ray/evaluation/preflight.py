@@ -96,11 +96,9 @@ class Prepared:
 
 
 def prepare(config: EvalConfig[Any], benchmark: Benchmark[Any], attach: Callable[[PolicySpec], PolicySpec]) -> Prepared:
-    """Check all needs, resolve the policy and load the tasks.
-
-    ``attach``: adds to a policy the application that already serves it, if the cluster has one. Raises PreflightError
-    with all problems, or the only error of resolving and loading. Problems are ignored if nothing is left to play.
-    """
+    """Check all needs, resolve the policy and load the tasks. ``attach``: adds to a policy the application that already
+    serves it, if the cluster has one. Raises PreflightError with all problems, or the only error of resolving and
+    loading. Problems are ignored if nothing is left to play."""
     spec, policy_problems = _policy_spec(config, benchmark)
     asked = evaluation_request(config, benchmark, "full", spec.recording if spec else "")
     policy_problems += missing_requirements(policy_needs(config, spec))

@@ -36,11 +36,9 @@ def changes(before: Tree, after: Tree) -> dict[str, str]:
 
 
 def git_status(before: Tree, after: Tree) -> set[tuple[str, str]]:
-    """Output of ``git status --short`` with ``before`` committed, parsed as upstream parses it.
-
-    Git ignores empty folders, lists a folder without tracked files as one entry with a trailing slash, and compares
-    only the x bit of modes. Upstream splits the output on white space into pairs, so paths with blanks break.
-    """
+    """Output of ``git status --short`` with ``before`` committed, parsed as upstream parses it. Git ignores empty
+    folders, lists a folder without tracked files as one entry with a trailing slash, and compares only the x bit of
+    modes. Upstream splits the output on white space into pairs, so paths with blanks break."""
     tracked = {path for path, entry in before.items() if entry.kind != "d"}
     folders = {parent for path in tracked for parent in _parents(path)}
     lines = []
@@ -79,10 +77,8 @@ def bash_reward(before: Tree, after: Tree, output: str, gold: Tree, gold_output:
 
 
 def similarity(a: str, b: str) -> float:
-    """Cosine of the TF-IDF vectors of two texts, idf smoothed and fitted on the two; no word at all: 1 if equal.
-
-    Words are runs of two or more word characters in lower case (scikit-learn's TfidfVectorizer with its defaults).
-    """
+    """Cosine of the TF-IDF vectors of two texts, idf smoothed and fitted on the two; no word at all: 1 if equal. Words
+    are runs of two or more word characters in lower case (scikit-learn's TfidfVectorizer with its defaults)."""
     counts = [Counter(_WORDS.findall(text.lower())) for text in (a, b)]
     words = counts[0].keys() | counts[1].keys()
     if not words:

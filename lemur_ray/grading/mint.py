@@ -49,12 +49,9 @@ def grade(
     option_rule: OptionRule = "legacy",
     run_tests: RunTests | None = None,
 ) -> Verdicts:
-    """Grade one answer by both graders. ``reference``: the right answer, or for programs the tests.
-
-    ``prompt``: MMLU's options, or HumanEval's prompt with the helpers of its tests. ``answer_type``, ``option_rule``:
-    of TheoremQA. ``run_tests``: runs a program. Raises ValueError for a subset without answers, or without
-    ``run_tests``.
-    """
+    """Grade one answer by both graders. ``reference``: the right answer, or for programs the tests. ``prompt``: MMLU's
+    options, or HumanEval's prompt with the helpers of its tests. ``answer_type``, ``option_rule``: of TheoremQA.
+    ``run_tests``: runs a program. Raises ValueError for a subset without answers, or without ``run_tests``."""
     if subset in ("gsm8k", "math"):
         strict = number_matches(answer, str(reference))
         return Verdicts(matches_2023(answer, str(reference)), strict, exact=number_equals(answer, str(reference)))

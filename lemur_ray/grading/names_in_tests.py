@@ -70,9 +70,7 @@ def requested_values(defined: Any, asked: Sequence[str]) -> dict[str, Any]:
 
 def task_definitions(prompt: str, tests: str) -> str:
     """Definitions in a task's prompt before the function to complete, if ``tests`` use any of them; else empty.
-
-    HumanEval has such prompts: code may follow a sentence, and its last function is the one to complete.
-    """
+    HumanEval has such prompts: code may follow a sentence, and its last function is the one to complete."""
     lines = prompt.splitlines(keepends=True)
     first = next((n for n, line in enumerate(lines) if line.startswith(_CODE)), len(lines))
     try:

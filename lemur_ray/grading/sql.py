@@ -51,9 +51,7 @@ def _restricted(rows: list[str], shared: Counter[str]) -> list[str]:
 
 def kendall_tau_b(x: Sequence[int], y: Sequence[int]) -> float:
     """Kendall's tau-b of two equally long sequences, with ties; NaN for fewer than two pairs or a constant sequence.
-
-    Knight's algorithm, O(n log n): sort by (x, y), then discordant pairs are the exchanges of a merge sort by y.
-    """
+    Knight's algorithm, O(n log n): sort by (x, y), then discordant pairs are the exchanges of a merge sort by y."""
     n = len(x)
     pairs = sorted(zip(x, y, strict=True))
     total = n * (n - 1) // 2

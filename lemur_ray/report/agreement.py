@@ -29,10 +29,8 @@ SHOWN_CHARS = 300
 @dataclass
 class Agreement:
     """Sums over a replay. ``differing``: tasks solved in only one of the two; ``missing``: tasks without a score.
-
     ``episodes`` counts the episodes with a score. ``counts``, ``cells``, ``answers`` and ``different_cells`` (task
-    first) are comparisons of the benchmark (``agents/replay_comparison.py``).
-    """
+    first) are comparisons of the benchmark (``agents/replay_comparison.py``)."""
 
     comparison: Comparison
     episodes: int = 0
@@ -75,10 +73,8 @@ def compare_recording(
     recording: str, recordings: RecordingFormat | None, episodes: Iterable[Episode], tasks: Iterable[Task] = ()
 ) -> dict[str, Any]:
     """Agreement of replayed episodes with the file ``recording`` as JSON values; empty if no file was replayed.
-
     ``recordings``: how the benchmark's recordings are read. ``tasks``: tasks of the replay; ``reworded`` in the result
-    lists those whose question differs from the recorded one.
-    """
+    lists those whose question differs from the recorded one."""
     if not recording or recordings is None:
         return {}
     recorded = recordings.read(Path(recording))

@@ -31,10 +31,8 @@ class ReportJob:
     """Write no page but logs that `inspect view` opens: FILE.eval for one run, else a folder."""
 
     def folders(self) -> tuple[list[Path], list[Path], Path | None]:
-        """Run folders, episode folders and the corpus: those named, by default all under LEMUR_HOME.
-
-        Copies the files that a report reads from a bucket to this host. Raises OSError, ImportError, EvaluationError.
-        """
+        """Run folders, episode folders and the corpus: those named, by default all under LEMUR_HOME. Copies the files
+        that a report reads from a bucket to this host. Raises OSError, ImportError, EvaluationError."""
         runs, episodes, corpus = discover(lemur_home())
         runs = [_here(run, RUN_FILES) for run in self.runs] or runs
         episodes = evaluation_folders(self.episodes) or episodes

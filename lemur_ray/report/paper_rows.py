@@ -44,10 +44,8 @@ Runs = dict[str, Sequence[Episode]]
 
 @dataclass(frozen=True)
 class PaperRun:
-    """One run: its policy, its episodes, all of one benchmark, and the benchmark's notes on it.
-
-    ``shown``: display name of the policy; empty for the policy itself.
-    """
+    """One run: its policy, its episodes, all of one benchmark, and the benchmark's notes on it. ``shown``: display name
+    of the policy; empty for the policy itself."""
 
     policy: str
     episodes: Sequence[Episode]
@@ -57,11 +55,9 @@ class PaperRun:
 
 @dataclass
 class Row:
-    """One model under one protocol: its episodes by column, with and without a teacher's feedback.
-
-    ``protocol``: departures from the paper's protocol, except those of a single column, which are its ``marks``.
-    ``before``: runs that a second teacher's runs are compared with in Table 6.
-    """
+    """One model under one protocol: its episodes by column, with and without a teacher's feedback. ``protocol``:
+    departures from the paper's protocol, except those of a single column, which are its ``marks``. ``before``: runs
+    that a second teacher's runs are compared with in Table 6."""
 
     model: str
     protocol: str
@@ -80,11 +76,9 @@ class Row:
     """(with a teacher, departure) -> columns with this departure."""
 
     def add(self, run: PaperRun) -> None:
-        """Store a run's episodes under its column, and update the row's marks, grader and SQL engine.
-
-        They replace an earlier run of the column, unless the run is a part of it (``about.part``): parts are joined.
-        Runs with a teacher, and other ways to play a column, are stored apart.
-        """
+        """Store a run's episodes under its column, and update the row's marks, grader and SQL engine. They replace an
+        earlier run of the column, unless the run is a part of it (``about.part``): parts are joined. Runs with a
+        teacher, and other ways to play a column, are stored apart."""
         about = run.about
         runs = self.taught if about.teacher else self.ways.setdefault(about.way, {}) if about.way else self.plain
         runs[about.column] = [*runs.get(about.column, ()), *run.episodes] if about.part else run.episodes
@@ -136,11 +130,9 @@ class Row:
 
 
 def rows_of(runs: Sequence[PaperRun]) -> list[Row]:
-    """Runs as rows: one for each model and protocol, and a further one if a cell would have two runs.
-
-    A run's teacher comes from its settings or the name of its recording, never from texts. Runs of tasks that the paper
-    does not have are in no row. A column with a single protocol is in the rows of every mode of its model.
-    """
+    """Runs as rows: one for each model and protocol, and a further one if a cell would have two runs. A run's teacher
+    comes from its settings or the name of its recording, never from texts. Runs of tasks that the paper does not have
+    are in no row. A column with a single protocol is in the rows of every mode of its model."""
     runs = [run for run in runs if run.about.column and not run.about.other_protocol]
     keyed = sorted(zip(map(_key, runs, _protocols(runs)), runs, strict=True), key=lambda one: one[1].about.mode is None)
     rows: dict[Key, Row] = {}

@@ -101,10 +101,8 @@ def solved_without_skill(results: Sequence[PolicyResult]) -> list[str]:
 
 
 def split_newest_versions(runs: Sequence[list[Episode]]) -> tuple[list[list[Episode]], list[list[Episode]]]:
-    """Runs of each policy's newest version on its benchmark, and runs of earlier versions.
-
-    ``runs`` go from the oldest to the newest; the version is the part of a policy's label after ``@``.
-    """
+    """Runs of each policy's newest version on its benchmark, and runs of earlier versions. ``runs`` go from the oldest
+    to the newest; the version is the part of a policy's label after ``@``."""
     keys = [run[0].key for run in runs]
     newest = {(key.benchmark, key.policy.partition("@")[0]): key.policy for key in keys}
     is_new = [newest[key.benchmark, key.policy.partition("@")[0]] == key.policy for key in keys]

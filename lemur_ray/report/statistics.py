@@ -88,10 +88,8 @@ def bootstrap_mean(
     values: Sequence[float], clusters: Sequence[object] | None = None, *, seed: int = 0, resamples: int = _RESAMPLES
 ) -> Interval:
     """95 % percentile interval of the mean of ``values``, by resampling whole clusters (default: single values).
-
     ``clusters``: a label of each value; values of one label are not independent, for example several episodes of a
-    task. The same seed gives the same interval. Raises ValueError on no values.
-    """
+    task. The same seed gives the same interval. Raises ValueError on no values."""
     means = _bootstrap_means(values, clusters, seed, resamples)
     low, high = np.quantile(means, _TAILS)
     return Interval(float(low), float(high))
@@ -177,21 +175,17 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def detectable(variance_of_mean: float, power: float = 0.8, confidence: float = 0.95) -> float | None:
-    """The smallest true difference that a comparison detects with this power; None for a variance of 0.
-
-    (z of the confidence + z of the power) standard errors: 2.8 of them by default (Miller, arXiv 2411.00640).
-    """
+    """The smallest true difference that a comparison detects with this power; None for a variance of 0. (z of the
+    confidence + z of the power) standard errors: 2.8 of them by default (Miller, arXiv 2411.00640)."""
     if variance_of_mean <= 0:
         return None
     return (_normal_quantile(confidence) + NormalDist().inv_cdf(power)) * math.sqrt(variance_of_mean)
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
-    """Exact two-sided p-value that two policies are equally good on the same tasks (Q. McNemar, 1947).
-
-    ``only_a`` counts the tasks that only the first solved, ``only_b`` those that only the second solved; tasks on
-    which both agree carry no information. 1.0 without disagreement. Raises ValueError for a negative count.
-    """
+    """Exact two-sided p-value that two policies are equally good on the same tasks (Q. McNemar, 1947). ``only_a``
+    counts the tasks that only the first solved, ``only_b`` those that only the second solved; tasks on which both agree
+    carry no information. 1.0 without disagreement. Raises ValueError for a negative count."""
     if only_a < 0 or only_b < 0:
         raise ValueError(f"counts {only_a} and {only_b}: expected none below 0")
     n, k = only_a + only_b, min(only_a, only_b)
@@ -212,10 +206,8 @@ class PairedTest(StrEnum):
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Two policies on the tasks that both were scored on; ``difference`` is the first rate minus the second.
-
-    ``n``: number of tasks. ``test``: source of the p-value. ``detectable``: see ``detectable``, with 80 % power.
-    """
+    """Two policies on the tasks that both were scored on; ``difference`` is the first rate minus the second. ``n``:
+    number of tasks. ``test``: source of the p-value. ``detectable``: see ``detectable``, with 80 % power."""
 
     n: int
     only_a: int
@@ -228,11 +220,9 @@ class PairedDifference:
 
 
 def paired_difference(a: Sequence[bool], b: Sequence[bool]) -> PairedDifference:
-    """Compare two policies by whether each solved a task. Raises ValueError without tasks or for unequal lengths.
-
-    The 95 % interval is the adjusted Wald interval for paired proportions (Agresti and Min, Statistics in Medicine 24,
-    2005: half an observation is added to each of the four cells); the p-value is McNemar's exact one.
-    """
+    """Compare two policies by whether each solved a task. Raises ValueError without tasks or for unequal lengths. The
+    95 % interval is the adjusted Wald interval for paired proportions (Agresti and Min, Statistics in Medicine 24,
+    2005: half an observation is added to each of the four cells); the p-value is McNemar's exact one."""
     if len(a) != len(b):
         raise ValueError(f"{len(a)} outcomes against {len(b)}: expected the same tasks in the same order")
     if not a:

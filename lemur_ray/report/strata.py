@@ -15,20 +15,16 @@ Stratum = tuple[list[float], list[Hashable]]
 
 
 def cluster_of(episode: Episode) -> tuple[str, str, str]:
-    """Identity of the cluster of tasks that an episode belongs to, for cluster-robust statistics.
-
-    (family, cluster, "") with the benchmark's name before ``/`` as the family, so that a problem in six languages is
-    one cluster; (benchmark, "", task) without a cluster.
-    """
+    """Identity of the cluster of tasks that an episode belongs to, for cluster-robust statistics. (family, cluster, "")
+    with the benchmark's name before ``/`` as the family, so that a problem in six languages is one cluster; (benchmark,
+    "", task) without a cluster."""
     benchmark, family = episode.key.benchmark, episode.key.benchmark.partition("/")[0]
     return (family, episode.cluster, "") if episode.cluster else (benchmark, "", episode.key.task)
 
 
 def units_of(episodes: Sequence[Episode]) -> tuple[list[Hashable], str]:
-    """The unit of each episode, and the kind of unit: ``cluster`` or ``task``.
-
-    Tasks are the units if all episodes are of one cluster, or each cluster has one task.
-    """
+    """The unit of each episode, and the kind of unit: ``cluster`` or ``task``. Tasks are the units if all episodes are
+    of one cluster, or each cluster has one task."""
     tasks = [(e.key.benchmark, e.key.task) for e in episodes]
     clusters = [cluster_of(e) for e in episodes]
     if len(set(clusters)) in (1, len(set(tasks))):
@@ -37,10 +33,8 @@ def units_of(episodes: Sequence[Episode]) -> tuple[list[Hashable], str]:
 
 
 def strata_of(episodes: Sequence[Episode]) -> dict[str, Stratum]:
-    """Category -> success of its scored episodes, and their units; without categories that have no score.
-
-    The units of a category that is a single cluster are its tasks.
-    """
+    """Category -> success of its scored episodes, and their units; without categories that have no score. The units of
+    a category that is a single cluster are its tasks."""
     kinds: dict[str, list[Episode]] = {}
     for episode in episodes:
         if episode.outcome.scored:

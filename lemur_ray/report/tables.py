@@ -57,11 +57,9 @@ class Rate:
 
 
 def rate_of(episodes: Sequence[Episode], hit: Callable[[Episode], bool]) -> Rate:
-    """The share of episodes for which ``hit`` is true.
-
-    Episodes of one task are not independent: if any task occurs twice, the interval is clustered by task; if tasks come
-    in clusters (a database, a template, a subject), by these.
-    """
+    """The share of episodes for which ``hit`` is true. Episodes of one task are not independent: if any task occurs
+    twice, the interval is clustered by task; if tasks come in clusters (a database, a template, a subject), by
+    these."""
     hits = [bool(hit(e)) for e in episodes]
     units, by = units_of(episodes)
     repeated = len(set(units)) < len(units)
@@ -241,11 +239,9 @@ def _external_calls(steps: Iterable[Step]) -> dict[str, dict[str, float]]:
 
 
 def compare(a: Sequence[Episode], b: Sequence[Episode]) -> PairedDifference | None:
-    """Compare two policies on the tasks that both were scored on; None without such a task.
-
-    If a task was played several times, its episodes are one observation: the share of them that was solved. If tasks
-    come in clusters, whole clusters are compared.
-    """
+    """Compare two policies on the tasks that both were scored on; None without such a task. If a task was played
+    several times, its episodes are one observation: the share of them that was solved. If tasks come in clusters, whole
+    clusters are compared."""
     left, right = _solved_by_task(a), _solved_by_task(b)
     common = sorted(left.keys() & right.keys())
     if not common:

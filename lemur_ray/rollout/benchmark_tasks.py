@@ -131,10 +131,8 @@ def tasks_and_settings(
     config: Config, benchmark: Benchmark[Any], knows_our_words: bool = False, recording: str = "", replies: str = ""
 ) -> tuple[list[Task], Settings]:
     """(selected tasks, the settings that their scores depend on). Raises the errors of ``tasks_of``.
-
     ``knows_our_words``: whether the model was tuned on brief prompts. ``recording``: the file to replay; ``replies``:
-    the file of replies to grade again.
-    """
+    the file of replies to grade again."""
     prompt: Prompt = config.prompt if config.prompt != "auto" else "brief" if knows_our_words else "full"
     request = evaluation_request(config, benchmark, prompt, recording)
     tasks, data = select_tasks(available_tasks(config, benchmark, request), config)

@@ -156,12 +156,9 @@ class EpisodeRecord:
 
 
 class TurnFile:
-    """The turns of a running episode in a file that can be read meanwhile: one JSON line each, appended.
-
-    The reader creates the folder ``spec.turns``; nothing is written while it is missing. The first line is a record of
-    the episode with outcome infra_lost, which is right if its process dies. A disk error ends the file, not the
-    episode.
-    """
+    """The turns of a running episode in a file that can be read meanwhile: one JSON line each, appended. The reader
+    creates the folder ``spec.turns``; nothing is written while it is missing. The first line is a record of the episode
+    with outcome infra_lost, which is right if its process dies. A disk error ends the file, not the episode."""
 
     def __init__(self, spec: EpisodeSpec) -> None:
         self._spec, self._num_steps, self._begun = spec, 0, False

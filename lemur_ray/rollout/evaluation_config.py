@@ -215,11 +215,9 @@ def settings_of(
     recording: str = "",
     replies: str = "",
 ) -> Settings:
-    """The settings of ``config`` that scores depend on, for the recipe hash.
-
-    ``prompt``, ``max_tokens``, ``stop``: the benchmark's. ``tasks``: for digests of their data. ``identity``: options
-    of the benchmark that scores depend on. ``recording``, ``replies``: file to replay or grade, whose content counts.
-    """
+    """The settings of ``config`` that scores depend on, for the recipe hash. ``prompt``, ``max_tokens``, ``stop``: the
+    benchmark's. ``tasks``: for digests of their data. ``identity``: options of the benchmark that scores depend on.
+    ``recording``, ``replies``: file to replay or grade, whose content counts."""
     length = config.reply_tokens or config.max_tokens or max_tokens
     sampling = Sampling(length, config.temperature, config.top_p, seed=config.seed, stop=stop)
     data = sorted({str(task.options["database_id"]) for task in tasks if "database_id" in task.options})

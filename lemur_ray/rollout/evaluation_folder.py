@@ -51,9 +51,7 @@ def remove_turns(folder: Path) -> None:
 
 def default_out(benchmark: str, label: str) -> str:
     """Default folder of an evaluation, relative to LEMUR_HOME: ``episodes/BENCHMARK-LABEL``, other characters as ``-``.
-
-    ``label``: name of the policy. The same names give the same folder, so that a repeated evaluation resumes there.
-    """
+    ``label``: name of the policy. The same names give the same folder, so that a repeated evaluation resumes there."""
     return f"episodes/{re.sub(r'[^A-Za-z0-9._-]+', '-', benchmark)}-{re.sub(r'[^A-Za-z0-9.@_-]+', '-', label)}"
 
 
@@ -70,10 +68,9 @@ def with_local_folder(out: str, play: Callable[[str], dict[str, Any]]) -> dict[s
 
 
 def evaluation_folders(named: Sequence[str]) -> list[Path]:
-    """Local folders of the evaluations that a command line names; folders in buckets are downloaded.
-
-    A suite's folder is replaced by those of its benchmarks. Raises OSError, ImportError, ValueError, and
-    EvaluationError for an empty bucket."""
+    """Local folders of the evaluations that a command line names; folders in buckets are downloaded. A suite's folder
+    is replaced by those of its benchmarks. Raises OSError, ImportError, ValueError, and EvaluationError for an empty
+    bucket."""
     folders: list[Path] = []
     for name in named:
         place = resolve_out(name, "")

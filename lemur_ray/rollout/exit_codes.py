@@ -67,10 +67,8 @@ class JobExit:
 
 @contextlib.contextmanager
 def job_exit(job: str) -> Iterator[JobExit]:
-    """Context manager that turns expected errors into one line on stderr and an exit code.
-
-    SIGTERM (``ray job stop``) stops a run as Ctrl-C does: it can be resumed, and all resources are freed.
-    """
+    """Context manager that turns expected errors into one line on stderr and an exit code. SIGTERM (``ray job stop``)
+    stops a run as Ctrl-C does: it can be resumed, and all resources are freed."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -48,9 +48,8 @@ _ADVICE = {
 
 
 class CutReplies:
-    """Counts cut replies (``messages.Cut``) by kind, turn (from 1) and task.
-
-    An empty reply without token counts is not counted: it comes from a policy without a model (noop, a function)."""
+    """Counts cut replies (``messages.Cut``) by kind, turn (from 1) and task. An empty reply without token counts is not
+    counted: it comes from a policy without a model (noop, a function)."""
 
     def __init__(self, episodes: Iterable[Episode] = ()) -> None:
         self.replies = 0

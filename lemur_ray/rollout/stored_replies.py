@@ -28,10 +28,8 @@ Turns = Mapping[str, Sequence[tuple[str, ...]]]
 
 def stored_policy(text: str, policy: str, benchmark: str) -> PolicySpec | None:
     """The policy for ``text``, the value of ``--policy``; None if that is neither ``ledger:DIR`` nor ``replies:FILE``.
-
     ``policy``: whose replies to take if a ledger has several policies. ``benchmark``: take its episodes if the ledger
-    has any, else all. Raises ValueError, OSError.
-    """
+    has any, else all. Raises ValueError, OSError."""
     kind, _, target = text.partition(":")
     if kind not in _READERS or not target:
         return None

@@ -62,9 +62,8 @@ class SandboxFileError(SandboxError):
 @dataclass(frozen=True)
 class Limits:
     """Limits of one command; ``memory_bytes``, ``processes``, ``disk_bytes`` and ``inodes`` are sums over the sandbox.
-
-    Memory, disk and inodes are fixed when a sandbox is opened; ``exec`` accepts other times, outputs and ``processes``.
-    """
+    Memory, disk and inodes are fixed when a sandbox is opened; ``exec`` accepts other times, outputs and
+    ``processes``."""
 
     time_s: float = 10.0
     """Wall time of a step in seconds on the harness's monotonic clock; SIGKILL at the limit."""

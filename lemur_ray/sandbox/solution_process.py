@@ -34,10 +34,8 @@ class Answer:
 
 
 class SolutionProcess(Program):
-    """Code of the policy, loaded in its own process in ``sandbox``. ``loaded``: the answer to loading it.
-
-    ``time_s``: limit of one order; ``total_s``: of all together; ``patience_s``, ``allowed_cpu_s``: see ``Program``.
-    """
+    """Code of the policy, loaded in its own process in ``sandbox``. ``loaded``: the answer to loading it. ``time_s``:
+    limit of one order; ``total_s``: of all together; ``patience_s``, ``allowed_cpu_s``: see ``Program``."""
 
     def __init__(
         self,

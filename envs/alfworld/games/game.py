@@ -44,9 +44,7 @@ class Thing:
 @dataclass(frozen=True)
 class Goal:
     """The winning condition: an ``object`` (``two``: two) at a ``target``, both classes, after ``verb`` if not None.
-
-    ``target`` is furniture or, with ``light``, the lamp that must be lit while the player holds the object.
-    """
+    ``target`` is furniture or, with ``light``, the lamp that must be lit while the player holds the object."""
 
     object: str
     target: str
@@ -171,11 +169,9 @@ class Game:
 
 
 def shown_names(ids: Iterable[str]) -> dict[str, str]:
-    """Map each id, in lower case, to the name a player sees, by ALFWorld's rule (its ``Demangler``).
-
-    The name is the part before the first ``_bar_``, with "basin" added if the id contains it; the ids of one name,
-    sorted, are numbered from high to low. Raises ValueError on a duplicate id.
-    """
+    """Map each id, in lower case, to the name a player sees, by ALFWorld's rule (its ``Demangler``). The name is the
+    part before the first ``_bar_``, with "basin" added if the id contains it; the ids of one name, sorted, are numbered
+    from high to low. Raises ValueError on a duplicate id."""
     groups: dict[str, list[str]] = defaultdict(list)
     for identity in sorted(i.lower() for i in ids):
         stem = identity.split("_bar_", 1)[0] + ("basin" if "basin" in identity else "")

@@ -52,7 +52,6 @@ def digest_of_all(digests: Mapping[str, str]) -> str:
 
 def read_with_digests(archive: Path) -> dict[str, tuple[Game, str]]:
     """Read all games of a tar archive: id (``<task>/<trial>``) -> (game, its ``digest``), in the archive's order.
-
     Raises ValueError if a game file is invalid or the archive has none, OSError or TarError if it cannot be read."""
     games = {}
     with tarfile.open(archive) as tar:

@@ -43,10 +43,8 @@ def read_problem(
     problem: str, task: str, *, tools: frozenset[tuple[str, str]] = TOOLS, grammar: GrammarName = "new"
 ) -> Game:
     """Parse a PDDL problem into a game. Raises ValueError that names the fault if textworld would play it differently.
-
     ``task`` is the goal in words, ``tools`` the domain's (verb, furniture class) pairs, ``grammar`` the commands'
-    wording.
-    """
+    wording."""
     try:
         return _read(parse_pddl(problem), task, tools, grammar)
     except (KeyError, IndexError, TypeError) as error:

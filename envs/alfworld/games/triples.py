@@ -76,10 +76,8 @@ def feasible_triples(task_type: str) -> tuple[Triple, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def goals_in_room(task_type: str, room: str, furniture: frozenset[str]) -> tuple[tuple[str, str], ...]:
-    """(object, target) pairs that a room with these furniture classes can pose, sorted.
-
-    The object must be one of the room's, must be treatable as the task asks, and must have a home outside the target.
-    """
+    """(object, target) pairs that a room with these furniture classes can pose, sorted. The object must be one of the
+    room's, must be treatable as the task asks, and must have a home outside the target."""
     if task_type == LIGHT:
         if not any(kind in furniture for kind in LAMP_SPOTS[room]):
             return ()

@@ -24,9 +24,7 @@ FILE_SYSTEMS = (1, 2, 3, 4)
 
 def load_bash_tasks(data: Path, *, scratch: Path | None = None, compat: bool = False, rootfs: str = "") -> list[Task]:
     """The tasks of all four trees, which are built under ``scratch`` (default: LEMUR_HOME). The category is the tree.
-
-    Raises FileNotFoundError with the command that fetches the data, ValueError that names file and place.
-    """
+    Raises FileNotFoundError with the command that fetches the data, ValueError that names file and place."""
     tasks = []
     for number in FILE_SYSTEMS:
         manifest = required(data, f"intercode/nl2bash/fs_{number}.manifest.json.gz")

@@ -37,10 +37,8 @@ CORRECTED_GOLDS = {15: ("1|/|_4", r"1|\/|_4")}
 
 def load_ctf_tasks(data: Path, *, scratch: Path | None = None, compat: bool = False, files: bool = True) -> list[Task]:
     """The tasks that can be solved offline, with corrected golds; with ``compat`` all 100 with the published golds.
-
     ``files``: unpack the assets, without solutions, under ``scratch`` (default: LEMUR_HOME). The category is the first
-    tag. Raises FileNotFoundError with the command that fetches the data, ValueError naming the malformed entry.
-    """
+    tag. Raises FileNotFoundError with the command that fetches the data, ValueError naming the malformed entry."""
     path = required(data, "intercode/ctf/ic_ctf.json.gz")
     entries = _entries(path)
     assets = None

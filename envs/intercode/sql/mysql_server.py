@@ -28,10 +28,8 @@ log = logging.getLogger(__name__)
 
 def reader_url(engine: str, data: Path, scratch: Path | None = None) -> str:
     """URL of an account that may read Spider's databases on the server with URL ``engine``; loads them if necessary.
-
     ``data``: folder with the dump; ``scratch``: where it is converted (default: LEMUR_HOME). Raises ValueError for a
-    server with other settings or data, ConnectionError, FileNotFoundError without the dump.
-    """
+    server with other settings or data, ConnectionError, FileNotFoundError without the dump."""
     url = ServerUrl.parse(engine)
     dump = required(data, "intercode/sql/ic_spider_dbs.sql.gz")
     expected = sqlite_databases(dump, scratch or lemur_home() / "intercode" / "spider")

@@ -50,11 +50,9 @@ _KINDS = {"Pre-Depends": "pre-depends", "Depends": "depends", "Recommends": "rec
 
 
 def build_sample(path: Path, dpkg_status: Path = DPKG_STATUS, stdlib: Path | None = None) -> Path:
-    """Write the sample database to ``path``, atomically, unless that file exists. Returns ``path``.
-
-    ``dpkg_status``: dpkg's list of installed packages, without which it raises FileNotFoundError. ``stdlib``: folder of
-    a standard library (default: the running Python's).
-    """
+    """Write the sample database to ``path``, atomically, unless that file exists. Returns ``path``. ``dpkg_status``:
+    dpkg's list of installed packages, without which it raises FileNotFoundError. ``stdlib``: folder of a standard
+    library (default: the running Python's)."""
     if path.exists():
         return path
     if not dpkg_status.is_file():

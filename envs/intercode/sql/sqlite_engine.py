@@ -29,10 +29,8 @@ class SqliteDatabase:
     """A SQLite file opened for untrusted queries. Queries of several threads run one after another."""
 
     def __init__(self, path: Path, described: Mapping[str, Sequence[Row]] | None = None) -> None:
-        """``described`` maps tables to rows of DESCRIBE, if SQLite's own schema does not have them.
-
-        Raises FileNotFoundError, or sqlite3.DatabaseError if the file is no database.
-        """
+        """``described`` maps tables to rows of DESCRIBE, if SQLite's own schema does not have them. Raises
+        FileNotFoundError, or sqlite3.DatabaseError if the file is no database."""
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such database")
         self.name = path.stem

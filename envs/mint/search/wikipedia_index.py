@@ -38,10 +38,8 @@ _WORDS = re.compile(r"\w+")
 
 
 def build_index(dump: Path, index: Path) -> int:
-    """Index a dump and return the number of its articles. The index file appears complete or not at all.
-
-    Raises FileNotFoundError, ValueError if the dump has no page or an unknown format.
-    """
+    """Index a dump and return the number of its articles. The index file appears complete or not at all. Raises
+    FileNotFoundError, ValueError if the dump has no page or an unknown format."""
     if not dump.is_file():
         raise FileNotFoundError(f"{dump}: no such dump (a MediaWiki pages-articles XML, or lines of title and text)")
     index.parent.mkdir(parents=True, exist_ok=True)

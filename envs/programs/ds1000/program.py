@@ -73,10 +73,8 @@ def solution_of(reply: str) -> str:
 
 
 def around_hole(prompt: str) -> tuple[str, str]:
-    """(prompt up to the place of the solution, text after that place; empty if the solution is at the end).
-
-    Whitespace before the place is dropped, since the solution has its own indentation.
-    """
+    """(prompt up to the place of the solution, text after that place; empty if the solution is at the end). Whitespace
+    before the place is dropped, since the solution has its own indentation."""
     mark = max(prompt.rfind(one) for one in BEGINS)
     before, hole, behind = prompt[max(mark, 0) :].partition(HOLE)
     if mark < 0 or not hole:

@@ -12,10 +12,8 @@ from envs.programs.multipl_e import typescript
 
 @dataclass(frozen=True)
 class Toolchain:
-    """How to compile and run a program. ``steps``: commands in the folder of ``file``, in order.
-
-    ``says`` is the statement that prints two texts as one word.
-    """
+    """How to compile and run a program. ``steps``: commands in the folder of ``file``, in order. ``says`` is the
+    statement that prints two texts as one word."""
 
     file: str
     steps: tuple[tuple[str, ...], ...]
@@ -38,9 +36,7 @@ class Toolchain:
 
     def with_word(self, tests: str, word: str) -> str:
         """Tests that print the word at the end. The program has it in halves, so printing its own source does not help.
-
-        Raises ValueError if the tests do not end as expected.
-        """
+        Raises ValueError if the tests do not end as expected."""
         place = len(tests.rstrip())
         for _ in range(self.within):
             if (place := tests.rfind("}", 0, place)) < 0:

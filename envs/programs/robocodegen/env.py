@@ -66,10 +66,8 @@ class RobotCodeEnv(QuestionEnv):
 
 
 def undefined_call(source: str, helpers: str) -> tuple[str, str] | None:
-    """(name, calling statement as one line) of the first call of an undefined function.
-
-    None if all are defined, or the source cannot be parsed. ``helpers`` is the source of available functions.
-    """
+    """(name, calling statement as one line) of the first call of an undefined function. None if all are defined, or the
+    source cannot be parsed. ``helpers`` is the source of available functions."""
     try:
         tree, known = parsed(source), parsed(helpers)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

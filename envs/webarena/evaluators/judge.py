@@ -71,9 +71,7 @@ question itself is the cause."""
 
 class AskingJudge:
     """A model behind ``ask``. Each question is asked once, and replies that can be parsed are stored in ``kept``.
-
-    ``who``: name of the model, which uses only its own stored answers. Empty: stored answers of any single judge.
-    """
+    ``who``: name of the model, which uses only its own stored answers. Empty: stored answers of any single judge."""
 
     def __init__(self, ask: Ask, kept: StoredAnswers | None = None, who: str = "") -> None:
         """Raise ValueError if ``who`` is empty and ``kept`` has answers of several judges."""
@@ -104,10 +102,8 @@ class AskingJudge:
 
 
 class StoredAnswers:
-    """Answers of judges to questions, in memory or in a file of JSON lines that a later run replays.
-
-    The newest line for a question and judge counts. Lines without a judge belong to the judge named "".
-    """
+    """Answers of judges to questions, in memory or in a file of JSON lines that a later run replays. The newest line
+    for a question and judge counts. Lines without a judge belong to the judge named ""."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file

@@ -129,11 +129,9 @@ class LoginFailed(Exception):
 
 
 def storage_state(base: str, path: str, form: Mapping[str, str] | None, user: str, password: str) -> dict[str, Any]:
-    """Log in to ``base + path`` and return the cookies as a Playwright storage state.
-
-    ``form`` has the field names of ``user`` and ``password``, and other fields with their values; None is HTTP basic
-    authentication. Raises LoginFailed if a form is not accepted, OSError if the request fails.
-    """
+    """Log in to ``base + path`` and return the cookies as a Playwright storage state. ``form`` has the field names of
+    ``user`` and ``password``, and other fields with their values; None is HTTP basic authentication. Raises LoginFailed
+    if a form is not accepted, OSError if the request fails."""
     jar = http.cookiejar.CookieJar()
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(jar))
     opener.addheaders = [("User-Agent", AGENT)]

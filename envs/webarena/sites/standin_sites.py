@@ -60,9 +60,7 @@ class StandinSites:
     def lease(self, record: Record, chain: Chain | None = None) -> Lease:
         """Lease a restored copy of each application that the record names. ``chain`` is ignored: every task starts from
         the golden copy. Copies are taken in order of their applications' names, so that two leases cannot deadlock.
-
-        Raises SitesLost if a copy cannot be started or none is free in time, ValueError for an unknown site.
-        """
+        Raises SitesLost if a copy cannot be started or none is free in time, ValueError for an unknown site."""
         unknown = [site for site in record["sites"] if site not in SITES]
         if unknown:
             raise ValueError(f"task {record.get('task_id')}: site {unknown[0]!r}: there are {', '.join(SITES)}")

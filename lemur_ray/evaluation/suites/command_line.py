@@ -43,11 +43,9 @@ def is_suite(argv: Sequence[str]) -> bool:
 
 
 def parse_suite(argv: Sequence[str]) -> Suite:
-    """Parse ``--suite table5 [--without NAME,...] [--out DIR]`` and the flags of its benchmarks.
-
-    Ends the process with code 2 for an unknown flag or an invalid value. Raises ValueError for an unknown suite, or
-    with all values that some of its benchmarks refuse.
-    """
+    """Parse ``--suite table5 [--without NAME,...] [--out DIR]`` and the flags of its benchmarks. Ends the process with
+    code 2 for an unknown flag or an invalid value. Raises ValueError for an unknown suite, or with all values that some
+    of its benchmarks refuse."""
     own, rest = _split_flags(argv)
     name = own[SUITE]
     if any(word == "--benchmark" or word.startswith("--benchmark=") for word in rest):

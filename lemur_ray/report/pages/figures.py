@@ -94,11 +94,9 @@ def curves(
     digits: int = 2,
     colours: Mapping[str, int | None] | None = None,
 ) -> Markup:
-    """Curves with their names and last values at the right end.
-
-    Each has a faint line of the logged values (thinned to 300 points) and a strong line of their running mean over
-    ``window``. ``colours``: by name, as in ``Mark``; by default one after another.
-    """
+    """Curves with their names and last values at the right end. Each has a faint line of the logged values (thinned to
+    300 points) and a strong line of their running mean over ``window``. ``colours``: by name, as in ``Mark``; by
+    default one after another."""
     drawn = {name: thin(points) for name, points in series.items()}
     drawn = {name: points for name, points in drawn.items() if points}
     if not drawn:

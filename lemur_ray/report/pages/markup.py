@@ -24,11 +24,9 @@ Safe = Markup
 
 @dataclass(frozen=True)
 class Page:
-    """Parameters of the document around a page's body.
-
-    ``episode_list``: address of the page that links to every episode. ``live``: the page reloads itself. ``remark``:
-    HTML after the doctype. ``script``: name of the script file.
-    """
+    """Parameters of the document around a page's body. ``episode_list``: address of the page that links to every
+    episode. ``live``: the page reloads itself. ``remark``: HTML after the doctype. ``script``: name of the script
+    file."""
 
     title: str
     episode_list: str = ""
@@ -69,10 +67,8 @@ def table(
     header: Sequence[str], rows: Iterable[Sequence[object]], strong: frozenset[int] = frozenset(), kind: str = ""
 ) -> Markup:
     """A table that scrolls sideways on a narrow screen. Columns after the first that hold a number align right.
-
     ``header``: empty for a table of names and values, which aligns nothing. ``strong``: numbers of emphasised rows.
-    ``kind``: a class of the style sheet.
-    """
+    ``kind``: a class of the style sheet."""
     rows = list(rows)
     width = len(header) or max(map(len, rows), default=0)
     numeric = [

@@ -57,10 +57,8 @@ def render(name: str, **values: object) -> Markup:
 
 
 def write_stream(path: Path, name: str, **values: object) -> None:
-    """Render ``NAME.html.j2`` into a file in pieces; values may be iterators over more than fits in memory.
-
-    The file appears under its name only once it is complete.
-    """
+    """Render ``NAME.html.j2`` into a file in pieces; values may be iterators over more than fits in memory. The file
+    appears under its name only once it is complete."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with unfinished.open("w", encoding="utf-8") as file:

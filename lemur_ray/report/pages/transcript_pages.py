@@ -48,10 +48,8 @@ def inline_transcripts(out: Path, entries: Sequence[Entry]) -> Markup:
 
 def write_transcripts(folder: Path, entries: Sequence[Entry], back: str) -> dict[str, str]:
     """Write the pages of ``entries`` into ``folder``; returns anchor -> address relative to the parent folder.
-
     ``back``: file name of the report's page, in the parent folder. Pages of an earlier report that are no longer needed
-    are removed.
-    """
+    are removed."""
     folder.mkdir(parents=True, exist_ok=True)
     links: dict[str, str] = {}
     pages = _pages(_by_task(entries))

@@ -51,10 +51,8 @@ def resolve_policy(spec: PolicySpec, runs: Path, options: EndpointOptions, chat_
 
 def served_model(spec: PolicySpec, quiet: bool = False) -> PolicySpec:
     """Complete an endpoint's spec with its model and label: ``openai:NAME@VERSION``, without a version ``openai:NAME``.
-
     ``quiet``: print no warning about a missing version. Raises PolicyUnreachable if the endpoint does not answer,
-    EvaluationError if the model is not served or not named.
-    """
+    EvaluationError if the model is not served or not named."""
     patience_s = min(spec.options.patience_s, PROBE_S)
     probe = OpenAIPolicy(spec.target, spec.model or "unknown", options=spec.options, patience_s=patience_s)
     with contextlib.closing(probe):

@@ -70,8 +70,7 @@ class AttemptHistory:
 
 class RetryQueue:
     """Episodes that wait for another attempt. One that was excused more often than ``RetryPolicy.infra`` waits until it
-    can be played isolated, which means while no other episode is played in its process.
-    """
+    can be played isolated, which means while no other episode is played in its process."""
 
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy

@@ -24,11 +24,9 @@ _RANGE = re.compile(r"(\d*):(\d*)")
 
 
 def select_tasks(tasks: Sequence[Task], config: EvalConfig[Any]) -> tuple[list[Task], Sequence[Task]]:
-    """(the tasks to play, the tasks whose data the recipe hash covers).
-
-    The hash covers all tasks, so that a sample's episodes count for the whole run, too; with ``--sample first`` it
-    covers only the tasks to play, as in versions without samples. Raises ValueError, OSError.
-    """
+    """(the tasks to play, the tasks whose data the recipe hash covers). The hash covers all tasks, so that a sample's
+    episodes count for the whole run, too; with ``--sample first`` it covers only the tasks to play, as in versions
+    without samples. Raises ValueError, OSError."""
     named = named_tasks(tasks, config.tasks) if config.tasks else list(tasks)
     if config.limit and len(named) > config.limit:
         is_first = config.sample == "first"
@@ -48,10 +46,8 @@ def keep_dependencies(chosen: Sequence[Task], tasks: Sequence[Task]) -> list[Tas
 
 def named_tasks(tasks: Sequence[Task], text: str, within: tuple[Path, ...] = ()) -> list[Task]:
     """Tasks that ``text`` selects: ids, ranges (``10:20``: the eleventh to the twentieth), ``@FILE`` with such lines.
-
     ``within``: the files that led to ``text``. Raises ValueError for an unknown id, an empty range or a file that
-    includes itself, and OSError for a file that cannot be read.
-    """
+    includes itself, and OSError for a file that cannot be read."""
     positions = {task.id: position for position, task in enumerate(tasks)}
     wanted: set[int] = set()
     for word in filter(None, (word.strip() for word in text.split(","))):

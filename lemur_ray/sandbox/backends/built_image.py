@@ -35,9 +35,7 @@ def content_hash(folder: Path) -> str:
 
 def ensure_built(folder: Path, build_s: float) -> str:
     """Build the image of the Dockerfile in ``folder``, unless the engine has one of this content; returns its name.
-
-    Raises SandboxUnavailable with the last lines of a failed build.
-    """
+    Raises SandboxUnavailable with the last lines of a failed build."""
     name = f"{REPOSITORY}:{content_hash(folder)}"
     if has_image(name):
         return name

@@ -225,10 +225,8 @@ class BwrapHousing:
 
 def python() -> tuple[Path | None, str]:
     """The Python of a sandbox: (folder to mount at /opt/python, or None if none is needed; its path in the sandbox).
-
     The system's Python if it has this interpreter's version, so that this interpreter's compiled packages work; else
-    this interpreter, mounted at /opt/python.
-    """
+    this interpreter, mounted at /opt/python."""
     for folder in ("/usr/bin", "/usr/local/bin"):
         if Path(folder, f"python{python_inside.VERSION}").exists():
             return None, f"{folder}/python{python_inside.VERSION}"

@@ -70,10 +70,8 @@ class Cgroup:
 
 
 def make(name: str, memory_bytes: int, processes: int) -> Cgroup | None:
-    """Create a group with these limits; None if this process may not create one.
-
-    A group of that name left by an earlier run is removed first, since its limits could conflict.
-    """
+    """Create a group with these limits; None if this process may not create one. A group of that name left by an
+    earlier run is removed first, since its limits could conflict."""
     parents = _parents()
     if not parents:
         return None

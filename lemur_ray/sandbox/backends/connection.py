@@ -40,11 +40,9 @@ class Connection:
         timeout_s: float,
         output: Callable[[int, bytes], None] | None = None,
     ) -> dict[str, Any]:
-        """Send a request, followed by ``data`` if given, and return its answer.
-
-        ``output`` receives (wire.STDOUT or STDERR, bytes) frames before the answer. Raises ConnectionLost if there is
-        no answer within ``timeout_s`` seconds.
-        """
+        """Send a request, followed by ``data`` if given, and return its answer. ``output`` receives (wire.STDOUT or
+        STDERR, bytes) frames before the answer. Raises ConnectionLost if there is no answer within ``timeout_s``
+        seconds."""
         deadline = time.monotonic() + timeout_s
         self._send(wire.json_frame(message) + (b"" if data is None else wire.data_frames(data)), deadline)
         return self.answer(deadline, output)
@@ -75,10 +73,8 @@ class Connection:
             parts.append(payload)
 
     def hang_up(self) -> None:
-        """Shut the socket down, so that a waiting thread gets ConnectionLost.
-
-        The descriptor stays open: if its number were reused at once, the waiting thread would wait for another file.
-        """
+        """Shut the socket down, so that a waiting thread gets ConnectionLost. The descriptor stays open: if its number
+        were reused at once, the waiting thread would wait for another file."""
         with contextlib.suppress(OSError):
             self.channel.shutdown(socket.SHUT_RDWR)
 

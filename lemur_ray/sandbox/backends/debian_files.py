@@ -45,11 +45,8 @@ def _alternatives(text: str) -> list[str]:
 
 
 def files(listing: str, dropped: Iterable[str]) -> list[str]:
-    """Paths of the files and folders that packages consist of, resolved, parents first.
-
-    ``listing``: lines of ``dpkg -L``. Links unknown to dpkg (alternatives, merged folders) are added; ``dropped``:
-    folders to leave out.
-    """
+    """Paths of the files and folders that packages consist of, resolved, parents first. ``listing``: lines of ``dpkg
+    -L``. Links unknown to dpkg (alternatives, merged folders) are added; ``dropped``: folders to leave out."""
     out = tuple(f"/{folder}/" for folder in dropped)
     real: set[str] = set()
     for line in listing.splitlines():

@@ -33,10 +33,8 @@ def remove(container: str) -> None:
 
 
 def reap() -> list[str]:
-    """Remove containers whose creator is dead, and those in ``possibly_left``; returns their ids.
-
-    Containers created in another process namespace are skipped: their creators are not visible here.
-    """
+    """Remove containers whose creator is dead, and those in ``possibly_left``; returns their ids. Containers created in
+    another process namespace are skipped: their creators are not visible here."""
     removed = []
     with docker_engine.client("to list containers") as api:
         containers = api.containers(all=True, filters={"label": MAKER})

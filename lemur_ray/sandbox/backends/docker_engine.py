@@ -24,11 +24,9 @@ PACKAGE = "pip install 'lemur-ray[docker]'"
 
 @contextmanager
 def client(doing: str, timeout_s: float = TIMEOUT_S) -> Iterator[Any]:
-    """Context manager for a low-level client (``docker.APIClient``) for one operation.
-
-    ``doing``: the operation, for error messages. Raises SandboxUnavailable if the package is missing, or the engine
-    refuses, fails, or does not answer within ``timeout_s`` seconds.
-    """
+    """Context manager for a low-level client (``docker.APIClient``) for one operation. ``doing``: the operation, for
+    error messages. Raises SandboxUnavailable if the package is missing, or the engine refuses, fails, or does not
+    answer within ``timeout_s`` seconds."""
     try:
         import docker
         import requests

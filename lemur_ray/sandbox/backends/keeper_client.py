@@ -38,11 +38,8 @@ def etc_shown(spec: SandboxSpec) -> tuple[str, ...]:
 
 
 def whose_end(keeper: KeeperClient, memory_kills: int) -> Blame:
-    """Who is to blame for the end of a generation.
-
-    No signal from inside reaches its first process, so SIGKILL came from the machine, unless the generation exceeded
-    its memory.
-    """
+    """Who is to blame for the end of a generation. No signal from inside reaches its first process, so SIGKILL came
+    from the machine, unless the generation exceeded its memory."""
     if memory_kills:
         return "policy"
     ended = keeper.ended()
@@ -62,19 +59,15 @@ class KeeperClient(Connection):
 
     def greet(self, packed: bytes, first: Mapping[str, Any] | None = None) -> None:
         """Wait for the keeper to start and send it the packed trees. ``first``: a message that it needs to start.
-
-        Raises ConnectionLost, with the keeper's error message if it sent one, if it does not start.
-        """
+        Raises ConnectionLost, with the keeper's error message if it sent one, if it does not start."""
         hello = self.ask(first, timeout_s=START_S) if first else self.answer(time.monotonic() + START_S)
         if "error" in hello:
             raise KeeperFailed(str(hello["error"]), in_namespace=bool(hello.get("in_namespace")))
         self.ask({"op": "trees"}, packed, timeout_s=START_S)
 
     def begin(self, spec: SandboxSpec, mounts: Iterable[str], memory_cgroup: bool) -> Connection:
-        """Replace the present generation by a new one; returns the connection to its first process.
-
-        ``mounts``: paths inside, in order of their numbers. Raises SandboxDestroyed, blamed on the machine.
-        """
+        """Replace the present generation by a new one; returns the connection to its first process. ``mounts``: paths
+        inside, in order of their numbers. Raises SandboxDestroyed, blamed on the machine."""
         limits = spec.limits
         order = {
             "disk_bytes": limits.disk_bytes,

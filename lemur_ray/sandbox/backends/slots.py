@@ -52,10 +52,8 @@ class Slot:
             os.close(file)
 
     def release(self, left: bool = False) -> None:
-        """Give the slot back; idempotent, from any thread.
-
-        ``left``: parts of the sandbox still exist, so the record stays for the next clean-up.
-        """
+        """Give the slot back; idempotent, from any thread. ``left``: parts of the sandbox still exist, so the record
+        stays for the next clean-up."""
         with _releasing:
             file, self._file = self._file, -1
         if file >= 0:
@@ -164,11 +162,9 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def end_process(pid: int, start: int, timeout_s: float = 5.0) -> None:
-    """Kill a process, if it is still the one that started at ``start``, and its children; wait for its end.
-
-    A bubblewrap that was killed during its start may leave a child that waits for ever; it is identified by the session
-    that the process had created.
-    """
+    """Kill a process, if it is still the one that started at ``start``, and its children; wait for its end. A
+    bubblewrap that was killed during its start may leave a child that waits for ever; it is identified by the session
+    that the process had created."""
     there = start_time(pid)
     ended = [*(int(word) for word in children(pid)), pid] if there == start else []
     if there is None:

@@ -83,10 +83,8 @@ class WholeMachine:
 
     def run(self, script: str, limit_s: float) -> CommandResult:
         """Run a bash script in the image's working folder; returns exit code and both output streams. Background
-        programs continue. After ``limit_s`` seconds the script is killed or, if that fails, every program.
-
-        Raises SandboxDestroyed if the policy has ended the container.
-        """
+        programs continue. After ``limit_s`` seconds the script is killed or, if that fails, every program. Raises
+        SandboxDestroyed if the policy has ended the container."""
         limited = ["timeout", "-s", "KILL", str(max(1, int(limit_s))), "/bin/bash", "-c", script]
         with docker_engine.client("to run a command", timeout_s=limit_s + GRACE_S) as api:
             made = self._create_exec(api, limited)
@@ -116,11 +114,9 @@ class WholeMachine:
     def judge(
         self, tests: Path, at: str, script: str, limit_s: float, wanted: Sequence[str], machine: ContainerSettings
     ) -> JudgeResult:
-        """Run a judge's program over the files that the policy left, and read its results.
-
-        ``tests`` is copied to ``at``; ``script`` is a file in it, run by bash; ``wanted``: result files, whose folders
-        are new and empty too. Afterwards nothing runs in this container any more.
-        """
+        """Run a judge's program over the files that the policy left, and read its results. ``tests`` is copied to
+        ``at``; ``script`` is a file in it, run by bash; ``wanted``: result files, whose folders are new and empty too.
+        Afterwards nothing runs in this container any more."""
         with docker_engine.client("to end a policy's programs") as api:
             if api.inspect_container(self._name)["State"]["Running"]:
                 api.kill(self._name)

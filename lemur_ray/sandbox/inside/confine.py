@@ -48,9 +48,7 @@ def limits_of(c: Confinement) -> list[tuple[int, int]]:
 
 def fork_into(confinement: Confinement, descriptors: Mapping[int, int], action: Callable[[], int]) -> int:
     """Fork a confined process that runs ``action`` (which may exec a program) and exits with its return value.
-
-    ``descriptors``: number in the child -> number here; all others are closed. Returns the pid.
-    """
+    ``descriptors``: number in the child -> number here; all others are closed. Returns the pid."""
     pid = os.fork()
     if pid:
         return pid

@@ -25,10 +25,8 @@ WALK_S = 3.0
 
 
 class Files:
-    """Handlers of file orders; data beyond the JSON answers goes over ``pipe``.
-
-    ``fork``: starts a confined child with the given descriptors for an action; ``waited``: waits for its exit code.
-    """
+    """Handlers of file orders; data beyond the JSON answers goes over ``pipe``. ``fork``: starts a confined child with
+    the given descriptors for an action; ``waited``: waits for its exit code."""
 
     def __init__(
         self,

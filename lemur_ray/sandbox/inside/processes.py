@@ -72,7 +72,6 @@ def kill_except(
     proc: str, spared: set[tuple[int, int]], collected: Callable[[Ended], None], timeout_s: float = 3.0
 ) -> bool:
     """Kill all processes whose ``name`` (pid, start) is not in ``spared``; ``collected`` receives the reaped children.
-
     Returns False if the spared ones were killed too, or some processes live after ``timeout_s`` seconds. Processes are
     stopped before they are killed; a crowd that forks faster than it can be listed is killed as a whole."""
     deadline = time.monotonic() + timeout_s

@@ -18,11 +18,9 @@ LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/sel
 
 
 def build(root: str, base: str, spec: Mapping[str, Any], packed: bytes) -> None:
-    """Build the root at ``root`` from the folders that the housing provides below ``base``.
-
-    ``spec``: disk_bytes, inodes, as_root, writable_root, masked, rootfs (whether the system is a given one), mounts
-    (paths inside, numbered beneath ``base``/mounts).
-    """
+    """Build the root at ``root`` from the folders that the housing provides below ``base``. ``spec``: disk_bytes,
+    inodes, as_root, writable_root, masked, rootfs (whether the system is a given one), mounts (paths inside, numbered
+    beneath ``base``/mounts)."""
     os.makedirs(root, exist_ok=True)
     size = f"size={spec['disk_bytes']},nr_inodes={spec['inodes']},mode=755"
     kernel.mount("sandbox", root, "tmpfs", kernel.NOSUID | kernel.NODEV, size)
@@ -83,12 +81,9 @@ def _kept(source: str, copy: str) -> str:
 
 
 def _show(source: str, target: str, hidden: str = "") -> None:
-    """Mount ``source`` read-only at ``target``.
-
-    The list of mounts reveals the host path of a bind mount. With ``hidden`` (the base, which gets an empty folder) an
-    overlay mount is used instead, which shows the path in the base; where the kernel supports none (before 5.11, or on
-    two other overlays), the folder is bound.
-    """
+    """Mount ``source`` read-only at ``target``. The list of mounts reveals the host path of a bind mount. With
+    ``hidden`` (the base, which gets an empty folder) an overlay mount is used instead, which shows the path in the
+    base; where the kernel supports none (before 5.11, or on two other overlays), the folder is bound."""
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
     else:

@@ -74,7 +74,5 @@ def owed_s(measured: Mapping[str, Any], time_s: float, cpu_s: float | None) -> f
 
 def starved(measured: Mapping[str, Any], time_s: float, cpu_s: float | None = None) -> bool:
     """Whether a step ran out of time because the machine gave it no processor: it waited, not slept or computed.
-
-    ``cpu_s``: processor time after which it was not starved; None: a quarter of its wall time ``time_s``.
-    """
+    ``cpu_s``: processor time after which it was not starved; None: a quarter of its wall time ``time_s``."""
     return float(measured.get("waited_s", 0.0)) > 0.5 * time_s and owed_s(measured, time_s, cpu_s) > 0.0

@@ -123,9 +123,7 @@ def digest(root: str, work: Work | None = None) -> str:
 
 def entries(root: str, left_out: list[str], work: Work, most_bytes: int) -> list[TreeEntry]:
     """Entries below ``root``, unordered, without the top-level names in ``left_out`` and without other file systems.
-
-    Raises OSError if ``work`` is exceeded, or paths and link targets have more than ``most_bytes`` together.
-    """
+    Raises OSError if ``work`` is exceeded, or paths and link targets have more than ``most_bytes`` together."""
     listed: list[TreeEntry] = []
     size = 0
     device = os.lstat(root).st_dev

@@ -52,9 +52,7 @@ class Measured:
 
 def render_study(out: Path) -> dict[str, Any]:
     """Write ``index.html``, ``study_results.json`` and ``study_results.csv`` into a study's folder; returns the JSON.
-
-    Raises ReportError if there is no study, or none of its trials has finished.
-    """
+    Raises ReportError if there is no study, or none of its trials has finished."""
     try:
         study = json.loads((out / "study.json").read_text(encoding="utf-8"))
     except FileNotFoundError:

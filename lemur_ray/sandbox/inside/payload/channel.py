@@ -47,9 +47,7 @@ class Channel:
 
     def exchange(self, answer: dict[str, Any] | None = None, status: int = 0) -> dict[str, Any]:
         """End this step with ``answer`` and wait for the next order. Raises EOFError at the end of the session.
-
-        ``status``: reported with the end of the step; without an answer, that and the output are the result.
-        """
+        ``status``: reported with the end of the step; without an answer, that and the output are the result."""
         word = bytearray()
         while (letter := _exactly(1)) != b"\n":
             word += letter

@@ -35,10 +35,8 @@ class Capture(io.StringIO):
 
 class TextCells:
     """Runs cells in ``interpreter`` and returns their output; standard output is reserved for ``channel``.
-
     ``functions``: name -> names of parameters. A call ends the step with ``{"call": name, "arguments": [...]}`` and
-    goes on with the answer of the next: ``{"answer": text}`` or ``{"error": text}``.
-    """
+    goes on with the answer of the next: ``{"answer": text}`` or ``{"error": text}``."""
 
     def __init__(self, channel: Any, interpreter: Any, functions: Mapping[str, Sequence[str]]) -> None:
         self._channel, self._interpreter = channel, interpreter
@@ -84,10 +82,8 @@ class TextCells:
 
 
 def _nameless_file() -> int:
-    """An unlinked file in the sandbox's tree, so that its size counts against the disk limit.
-
-    Opened for appending: programs share it, and each cell truncates it first.
-    """
+    """An unlinked file in the sandbox's tree, so that its size counts against the disk limit. Opened for appending:
+    programs share it, and each cell truncates it first."""
     fd, path = tempfile.mkstemp(dir="/tmp")
     os.close(fd)
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)

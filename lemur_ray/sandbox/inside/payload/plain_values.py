@@ -73,7 +73,6 @@ def encode(value: object, depth: int = 0, keep: Callable[[Any], list[Any]] | Non
 
 def decode(plain: Any, depth: int = 0, kept: Callable[[Any], Any] | None = None) -> Any:
     """Inverse of ``encode``, except that bytearray becomes bytes, defaultdict dict, a NumPy scalar a Python value.
-
     Raises NotPlain for other data and kind ``unknown``. ``kept``: returns the object for the number of a kept value."""
     if depth > DEEPEST or type(plain) is not list or len(plain) != 2 or type(plain[0]) is not str:
         raise NotPlain(f"not a plain value: {str(plain)[:100]}")

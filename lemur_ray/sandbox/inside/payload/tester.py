@@ -66,11 +66,9 @@ class Tests:
         self._plain, self._channel = plain, channel
 
     def run(self, tests: str, defined: dict[str, Any], modules: dict[str, str], setup: str) -> dict[str, Any]:
-        """Execute ``setup``, the task's own code, then ``tests``.
-
-        The answer has ``final_word`` of the tests' scope, if they define it.
-        ``defined``: name -> encoded value, for names of the solution. ``modules``: name -> module to import for it.
-        """
+        """Execute ``setup``, the task's own code, then ``tests``. The answer has ``final_word`` of the tests' scope, if
+        they define it. ``defined``: name -> encoded value, for names of the solution. ``modules``: name -> module to
+        import for it."""
         try:
             scope: dict[str, Any] = {name: self._decode(value) for name, value in defined.items()}
             scope |= {name: importlib.import_module(module) for name, module in modules.items()}
