@@ -220,17 +220,9 @@ class World:
             yield from (("slice", thing, held) for thing in self.lying if self.can_slice(thing, held))
 
 
-def _always(world: World) -> bool:
-    return True
-
-
-def _treating(verb: str) -> Callable[[World, str, str], bool]:
-    return lambda world, thing, receptacle: world.treat(verb, thing, receptacle)
-
-
 _RULES: Mapping[str, Callable[..., bool]] = {
-    **dict.fromkeys(("look", "inventory", "help"), _always),
-    **{verb: _treating(verb) for verb in _STATE_OF_VERB},
+    **dict.fromkeys(("look", "inventory", "help"), lambda world: True),
+    **{verb: lambda world, *names, verb=verb: world.treat(verb, *names) for verb in _STATE_OF_VERB},
     "go": World.go,
     "open": World.open,
     "close": World.close,

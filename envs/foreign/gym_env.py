@@ -66,16 +66,14 @@ class ForeignEnv(TextEnv):
         """Build a turn with the score so far. At the turn limit it is decided whether the task is solved, too."""
         over = finished or self._turns_left == 1
         solved = over and (self._sum >= self._solved_at if self._reported_success is None else self._reported_success)
-        score = 1.0 if solved else min(self._score(), 1.0 if self._reported_success is None else 0.999)
+        share = max(0.0, min(1.0, self._sum / self._solved_at))
+        score = 1.0 if solved else min(share, 1.0 if self._reported_success is None else 0.999)
         return Turn(text, action, valid, solved, finished, score, reward=reward, outcome=outcome)
 
     def close(self) -> None:
         if self._env is not None:
             self._env.close()
         self._env = None
-
-    def _score(self) -> float:
-        return max(0.0, min(1.0, self._sum / self._solved_at))
 
 
 def make_env(env_id: str, arguments: Mapping[str, Any]) -> gymnasium.Env[str, str]:

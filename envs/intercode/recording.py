@@ -57,9 +57,8 @@ def read_recording(path: Path) -> Recording[InterCodeEpisode]:
         try:
             episode = _episode(key, value)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(
-                f"{path}, {place}: {_reply_text(error)}; expected an episode as InterCode logs it"
-            ) from error
+            problem = f"no {error}" if isinstance(error, KeyError) else str(error)
+            raise ValueError(f"{path}, {place}: {problem}; expected an episode as InterCode logs it") from error
         if episode.task in episodes:
             raise ValueError(f"{path}, {place}: task {episode.task} is recorded twice")
         episodes[episode.task] = episode
@@ -126,10 +125,6 @@ def _reply(action: Any, observation: Any) -> str:
     if action == _ENDED_BY_FAULT:
         return _GIVEN_UP
     return "" if str(observation).startswith(_NOT_CODE) else action
-
-
-def _reply_text(error: Exception) -> str:
-    return f"no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def recorded_tasks(

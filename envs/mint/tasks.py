@@ -184,17 +184,12 @@ def _rows(data: Path, subset: str) -> list[dict[str, Any]]:
             needed = {"id", "prompt", "reference"} | ({"answer_type"} if subset == "theoremqa" else set())
             if missing := needed - set(row):
                 raise ValueError(f"lacks {', '.join(sorted(missing))}")
-            _check_gradable(subset, row)
+            if subset not in ("humaneval", "mbpp"):  # raises ValueError if no answer to the task could be graded
+                grade(subset, "0", row["reference"], prompt=row["prompt"], answer_type=row.get("answer_type", ""))
         except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(f"{path}, line {number}: not a task of {subset}: {error}") from error
         rows.append(row)
     return rows
-
-
-def _check_gradable(subset: str, row: Mapping[str, Any]) -> None:
-    """Raise ValueError if no answer to the task could be graded."""
-    if subset not in ("humaneval", "mbpp"):
-        grade(subset, "0", row["reference"], prompt=row["prompt"], answer_type=row.get("answer_type", ""))
 
 
 def example_files(subset: str, *, with_feedback: bool) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -124,10 +125,6 @@ def record_episodes(episodes: Iterable[Episode], name: str) -> Recording[Recorde
     return Recording(name, recorded, str)
 
 
-def _file_name(file: Path) -> str:
-    return file.name
-
-
 @dataclass(frozen=True)
 class RecordingFormat:
     """How a benchmark's recordings are read, named, and compared with their replays."""
@@ -135,6 +132,6 @@ class RecordingFormat:
     read: Callable[[Path], Recording[Any]]
     """Read a recording. Raises FileNotFoundError, or ValueError with the file and the place in it."""
     comparison: Comparison
-    name: Callable[[Path], str] = _file_name
+    name: Callable[[Path], str] = attrgetter("name")
     question: Callable[[Task], str] | None = None
     """From a task to its question as recordings store it; None if they store none"""

@@ -31,10 +31,6 @@ _OF_NO_SCORE = {f.name for f in fields(Protocol)} | {"sandbox"}
 _SHORT = 20
 
 
-def _nothing_more(settings: Settings) -> Sequence[str]:
-    return ()
-
-
 @dataclass(frozen=True)
 class Column:
     """Describes runs of a benchmark in a column of Table 3: a callable for ``BenchmarkDetails.about``. ``column``: the
@@ -54,7 +50,7 @@ class Column:
     """Whether the released script begins a chat model's reply (``prefill``)."""
     other: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the released script that differ from the defaults of ``options``."""
-    more: Callable[[Settings], Sequence[str]] = _nothing_more
+    more: Callable[[Settings], Sequence[str]] = lambda settings: ()
     """From a run's settings to further departures, in words, for options that are not compared one by one."""
     in_more: tuple[str, ...] = ()
     """Names of the options that are left to ``more``."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
 from lemur_ray.benchmarks.discovery import offers
@@ -13,10 +12,10 @@ from lemur_ray.host.home import outside_data
 from lemur_ray.host.json_files import strings_in
 
 
-def benchmark_texts(say: Callable[[str], None], data: Path | None = None) -> dict[str, list[str]]:
-    """Texts of the tasks of each benchmark by its name; a benchmark that cannot be loaded is reported by ``say``. data:
-    folder of outside data sets; default: that of ``$LEMUR_DATA``, if any."""
-    data = data or outside_data(os.environ.get("LEMUR_DATA", ""))
+def benchmark_texts(say: Callable[[str], None]) -> dict[str, list[str]]:
+    """Texts of the tasks of each benchmark by its name, with outside data of ``$LEMUR_DATA`` if that is set; a
+    benchmark that cannot be loaded is reported by ``say`` and left out."""
+    data = outside_data(os.environ.get("LEMUR_DATA", ""))
     texts: dict[str, list[str]] = {}
     missing = []
     for offer in offers():

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 from lemur_ray.grading.choices import choice_matches, choice_matches_2023, options_of
 from lemur_ray.grading.names_in_tests import task_definitions
 from lemur_ray.grading.python_tests import TestRun
-from lemur_ray.grading.short_answers import f1, matches_2023, number_equals, number_matches, phrase_matches
+from lemur_ray.grading.short_answers import matches_2023, number_equals, number_matches, phrase_matches
 from lemur_ray.grading.theorem import OptionRule, theorem_matches, theorem_matches_2023
 
 Grader = Literal["mint-2023", "strict"]
@@ -27,12 +27,11 @@ class RunTests(Protocol):
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Verdicts of both graders. ``exact``: for numbers, whether it is the reference. ``f1``: HotpotQA, shared words."""
+    """Verdicts of both graders. ``exact``: for numbers, whether it is the reference."""
 
     mint_2023: bool
     strict: bool
     exact: bool | None = None
-    f1: float | None = None
     note: str = ""
 
     def by(self, grader: Grader) -> bool:
@@ -57,7 +56,7 @@ def grade(
         return Verdicts(matches_2023(answer, str(reference)), strict, exact=number_equals(answer, str(reference)))
     if subset == "hotpotqa":
         text = str(reference)
-        return Verdicts(matches_2023(answer, text), phrase_matches(answer, text), f1=f1(answer, text))
+        return Verdicts(matches_2023(answer, text), phrase_matches(answer, text))
     if subset == "mmlu":
         options = options_of(prompt)
         return Verdicts(choice_matches_2023(answer, reference, options), choice_matches(answer, reference, options))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import string
-from collections import Counter
 
 from lemur_ray.grading.numbers import as_float, close, plain_number
 
@@ -52,13 +51,6 @@ def phrase_matches(answer: str, reference: str) -> bool:
     if target in _YES_OR_NO:
         return _YES_OR_NO & set(text.split()) == {target}
     return bool(target) and re.search(rf"(?<!\w){re.escape(target)}(?!\w)", text) is not None
-
-
-def f1(answer: str, reference: str) -> float:
-    """F1 score of two texts, 0 to 1: harmonic mean of precision and recall of their words, as in SQuAD."""
-    text, target = normalised(answer).split(), normalised(reference).split()
-    shared = sum((Counter(text) & Counter(target)).values())
-    return 2 * shared / (len(text) + len(target)) if shared else 0.0
 
 
 def normalised(text: str) -> str:

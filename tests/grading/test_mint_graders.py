@@ -13,7 +13,7 @@ from envs.mint.tasks import load_mint_tasks
 from lemur_ray.grading.choices import choice_matches, choice_matches_2023, named_options, options_of
 from lemur_ray.grading.mint import grade
 from lemur_ray.grading.numbers import plain_number
-from lemur_ray.grading.short_answers import f1, matches_2023, number_matches, phrase_matches
+from lemur_ray.grading.short_answers import matches_2023, number_matches, phrase_matches
 from lemur_ray.grading.theorem import theorem_matches, theorem_matches_2023
 
 REASONING = ("gsm8k", "math", "theoremqa", "hotpotqa", "mmlu")
@@ -86,8 +86,6 @@ def test_phrases_match_at_borders_of_words() -> None:
     assert not phrase_matches("yes or no", "no")
     assert phrase_matches("Late 12th century", "the late 12th Century")
     assert not phrase_matches("1962", "196")
-    assert f1("the late 12th century", "late 12th Century") == 1.0
-    assert f1("late century", "late 12th century") == pytest.approx(0.8)
 
 
 def test_options_of_theoremqa_differ_between_the_rules() -> None:

@@ -178,12 +178,9 @@ def ask_all(rows_of: Callable[[str], list[tuple[object, ...]]]) -> list[Question
         for value in values[: template.num_values]:
             gold = template.gold.replace("{value}", value.replace("'", "''"))
             if any(value is not None for row in rows_of(gold) for value in row):
-                name = f"{template.name}-{_slug(value)}".rstrip("-")
+                slug = re.sub(r"[^a-z0-9.+]+", "-", value.lower()).strip("-")
+                name = f"{template.name}-{slug}".rstrip("-")
                 question = template.question.replace("{value}", value)
                 by_level[template.hardness].append(Question(name, template.hardness, question, gold))
     depth = max(len(questions) for questions in by_level.values())
     return [questions[i] for i in range(depth) for questions in by_level.values() if i < len(questions)]
-
-
-def _slug(value: str) -> str:
-    return re.sub(r"[^a-z0-9.+]+", "-", value.lower()).strip("-")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode, Outcome
@@ -106,12 +106,16 @@ def macro_averages(episodes: Sequence[Episode]) -> dict[str, Any]:
     if not scored:
         return {}
     averages: dict[str, Any] = {"files": len({episode.category for episode in scored})}
-    for name, value in (("", _solved), (f", {RELAXED}", _relaxed)):
+    scores: dict[str, Callable[[Episode], float]] = {
+        "": lambda episode: episode.outcome is Outcome.SOLVED,
+        f", {RELAXED}": lambda episode: episode.scores.get(RELAXED, 0.0),
+    }
+    for name, value in scores.items():
         if name and not any(episode.scores for episode in scored):
             continue
         by_file: dict[str, list[float]] = {}
         for episode in scored:
-            by_file.setdefault(episode.category, []).append(value(episode))
+            by_file.setdefault(episode.category, []).append(float(value(episode)))
         files = {file: _mean(values) for file, values in by_file.items()}
         by_task: dict[str, list[float]] = {}
         for file, mean in files.items():
@@ -119,14 +123,6 @@ def macro_averages(episodes: Sequence[Episode]) -> dict[str, Any]:
         averages[f"mean_of_files{name}"] = _mean(list(files.values()))
         averages[f"mean_of_tasks{name}"] = _mean([_mean(means) for means in by_task.values()])
     return averages
-
-
-def _solved(episode: Episode) -> float:
-    return float(episode.outcome is Outcome.SOLVED)
-
-
-def _relaxed(episode: Episode) -> float:
-    return float(episode.scores.get(RELAXED, 0.0))
 
 
 def _mean(values: Sequence[float]) -> float:

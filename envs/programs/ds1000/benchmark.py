@@ -110,11 +110,8 @@ def _shipped(named: str) -> str:
 
 def _opening(prompt: str) -> str:
     """Beginning of a chat model's reply: the prompt's end from the solution's marker, else ``<code>``."""
-    return prompt[max((prompt.rfind(mark) for mark in BEGINS), default=0) :] if _is_marked(prompt) else "<code>\n"
-
-
-def _is_marked(prompt: str) -> bool:
-    return any(mark in prompt for mark in BEGINS)
+    marker = max(prompt.rfind(mark) for mark in BEGINS)
+    return prompt[marker:] if marker >= 0 else "<code>\n"
 
 
 def _needs(options: Ds1000Options, request: EvaluationRequest) -> list[Requirement]:

@@ -59,7 +59,8 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     word = secrets.token_hex(16)
     program = _BEFORE.get(asked["library"], "") + program_of(solution, asked["code_context"])
     program = f"{_GUARD}\n{program}\nfinal_word = {word!r}\n"
-    return _run(program, solution, _spec(asked["environment"]), backend, word)
+    mounts = {_INSIDE: environment.folder_of(asked["environment"])}
+    return _run(program, solution, SandboxSpec(limits=_LIMITS, mounts=mounts, run="ds1000"), backend, word)
 
 
 def solution_of(reply: str) -> str:
@@ -119,7 +120,3 @@ def _run(program: str, solution: str, spec: SandboxSpec, backend: str, word: str
         late = reply.failure is Failure.TIMED_OUT
         return Graded(0.0, solution, f"timed out after {TIME_S:g} s" if late else str(reply.failure))
     return Graded(float(reply.message.get("word") == word), solution, str(reply.message.get("raised", "")))
-
-
-def _spec(named: str) -> SandboxSpec:
-    return SandboxSpec(limits=_LIMITS, mounts={_INSIDE: environment.folder_of(named)}, run="ds1000")

@@ -19,6 +19,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 _LITERAL = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'")
@@ -149,10 +150,6 @@ def _js(solution: str, asked: Mapping[str, Any], says: str, h: str, any_: str = 
     return Guarded(f'"use strict";\n{_JS % {"h": h, "any": any_}}const {name} = {made};\n{rest}\n{says}\n')
 
 
-def _ts(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
-    return _js(solution, asked, says, h, ": any")
-
-
 def _php(solution: str, asked: Mapping[str, Any], says: str, h: str) -> Guarded:
     rest = re.sub(r"\b(candidate|test)\(", rf"\1_{h}(", asked["tests"])
     opening = re.compile(r"<\?php\s*(?:declare\s*\([^)]*\)\s*;)?")
@@ -174,5 +171,5 @@ def _before_last_brace(tests: str, statement: str, within: int) -> str:
 
 
 _GUARDS: Mapping[str, Callable[[str, Mapping[str, Any], str, str], Guarded]] = {
-    "cpp": _cpp, "cs": _cs, "java": _java, "js": _js, "php": _php, "sh": _sh, "ts": _ts,
+    "cpp": _cpp, "cs": _cs, "java": _java, "js": _js, "php": _php, "sh": _sh, "ts": partial(_js, any_=": any"),
 }  # fmt: skip

@@ -34,17 +34,6 @@ class Toolchain:
     """Command that changes what the compiler made, before the last step."""
     memory_bytes: int = 2**30
 
-    def with_word(self, tests: str, word: str) -> str:
-        """Tests that print the word at the end. The program has it in halves, so printing its own source does not help.
-        Raises ValueError if the tests do not end as expected."""
-        place = len(tests.rstrip())
-        for _ in range(self.within):
-            if (place := tests.rfind("}", 0, place)) < 0:
-                raise ValueError(f"tests of a {self.file} without {self.within} closing braces: {tests[-100:]!r}")
-        half = len(word) // 2
-        statement = self.says % (word[:half], word[half:])
-        return f"{tests[:place]}\n{statement}\n{tests[place:]}"
-
     @property
     def is_compiled(self) -> bool:
         """Whether a step before the last makes another file of the program, which can then be deleted."""

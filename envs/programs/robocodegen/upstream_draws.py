@@ -38,10 +38,6 @@ def _box_and_point(random: Random) -> list[Any]:
     return [np.concatenate([-random.random(2), random.random(2)]), 2 * random.random(2) - 1]
 
 
-def _states(random: Random) -> list[Any]:
-    return [random.random(3) for _ in range(3)]
-
-
 _TS = np.linspace(0, 10, 10)
 DRAWS: dict[str, Callable[[Random], list[Any]]] = {
     "get_top_most_idx": lambda r: [_points(r)],
@@ -62,7 +58,7 @@ DRAWS: dict[str, Callable[[Random], list[Any]]] = {
     "evaluate_pts_2d_from_poly_coeffs": lambda r: [*r.random((2, 5)), _TS],
     "pd_control": lambda r: [r.random(2), r.random(2), r.random(2), r.random(), r.random()],
     "end_effector_impedance_control": lambda r: [
-        *_states(r),
+        *(r.random(3) for _ in range(3)),
         np.diag(r.random(3)),
         np.diag(r.random(3)),
         r.random((3, 6)),

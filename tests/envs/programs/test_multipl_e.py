@@ -174,20 +174,6 @@ def test_leaving_before_the_tests_or_quoting_them_passes_nothing(tmp_path: Path)
     assert found == {way: way == "right" for way in said}
 
 
-@pytest.mark.parametrize("language", TOOLCHAINS)
-def test_the_word_of_the_end_stands_behind_the_last_test_and_nowhere_whole(language: str) -> None:
-    tools = TOOLCHAINS[language]
-    tests = f"check();\n{'}  ' * tools.within}"
-    marked = tools.with_word(tests, "0123456789abcdef")
-    assert marked.index("check();") < marked.index("01234567") < marked.index("89abcdef")
-    assert marked.count("}") == tests.count("}")
-    assert marked.rpartition("89abcdef")[2].count("}") == tools.within
-    assert "0123456789abcdef" not in marked
-    if tools.within:
-        with pytest.raises(ValueError, match="closing braces"):
-            tools.with_word("check();", "0123456789abcdef")
-
-
 def test_what_a_language_lacks_is_told_before_the_first_reply_with_its_package(tmp_path: Path) -> None:
     for language, tools in TOOLCHAINS.items():
         assert missing_programs(Sandboxed(), tools.programs, str(tmp_path)) == tools.programs, language
