@@ -1,6 +1,6 @@
 """Document ids (hashes of the normalised text), exact deduplication by id, and a pseudo-random order by id.
 
-Deduplication needs 24 bytes of memory per document.
+Deduplication needs 4 bytes of memory per document beside the ids.
 """
 
 from __future__ import annotations
@@ -29,15 +29,21 @@ def normalise(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def first_occurrences(ids: bytes) -> np.ndarray:
-    """Mask (n,) bool that is True for the first document with each id. ids: ``n`` ids of 16 bytes, concatenated."""
+def first_occurrences(ids: bytes | bytearray) -> np.ndarray:
+    """Mask (n,) bool that is True for the first document with each id. ids: ``n`` ids of 16 bytes, concatenated.
+
+    Ids are compared a range at a time, which takes a sixteenth of the memory.
+    """
     words = _words(ids)
-    order = np.lexsort((words[:, 1], words[:, 0]))  # stable: equal ids stay in corpus order
-    ordered = words[order]
-    first = np.ones(len(words), bool)
-    first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    keep = np.zeros(len(words), bool)
-    keep[order[first]] = True
+    keep, ranges = np.zeros(len(words), bool), (words[:, 0] >> np.uint64(60)).astype(np.uint8)
+    for number in range(16):
+        at = np.flatnonzero(ranges == number)
+        of_range = words[at]
+        order = np.lexsort((of_range[:, 1], of_range[:, 0]))  # stable: equal ids stay in corpus order
+        ordered = of_range[order]
+        first = np.ones(len(at), bool)
+        first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+        keep[at[order[first]]] = True
     return keep
 
 
@@ -49,5 +55,5 @@ def shuffled_order(ids: bytes, seed: int, purpose: str) -> np.ndarray:
     return np.argsort((words[:, 0] * odd) ^ words[:, 1], kind="stable")
 
 
-def _words(ids: bytes) -> np.ndarray:
+def _words(ids: bytes | bytearray) -> np.ndarray:
     return np.frombuffer(ids, np.dtype("<u8")).reshape(-1, ID_BYTES // 8)

@@ -34,13 +34,13 @@ _SMALLEST_SOURCE_ROWS = 8
 class CleanDocuments:
     """All cleaned documents in corpus order, and whether each is kept and held out."""
 
-    ids: bytes
+    ids: bytes | bytearray
     sizes: np.ndarray
     """(documents,) int64: bytes of UTF-8."""
     part: np.ndarray
-    """(documents,) int64: number of the part that holds the document."""
+    """(documents,) int32: number of the part that holds the document."""
     source: np.ndarray
-    """(documents,) int64: index into the listing's sources."""
+    """(documents,) int32: index into the listing's sources."""
     keep: np.ndarray
     """(documents,) bool: not dropped as a duplicate or with its source."""
     heldout: np.ndarray
@@ -56,15 +56,21 @@ class CleanDocuments:
 
     @cached_property
     def row(self) -> np.ndarray:
-        """(documents,) int64: index of each document in its part."""
-        return np.arange(len(self.part)) - np.searchsorted(self.part, self.part)
+        """(documents,) int32: index of each document in its part."""
+        return np.arange(len(self.part), dtype=np.int32) - self._first_of_part[self.part]
 
     @cached_property
     def place(self) -> np.ndarray:
-        """(documents,) int64: index of each kept document among the kept ones of its part."""
-        before = np.cumsum(self.keep) - self.keep
-        first = np.searchsorted(self.part, self.part)
-        return before - before[first]
+        """(documents,) int32: index of each kept document among the kept ones of its part."""
+        before = np.cumsum(self.keep, dtype=np.int32) - self.keep
+        first = self._first_of_part
+        return before - np.append(before, np.int32(self.keep.sum()))[first][self.part]
+
+    @property
+    def _first_of_part(self) -> np.ndarray:
+        """(parts,) int32: index of the first document of each part."""
+        counts = np.bincount(self.part)
+        return (np.cumsum(counts) - counts).astype(np.int32)
 
     def ids_at(self, at: np.ndarray) -> bytes:
         """Concatenated ids of the documents with indices ``at``."""
@@ -78,30 +84,26 @@ def select_documents(
 
     drops: by the name of a rule, a mask (documents,) bool of documents that it drops.
     """
-    ids, sizes, part, source, counts = [], [], [], [], []
+    ids, sizes, counts = bytearray(), [np.zeros(0, np.int64)], []
+    source_of_part = np.zeros(listing.num_parts, np.int32)
+    documents_of_part = np.zeros(listing.num_parts, np.int64)
     for index, entry in enumerate(listing.sources):
         total: dict[str, Any] = {"read": 0, "dropped": Counter(), "masked": Counter()}
         for number in entry["parts"]:
             part_counts, part_ids, part_sizes = stages.read_clean(work, listing.parts[number])
-            ids.append(part_ids)
+            ids += part_ids
             sizes.append(part_sizes)
-            part.append(np.full(len(part_sizes), number))
-            source.append(np.full(len(part_sizes), index))
+            source_of_part[number], documents_of_part[number] = index, len(part_sizes)
             total["read"] += part_counts["read"]
             total["dropped"].update(part_counts["dropped"])
             total["masked"].update(part_counts["masked"])
         counts.append(total)
-    joined = b"".join(ids)
-    none = np.zeros(0, np.int64)
+    part = np.repeat(np.arange(listing.num_parts, dtype=np.int32), documents_of_part)
+    none_heldout = np.zeros(len(part), bool)
     clean = CleanDocuments(
-        joined,
-        np.concatenate([none, *sizes]),
-        np.concatenate([none, *part]),
-        np.concatenate([none, *source]),
-        first_occurrences(joined),
-        np.zeros(len(joined) // ID_BYTES, bool),
-        counts,
+        ids, np.concatenate(sizes), part, source_of_part[part], first_occurrences(ids), none_heldout, counts
     )
+    del sizes
     rules = {"duplicate": ~clean.keep, **(drops or {})}
     clean.keep[:] = True
     for rule, mask in rules.items():

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.messages import Message
-from lemur_ray.host.json_files import open_bytes, read_json, read_json_lines
+from lemur_ray.host.json_files import DAMAGED, open_bytes, read_json_lines
 from lemur_ray.outside_data.byte_stream import open_stream
 from lemur_ray.outside_data.file_lists import list_files
-from lemur_ray.outside_data.record_formats import PARQUET, parquet_rows
+from lemur_ray.outside_data.record_formats import PARQUET, json_list, parquet_rows
 from lemur_ray.storage.published_folder import local_copy, scratch_folder
 
 FORMS = '{"messages": [{"role": ..., "content": ...}, ...]} or {"prompt": ..., "completion": ...}, with "tools" if any'
@@ -81,11 +81,20 @@ def rows(path: Path) -> Iterator[tuple[str, Any]]:
     if begin.startswith(PARQUET):
         yield from ((f"row {number}", _without_nulls(row)) for number, row in enumerate(parquet_rows(path), 1))
     elif begin.startswith(b"["):
-        yield from ((f"element {number}", _without_null_keys(row)) for number, row in enumerate(read_json(path), 1))
+        yield from ((f"element {number}", _without_null_keys(row)) for number, row in enumerate(_list(path), 1))
     else:
         yield from (
             (f"line {number}", _without_null_keys(row)) for number, row in read_json_lines(path, bad_lines=True)
         )
+
+
+def _list(path: Path) -> Iterator[Any]:
+    """Elements of a JSON list, one in memory at a time: files of a gigabyte are common. Raises ValueError, OSError."""
+    try:
+        with open_bytes(path) as data:
+            yield from json_list(data, path)
+    except DAMAGED as error:
+        raise ValueError(f"{path}: {error}; expected JSON in UTF-8, plain or gzip") from error
 
 
 def messages_of(row: Mapping[str, Any]) -> tuple[Message, ...]:

@@ -134,8 +134,15 @@ def json_list(data: BinaryIO, path: Path) -> Iterator[Any]:
 
     Raises ValueError with the number of the element at which the content is no list, and UnicodeDecodeError.
     """
-    text, decoder = io.TextIOWrapper(data, encoding="utf-8-sig"), json.JSONDecoder()
-    buffer, at, number, whole = text.read(1 << 16).lstrip()[1:], 0, 0, False
+    text = io.TextIOWrapper(data, encoding="utf-8-sig")
+    try:
+        yield from _elements(text, path)
+    finally:
+        text.detach()  # the stream stays open: it is the caller's
+
+
+def _elements(text: io.TextIOWrapper, path: Path) -> Iterator[Any]:
+    decoder, buffer, at, number, whole = json.JSONDecoder(), text.read(1 << 16).lstrip()[1:], 0, 0, False
     separator = ""
     while True:
         while at < len(buffer) and buffer[at] in " \t\r\n":

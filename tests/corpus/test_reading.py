@@ -64,6 +64,28 @@ def test_a_hundred_megabytes_on_one_line_are_passed_over_in_little_memory(tmp_pa
     assert peak < 30e6
 
 
+def test_texts_of_two_gigabytes_are_too_large_whatever_holds_them(tmp_path: Path) -> None:
+    """Holes in files stand for the texts, so that nothing is written; of their memory, see worker_memory.py."""
+    found = {}
+    for name, begin in (
+        ("whole.txt", ""),
+        ("line.jsonl", '{"text": "first"}\n{"text": "'),
+        ("list.json", '[{"text": "'),
+    ):
+        with open(tmp_path / name, "wb") as file:
+            file.write(begin.encode())
+            file.seek(2_000_000_000, os.SEEK_CUR)
+            file.write(b'"}\n{"text": "last"}\n')
+        (ref,) = folder_source(f"mine:text:{tmp_path / name}").files
+        try:
+            found[name] = [item.rule or item.text for item in read_texts(ref)]
+        except ReadFailure as error:
+            found[name] = [error.reason]
+    assert found["whole.txt"] == ["too_large"]
+    assert found["line.jsonl"] == ["first", "too_large", "last"]
+    assert "element 0" in found["list.json"][0]
+
+
 def test_an_archive_that_would_unpack_to_too_much_is_not_unpacked(tmp_path: Path) -> None:
     assert rules(found(tmp_path / "bomb.gz", b"a" * 50_000_000)) == ["too_large"]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ import pytest
 
 from lemur_ray.agents.messages import Message, ToolCall
 from lemur_ray.evaluation.demonstration_data import conversations_of, own_conversations
-from lemur_ray.instruct.config import TalksConfig
+from lemur_ray.instruct.config import SetsConfig, TalksConfig
 from lemur_ray.instruct.conversation import RULES, Conversation, conversation_lines, fault, read_conversations
+from lemur_ray.instruct.readers.public_sets import read_set
 from tests.outside_data.conftest import hub as hub  # the fixture
 from tests.outside_data.local_hub import LocalHub
 
@@ -88,6 +91,22 @@ def test_rows_of_openai_and_trl_are_read_from_json_lines_and_a_json_list(tmp_pat
         assert [talk.messages for talk in talks] == expected()
         assert [talk.tools for talk in talks] == [(), tuple(TOOLS), tuple(TOOLS), (), ()]
         assert [(talk.dataset, talk.id) for talk in talks] == [("own", str(number)) for number in range(1, 6)]
+
+
+@pytest.mark.parametrize("read", [read_conversations, lambda path: read_set("sharegpt", path, SetsConfig())])
+def test_a_large_json_list_is_read_element_by_element(read: Callable[[Path], Iterator[Any]], tmp_path: Path) -> None:
+    turns = [{"from": "human", "value": "u" * 5000}, {"from": "gpt", "value": "a" * 5000}]
+    row = {"messages": ROWS[0]["messages"], "conversations": turns}
+    (tmp_path / "large.json").write_text(json.dumps([row] * 1000))
+    tracemalloc.start()
+    count = sum(1 for _ in read(tmp_path / "large.json"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 1000
+    assert peak < 5e6, "of 10 MB"
+    (tmp_path / "cut.json").write_text(json.dumps([row] * 3)[:-100])
+    with pytest.raises(ValueError, match=r"cut\.json.*element 2.*cut short"):
+        list(read(tmp_path / "cut.json"))
 
 
 def test_rows_of_parquet_have_no_keys_of_other_rows(tmp_path: Path) -> None:
