@@ -13,7 +13,10 @@ from lemur_ray.host.exit_codes import CausedError, ExitCode
 from lemur_ray.recipes.nano_improve import RECIPE
 from lemur_ray.train.job_arguments import Flat
 
-Algorithm = Literal["teacher", "wins"]
+Reinforcement = Literal["rloo", "grpo", "gigpo", "state"]
+Algorithm = Literal["teacher", "wins", "rloo", "grpo", "gigpo", "state"]
+GROUP = 8
+"""Episodes of a task that reinforcement compares, by default."""
 
 
 class BadInput(CausedError):
@@ -41,19 +44,21 @@ class ImproveConfig:
     """family/variant, for example intercode/sql, or module:object."""
     algorithm: Algorithm = "wins"
     """teacher: the benchmark's expert replies in part of the turns, and its replies are trained. wins: the model plays
-    alone, and episodes that it won are trained."""
+    alone, and episodes that it won are trained. rloo, grpo, gigpo, state: policy gradients, by rewards compared within
+    the episodes of each task; gigpo and state also compare visits to one state of the game."""
     control: bool = False
-    """The same rounds and number of updates on the same tasks, but the expert plays alone: nothing comes from play."""
+    """The same rounds and number of updates on the same tasks, but the expert plays alone: nothing comes from play.
+    With policy gradients: the rewards of each task are dealt out at random among its episodes."""
     rounds: int = 4
     """Number of rounds of play and training; divides --train.steps."""
     games: int = 120
     """Training tasks that each round plays."""
-    samples: int = 1
-    """Episodes of each training task in a round."""
+    samples: int = 0
+    """Episodes of each training task in a round. 0: 1, or 8 with policy gradients."""
     keep: float = 0.5
     """teacher: share of the turns that the model plays itself."""
     temperature: float = 1.0
-    """Sampling temperature of training episodes; evaluations are greedy."""
+    """Sampling temperature of training episodes, 1 with policy gradients; evaluations are greedy."""
     eval_games: int = 120
     """Held-out tasks of an evaluation."""
     eval_every: int = 0
@@ -75,16 +80,23 @@ class ImproveConfig:
 
     def check(self) -> None:
         """Raise BadInput, with the flag, its value and the expected one, for an invalid value."""
-        for name in ("rounds", "games", "samples", "eval_games", "in_flight", "actors"):
+        for name in ("rounds", "games", "eval_games", "in_flight", "actors"):
             if (count := getattr(self, name)) < 1:
                 raise BadInput(f"--{name.replace('_', '-')} {count}: expected 1 or more")
-        for name in ("eval_every", "first_task"):
+        for name in ("eval_every", "first_task", "samples"):
             if (count := getattr(self, name)) < 0:
                 raise BadInput(f"--{name.replace('_', '-')} {count}: expected 0 or more")
         if not 0 <= self.keep < 1:
             raise BadInput(f"--keep {self.keep:g}: expected a share from 0 to below 1")
         if not 0 < self.temperature < math.inf:
             raise BadInput(f"--temperature {self.temperature:g}: expected a finite number above 0")
+        if self.reinforces and self.temperature != 1:
+            raise BadInput(
+                f"--temperature {self.temperature:g}: expected 1 with --algorithm {self.algorithm}, which needs the "
+                "probabilities that replies were drawn with"
+            )
+        if self.reinforces and self.samples == 1:
+            raise BadInput("--samples 1: a group of one episode has nothing to be compared with, expected 2 or more")
         if self.recipe.train.steps % self.rounds:
             raise BadInput(
                 f"--train.steps {self.recipe.train.steps}: expected a multiple of --rounds {self.rounds}, so that all "
@@ -103,14 +115,28 @@ class ImproveConfig:
         return self.recipe.train.steps // self.rounds
 
     @property
+    def reinforces(self) -> Reinforcement | None:
+        """The algorithm if it is one of policy gradients, which need traces and groups."""
+        match self.algorithm:
+            case "teacher" | "wins":
+                return None
+            case reinforcement:
+                return reinforcement
+
+    @property
+    def epochs(self) -> int:
+        """Episodes of each training task in a round."""
+        return self.samples or (GROUP if self.reinforces else 1)
+
+    @property
     def teaches(self) -> bool:
         """Whether the benchmark's expert takes part in training episodes."""
-        return self.control or self.algorithm == "teacher"
+        return not self.reinforces and (self.control or self.algorithm == "teacher")
 
     @property
     def share_of_model(self) -> float:
         """Share of the turns of a training episode that the model plays itself."""
-        return 0.0 if self.control else self.keep if self.teaches else 1.0
+        return (0.0 if self.control else self.keep) if self.teaches else 1.0
 
     def described(self, recipe: Recipe, init_from: str) -> dict[str, Any]:
         """JSON values by which a run folder is recognised: a run with others is another run.
@@ -119,5 +145,5 @@ class ImproveConfig:
         """
         names = ("benchmark", "algorithm", "control", "rounds", "games", "samples", "keep", "temperature", "eval_games",
                  "eval_every", "first_task", "train_tasks", "eval_tasks")  # fmt: skip
-        own = {name: getattr(self, name) for name in names}
+        own = {name: getattr(self, name) for name in names} | {"samples": self.epochs}
         return {"recipe": identity(recipe), "init_from": init_from, "improve": own}

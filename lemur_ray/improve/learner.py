@@ -6,9 +6,11 @@ nothing of Ray, of episodes and of serving.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lemur_ray.config import Recipe, differing_fields
+from lemur_ray.improve.surrogate import MOST_MISMATCH, Ratios, ratios
 from lemur_ray.improve.training_rows import Rows
 from lemur_ray.model.compile_cache import cache_folder, use_compile_cache
 from lemur_ray.model.sharding import to_devices
@@ -24,7 +27,7 @@ from lemur_ray.train.initial_state import open_state
 from lemur_ray.train.pod.placement import mesh_here
 from lemur_ray.train.pod.slices import on_devices
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
-from lemur_ray.train.step import make_train_step
+from lemur_ray.train.step import execution, make_train_step, token_losses
 from lemur_ray.weights.checkpoints import CHECKPOINTS, Commit, commits
 
 
@@ -52,6 +55,28 @@ class LearnerSpec:
     """JSON values that identify the run; stored in each checkpoint and compared on resume."""
 
 
+class Programs:
+    """Compiled programs of a learner: one step for each number of rows, and log-probabilities of ids."""
+
+    def __init__(self, recipe: Recipe, mesh: Any) -> None:
+        self._recipe, self._mesh, self._how = recipe, mesh, execution(recipe, mesh)
+        self._losses = jax.jit(partial(token_losses, recipe=recipe, how=self._how))
+        self.step = functools.cache(self._compiled)
+
+    def _compiled(self, num_rows: int) -> Any:
+        """The step for batches of ``num_rows`` rows, a multiple of ``train.rows_per_step``."""
+        train = self._recipe.train
+        microbatches = train.microbatches * (num_rows // train.rows_per_step)
+        recipe = replace(self._recipe, train=replace(train, microbatches=microbatches))
+        return make_train_step(recipe, self._mesh, num_sources=1)
+
+    def logprobs(self, params: Any, batch: Mapping[str, np.ndarray]) -> np.ndarray:
+        """(rows, length) float32: log-probability of each target."""
+        size = self._recipe.train.rows_per_step
+        parts = [{n: a[i : i + size] for n, a in batch.items()} for i in range(0, len(batch["tokens"]), size)]
+        return -np.concatenate([np.asarray(self._losses(params, to_devices(one, self._mesh))) for one in parts])
+
+
 class Learner:
     """A train state on this process's devices. Call ``open`` first."""
 
@@ -68,7 +93,8 @@ class Learner:
         step, self._state, _, stored = open_state(
             spec.recipe, self._mesh, self._checkpoints, recognise=self._recognised, init_from=spec.init_from
         )
-        self._step = make_train_step(on_devices(spec.recipe, where), self._mesh, num_sources=1)
+        recipe = on_devices(spec.recipe, where)
+        self._programs = Programs(recipe, self._mesh)
         if not stored:
             return self._commit(0, {})
         return Committed(step, self._checkpoints.path(step), stored["round"])
@@ -76,13 +102,17 @@ class Learner:
     def train(self, number: int, rows: Rows, order: np.ndarray) -> Committed:
         """Make the updates of round ``number`` and commit the weights.
 
-        order: (updates, rows_per_step) numbers of rows. Raises TrainingStopped, with nothing saved, if a weight is not
-        finite afterwards or every update was skipped; SaveFailed.
+        order: (updates, width) numbers of rows; -1 is an empty row, with traced rows (``groups``), whose weights become
+        those of the clipped surrogate. Raises TrainingStopped, with nothing saved, if a weight is not
+        finite afterwards, every update was skipped, or the sampler had other weights; SaveFailed.
         """
-        begun, history = time.monotonic(), []
+        begun, history, all_ratios = time.monotonic(), [], list[Ratios]()
+        filled = {name: np.concatenate([array, np.zeros_like(array[:1])]) for name, array in rows.items()}
         for chosen in order:
-            batch = {name: array[chosen] for name, array in rows.items()}
-            self._state, metrics = self._step(self._state, to_devices(batch, self._mesh))
+            batch = {name: array[chosen] for name, array in filled.items()}
+            if "behaviour" in rows:
+                all_ratios.append(self._weigh(number, batch, is_first=not all_ratios))
+            self._state, metrics = self._programs.step(len(chosen))(self._state, to_devices(batch, self._mesh))
             history.append({name: metrics[name] for name in ("loss", "grad_norm", "skipped", "weight_sum")})
         values = {name: np.array([float(one[name]) for one in history]) for name in history[0]}
         skipped = int(values["skipped"].sum())
@@ -98,8 +128,24 @@ class Learner:
             "round": number, "updates": len(order), "skipped": skipped, "num_rows": len(rows["tokens"]),
             "loss": float(values["loss"][kept].mean()), "grad_norm": float(values["grad_norm"][kept].mean()),
             "trained_weight": float(values["weight_sum"].sum()), "learn_s": round(time.monotonic() - begun, 2),
+            **(_summary(all_ratios) if all_ratios else {}),
         }  # fmt: skip
         return self._commit(number * len(order), numbers)
+
+    def _weigh(self, number: int, batch: dict[str, np.ndarray], is_first: bool) -> Ratios:
+        """Put the weights of the clipped surrogate into a batch, and take out what the step does not read. Raises
+        TrainingStopped if, before the first update, the sampler's log-probabilities are not the learner's."""
+        behaviour, drawn = batch.pop("behaviour"), batch.pop("drawn")
+        found = ratios(self._programs.logprobs(self._state.params, batch), behaviour, batch["loss_weights"], drawn)
+        batch["loss_weights"] = found.weights
+        is_exact = jax.default_backend() == "cpu" and self._spec.recipe.train.compute_dtype == "float32"
+        if is_first and is_exact and not found.mean <= MOST_MISMATCH:
+            raise TrainingStopped(
+                f"round {number}: log-probabilities of the server and of the learner differ by {found.mean:.1e} on "
+                f"average, more than {MOST_MISMATCH:.1e}, 100 times what equal weights give: nothing is trained; the "
+                "server has other weights or computes otherwise (quantised?)"
+            )
+        return found
 
     def close(self) -> None:
         """Stop the threads that write checkpoints."""
@@ -118,6 +164,13 @@ class Learner:
     def _recognised(self, commit: Commit) -> str:
         check_same(commit.plan, self._spec.described, f"checkpoint {commit.folder}")
         return f"{commit.plan['round'].get('round', 0)} rounds are trained"
+
+
+def _summary(of_updates: list[Ratios]) -> dict[str, float]:
+    """Numbers of a round's updates: the mismatch before the first one, the others as means."""
+    first = of_updates[0]
+    means = {name: float(np.mean([getattr(one, name) for one in of_updates])) for name in ("k3", "clipped")}
+    return {"mismatch_max": first.largest, "mismatch_mean": first.mean, "equal_bits": first.equal, **means}
 
 
 def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:

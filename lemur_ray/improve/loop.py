@@ -18,12 +18,15 @@ import numpy as np
 
 from lemur_ray.agents.messages import Policy
 from lemur_ray.host.exit_codes import CausedError, ExitCode
+from lemur_ray.improve.alarms import alarms, collapse
 from lemur_ray.improve.config import ImproveConfig
+from lemur_ray.improve.groups import GroupBatch, group_batch, round_batches
 from lemur_ray.improve.learner import Committed
 from lemur_ray.improve.outcome import comparison, rate, round_line, round_numbers
 from lemur_ray.improve.round_policy import RoundPolicySpec
 from lemur_ray.improve.rounds import ROUNDS, Action, Event, Rounds, due
 from lemur_ray.improve.task_sets import TaskSets
+from lemur_ray.improve.traced_round import TracedRound
 from lemur_ray.improve.training_rows import Rows, batch_order, digest, examples_of, rows_of
 from lemur_ray.rollout.evaluation import EvaluationPlan, run_evaluation
 from lemur_ray.rollout.evaluation_folder import LEDGER
@@ -32,6 +35,7 @@ from lemur_ray.rollout.threads import Pool
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.run.folder import write_json
 
+Wrap = Callable[[AbstractContextManager[Pool]], AbstractContextManager[Pool]]
 RESULT = "result.json"
 MOST_MISSING = 0.1
 """Share of the held-out episodes that may be missing in a result."""
@@ -99,11 +103,12 @@ class ImproveRun:
                 self._play(rounds, number)
                 continue
             if step.action is Action.TRAIN:
-                rows = self._rows(number)
+                rows, _ = self._batch(number)
                 self._check_rows(rounds, number, rows)
                 assert rows is not None
                 shape = config.updates, config.recipe.train.rows_per_step
-                order = batch_order(len(rows["tokens"]), *shape, (config.recipe.train.seed, number))
+                order_of = round_batches if config.reinforces else batch_order
+                order = order_of(len(rows["tokens"]), *shape, (config.recipe.train.seed, number))
                 commit = self.backend.train(number, rows, order)
             trained = rounds.append(number, Event.TRAINED, version=commit.step, **commit.numbers)
             self._served = self.backend.serve(commit)
@@ -118,36 +123,41 @@ class ImproveRun:
 
     def _play(self, rounds: Rounds, number: int) -> None:
         """Play round ``number`` and record it, with the digest of its training data."""
-        config, begun = self.config, time.monotonic()
-        plan = self.tasks.round_plan(config, number, self._policy(number - 1), self.out / "rounds" / str(number))
+        config, begun, plan = self.config, time.monotonic(), self._round_plan(number)
         ids = [task.id for task in plan.tasks]
         rounds.append(number, Event.PLANNED, tasks=ids, version=(number - 1) * config.updates)
-        model = self._served.policy if config.share_of_model else None
-        policy = RoundPolicySpec(model, self._served.version, config.share_of_model, config.recipe.train.seed)
-        numbers = round_numbers(self._episodes(plan, policy), config.teaches)
+        numbers = round_numbers(self._round_episodes(plan, number), config.teaches)
         if numbers["missing"] == numbers["episodes"]:
             raise EpisodesMissing(
                 f"round {number}: none of {numbers['episodes']} episodes was scored: see {plan.out}, then run the same "
                 "command again, which plays them"
             )
-        rows = self._rows(number)
-        play_s = round(time.monotonic() - begun, 2)
+        rows, of_groups = self._batch(number)
+        numbers, play_s = {**numbers, **of_groups}, round(time.monotonic() - begun, 2)
         if rows is None and numbers["missing"]:
             raise EpisodesMissing(
                 f"round {number}: {numbers['missing']} of {numbers['episodes']} episodes are missing and the others "
                 f"hold nothing to train: see {plan.out}, then run the same command again, which plays them"
             )
-        if rows is None:
-            rounds.append(number, Event.WITHHELD, reason=self._reason(number, numbers), **numbers, play_s=play_s)
+        first = rounds.get(1, Event.PLAYED) or numbers
+        collapsed = collapse(numbers, first) if config.reinforces else ""
+        for message in alarms(numbers, first) if config.reinforces else ():
+            self.say(f"round {number}: {message}")
+        if rows is None or collapsed:
+            reason = f"round {number}: {collapsed or self._reason(numbers)} the run ends with the weights of round "
+            rounds.append(number, Event.WITHHELD, reason=f"{reason}{number - 1}", **numbers, play_s=play_s)
             return
         rounds.append(number, Event.PLAYED, rows=digest(rows), num_rows=len(rows["tokens"]), **numbers, play_s=play_s)
 
-    def _reason(self, number: int, numbers: dict[str, Any]) -> str:
+    def _reason(self, numbers: dict[str, Any]) -> str:
+        """Why a round has nothing to train."""
+        if self.config.reinforces == "state" and not numbers["states"]:
+            return f"{self.config.benchmark} reports no states, which --algorithm state compares, so"
+        if self.config.reinforces:
+            return f"none of {numbers['groups']} groups has episodes of different reward to learn from, so"
         what = "held a reply that may be trained" if self.config.teaches or numbers["won"] else "was solved"
-        return (
-            f"round {number}: none of {numbers['episodes'] - numbers['missing']} episodes {what}, so there is nothing "
-            f"to learn from and the run ends with the weights of round {number - 1}"
-        )
+        episodes = numbers["episodes"] - numbers["missing"]
+        return f"none of {episodes} episodes {what}, so there is nothing to learn from and"
 
     def _evaluate(self, number: int) -> Episodes:
         """Play the held-out tasks with the weights after round ``number``, alone; those that are served now unless all
@@ -155,17 +165,47 @@ class ImproveRun:
         plan = self.tasks.evaluation_plan(self._policy(number), self.out / "heldout" / str(number))
         return self._episodes(plan, RoundPolicySpec(self._served.policy, self._served.version))
 
-    def _episodes(self, plan: EvaluationPlan, policy: RoundPolicySpec) -> Episodes:
-        plan.out.mkdir(parents=True, exist_ok=True)
-        return run_evaluation(plan, lambda: self.backend.pool(plan, policy))
+    def _round_plan(self, number: int) -> EvaluationPlan:
+        name, folder = self._policy(number - 1), self.out / "rounds" / str(number)
+        return self.tasks.round_plan(self.config, number, name, folder)
 
-    def _rows(self, number: int) -> Rows | None:
-        """Training rows of a played round, made from its ledger alone."""
+    def _round_episodes(self, plan: EvaluationPlan, number: int) -> Episodes:
+        """Play the training episodes of round ``number`` that are not there yet; with reinforcement, all of them again
+        if traces are missing."""
         config = self.config
-        plan = self.tasks.round_plan(config, number, self._policy(number - 1), self.out / "rounds" / str(number))
-        training = (task.id for task in self.tasks.training.tasks)
-        examples = examples_of(_stored(plan), "teacher" if config.teaches else "wins", training)
-        return rows_of(examples, self.tokenizer, self.seq_len)
+        model = self._served.policy if config.share_of_model else None
+        share, seed, traced = config.share_of_model, config.recipe.train.seed, config.reinforces is not None
+        policy = RoundPolicySpec(model, self._served.version, share, seed, traced)
+        if not traced:
+            return self._episodes(plan, policy)
+        files = TracedRound(self.out, plan.out, number, self.say)
+        for _ in range(2):
+            episodes = self._episodes(plan, policy, files.within)
+            if (traces := files.load(episodes)) is not None:
+                files.keep(episodes, traces)
+                return episodes
+            files.discard()
+        raise RoundFailed(f"round {number}: its episodes have no traces, although they were played again")
+
+    def _episodes(self, plan: EvaluationPlan, policy: RoundPolicySpec, wrap: Wrap = lambda pool: pool) -> Episodes:
+        plan.out.mkdir(parents=True, exist_ok=True)
+        return run_evaluation(plan, lambda: wrap(self.backend.pool(plan, policy)))
+
+    def _batch(self, number: int) -> GroupBatch:
+        """Training rows of a played round, made from its ledger and, with reinforcement, its traces."""
+        config, plan = self.config, self._round_plan(number)
+        training = [task.id for task in self.tasks.training.tasks]
+        if config.reinforces is None:
+            examples = examples_of(_stored(plan), "teacher" if config.teaches else "wins", training)
+            return GroupBatch(rows_of(examples, self.tokenizer, self.seq_len), {})
+        files = TracedRound(self.out, plan.out, number, self.say)
+        if (traces := files.load(_stored(plan))) is None:
+            self._round_episodes(plan, number)
+            traces = files.load(_stored(plan))
+        assert traces is not None
+        shuffled = (config.recipe.train.seed, number) if config.control else None
+        shape = self.tokenizer.filler_id, self.seq_len
+        return group_batch(_stored(plan), traces, config.reinforces, training, *shape, shuffled)
 
     def _check_rows(self, rounds: Rounds, number: int, rows: Rows | None) -> None:
         played = rounds.get(number, Event.PLAYED)

@@ -30,6 +30,7 @@ def round_line(number: int, num_rounds: int, played: Mapping[str, Any], trained:
     parts += [f"refused {_percent(played['refused'], own)}"] if own else []
     parts += [f"won {played['won']} of {played['episodes'] - played['missing']}"]
     parts += [f"{played['missing']} missing"] if played["missing"] else []
+    parts += [f"{played['mixed']} of {played['groups']} groups differ"] if "groups" in played else []
     parts += [f"{duration(played['play_s'])} playing", f"{duration(trained['learn_s'])} learning"]
     return f"round {number}/{num_rounds}: {', '.join(parts)}"
 

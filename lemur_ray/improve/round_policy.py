@@ -36,6 +36,8 @@ class RoundPolicySpec:
     share_of_model: float = 1.0
     """Share of the turns that the model plays; 1: there is no teacher."""
     seed: int = 0
+    traces: bool = False
+    """Whether the model's replies have traces"""
 
     def __call__(self) -> RoundPolicy:
         return RoundPolicy(self.model() if self.model else None, self)
@@ -73,7 +75,14 @@ class RoundPolicy:
 
     def _ask(self, request: ChatRequest) -> ChatReply:
         assert self._model is not None
+        if self._spec.traces:
+            sampling = request.sampling
+            if (drawn := (sampling.temperature, sampling.top_p, sampling.top_k)) != (1, 1, 0):
+                raise ValueError(f"temperature, top_p, top_k {drawn} of a traced reply: expected (1, 1, 0)")
+            request = replace(request, trace=True)
         reply = self._model.reply(request)
+        if self._spec.traces and reply.trace is None:
+            raise PolicyUnreachable(f"{self.name} returns no ids and log-probabilities: expected this project's server")
         if reply.version != self._spec.version:
             raise OtherVersion(f"{self.name} replied with version {reply.version!r}, expected {self._spec.version!r}")
         return reply

@@ -45,7 +45,7 @@ class TaskSets:
         first = (number - 1) * config.games
         chosen = [known[(first + i) % len(known)] for i in range(count)]
         seed = derive_seed("improve", config.recipe.train.seed, number)
-        play = replace(self.training.config, epochs=config.samples, temperature=config.temperature, seed=seed)
+        play = replace(self.training.config, epochs=config.epochs, temperature=config.temperature, seed=seed)
         return _plan(replace(self.training, config=play), chosen, policy, out)
 
     def evaluation_plan(self, policy: str, out: Path) -> EvaluationPlan:

@@ -41,10 +41,7 @@ def examples_of(
     won episodes, shortest first, without refused replies; a rarely won task has more weight: 1.1 minus
     its share of wins. Raises BadInput.
     """
-    allowed, scored = set(training_tasks), [episode for episode in episodes if episode.outcome.scored]
-    for episode in scored:
-        if episode.key.task not in allowed:
-            raise BadInput(f"task {episode.key.task} of {episode.key.benchmark} is held out: it is never trained on")
+    scored = check_tasks(episodes, training_tasks)
     if algorithm == "teacher":
         return [Example(one.messages, 1.0, one.tools) for episode in scored for one in conversations_of(episode)]
     of_task: dict[str, list[Episode]] = defaultdict(list)
@@ -57,6 +54,15 @@ def examples_of(
         for episode in sorted(won, key=lambda episode: len(episode.trajectory.steps))[:per_task]:
             chosen += [Example(one.messages, weight, one.tools) for one in conversations_of(_valid_only(episode))]
     return chosen
+
+
+def check_tasks(episodes: Iterable[Episode], training_tasks: Iterable[str]) -> list[Episode]:
+    """The scored episodes. Raises BadInput if one is of another task than the training tasks."""
+    allowed, scored = set(training_tasks), [episode for episode in episodes if episode.outcome.scored]
+    for episode in scored:
+        if episode.key.task not in allowed:
+            raise BadInput(f"task {episode.key.task} of {episode.key.benchmark} is held out: it is never trained on")
+    return scored
 
 
 def _valid_only(episode: Episode) -> Episode:
@@ -75,27 +81,35 @@ def rows_of(examples: Sequence[Example], tokenizer: Tokenizer, seq_len: int) -> 
 
     A conversation longer than a row is cut on the right. Raises TemplateError.
     """
-    pieces = []
+    pieces: list[dict[str, np.ndarray]] = []
     for example in examples:
         ids, trained = encode_chat(tokenizer, example.messages, seq_len, tools=example.tools)
         weights = np.array(trained, np.float32) * np.float32(example.weight)
         if weights[1:].any():
-            pieces.append((np.array(ids, np.int32), weights))
-    if not pieces:
-        return None
-    packing = pack(np.array([len(ids) for ids, _ in pieces]), seq_len)
-    tokens = np.full((packing.num_rows, seq_len), tokenizer.filler_id, np.int32)
-    weights = np.zeros((packing.num_rows, seq_len), np.float32)
+            pieces.append({"ids": np.array(ids, np.int32), "loss_weights": weights})
+    return packed_rows(pieces, tokenizer.filler_id, seq_len) if pieces else None
+
+
+def packed_rows(pieces: Sequence[Mapping[str, np.ndarray]], filler_id: int, seq_len: int) -> Rows:
+    """Rows of sequences, each cut on the right at ``seq_len``. A piece has ``ids`` and float32 values of each id; in
+    the rows these stand where the id is predicted, and are 0 elsewhere."""
+    lengths = np.array([min(len(piece["ids"]), seq_len) for piece in pieces])
+    packing = pack(lengths, seq_len)
+    shape = packing.num_rows, seq_len
+    arrays = {name: np.full(shape, filler_id if name == "ids" else 0, pieces[0][name].dtype) for name in pieces[0]}
     used = np.zeros(packing.num_rows, np.int64)
     for document, row, length in zip(packing.document, packing.row, packing.length, strict=True):
-        place = slice(used[row], used[row] + length)
-        tokens[row, place], weights[row, place] = pieces[document]
+        for name, values in arrays.items():
+            values[row, used[row] : used[row] + length] = pieces[document][name][:length]
         used[row] += length
-    packed = expand(tokens, packing.length, np.bincount(packing.row, minlength=packing.num_rows), weights > 0)
-    rows = packed.as_dict()
-    loss_weights = rows["loss_weights"].copy()
-    loss_weights[:, :-1] *= weights[:, 1:]
-    return {**rows, "loss_weights": loss_weights, "source": np.zeros(packing.num_rows, np.int32)}
+    pieces_per_row = np.bincount(packing.row, minlength=packing.num_rows)
+    rows = expand(arrays.pop("ids"), packing.length, pieces_per_row).as_dict()
+    within = rows["loss_weights"][:, :-1]  # 1 where the next id is of the same piece
+    for name, values in arrays.items():
+        predicted = np.zeros(shape, np.float32)
+        predicted[:, :-1] = values[:, 1:] * within
+        rows[name] = predicted
+    return {**rows, "source": np.zeros(packing.num_rows, np.int32)}
 
 
 def digest(rows: Rows | None) -> str:

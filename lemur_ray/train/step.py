@@ -31,7 +31,7 @@ from lemur_ray.model.llama import (
     unstack_layers,
 )
 from lemur_ray.model.lora import adapted, adapter_shardings, first_adapters
-from lemur_ray.model.loss import cross_entropy
+from lemur_ray.model.loss import Losses, cross_entropy
 from lemur_ray.model.sharding import batch_sharding, like_params, param_shardings, placed_like, replicated
 from lemur_ray.train.guard import check, init_guard
 from lemur_ray.train.optimizer import direction, learning_rate
@@ -115,10 +115,8 @@ def execution(recipe: Recipe, mesh: Mesh | None = None) -> Execution:
     return Execution(forward, cpu and recipe.model.num_layers <= UNROLL_LAYERS, fallback)
 
 
-def _sums(
-    params: Params, batch: Batch, recipe: Recipe, how: Execution, base: Params | None
-) -> tuple[jax.Array, jax.Array]:
-    """Weighted sum of losses: (of the batch (), per row (B,)). base: frozen parameters if ``params`` are adapters."""
+def _losses(params: Params, batch: Batch, recipe: Recipe, how: Execution, base: Params | None) -> Losses:
+    """Losses of a batch. params: with a list of layers if they are unrolled, or adapters of the frozen ``base``."""
     if base is not None:
         params = adapted(base, params, recipe.lora)
         params = unstack_layers(params) if how.unroll else params
@@ -130,10 +128,22 @@ def _sums(
         positions = jnp.broadcast_to(jnp.arange(segments.shape[1], dtype=positions.dtype), segments.shape)
     x = hidden_states(params, recipe.model, batch["tokens"], segments, positions, how.forward)
     dtype, layout = how.forward.operand_dtype, how.forward.layout
-    losses = cross_entropy(
+    return cross_entropy(
         x, output_head(params), batch["targets"], batch["loss_weights"], dtype, layout, recipe.model.logit_cap
     )
+
+
+def _sums(
+    params: Params, batch: Batch, recipe: Recipe, how: Execution, base: Params | None
+) -> tuple[jax.Array, jax.Array]:
+    """Weighted sum of losses: (of the batch (), per row (B,)). base: frozen parameters if ``params`` are adapters."""
+    losses = _losses(params, batch, recipe, how, base)
     return losses.total, jnp.sum(losses.per_token * batch["loss_weights"], axis=1)
+
+
+def token_losses(params: Params, batch: Batch, recipe: Recipe, how: Execution) -> jax.Array:
+    """(rows, length) float32: minus the log-probability of each target, in nats."""
+    return _losses(unstack_layers(params) if how.unroll else params, batch, recipe, how, None).per_token
 
 
 def gradients(

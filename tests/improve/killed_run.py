@@ -1,6 +1,6 @@
 """An improvement run that ends itself with SIGKILL at a moment that its arguments name.
 
-python -m tests.improve.killed_run START OUT SEAM process|ray
+python -m tests.improve.killed_run START OUT SEAM process|ray|rloo
 
 Seams: ``episodes`` (all of round 1 are in the ledger), ``recorded`` (its record is written), ``updating`` (half of its
 updates are made), ``committed`` (the checkpoint is there, its record is not), ``unserved`` (before the swap), ``half``
@@ -75,7 +75,8 @@ class Remote:
 
 
 def main(start: str, out: str, seam: str, where: str) -> None:
-    config = config_of(Path(start), Path(out), games=10, eval_games=4, actors=1)
+    given = {"algorithm": "rloo", "samples": 4, "games": 4} if where == "rloo" else {"games": 10}
+    config = config_of(Path(start), Path(out), eval_games=4, actors=1, **given)
     prepared = prepare(config)
     if prepared.open_folder() is not None:
         return

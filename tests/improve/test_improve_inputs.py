@@ -45,6 +45,9 @@ def job(lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         (("--rounds", "3"), "--train.steps 256: expected a multiple of --rounds 3"),
         (("--games", "0"), "--games 0: expected 1 or more"),
         (("--temperature", "0"), "--temperature 0: expected a finite number above 0"),
+        (("--algorithm", "rloo", "--temperature", "0.7"), "--temperature 0.7: expected 1 with --algorithm rloo"),
+        (("--algorithm", "gigpo", "--samples", "1"), "--samples 1: a group of one episode has nothing to be compared"),
+        (("--samples", "-1"), "--samples -1: expected 0 or more"),
         (("--train-tasks", "0:5"), "--train-tasks and --eval-tasks: expected both or neither"),
         (
             (*PLAIN, "--train-tasks", "0:5", "--eval-tasks", "4:9"),

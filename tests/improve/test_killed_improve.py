@@ -45,6 +45,8 @@ def content(out: Path) -> dict[str, Any]:
             files[name] = sorted(lines, key=lambda one: json.dumps(one.get("key", 0)))
         elif name in ("result.json", "recipe.json"):
             files[name] = timeless(json.loads(path.read_text().replace(str(out), "OUT")))
+    for path in sorted(out.glob("traces/*")):
+        files[path.name] = path.read_bytes()
     for step in (4, 8):
         with ocp.StandardCheckpointer() as reader:
             state = reader.restore(out / "checkpoints" / str(step) / "state")
@@ -96,6 +98,15 @@ def test_a_run_killed_at_any_seam_goes_on_to_the_same_bits(
     start: Path, tmp_path: Path, undisturbed: Callable[[str], dict[str, Any]], seam: str
 ) -> None:
     check(start, tmp_path / "run", seam, "process", undisturbed("process"))
+
+
+@pytest.mark.sweep  # the same seams with traces, which have a journal and a file of their own
+@pytest.mark.parametrize("seam", SEAMS)
+def test_a_run_of_policy_gradients_killed_at_any_seam_goes_on_to_the_same_bits(
+    start: Path, tmp_path: Path, undisturbed: Callable[[str], dict[str, Any]], seam: str
+) -> None:
+    check(start, tmp_path / "run", seam, "rloo", undisturbed("rloo"))
+    assert "2.npz" in undisturbed("rloo")
 
 
 @pytest.mark.sweep

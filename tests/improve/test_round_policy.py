@@ -1,13 +1,13 @@
 """Who plays a turn, and what is trained of it."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from envs.alfworld.expert import demonstrations
 from envs.alfworld.tasks import load_tasks
 from lemur_ray.agents.baselines.scripted import HintsMissing
-from lemur_ray.agents.messages import ChatReply, ChatRequest, Message, PolicyUnreachable
+from lemur_ray.agents.messages import ChatReply, ChatRequest, Message, PolicyUnreachable, Sampling, Trace
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome
 from lemur_ray.improve.outcome import round_numbers
 from lemur_ray.improve.round_policy import RoundPolicy, RoundPolicySpec, means, model_plays
@@ -125,3 +125,29 @@ def test_the_teacher_leads_on_from_wherever_the_model_has_gone() -> None:
     assert (numbers["agreed"], numbers["refused"]) == (0, numbers["own_turns"])
     again = [Episode.from_json(episode.to_json()) for episode in episodes]
     assert [episode.trajectory for episode in again] == [episode.trajectory for episode in episodes]
+
+
+@dataclass
+class Tracing(Model):
+    """A model that traces a reply if it is asked to."""
+
+    traced: bool = True
+
+    def __post_init__(self) -> None:
+        Model.__init__(self, "go")
+
+    def reply(self, request: ChatRequest) -> ChatReply:
+        trace = Trace((1,), (2,), (-1.0,)) if request.trace and self.traced else None
+        return replace(super().reply(request), trace=trace)
+
+
+def test_traced_replies_are_drawn_from_the_model_s_own_distribution() -> None:
+    traced = RoundPolicySpec(Tracing, "3-ab", traces=True)()
+    question = replace(QUESTION, sampling=Sampling(temperature=1.0))
+    assert traced.reply(question).trace == Trace((1,), (2,), (-1.0,))
+    assert RoundPolicySpec(Tracing, "3-ab")().reply(question).trace is None
+    for other in (Sampling(), Sampling(temperature=1.0, top_p=0.9), Sampling(temperature=1.0, top_k=4)):
+        with pytest.raises(ValueError, match=r"expected \(1, 1, 0\)"):
+            traced.reply(replace(QUESTION, sampling=other))
+    with pytest.raises(PolicyUnreachable, match="returns no ids and log-probabilities"):
+        RoundPolicySpec(lambda: Tracing(traced=False), "3-ab", traces=True)().reply(question)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lemur_ray.improve.alarms import alarms, collapse
 from lemur_ray.improve.rounds import Action, Due, Event, Rounds, RoundsError, due
 
 
@@ -86,3 +87,29 @@ def test_a_whole_line_that_is_no_record_is_named(tmp_path: Path) -> None:
     (tmp_path / "rounds.jsonl").write_text('{"round": 1, "event": "eaten"}\n')
     with pytest.raises(RoundsError, match="line 1: not a record of a round"):
         Rounds(tmp_path / "rounds.jsonl")
+
+
+def test_a_round_that_goes_wrong_is_warned_of_and_a_collapsed_model_stops_the_run() -> None:
+    first = {
+        "groups": 20,
+        "flat": 4,
+        "alike": 0,
+        "entropy": 0.5,
+        "repeated": 0.1,
+        "won": 10,
+        "episodes": 20,
+        "missing": 0,
+    }
+    assert alarms(first, first) == []
+    assert collapse(first, first) == ""
+    narrow = {**first, "flat": 19, "alike": 12, "entropy": 0.04, "repeated": 0.6}
+    assert alarms(narrow, first) == [
+        "95% of 20 groups have no differences to learn from, in 12 of them because all replies are the same",
+        "entropy fell from 0.500 to 0.040 nats a token",
+        "60% of the replies repeat the one before",
+    ]
+    assert collapse({**narrow, "won": 18}, first) == "", "a model that wins may be sure of itself"
+    assert collapse({**narrow, "won": 2}, first) == (
+        "the model has collapsed: 60% of the replies repeat the one before, and it won 10% of its episodes instead of "
+        "50% in round 1, so"
+    )

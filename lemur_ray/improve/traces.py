@@ -1,0 +1,166 @@
+"""Traces of a round's episodes on disk: a journal while it is played, then one file, ``traces/<round>.npz``.
+
+The journal is written before the ledger, so an episode in the ledger has a trace; it is JSON lines, synced, and an
+incomplete last line counts as absent. Of each prompt only the ids that follow on the ids before are stored.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lemur_ray.agents.messages import Trace
+from lemur_ray.agents.throttle import Pressure
+from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
+from lemur_ray.rollout.threads import Pool
+from lemur_ray.train.run.folder import write_file
+
+
+class TracesDamaged(Exception):
+    """Raised if a file of traces cannot be read; the message says which and why."""
+
+
+class TracedTurn(NamedTuple):
+    """One turn. The ids of a sequence are those of its turns, each prompt before its drawn ids."""
+
+    begins: bool
+    """Whether the prompt does not begin with all ids of the turns before: another sequence begins here"""
+    prompt: tuple[int, ...]
+    """Ids of the prompt; if it goes on from the turns before, only the new ones"""
+    drawn: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    state: str
+
+
+Traces = dict[str, tuple[TracedTurn, ...]]
+"""By key of the episode."""
+
+
+def traced_turns(traces: Sequence[Trace]) -> tuple[TracedTurn, ...]:
+    """The turns of an episode, its prompts cut to what is new in them."""
+    turns, before = list[TracedTurn](), ()  # type: list[TracedTurn], tuple[int, ...]
+    for one in traces:
+        goes_on = bool(before) and one.prompt[: len(before)] == before
+        new = one.prompt[len(before) :] if goes_on else one.prompt
+        turns.append(TracedTurn(not goes_on, new, one.drawn, one.logprobs, one.state))
+        before = (*one.prompt, *one.drawn)
+    return tuple(turns)
+
+
+class Journal:
+    """The traces of a round that is being played."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, ended: Sequence[tuple[str, Sequence[Trace]]]) -> None:
+        """Store the traces of episodes by their keys; they are on the disk afterwards."""
+        lines = [json.dumps([key, [list(turn) for turn in traced_turns(traces)]]) for key, traces in ended]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            if file.tell() and self.path.read_bytes()[-1:] != b"\n":
+                file.write(b"\n")  # after a line that a kill cut short
+            file.write("".join(f"{line}\n" for line in lines).encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read(self) -> Traces:
+        """The traces of all complete lines; of several with one key, the first."""
+        traces: Traces = {}
+        for line in self.path.read_text().splitlines() if self.path.exists() else ():
+            try:
+                key, turns = json.loads(line)
+                traces.setdefault(key, tuple(TracedTurn(b, tuple(p), tuple(d), tuple(v), s) for b, p, d, v, s in turns))
+            except (TypeError, ValueError):
+                continue
+        return traces
+
+
+class TracedPool:
+    """A pool whose scored attempts have their traces in a journal before anyone sees them."""
+
+    def __init__(self, pool: Pool, journal: Journal) -> None:
+        self._pool, self._journal = pool, journal
+
+    @property
+    def capacity(self) -> int:
+        return self._pool.capacity
+
+    @property
+    def num_isolated(self) -> int:
+        return self._pool.num_isolated
+
+    def expect(self, remaining: int) -> None:
+        self._pool.expect(remaining)
+
+    def submit(self, spec: EpisodeSpec) -> None:
+        self._pool.submit(spec)
+
+    def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
+        ended = self._pool.collect(timeout_s)
+        scored = [
+            (str(spec.key), [one for one in attempt.traces if one])
+            for spec, attempt in ended
+            if attempt.outcome.scored
+        ]  # fmt: skip
+        if scored:
+            self._journal.append(scored)
+        return [(spec, replace(attempt, traces=())) for spec, attempt in ended]
+
+    def pressure(self) -> Pressure:
+        return self._pool.pressure()
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+def save_traces(path: Path, traces: Traces, keys: Sequence[str]) -> None:
+    """Write the traces of the episodes ``keys``, in this order, as one file of arrays: equal ones give equal bytes."""
+    turns = [turn for key in keys for turn in traces[key]]
+    arrays = {
+        "episodes": np.array(keys, np.str_),
+        "num_turns": np.array([len(traces[key]) for key in keys], np.int32),
+        "begins": np.array([turn.begins for turn in turns], bool),
+        "states": np.array([turn.state for turn in turns], np.str_),
+        "num_prompt": np.array([len(turn.prompt) for turn in turns], np.int32),
+        "num_drawn": np.array([len(turn.drawn) for turn in turns], np.int32),
+        "prompt": np.array([token for turn in turns for token in turn.prompt], np.int32),
+        "drawn": np.array([token for turn in turns for token in turn.drawn], np.int32),
+        "logprobs": np.array([value for turn in turns for value in turn.logprobs], np.float32),
+    }
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(str(path), content.getvalue())
+
+
+def load_traces(path: Path) -> Traces:
+    """The inverse of ``save_traces``. Raises TracesDamaged, FileNotFoundError."""
+    content = path.read_bytes()
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            arrays: Mapping[str, np.ndarray] = {name: file[name] for name in file.files}
+        prompts, drawn = (_parts(arrays[name], arrays[f"num_{name}"]) for name in ("prompt", "drawn"))
+        logprobs = _parts(arrays["logprobs"], arrays["num_drawn"])
+        columns = arrays["begins"].tolist(), prompts, drawn, logprobs, arrays["states"].tolist()
+        turns = [TracedTurn(*values) for values in zip(*columns, strict=True)]
+        ends = list(accumulate(arrays["num_turns"].tolist()))
+        keys, begins = arrays["episodes"].tolist(), [0, *ends]
+        return {key: tuple(turns[first:end]) for key, first, end in zip(keys, begins, ends, strict=False)}
+    except Exception as error:  # a cut archive raises errors of zipfile, zlib, struct and numpy
+        raise TracesDamaged(f"{path} is damaged ({type(error).__name__}: {str(error)[:100]})") from error
+
+
+def _parts(values: np.ndarray, lengths: np.ndarray) -> list[tuple[Any, ...]]:
+    ends = np.cumsum(lengths)
+    if len(values) != (int(ends[-1]) if len(ends) else 0):
+        raise ValueError(f"{len(values)} values for turns of {int(lengths.sum())}")
+    return [tuple(values[end - size : end].tolist()) for end, size in zip(ends, lengths, strict=True)]
