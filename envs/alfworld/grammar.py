@@ -35,7 +35,7 @@ class Grammar:
         object.__setattr__(self, "_words", {verb: tuple(words) for verb, *words in shapes.values()})
 
     def write(self, action: Action) -> str:
-        """Write an action as a command."""
+        """Write an action (verb and names) as a command of this wording. Raises KeyError for an unknown verb."""
         words = self._words[action[0]]
         if len(action) == 2:  # concatenated: with format() a list of admissible commands takes half as long again
             return words[0] + action[1]

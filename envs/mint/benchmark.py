@@ -99,7 +99,7 @@ def departures(subset: str, options: Any, request: EvaluationRequest, tasks: Seq
 
 
 def opening(task: Task) -> str:
-    """The complete first message of a task."""
+    """The complete first message that a model gets for a task: instruction, tools, example and question."""
     options = task.options
     wording = Wording(**options["wording"])
     return wording.first_message(options["example"], options["prompt"], max_steps=options["max_steps"])
@@ -129,7 +129,8 @@ class MintOptions(Sandboxed):
     """lenient also accepts fenced code and CodeLlama's tag as code to run."""
 
     def judged_by(self, request: EvaluationRequest) -> str:
-        """The grader's name, with ``auto`` resolved for the request."""
+        """The grader whose verdict ends episodes; for ``auto``, mint-2023 if the request replays a recording, else
+        strict."""
         return ("strict" if request.recording is None else "mint-2023") if self.grader == "auto" else self.grader
 
 

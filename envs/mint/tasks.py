@@ -135,7 +135,7 @@ def task_text(subset: str, raw: str) -> str:
 
 
 def household_prompt(game: Game) -> str:
-    """Prompt of a game: its opening without the welcome line."""
+    """The prompt for an ALFWorld game: the room and the task in the game's words, without its welcome line."""
     room, task = Play(game).opening.split("\n\n")[1:]
     return f"{room}\n{task}"
 

@@ -61,7 +61,7 @@ class Wording:
 
 
 def own_wording(subset: str) -> Wording:
-    """This project's wording for a subset."""
+    """The wording of a subset's messages in this project's words, for use without recorded runs."""
     return Wording(_INSTRUCTION, _described(tools_of(subset)), _LEADS.get(subset, ""), _NOT_UNDERSTOOD)
 
 

@@ -198,7 +198,7 @@ class Usage:
     discarded_prompt_tokens: int = 0
 
     def with_discarded(self, other: Usage) -> Usage:
-        """The sum with the counts of a request whose reply was discarded."""
+        """These counts plus those of ``other``, the usage of an earlier request whose reply was discarded."""
         return Usage(
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,

@@ -103,7 +103,7 @@ class Throttle:
                 raise EndpointSilent(f"no request was answered for {silent:.0f} s")
 
     def forget(self, place: SlotEvent) -> None:
-        """Remove a waiting request from the queue, because its sender is gone."""
+        """Remove the waiting request with this ``place`` from the queue, if it is there, because its sender is gone."""
         with self._lock:
             if not place.is_set() and place in self._waiting:
                 self._waiting.remove(place)

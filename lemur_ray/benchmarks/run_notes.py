@@ -108,7 +108,7 @@ class PublishedProtocol:
     """What is in this project's words, because the published ones are in no file that is fetched: always a departure"""
 
     def departures(self, settings: Settings) -> list[str]:
-        """Departures of a run with these settings, in words."""
+        """Departures from this protocol of a run with these settings, in words; empty if there are none."""
         other = [name for name, value in self.settings.items() if settings.get(name, value) != value]
         changed = [f"{name.replace('_', ' ')} {settings[name]}" for name in other]
         return [*filter(None, [self.own_words]), *changed, *common_departures(settings)]

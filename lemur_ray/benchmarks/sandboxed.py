@@ -40,7 +40,7 @@ class Sandboxed:
 
 
 def in_sandbox(tasks: Iterable[Task], options: Sandboxed) -> Iterator[Task]:
-    """The tasks, with the name of the sandbox backend in their options."""
+    """Yield the tasks with the chosen sandbox backend added to their options, as ``backend``."""
     for task in tasks:
         yield replace(task, options={**task.options, "backend": options.sandbox})
 

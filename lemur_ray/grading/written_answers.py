@@ -88,7 +88,7 @@ def _signed(number: re.Match[str]) -> str:
 
 
 def same_number(answer: str | None, reference: str) -> bool:
-    """Whether two texts are numbers of equal value."""
+    """Whether ``answer`` and ``reference`` are numbers of equal value; False if one is no number or None."""
     try:
         return answer is not None and Decimal(answer) == Decimal(_as_number(reference))
     except InvalidOperation:
@@ -137,7 +137,7 @@ def listed_words(reply: str, count: int) -> list[str]:
 
 
 def brackets_in(reply: str) -> str:
-    """The brackets of a reply's announced answer, else of its last line that holds nothing else; without blanks."""
+    """The brackets, without blanks, in a reply's announced answer, else in its last line of nothing but brackets."""
     text = re.sub(r"[*`]+", "", reply)
     rests = [text[match.end() :].partition("\n")[0] for match in CUE.finditer(text)]
     lines = [line for line in text.splitlines() if re.fullmatch(r"[\s\[\](){}<>.,\"']+", line)]

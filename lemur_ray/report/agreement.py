@@ -51,7 +51,7 @@ class Agreement:
         return _share(total - self.cells["different"], total)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON for the last line of a replay."""
+        """The sums as JSON values, for the last line that a replay prints."""
         counts = self.counts
         result: dict[str, Any] = {"agreement": _share(self.same_success, self.episodes + len(self.missing))}
         for name, (part, whole) in self.comparison.shares.items():

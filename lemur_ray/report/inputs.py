@@ -214,7 +214,7 @@ def _with_unique_anchors(ledgers: list[tuple[Path, list[StoredEpisode]]]) -> lis
 
 
 def discover(home: Path) -> tuple[list[Path], list[Path], Path | None]:
-    """Run folders, episode folders and the corpus under a LEMUR_HOME."""
+    """Find the inputs of a report below ``home``: (run folders, episode folders, corpus folder or None)."""
     runs = sorted(p.parent for p in home.glob("runs/*/recipe.json"))
     episodes = sorted(p.parent for p in home.glob("episodes/*/episodes.jsonl"))
     corpora = sorted(home.glob("corpus/*/manifest.json"), key=lambda p: (p.parent.name != "embedded", p.parent.name))

@@ -64,12 +64,12 @@ class PolicyResult:
 
     @property
     def stored(self) -> list[StoredEpisode]:
-        """Those of its episodes that are in a ledger."""
+        """The episodes of this run that were read from a ledger."""
         return [e for e in self.episodes if isinstance(e, StoredEpisode)]
 
 
 def policy_kind(policy: str) -> PolicyKind:
-    """Kind of the policy with this label."""
+    """Kind of the policy with this name in episode keys: untrained or scripted by its name, else a model."""
     served = policy.removeprefix("openai:").removeprefix("handle:")
     if "untrained" in policy or served.startswith(("random:", "random-")):
         return PolicyKind.UNTRAINED
@@ -156,5 +156,5 @@ def comparisons(results: Sequence[PolicyResult]) -> list[PolicyComparison]:
 
 
 def policy_result(episodes: Sequence[Episode], about: RunDescription) -> PolicyResult:
-    """The episodes of one run (see ``tables.by_run``) with their sums."""
+    """Build the result of one run from its episodes (of one benchmark, policy and recipe) and its description."""
     return PolicyResult(summarise(episodes), episodes, about=about)

@@ -48,5 +48,5 @@ def _within(kind: Sequence[Episode]) -> list[Hashable]:
 
 
 def solved_or_not(episodes: Sequence[Episode]) -> list[float]:
-    """1 for each that was solved, 0 for each that was not."""
+    """One number for each episode: 1.0 if it was solved, else 0.0."""
     return [float(episode.outcome is Outcome.SOLVED) for episode in episodes]

@@ -171,7 +171,7 @@ def option_names(benchmark: str) -> set[str]:
 
 
 def to_json(config: Config) -> dict[str, Any]:
-    """A configuration as JSON values for a run's files, without secrets."""
+    """An evaluation's configuration as JSON values for a run's files, without secrets (inverse: ``from_json``)."""
     return {**asdict(replace(config, options=None)), "options": storable_options(config.options)}
 
 

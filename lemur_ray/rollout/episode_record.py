@@ -166,7 +166,7 @@ class TurnFile:
         self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
 
     def write(self, record: EpisodeRecord) -> None:
-        """Append the turns that the file does not have yet."""
+        """Append the turns of ``record`` that the file does not have yet. Raises nothing."""
         # Path.is_dir raises if the folder may not be read.
         if self._path is None or not os.path.isdir(self._path.parent):
             return

@@ -45,7 +45,7 @@ class Pool(Protocol):
         """Announce that at most ``remaining`` episodes are still to end, so that surplus resources may be freed."""
 
     def submit(self, spec: EpisodeSpec) -> None:
-        """Start an episode; ``collect`` returns its attempt later."""
+        """Start an episode without waiting; ``collect`` returns its attempt once it has ended."""
 
     def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
         """(episode, attempt) for attempts that have ended since the last call; waits up to ``timeout_s`` for one."""

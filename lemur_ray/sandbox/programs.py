@@ -182,7 +182,7 @@ def start(
 
 
 def framed(message: Mapping[str, Any]) -> bytes:
-    """A message as ``inside/payload/channel.py`` reads it."""
+    """Encode a message for a program in a sandbox (``inside/payload/channel.py``): four bytes of length, then JSON."""
     data = json.dumps(message).encode("utf-8", "replace")
     return len(data).to_bytes(4, "big") + data
 

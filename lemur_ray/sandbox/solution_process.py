@@ -60,7 +60,7 @@ class SolutionProcess(Program):
         self.loaded = self.ask({"code": code})
 
     def ask(self, order: Mapping[str, Any]) -> Answer:
-        """The answer to an order (``inside/payload/solution.py`` lists them)."""
+        """Send an order (listed in ``inside/payload/solution.py``); returns its result, or why there is none."""
         reply = self.exchange(order)
         if reply.message is None:
             return Answer(None, reply.failure, reply.blame)

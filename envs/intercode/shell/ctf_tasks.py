@@ -62,7 +62,7 @@ def load_ctf_tasks(data: Path, *, scratch: Path | None = None, compat: bool = Fa
 
 
 def corrected(number: int, gold: str) -> str:
-    """The published flag of a task, corrected if it is known to be wrong."""
+    """Return ``gold``, the published flag of task ``number``, corrected if ``CORRECTED_GOLDS`` has the task."""
     wrong, right = CORRECTED_GOLDS.get(number, ("", ""))
     return gold.replace(wrong, right) if wrong else gold
 

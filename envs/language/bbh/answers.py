@@ -53,7 +53,7 @@ def grade_direct(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def grade_lemur(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Grade a reply by the released rule; ``scores`` has the others, too."""
+    """Grade a reply by the scripts released with Lemur; ``scores`` has the verdicts of the other rules, too."""
     answer, target = lemur_answer(reply if continues_prompt(options) else _without_cue(reply)), options["reference"]
     released = float(_normalised(answer) == _normalised(target))
     scores = {RELEASED: released, STRICT: float(_without_cue(reply) == target), FLEXIBLE: float(means(reply, target))}

@@ -108,7 +108,7 @@ def completed(reply: str, asked: Mapping[str, Any]) -> str | None:
 
 
 def program_of(reply: str, asked: Mapping[str, Any]) -> str:
-    """The flexible reading: prompt, completion up to the first stop, and the tests, which close what the prompt opened.
+    """The program of a reply, read leniently: the item's prompt, the completion up to the first stop, and the tests.
     A reply with the whole function, as chat models write it, replaces the prompt; one that also contains the tests is
     the program."""
     if asked["tests"].strip() and asked["tests"].strip() in reply:

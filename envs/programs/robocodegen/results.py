@@ -46,7 +46,7 @@ class Verdict:
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Grade the function in a reply; see ``verdict_on``."""
+    """Score 1 if the function that a reply defines passes all tests in ``options["reference"]``; see ``verdict_on``."""
     source = source_in(reply, options["reference"]["name"])
     verdict = verdict_on(source, options)
     return Graded(verdict.score, source, verdict.note)

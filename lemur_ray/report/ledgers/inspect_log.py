@@ -68,7 +68,7 @@ def write_logs(
 
 
 def sample_id(task: str) -> str:
-    """A task's id as part of a file name, distinct for distinct tasks."""
+    """A task's id with slashes and percent signs escaped, for file names; distinct for distinct tasks."""
     return task.replace("%", "%25").replace("/", "%2F")
 
 

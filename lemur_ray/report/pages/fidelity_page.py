@@ -29,7 +29,7 @@ def write_fidelity(result: Mapping[str, Any], out: Path) -> Path:
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """The goals as a table for a terminal."""
+    """The goals of a ``fidelity.fidelity`` result as a Markdown table, for a terminal."""
     return _markdown(_GOALS, _goal_rows(result))
 
 

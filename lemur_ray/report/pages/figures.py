@@ -35,7 +35,7 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def short(value: float, digits: int = 4) -> str:
-    """A number for an axis: 1500 -> 1.5k, 2e6 -> 2M, 0.25 -> 0.25."""
+    """Format a number for an axis, with ``digits`` significant digits: 1500 -> 1.5k, 2e6 -> 2M, 0.25 -> 0.25."""
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.{digits}g}{letter}"
@@ -76,7 +76,7 @@ def thin(points: Sequence[tuple[float, float]], most: int = 300) -> list[tuple[f
 
 
 def smooth(points: Sequence[tuple[float, float]], window: int) -> list[tuple[float, float]]:
-    """Centred running mean over ``window`` points, fewer at the ends."""
+    """Replace each y of (x, y) points by the mean over ``window`` points around it, fewer at the ends."""
     half = window // 2
     out = []
     for i, (x, _) in enumerate(points):
@@ -237,7 +237,7 @@ def _svg(width: int, height: int, label: str) -> str:
 
 
 def legend(entries: Sequence[tuple[str, int | None]]) -> Markup:
-    """Names with their colour, in the order of the figure."""
+    """The legend of a figure as HTML. ``entries``: (name, colour from 0 or None for muted) in the figure's order."""
     return macro("parts", "legend")([(name, _colour_class(colour)) for name, colour in entries])
 
 

@@ -94,12 +94,12 @@ def tiles(items: Iterable[tuple[str, str]]) -> Markup:
 
 
 def percent(share: float | None) -> str:
-    """0.642 -> "64.2 %", None -> a dash."""
+    """Format a share, 0 to 1, in percent: 0.642 -> "64.2 %", None -> a dash."""
     return DASH if share is None else f"{share * 100:.1f} %"
 
 
 def percent_interval(low: float, high: float) -> str:
-    """(0.553, 0.722) -> "[55.3, 72.2]"."""
+    """Format the ends of an interval of shares in percent: (0.553, 0.722) -> "[55.3, 72.2]"."""
     return f"[{low * 100:.1f}, {high * 100:.1f}]"
 
 

@@ -52,7 +52,8 @@ def environment() -> Environment:
 
 
 def render(name: str, **values: object) -> Markup:
-    """Render ``NAME.html.j2``."""
+    """Render the template ``NAME.html.j2`` with these values to HTML. Raises Jinja's errors, for an undefined name
+    too."""
     return Markup(environment().get_template(f"{name}.html.j2").render(values))
 
 
@@ -70,7 +71,7 @@ def write_stream(path: Path, name: str, **values: object) -> None:
 
 @cache
 def macro(template: str, name: str) -> Callable[..., Markup]:
-    """A macro of ``TEMPLATE.html.j2`` as a function."""
+    """The macro ``name`` of the template ``TEMPLATE.html.j2`` as a function that returns HTML."""
     return getattr(environment().get_template(f"{template}.html.j2").module, name)
 
 

@@ -48,7 +48,7 @@ def _parse(episode: Episode, number: int, record: str) -> Retry:
 
 
 def retries_json(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Counts by kind, and each retry."""
+    """The retries of a run as JSON values: ``by_kind`` (kind -> count) and ``each`` (fields of ``Retry``)."""
     retries = retries_of(episodes)
     return {"by_kind": dict(Counter(retry.kind for retry in retries)), "each": [asdict(retry) for retry in retries]}
 

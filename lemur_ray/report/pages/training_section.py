@@ -94,7 +94,7 @@ def _by_rule(counts: object) -> str:
 
 
 def run_section(run: TrainingRun) -> Markup:
-    """One training run: its recipe, losses, held-out numbers and speed."""
+    """The section of a page on one training run as HTML: recipe, losses, held-out numbers, speed."""
     losses = run.series("loss/")
     whole = run.series("loss").get("", [])
     series = {"all": whole, **losses} if len(losses) > 1 else {"loss": whole}
@@ -170,7 +170,7 @@ def _facts(run: TrainingRun) -> Markup:
 
 
 def loss_over(run: TrainingRun) -> str:
-    """Tokens that the loss of a run is a mean over."""
+    """Words for the tokens that a run's loss is a mean over: all, or in tuning the assistant's."""
     return "every token" if run.stage is Stage.PRETRAINING else "the assistant alone (paper A.2)"
 
 

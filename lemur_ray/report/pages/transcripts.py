@@ -188,7 +188,7 @@ def strip(steps: Sequence[Step]) -> Markup:
 
 
 def turn_cost(step: Step) -> Markup:
-    """The numbers of one turn in a line."""
+    """One line of HTML with the numbers of a turn: seconds of policy and environment, tokens, reward."""
     parts = [f"{step.policy_s:.2f} s policy"]
     parts += [f"{step.waited_s:.2f} s of it waiting"] if step.waited_s else []
     parts += [f"{step.env_s:.2f} s environment"]

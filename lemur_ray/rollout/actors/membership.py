@@ -83,7 +83,7 @@ class Membership:
         self._members[member] = self._pending[member] = None
 
     def remove(self, member: Member) -> None:
-        """Drop an actor together with its episodes in flight."""
+        """Drop an actor from the pool and forget its episodes in flight. Raises KeyError if it is not in the pool."""
         del self._members[member]
         member.in_flight = {}
         self.changed(member)

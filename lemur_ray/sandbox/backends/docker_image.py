@@ -57,7 +57,7 @@ def packages_file(image: str = PLAIN) -> Path:
 
 
 def lists() -> list[str]:
-    """Names of all images with a list of packages."""
+    """Names of all images in ``cluster/images`` that have a list of packages, sorted."""
     return sorted(path.parent.name for path in packages_file("*").parents[1].glob("*/packages.txt"))
 
 

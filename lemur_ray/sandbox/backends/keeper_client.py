@@ -33,7 +33,7 @@ NOT_OF_ROOTFS = {"proc", "sys", "dev", "tmp", "run", "work", "home", "root", "mn
 
 
 def etc_shown(spec: SandboxSpec) -> tuple[str, ...]:
-    """Names and patterns in /etc that a sandbox of ``spec`` shows."""
+    """Names and patterns of files in the host's /etc that a sandbox of ``spec`` mounts."""
     return (*ETC, *(ETC_NETWORK if spec.network else ()), *spec.etc)
 
 

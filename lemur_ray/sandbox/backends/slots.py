@@ -188,7 +188,7 @@ def session(leader: int) -> list[tuple[int, bytes]]:
 
 
 def children(pid: int) -> list[bytes]:
-    """Pids of a process's children."""
+    """Process ids, as decimal bytes, of a process's children; empty if it does not exist."""
     try:
         return Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()
     except OSError:

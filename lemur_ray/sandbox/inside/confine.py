@@ -31,7 +31,7 @@ class Confinement:
 
 
 def limits_of(c: Confinement) -> list[tuple[int, int]]:
-    """(resource, limit) pairs for setrlimit."""
+    """The resource limits of a confined program, as (resource, limit) pairs for ``setrlimit``."""
     return [
         (resource.RLIMIT_NPROC, c.processes),
         (resource.RLIMIT_DATA, c.memory_bytes),

@@ -24,7 +24,7 @@ BASE, GENERATION = "/base", "/generation"
 
 
 def main(channel_fd: int) -> None:
-    """Serve the harness until it disconnects."""
+    """Run the keeper: answer the harness's requests on socket ``channel_fd`` until it disconnects, then exit."""
     # The harness's end alone keeps this process alive; nothing else may inherit it.
     os.set_inheritable(channel_fd, False)
     # With Python's handler installed, a signal from inside would reach process 1; the kernel blocks unhandled ones.

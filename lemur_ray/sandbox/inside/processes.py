@@ -54,7 +54,7 @@ def listed(proc: str, dead: bool = False) -> list[Process]:
 
 
 def used_s(proc: str) -> float:
-    """CPU seconds of all existing processes, zombies included; a reaped one's count for its parent."""
+    """CPU seconds that all existing processes have used, zombies included, and children that they have waited for."""
     return sum(process.cpu_s for process in listed(proc, dead=True))
 
 

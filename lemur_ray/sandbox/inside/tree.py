@@ -52,7 +52,7 @@ def _pack_one(name: str, path: Path, entries: list[Entry], contents: list[bytes]
 
 
 def unpack(packed: bytes, root: str) -> None:
-    """Create the packed tree below ``root``, with modes and times."""
+    """Create the tree that ``pack`` returned as bytes below the folder ``root``, with modes and times."""
     end = packed.index(b"\n")
     at = end + 1
     folders = []
@@ -86,7 +86,7 @@ class Work:
         self.content_bytes, self._until = content_bytes, time.thread_time() + cpu_s
 
     def one(self, size: int = 0) -> None:
-        """Charge one entry of ``size`` bytes."""
+        """Charge one entry with ``size`` bytes of content. Raises OSError if the budget is exceeded."""
         self.content_bytes -= size
         if self.content_bytes < 0:
             raise OSError(errno.EFBIG, "files whose sizes come to more than a sandbox may hold")

@@ -55,7 +55,7 @@ def json_frame(message: Mapping[str, Any]) -> bytes:
 
 
 def data_frames(data: bytes) -> bytes:
-    """``data`` split into frames, followed by an empty one."""
+    """Encode data as DATA frames of at most ``LARGEST`` bytes, followed by an empty one that ends it."""
     parts = [frame(DATA, data[at : at + LARGEST]) for at in range(0, len(data), LARGEST)]
     return b"".join([*parts, frame(DATA, b"")])
 

@@ -126,7 +126,7 @@ def to_json(row: Measured) -> dict[str, Any]:
 
 
 def to_csv(rows: Sequence[Measured]) -> str:
-    """One line for each ratio, kind and metric."""
+    """The measurements as CSV text, one line for each ratio, kind and metric: mean and interval over seeds."""
     lines = [
         [row.ratio, f"{row.code_share:.6f}", *name.split("/", 1), len(values), *t_interval(values)]
         for row in rows

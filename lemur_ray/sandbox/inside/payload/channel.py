@@ -36,7 +36,7 @@ class Channel:
         os.close(null)
 
     def serve(self, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        """Answer orders until the session ends."""
+        """Call ``answer`` with each order and send what it returns, until the session ends."""
         answered: dict[str, Any] = {"ok": True}
         while True:
             try:

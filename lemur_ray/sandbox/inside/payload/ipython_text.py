@@ -46,7 +46,7 @@ def silenced(code: str) -> bool:
 
 
 def value_text(value: object) -> str:
-    """A value as IPython prints it."""
+    """The text that IPython prints for the value of a cell; may raise what the value's ``repr`` raises."""
     return _value(value, 0, WIDTH, set())
 
 
@@ -96,7 +96,7 @@ def _container(value: Any, kind: type, indent: int, room: int, above: set[int]) 
 
 
 def error_text(error: BaseException, cell: str) -> str:
-    """An exception with its chain as IPython prints it."""
+    """The text that IPython prints for an exception and those that caused it. ``cell``: file name of the cell."""
     if isinstance(error, SyntaxError) and error.filename == cell:
         return _syntax_text(error)
     chain: list[tuple[BaseException, str]] = [(error, "")]

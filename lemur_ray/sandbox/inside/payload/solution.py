@@ -41,7 +41,8 @@ class Solution:
         self._kept: list[Any] = []
 
     def answer(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Execute one order; see the table above."""
+        """Execute one order of the module's table and return its answer. Raises nothing: errors are ``raised`` in
+        it."""
         try:
             if "code" in order:
                 exec(compile(order["code"], "<answer>", "exec", dont_inherit=True), self._scope)

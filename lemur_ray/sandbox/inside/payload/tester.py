@@ -104,6 +104,6 @@ def _number_of(value: Any) -> list[Any]:
 
 
 def serve(plain: Any, channel: Any) -> None:
-    """Run sets of tests until the session ends."""
+    """Run each set of tests that an order contains, and answer whether it passed, until the session ends."""
     line = channel.Channel()
     line.serve(lambda order: Tests(plain, line).run(**order))
