@@ -60,7 +60,7 @@ def _search(source: str) -> list[Requirement]:
 
 
 def _open_source(source: str) -> None:
-    """Open a search source. Raises ValueError or OSError if it is none, with the command that builds an index."""
+    """Open a search source. Raises ValueError or OSError if that fails, with the command that builds an index."""
     from envs.mint.sources import wikipedia_of
 
     try:

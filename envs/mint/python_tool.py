@@ -57,7 +57,7 @@ class PythonToolFault(Exception):
 
 class SandboxedPython:
     """A Python session in a sandbox, started at the first cell and again after a cell that killed it. ``call`` answers
-    calls of ``tools``. Its ToolRefused goes to the model's code; other exceptions leave ``run``."""
+    calls of ``tools``. Its ToolRefused goes to the model's code; ``run`` raises its other exceptions."""
 
     def __init__(
         self,

@@ -236,7 +236,7 @@ class Benchmark(Generic[Options]):
     details: BenchmarkDetails = BenchmarkDetails()
 
     def requirements(self, options: Options, request: EvaluationRequest) -> Sequence[Requirement]:
-        """What ``needs`` returns; if it is not declared, the one requirement that the first task can be loaded."""
+        """The requirements that ``needs`` declares; without it, the one that the first task can be loaded."""
         if self.needs is not _no_requirements:
             return self.needs(options, request)
         first = partial(validated_tasks, "the benchmark", lambda: self.load(options, request), 1)

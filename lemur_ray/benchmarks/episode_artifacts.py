@@ -11,7 +11,8 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class View:
-    """What an environment stored of the observation after ``turn`` (from 1; 0: before the first reply)."""
+    """Picture and text that an environment stored of the observation after ``turn`` (from 1; 0: before the first
+    reply)."""
 
     turn: int
     picture: Path | None = None

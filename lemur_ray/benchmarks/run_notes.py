@@ -67,7 +67,7 @@ class RunDescription:
     other_protocol: str = ""
     """Protocol of the paper's column, if the run has another, which makes their numbers incomparable"""
     departures: tuple[str, ...] = ()
-    """Departures from the column's protocol, in words. A teacher's feedback is none"""
+    """Departures from the column's protocol, in words. A teacher's feedback does not count as one"""
     here: tuple[str, ...] = ()
     """Those of ``departures`` that come from the machine and its data"""
     alone: tuple[str, ...] = ()
@@ -105,7 +105,8 @@ class PublishedProtocol:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Options and their values by the protocol, which ``--protocol published`` sets"""
     own_words: str = ""
-    """What is in this project's words, because the published ones are in no file that is fetched: always a departure"""
+    """Texts that are in this project's words, because the published ones are in no file that is fetched: always a
+    departure"""
 
     def departures(self, settings: Settings) -> list[str]:
         """Departures from this protocol of a run with these settings, in words; empty if there are none."""

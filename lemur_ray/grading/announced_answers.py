@@ -37,7 +37,7 @@ _SPURIOUS = re.compile(
     r"(?:\s+(?:the|its))?)[ \t-]+$",
     re.IGNORECASE,
 )
-"""What precedes the announcement of an answer that is not the reply's own."""
+"""Words before an announcement of an answer that is not the reply's own."""
 _EMPHASIS = re.compile(r"(?<=[\d)])\*(?=[\d($])|(?<=\S )\*(?= \S)|([*`]+|(?<!\w)_+|_+(?!\w))")
 """Markdown emphasis, in its group; outside of it the sign of a product."""
 

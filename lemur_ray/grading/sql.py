@@ -18,7 +18,7 @@ Row = tuple[Any, ...]
 def sql_reward(got: Sequence[Row] | None, gold: Sequence[Row], reward: Reward) -> float:
     """Reward of a query's rows ``got`` compared with the rows of the gold query. Solved means exactly 1.0.
 
-    ``got`` is None where the query failed: 0. Rows are compared as their Python text, so 1 and 1.0 differ.
+    ``got``: None if the query failed, which gives 0. Rows are compared as their Python text, so 1 and 1.0 differ.
     iou: shared rows over all rows, as multisets, in [0, 1]; 1 where both are empty.
     tau: where rows are shared and their order is defined, round(tau-b * iou, 2), which may be negative; else iou.
     """

@@ -76,7 +76,7 @@ class Group:
 
     ``success`` is over scored episodes, ``success_missing_failed`` over all of them. ``mean_score`` is the mean over
     scored episodes, ``mean_score_missing_0`` over all with 0 for a missing one; both differ from the success rate
-    where a benchmark gives partial scores. ``score_interval`` is a bootstrap over tasks.
+    if a benchmark gives partial scores. ``score_interval`` is a bootstrap over tasks.
     """
 
     name: str
@@ -264,7 +264,7 @@ def _solved_by_task(episodes: Iterable[Episode]) -> dict[str, list[bool]]:
 
 
 def to_csv(reports: Iterable[Report]) -> str:
-    """One line per report and category ("all" first); empty cells where a value does not exist."""
+    """One line per report and category ("all" first); a value that does not exist is an empty cell."""
     rates = ("success", "success_missing_failed", "retried", "invalid_actions")
     plain = ["mean_score", "mean_score_missing_0", "mean_turns", "mean_turns_solved"]
     plain += ["prompt_tokens", "completion_tokens", "wall_s"]

@@ -161,8 +161,7 @@ def _task_and_epoch(episode: str) -> str:
 
 
 def _one_run(episodes: Sequence[Episode], ledger: Path, policy: str, benchmark: str) -> tuple[str, str]:
-    """(policy, recipe hash) of the one run in a ledger. Raises ValueError if there is none, or there are several to
-    choose from."""
+    """(policy, recipe hash) of the one run in a ledger. Raises ValueError unless there is exactly one to choose."""
     scored = [episode for episode in episodes if episode.outcome.scored]
     scored = [episode for episode in scored if episode.key.benchmark == benchmark] or scored
     runs = sorted({(e.key.policy, e.key.recipe) for e in scored if not policy or e.key.policy == policy})

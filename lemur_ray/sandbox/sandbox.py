@@ -84,7 +84,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class SandboxSpec:
-    """What a sandbox contains. Files are copied or mounted read-only; nothing on the host is written."""
+    """Contents and limits of a sandbox. Files are copied or mounted read-only; nothing on the host is written."""
 
     tree: Path | None = None
     """Host folder whose content is copied to ``/work``."""
@@ -110,7 +110,8 @@ class SandboxSpec:
     image: str = "sandbox"
     """Name of the list of packages in ``cluster/images`` for backends with images."""
     tracing: bool = False
-    """Allow programs to trace one another (gdb). Only where the harness reads nothing that a tracer could forge."""
+    """Allow programs to trace one another (gdb). Only for sandboxes from which the harness reads nothing that a tracer
+    could forge."""
     run: str = ""
     """Label of the run, which identifies orphans."""
 

@@ -35,7 +35,7 @@ class TaskFolder:
     memory_mb: float
     cpus: float
     policy_network: bool | None
-    """Whether the policy may use a network; None if the task does not say."""
+    """Whether the policy may use a network; None if the task does not specify it."""
     tests_network: bool | None
     env: Mapping[str, str] = field(default_factory=dict)
     agent_user: str = ""

@@ -91,7 +91,8 @@ def _check(value, depth=0):  # type: ignore[no-untyped-def]
 
 
 def exec(code, scope, *rest):  # type: ignore[no-untyped-def]
-    """As the builtin, for a solution. Raises what the solution raises, RuntimeError if it leaves a thread running."""
+    """Run a solution in place of the builtin ``exec``. Raises what the solution raises, RuntimeError if it leaves a
+    thread running."""
     before, raised = _state(), []
     for module, name in ((_gc, "get_objects"), (_gc, "get_referrers"), (_sys, "_current_frames")):
         setattr(module, name, None)

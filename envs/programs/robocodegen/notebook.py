@@ -24,7 +24,7 @@ _CHECKS = {"allclose": "allclose", "eq": "equal", "shape_eq": "shape_area"}
 """Comparison in the notebook -> comparison in the data."""
 _LISTS = ("problems_np", "problems_ctrl", "problems_shapely", "problems_api")
 _STABLE = 0.9
-"""Spectral radius to which matrices are scaled that are to be stable."""
+"""Spectral radius to which matrices are scaled to make them stable."""
 
 
 def read_notebook(path: Path) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def section(benchmark: str, results: Results, earlier: Results = ()) -> Markup:
 
 
 def _remarks(results: Results) -> list[str]:
-    """What to know before comparing scores: remarks of the benchmark, and settings that differ between models."""
+    """Remarks for readers who compare scores: those of the benchmark, and settings that differ between models."""
     remarks = [*dict.fromkeys(line for r in results for line in r.about.beside)]
     models = [r for r in results if not r.is_baseline]
     apart = differences([r.about for r in models])
@@ -129,7 +129,7 @@ def _success_figure(benchmark: str, results: Results, colours: Sequence[int | No
 
 
 def _colours(results: Results) -> list[int | None]:
-    """Models in colour, baselines in grey; where there is no model, every policy in colour."""
+    """Models in colour, baselines in grey; without a model, every policy in colour."""
     if all(r.is_baseline for r in results):
         return list(range(len(results)))
     models = iter(range(len(results)))
@@ -199,7 +199,7 @@ def _macro_average(result: PolicyResult) -> Markup | None:
 
 
 def _external_calls(results: Results) -> Markup:
-    """Calls of environments to other services; empty where there were none."""
+    """Calls of environments to other services; empty if there were none."""
     rows = [
         [
             r.name,

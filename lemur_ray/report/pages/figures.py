@@ -43,7 +43,7 @@ def short(value: float, digits: int = 4) -> str:
 
 
 def _spread(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions near ``wanted``, at least ``gap`` apart and within [low, high] where the space allows."""
+    """Positions near ``wanted``, at least ``gap`` apart and within [low, high] if the space suffices."""
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     placed = list(wanted)
     floor = low

@@ -117,7 +117,7 @@ def _every_way(column: Published, row: Row) -> Markup | None:
 
 
 def _of_column(column: Published, episodes: Sequence[Episode] | None) -> Markup | None:
-    """The share of all tasks that is solved, or the mean over kinds where the column is one."""
+    """The share of all tasks that is solved, or the mean over kinds if the column is such a mean."""
     strata = strata_of(episodes or ())
     if not strata:
         return None

@@ -76,7 +76,7 @@ def transcript(
 ) -> Markup:
     """One episode as a collapsed element with the id ``anchor``.
 
-    ``who``: name of its policy, where a page has several. ``episode_list``: address of the page with permanent links.
+    ``who``: name of its policy, for pages with several. ``episode_list``: address of the page with permanent links.
     ``shared``: receives the beginning that the opening shares with others, which is then left out here. ``pictures``:
     by turn, 0 before the first. ``running``: the episode has not ended.
     """

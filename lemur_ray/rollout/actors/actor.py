@@ -55,7 +55,7 @@ class Actor(Protocol):
         """Ask the actor to report, as an event, the ``Pressure`` of its requests to endpoints."""
 
     def end(self) -> None:
-        """Kill the process, whatever it does."""
+        """Kill the process, even if it is busy or hangs. Does not wait for its end."""
 
 
 class ActorBackend(Protocol):

@@ -149,7 +149,7 @@ class RayActor:
     def __init__(self, backend: RayBackend, report: Report) -> None:
         self._backend, self._report = backend, report
         self._elsewhere = False
-        """Whether the actor runs on another host, where this host's paths do not exist."""
+        """Whether the actor runs on another host, on which this host's paths do not exist."""
         self._handle: Any = backend.actor_class.remote(backend.make_policy)
         _when_done(self._handle.location.remote(), self._started, self._lost)
         _when_done(self._handle.block.remote(), self._lost, self._lost)

@@ -37,7 +37,8 @@ class PolicyFault(Exception):
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """What an environment's reset asks of requests to the policy: form, stops, examples, past messages to keep."""
+    """Options of requests to the policy that an environment's reset returns: form, stops, examples, past messages to
+    keep."""
 
     raw: bool = False
     prefill: str = ""

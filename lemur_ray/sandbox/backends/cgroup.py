@@ -1,4 +1,4 @@
-"""Control groups of sandboxes: limit the summed memory and the number of processes where this process may create one.
+"""Control groups of sandboxes: limit the summed memory and the number of processes, if this process may create groups.
 
 Version 1 needs the writable hierarchies ``memory`` and ``pids``; version 2 a group whose children have the controller
 ``memory``. Without either, ``make`` returns None and the caller watches memory itself. With the controller ``cpu``, all

@@ -27,7 +27,7 @@ ETC = (
     *("ld.so.cache", "alternatives", "localtime", "magic", "magic.mime", "mime.types", "terminfo", "fonts", "perl"),
     *("ImageMagick-6", "ImageMagick-7", "services", "protocols", "ssl/openssl.cnf"),
 )
-"""Names in /etc that are mounted where the specification has no root file system."""
+"""Names in /etc that are mounted if the specification has no root file system."""
 ETC_NETWORK = ("resolv.conf", "ssl/certs", "ca-certificates")
 NOT_OF_ROOTFS = {"proc", "sys", "dev", "tmp", "run", "work", "home", "root", "mnt"}
 

@@ -1,4 +1,4 @@
-"""The Python of a sandbox: its system's own where it has this interpreter's version, else this interpreter.
+"""The Python of a sandbox: its system's own if that has this interpreter's version, else this interpreter.
 
 The versions must be equal because this interpreter's compiled packages may be mounted inside.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 INSIDE = "/opt/python"
-"""Mount point of this interpreter's folder where the system lacks its version."""
+"""Mount point of this interpreter's folder if the sandbox's system lacks its version."""
 
 
 def this_interpreter() -> tuple[Path, str]:
@@ -21,5 +21,5 @@ def this_interpreter() -> tuple[Path, str]:
 
 
 def environment() -> dict[str, str]:
-    """Environment variables that programs need where ``this_interpreter`` is used: the path of its library."""
+    """Environment variables that programs need if ``this_interpreter`` is used: the path of its library."""
     return {"LD_LIBRARY_PATH": f"{INSIDE}/lib"}

@@ -2,7 +2,7 @@
 
 For tasks of external benchmarks with their own image. Isolation is the engine's: its default capabilities and system
 call filter, control groups for memory, processors and processes, no network unless requested; disk is limited only if
-the engine's storage does it. Prefer a sandbox (``sandbox.py``), which guarantees more, wherever it suffices.
+the engine's storage does it. Prefer a sandbox (``sandbox.py``), which guarantees more, if it suffices.
 
 ``judge`` ends the policy's programs and runs a judge's program in a new container over the files that the policy
 left; the judge's own folders there are new and empty. Knows no benchmark.
@@ -254,7 +254,7 @@ def _tar_of(folder: Path, at: str) -> bytes:
 
 
 def _read_file(api: Any, container: str, path: str) -> bytes | None:
-    """Content of a regular file; None where it is absent or larger than ``MAX_READ_BYTES``."""
+    """Content of a regular file; None if it is absent or larger than ``MAX_READ_BYTES``."""
     import docker
 
     try:

@@ -24,7 +24,7 @@ class Confinement:
     memory_bytes: int
     disk_bytes: int
     count_all_memory: bool
-    """Refuse memory that belongs to no process, since no cgroup bounds the sum."""
+    """Refuse calls that allocate memory outside of processes, because no cgroup limits the sum."""
     tracing: bool = False
     """Allow programs to trace one another."""
     filter_calls: bool = True

@@ -221,7 +221,7 @@ class Init:
         }
 
     def _measured(self, step: Step) -> dict[str, Any]:
-        """Starvation measurements, taken before processes are killed; all of them where a limit was exceeded."""
+        """Starvation measurements, taken before processes are killed; all of them if a limit was exceeded."""
         assert step.meter
         measured = step.meter.measurements()
         return measured if step.reason else {"waited_s": measured["waited_s"]}

@@ -138,7 +138,7 @@ def sockets(proc: str) -> int:
 def heaviest(proc: str, limit_bytes: int, own_network: bool = True) -> int | None:
     """The pid of the largest process if all together use more than ``limit_bytes``, else None.
 
-    Resident sizes count shared pages once per process; only where their sum exceeds the limit are the proportional
+    Resident sizes count shared pages once per process; only if their sum exceeds the limit are the proportional
     shares read, which is slower. Socket buffers belong to no process: beyond FREE_SOCKETS each socket counts as full,
     and the process with most sockets is returned; in a shared network only sockets held by these processes count.
     """

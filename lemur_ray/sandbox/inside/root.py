@@ -83,7 +83,7 @@ def _kept(source: str, copy: str) -> str:
 def _show(source: str, target: str, hidden: str = "") -> None:
     """Mount ``source`` read-only at ``target``. The list of mounts reveals the host path of a bind mount. With
     ``hidden`` (the base, which gets an empty folder) an overlay mount is used instead, which shows the path in the
-    base; where the kernel supports none (before 5.11, or on two other overlays), the folder is bound."""
+    base; if the kernel supports none (before 5.11, or on two other overlays), the folder is bound."""
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
     else:
@@ -112,7 +112,7 @@ def _show_children(source: str, target: str, hidden: str) -> None:
 
 
 def _mask(root: str, path: str) -> None:
-    """Cover the file that ``path`` resolves to with an empty one without permissions; nothing where it is absent."""
+    """Cover the file that ``path`` resolves to with an empty one without permissions; nothing if it is absent."""
     for _ in range(40):
         if not os.path.islink(root + path):
             break
@@ -126,7 +126,7 @@ def _mask(root: str, path: str) -> None:
 
 
 def _accounts(root: str, as_root: bool) -> None:
-    """Write a minimal /etc where the root file system has none."""
+    """Write a minimal /etc if the root file system has none."""
     if os.path.ismount(f"{root}/etc") or os.lstat(f"{root}/etc").st_dev != os.lstat(root).st_dev:
         return
     user = "" if as_root else "user:x:1000:1000:user:/home/user:/bin/bash\n"

@@ -19,7 +19,7 @@ from lemur_ray.sandbox.inside.wire import Pipe
 CHUNK = 65536
 WATCH_S = 0.05
 IDLE_WATCH_S = 0.25
-"""Seconds between two memory checks, within a step and between steps, where no cgroup bounds memory."""
+"""Seconds between two memory checks, within a step and between steps, if no cgroup limits memory."""
 GRACE_S = 0.02
 """Seconds to wait for output of processes that a program left running."""
 SHELL_GRACE_S = 0.5
@@ -52,7 +52,7 @@ class Step:
     deadline: float
     kill_at: int
     memory_bytes: int | None
-    """Limit of the summed memory that is watched; None where a cgroup enforces it."""
+    """Limit of the summed memory that is watched; None if a cgroup enforces it."""
     main: int = -1
     live: SessionProcess | None = None
     nonce: bytes = b""

@@ -73,7 +73,7 @@ UNCOUNTED_MEMORY = {
     "msgget": (68, 186),
     "semget": (64, 190),
 }
-"""Calls that allocate memory of no process; refused where memory is summed over processes, not by a cgroup."""
+"""Calls that allocate memory of no process; refused if memory is summed over processes and not by a cgroup."""
 SETSOCKOPT = (54, 208)
 SOL_SOCKET = 1
 BUFFER_SIZES = (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF and the two that root has; a socket's memory is counted likewise
