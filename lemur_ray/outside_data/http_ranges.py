@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import re
 import tempfile
 from collections.abc import Mapping
@@ -20,8 +21,8 @@ STALLED_S = 60.0
 
 
 @functools.cache
-def _client() -> httpx2.Client:
-    """The client of this process: making one reads all certificates."""
+def _client(process: int) -> httpx2.Client:
+    """The client of a process, whose connections its children must not use: making one reads all certificates."""
     client = httpx2.Client(follow_redirects=True, timeout=STALLED_S)
     atexit.register(client.close)
     return client
@@ -47,7 +48,7 @@ class HttpRanges:
             return self._copy.read(end - begin)
         try:
             headers = {**self._headers, "Range": f"bytes={begin}-{end - 1}"}
-            with _client().stream("GET", self.url, headers=headers) as answer:
+            with _client(os.getpid()).stream("GET", self.url, headers=headers) as answer:
                 if answer.status_code == 416 and self.size < 0:  # an empty file has no first byte
                     self.size = 0
                     return b""

@@ -149,6 +149,24 @@ def test_a_json_list_of_records_and_a_json_file_that_is_code(tmp_path: Path) -> 
     assert [item.text for item in listed["package.json"]] == ['{"name": "x",\n "version": "1"}\n']
 
 
+def test_a_notebook_is_a_script_without_its_outputs_in_files_and_in_columns(tmp_path: Path) -> None:
+    cells: list[dict[str, object]] = [
+        {"cell_type": "markdown", "source": ["# Title\n", "\n", "some words"]},
+        {"cell_type": "code", "source": "x = 1\nprint(x)", "outputs": [{"text": "1"}]},
+        {"cell_type": "code", "source": []},
+    ]
+    four = json.dumps({"cells": cells, "nbformat": 4, "metadata": {}})
+    three = json.dumps({"nbformat": 3, "worksheets": [{"cells": [{"cell_type": "code", "input": ["y = 2\n"]}]}]})
+    (tmp_path / "a.ipynb").write_text(four)
+    pq.write_table(pa.table({"content": [four, three, '{"nbformat": 4']}), tmp_path / "b.parquet")
+    of_file, of_column = (
+        [item.text for item in read_texts(ref)] for ref in folder_source(f"mine:code:{tmp_path}").files
+    )
+    script = "# # Title\n#\n# some words\n\nx = 1\nprint(x)\n"
+    assert of_file == [script]
+    assert of_column == [script, "y = 2\n", '{"nbformat": 4']
+
+
 def test_named_fields_are_read_and_a_missing_one_is_a_failure_that_names_the_columns(tmp_path: Path) -> None:
     table = pa.table({"body_text": [b"one", b"two"], "licences": [["MIT", "BSD"], []], "size": [1, 2]})
     pq.write_table(table, path := tmp_path / "a.parquet")

@@ -15,6 +15,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from lemur_ray.corpus.sources.file_refs import FileRef, TextResult, decode
+from lemur_ray.corpus.sources.notebooks import script_of_notebook
 from lemur_ray.corpus.sources.record_texts import is_records, read_records
 from lemur_ray.host.python_source import parsed
 from lemur_ray.outside_data.byte_stream import ReadFailure
@@ -35,7 +36,8 @@ def read_texts(ref: FileRef) -> Iterator[TextResult]:
                 number += 1
                 if item.rule is None and ref.allow and not _is_allowed(item.licence, ref.allow):
                     item = replace(item, text="", rule="licence")
-                yield item
+                script = script_of_notebook(item.text)
+                yield item if script is None else replace(item, text=script)
         except ReadFailure as error:
             raise ReadFailure(error.file, f"{error.position}, after {number} documents", error.reason) from error
         except (OSError, EOFError, ValueError, pa.ArrowException) as error:
