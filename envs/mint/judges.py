@@ -29,7 +29,7 @@ class Judge(Protocol):
     """Decides for each of the two graders whether an episode's task is solved."""
 
     def propose(self, answer: str) -> None:
-        """Take a proposed answer into account."""
+        """Grade a proposed answer, which ``solved`` then takes into account."""
 
     def solved(self, grader: Grader) -> bool:
         """Whether the task is solved now, by this grader."""

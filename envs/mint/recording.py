@@ -43,7 +43,7 @@ class MintEpisode(RecordedEpisode):
 
 @dataclass(frozen=True)
 class SeenMessage:
-    """The parts of a user message: text, (steps left, proposals left) or None, feedback or None."""
+    """The parts of a user message of a MINT log: text, (steps left, proposals left) or None, feedback or None."""
 
     text: str
     left: tuple[int, int] | None

@@ -163,7 +163,7 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class EpisodeKey:
-    """Identity of an episode. If a ledger has several records with one key, the first counts."""
+    """Identity of an episode. If a ledger has several records with one key, the first scored one counts."""
 
     benchmark: str
     task: str

@@ -19,8 +19,8 @@ UNKNOWN = "settings not recorded"
 
 @dataclass(frozen=True)
 class RecordedName:
-    """What the policy name of a replay says about the recorded run. ``model``: by the paper's name if it has one.
-    ``teacher``: source of feedback, or empty. ``turns``: their maximum; 0: unknown. ``whole``: the policy's name
+    """Facts about a recorded run that the policy name of its replay contains. ``model``: by the paper's name if it has
+    one. ``teacher``: source of feedback, or empty. ``turns``: their maximum; 0: unknown. ``whole``: the policy's name
     without the part of the data set that this recording covers."""
 
     model: str

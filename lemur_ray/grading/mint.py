@@ -27,7 +27,7 @@ class RunTests(Protocol):
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Verdicts of both graders. ``exact``: for numbers, whether it is the reference."""
+    """Verdicts of both graders on one answer. ``exact``: for numbers, whether the answer equals the reference."""
 
     mint_2023: bool
     strict: bool

@@ -46,7 +46,7 @@ class FidelityConfig:
 
     @property
     def folder(self) -> Path:
-        """The data folder, after defaults."""
+        """The folder of outside data sets: ``data``, or the default if that is empty."""
         folder = outside_data(self.data)
         assert folder is not None, "__post_init__ refuses a config without data"
         return folder

@@ -20,7 +20,7 @@ from lemur_ray.report.tables import Rate, Report, compare, is_solved, rate_of, s
 
 
 class PolicyKind(Enum):
-    """Kinds of policies, in the order of a page."""
+    """Kinds of policies, in the order in which pages list them."""
 
     MODEL = 0
     UNTRAINED = 1

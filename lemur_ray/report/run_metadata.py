@@ -18,7 +18,7 @@ from lemur_ray.rollout.evaluation_folder import DEPARTURES, PLUGIN_METADATA
 
 @dataclass(frozen=True)
 class RunMetadata:
-    """Settings by recipe hash, as in ``evaluations.json``."""
+    """Describes stored runs. ``settings``: of their evaluations by recipe hash, as in ``evaluations.json``."""
 
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

@@ -206,8 +206,8 @@ class PairedTest(StrEnum):
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Two policies on the tasks that both were scored on; ``difference`` is the first rate minus the second. ``n``:
-    number of tasks. ``test``: source of the p-value. ``detectable``: see ``detectable``, with 80 % power."""
+    """Comparison of two policies on the tasks that both were scored on. ``n``: number of tasks. ``difference``: first
+    rate minus second. ``test``: source of the p-value. ``detectable``: smallest difference that has 80 % power."""
 
     n: int
     only_a: int

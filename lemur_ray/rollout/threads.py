@@ -42,7 +42,7 @@ class Pool(Protocol):
         """Number of episodes that can each have a process of their own while nothing else is played."""
 
     def expect(self, remaining: int) -> None:
-        """Announce that at most ``remaining`` episodes are still to end, so that surplus resources may be freed."""
+        """Announce that at most ``remaining`` episodes have yet to end, so that the pool may free surplus resources."""
 
     def submit(self, spec: EpisodeSpec) -> None:
         """Start an episode without waiting; ``collect`` returns its attempt once it has ended."""

@@ -42,13 +42,14 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def grade_cot(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Grade a reply with reasoning: the text between "the answer is" and a full stop, else the whole reply."""
+    """Score 1 if the text between "the answer is" and a full stop, else the whole reply, equals the reference."""
     match = _ANSWER.search(reply)
     return _graded(reply, match[1] if match else reply, options["reference"])
 
 
 def grade_direct(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Grade a reply that is an answer alone, with or without a leading ``A:``."""
+    """Score 1 if the reply, without a leading ``A:``, equals the reference; ``scores`` has the other rules'
+    verdicts."""
     return _graded(reply, _without_cue(reply), options["reference"])
 
 

@@ -124,5 +124,5 @@ def cut_text(group: Group) -> str:
 
 
 def warning(lines: Sequence[str]) -> Markup:
-    """A box with a list of warnings; empty for no lines."""
+    """HTML of a box with a list of warnings; empty without any."""
     return macro("parts", "warning")(lines)

@@ -59,7 +59,7 @@ class Actor(Protocol):
 
 
 class ActorBackend(Protocol):
-    """How a pool gets its actors: starts them, reads the load of endpoints, and says why actors wait for a host."""
+    """Interface by which a pool starts actors, reads the load of endpoints, and learns why actors wait for a host."""
 
     def start_actor(self, report: Callable[[ActorEvent], None]) -> Actor:
         """Request another actor. ``report`` is called with its events: first ``ActorStarted``, last ``ActorLost``,

@@ -15,7 +15,7 @@ from lemur_ray.rollout.attempt import EpisodeSpec
 
 
 class Member:
-    """An actor and its state. After a change of ``pid``, ``in_flight`` or a field between, call
+    """An actor and its state. After changing ``pid``, ``in_flight`` or a field defined between them, call
     ``Membership.changed``."""
 
     def __init__(self, losses_before: int) -> None:

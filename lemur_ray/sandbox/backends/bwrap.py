@@ -57,7 +57,8 @@ class BwrapBackend:
 
 
 class BwrapHousing:
-    """One bubblewrap process with a keeper in it."""
+    """The ``Housing`` of one sandbox: a bubblewrap process with a keeper in it. Starts both; raises
+    SandboxUnavailable."""
 
     def __init__(self, program: str, spec: SandboxSpec) -> None:
         self.spec = spec

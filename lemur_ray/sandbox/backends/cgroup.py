@@ -28,7 +28,8 @@ EVENTS = ("memory.events", "memory.oom_control")
 
 @dataclass(frozen=True)
 class Cgroup:
-    """Folders of one group; a process joins by writing its pid to each file of ``joins``."""
+    """A control group, as its folder in each hierarchy. A process joins by writing its pid to every file in
+    ``joins``."""
 
     folders: tuple[Path, ...]
 

@@ -82,7 +82,7 @@ def remapped(info: Mapping[str, Any]) -> bool:
 
 
 class DockerHousing:
-    """One container with a keeper in it."""
+    """The ``Housing`` of one sandbox: a container with a keeper in it. Starts both; raises SandboxUnavailable."""
 
     def __init__(self, spec: SandboxSpec, info: Mapping[str, Any]) -> None:
         self.spec = spec

@@ -55,7 +55,8 @@ class KeeperFailed(ConnectionLost):
 
 
 class KeeperClient(Connection):
-    """Client of the keeper at the other end of ``channel``; once this end is closed, it exits with all descendants."""
+    """Client of the keeper at the other end of the socket ``channel``. Closing it ends the keeper with all
+    descendants."""
 
     def greet(self, packed: bytes, first: Mapping[str, Any] | None = None) -> None:
         """Wait for the keeper to start and send it the packed trees. ``first``: a message that it needs to start.

@@ -46,7 +46,7 @@ class Slot:
         os.pwrite(self._file, json.dumps(what).encode(), 0)
 
     def abandon(self) -> None:
-        """Close a forked child's copy; the parent keeps the slot."""
+        """For a forked child: close its copy of the slot's file, so that only the parent holds the slot."""
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)

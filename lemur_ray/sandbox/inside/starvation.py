@@ -20,7 +20,8 @@ _QUARTER = 0.25
 
 
 class CpuMeter:
-    """Measures one step from now on. ``crowd``: the step's processes, with ``main``; ``cpu_s``: their total so far."""
+    """Measures the processor time of a step, from construction on. ``crowd``: returns the step's processes, of which
+    ``main`` is the first; ``cpu_s``: returns their processor seconds so far."""
 
     def __init__(
         self,

@@ -16,7 +16,8 @@ Rubric = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SuiteTask:
-    """A task of the stand-in suite. ``template``: its question, with {{name}} for ``names``. ``rubric``: ``eval``."""
+    """A task of the stand-in suite. ``template``: its question, with {{name}} for ``names``. ``rubric``: its scoring
+    rules."""
 
     site: str
     start: str

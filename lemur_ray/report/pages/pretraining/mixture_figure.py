@@ -15,7 +15,7 @@ HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360, 56, 84, 24, 58
 
 @dataclass(frozen=True)
 class Point:
-    """One ratio of one curve."""
+    """One point of a curve: the measurements at one ratio of code to text."""
 
     ratio: str
     code_share: float

@@ -50,7 +50,7 @@ class TextCells:
         interpreter.main.__dict__.update(made)
 
     def run(self, code: str, time_s: float) -> str:
-        """Run a cell; returns its output, then that of programs it started."""
+        """Run a cell for at most ``time_s`` seconds; returns its output, followed by that of programs it started."""
         captured, ignored = Capture(), Capture()
         os.ftruncate(self._programs, 0)
         with contextlib.redirect_stdout(captured), contextlib.redirect_stderr(ignored):

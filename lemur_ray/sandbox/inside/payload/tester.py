@@ -60,7 +60,8 @@ class Absent:
 
 
 class Tests:
-    """Runs tests; ``channel`` leads to the solution's process."""
+    """Runs tests of a solution in another process, whose functions it calls over ``channel``. ``plain``:
+    ``plain_values``."""
 
     def __init__(self, plain: Any, channel: Any) -> None:
         self._plain, self._channel = plain, channel
