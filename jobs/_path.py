@@ -13,7 +13,7 @@ if "lemur_ray" not in sys.modules and ROOT not in sys.path:  # ``lemur`` has imp
 
 from lemur_ray.cluster.job_end import run as run
 from lemur_ray.cluster.ray_environment import prepare_process
-from lemur_ray.host.commands import as_typed
+from lemur_ray.host.commands import as_typed, program
 from lemur_ray.host.exit_codes import exit_code_of
 
 prepare_process()
@@ -27,5 +27,5 @@ def done(text: str) -> int:
 
 def fail(job: str, error: Exception) -> int:
     """Print why a job failed to stderr. Returns its exit code."""
-    print(as_typed(f"{job}: {error}"), file=sys.stderr, flush=True)
+    print(as_typed(f"{program(job)}: {error}"), file=sys.stderr, flush=True)
     return exit_code_of(error)

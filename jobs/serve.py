@@ -49,9 +49,9 @@ def _served(job: ServeJob, digest: bytes, stop: threading.Event, model: str) -> 
             if served.engine.failure is not None:
                 raise RuntimeError("the engine died: the log above says why; start the server again")
             return
-        connection.connect(log_to_driver=False)
-        from lemur_ray.serve.on_ray import deployments, serve_cluster
+        from lemur_ray.serve.on_ray import deployments, serve_cluster  # first: its messages go to the log, too
 
+        connection.connect(log_to_driver=False)
         stack.callback(serve_cluster.shutdown)
         yield deployments.serve_job(job, model, digest)
 

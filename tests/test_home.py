@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.host.home import find_model, outside_data, resolve_out
+from lemur_ray.host.home import find_model, outside_data, resolve_input, resolve_out
 
 
 def test_a_model_is_a_run_by_name_or_a_folder_and_never_a_bucket(
@@ -31,6 +31,20 @@ def test_outputs_never_lie_in_the_working_directory(lemur_home: Any) -> None:
     assert resolve_out("mine", "runs/nano") == str(lemur_home / "mine")
     assert resolve_out("/x/y", "runs/nano") == "/x/y"
     assert resolve_out("gs://b/run/", "runs/nano") == "gs://b/run"
+
+
+def test_a_file_to_read_may_be_in_the_working_directory(
+    lemur_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cwd").mkdir()
+    lemur_home.mkdir(exist_ok=True)
+    monkeypatch.chdir(tmp_path / "cwd")
+    (tmp_path / "cwd" / "chats.jsonl").write_text("")
+    assert resolve_input("chats.jsonl") == str(tmp_path / "cwd" / "chats.jsonl")
+    assert resolve_input("nowhere.jsonl") == "nowhere.jsonl"
+    assert resolve_input("hf://datasets/o/n") == "hf://datasets/o/n"
+    (lemur_home / "chats.jsonl").write_text("")
+    assert resolve_input("chats.jsonl") == "chats.jsonl", "that of LEMUR_HOME comes first, as ever"
 
 
 def test_data_of_others_lies_where_it_is_said_else_where_the_fetching_job_puts_it(lemur_home: Path) -> None:

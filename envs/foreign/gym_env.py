@@ -17,6 +17,7 @@ import gymnasium
 from envs.spaces import Message
 from envs.text_env import Opening, TextEnv, Turn
 from lemur_ray.agents.trajectory import Outcome
+from lemur_ray.host.user_modules import look_here_for
 
 _SUCCESS_KEYS = ("is_success", "success")
 
@@ -79,6 +80,7 @@ class ForeignEnv(TextEnv):
 def make_env(env_id: str, arguments: Mapping[str, Any]) -> gymnasium.Env[str, str]:
     """Create the environment. Raises ValueError if that fails, or if its observations or actions are not texts."""
     try:
+        look_here_for(env_id.partition(":")[0])
         env = gymnasium.make(env_id, disable_env_checker=True, **arguments)
     except (gymnasium.error.Error, ImportError, TypeError) as error:
         raise ValueError(f"gym:{env_id}: cannot be made: {type(error).__name__}: {error}") from error

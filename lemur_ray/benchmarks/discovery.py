@@ -22,6 +22,7 @@ from lemur_ray.benchmarks.episode_artifacts import View
 from lemur_ray.benchmarks.plugin_calls import call_about, call_views
 from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
 from lemur_ray.config import did_you_mean
+from lemur_ray.host.user_modules import look_here_for
 
 GROUP = "lemur_ray.benchmarks"
 HOMES = ("envs", "envs.language", "envs.programs")
@@ -182,6 +183,7 @@ def _table(name: str, module: str) -> Mapping[str, Any]:
 
 
 def _imported(name: str, module: str) -> Any:
+    look_here_for(module)
     try:
         return import_module(module)
     except (Exception, SystemExit) as error:  # an installed package may raise anything on import

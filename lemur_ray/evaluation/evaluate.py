@@ -101,11 +101,11 @@ def open_pool(config: EvalConfig[Any], prepared: Prepared) -> Iterator[Pool]:
         policy: Callable[[], Policy] = prepared.policy
         if config.actors is None:
             config = replace(config, actors=choose_actors(config, prepared.policy))
+        if prepared.policy.served_here:  # imported first, so that messages of Ray Serve go to the log, too
+            from lemur_ray.serve.on_ray import deployments, serve_cluster
         if config.actors or prepared.policy.served_here:
             connect(log_to_driver=False)
         if prepared.policy.served_here:
-            from lemur_ray.serve.on_ray import deployments, serve_cluster
-
             stack.callback(serve_cluster.shutdown)
             policy = deployments.serve_policy(prepared.policy)
         yield stack.enter_context(contextlib.closing(create_pool(config, policy, prepared.tasks)))

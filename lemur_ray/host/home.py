@@ -1,4 +1,4 @@
-"""Default folders below ``$LEMUR_HOME``, and resolution of paths from the command line. Opens no file."""
+"""Default folders below ``$LEMUR_HOME``, and resolution of paths from the command line. Reads no file."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ def resolve_out(out: str, default: str) -> str:
         return out.rstrip("/")
     path = Path(out).expanduser() if out else Path(default)
     return str(path if path.is_absolute() else lemur_home() / path)
+
+
+def resolve_input(name: str) -> str:
+    """Name of a file to read: its absolute path if only the working directory has it, else ``name`` itself, which
+    ``resolve_out`` looks for below ``$LEMUR_HOME``."""
+    here = Path(name).absolute()
+    return str(here) if "://" not in name and here.exists() and not Path(resolve_out(name, "")).exists() else name
 
 
 def outside_data(named: str) -> Path | None:

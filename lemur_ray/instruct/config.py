@@ -14,6 +14,7 @@ import tyro
 
 from lemur_ray.config.help_page import Topics
 from lemur_ray.config.ranges import FROM_ZERO, check_ranges
+from lemur_ray.host.home import resolve_input
 
 INSTRUCT_TOPICS: Topics = {
     "run": ("init_from", "out", "preflight"),
@@ -135,7 +136,9 @@ class TalksConfig:
     """Number of questions about functions of the Python standard library in the demo's conversations."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for options of the demo's conversations where those are not tuned on."""
+        """Find files in the working directory, too. Raise ValueError for options of the demo's conversations where
+        those are not tuned on."""
+        object.__setattr__(self, "conversations", tuple(map(resolve_input, self.conversations)))
         for name in ("games", "chats"):
             value = getattr(self, name)
             if self.conversations and not self.demo and value != getattr(TalksConfig, name):

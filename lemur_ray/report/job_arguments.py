@@ -18,11 +18,11 @@ class ReportJob:
     """Render the report, or search or export the episodes that it would show."""
 
     runs: tuple[str, ...] = ()
-    """Run folders of pretraining and tuning. Empty: every run under LEMUR_HOME/runs."""
+    """Run folders of pretraining and tuning. Empty: every run under LEMUR_HOME/runs, or with --episodes none."""
     episodes: tuple[str, ...] = ()
     """Folders with an episodes.jsonl, or of suites. Empty: every one under LEMUR_HOME/episodes."""
     corpus: str = ""
-    """Corpus folder. Empty: LEMUR_HOME/corpus/embedded."""
+    """Corpus folder. Empty: LEMUR_HOME/corpus/embedded, or with --episodes none."""
     out: str = ""
     """Folder of the page; all of these may lie in a bucket, gs:// or s3://. Empty: LEMUR_HOME/report."""
     find: str = ""
@@ -34,6 +34,8 @@ class ReportJob:
         """Run folders, episode folders and the corpus: those named, by default all under LEMUR_HOME. Copies the files
         that a report reads from a bucket to this host. Raises OSError, ImportError, EvaluationError."""
         runs, episodes, corpus = discover(lemur_home())
+        if self.episodes:
+            runs, corpus = [], None
         runs = [_here(run, RUN_FILES) for run in self.runs] or runs
         episodes = evaluation_folders(self.episodes) or episodes
         return runs, episodes, _here(self.corpus, CORPUS_FILES) if self.corpus else corpus

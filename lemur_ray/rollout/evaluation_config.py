@@ -76,7 +76,7 @@ class EvalConfig(Generic[Options]):
     data: str = field(default_factory=lambda: os.environ.get("LEMUR_DATA", ""))
     """Folder of outside data sets (default $LEMUR_DATA, else LEMUR_HOME/data)."""
     limit: int = 0
-    """Number of tasks. 0: the benchmark's default, usually all."""
+    """Number of tasks, 0 for the benchmark's default, usually all."""
     tasks: str = ""
     """Tasks to play: ids, ranges A:B (10:20 is the eleventh to the twentieth) or @FILE of those, with commas."""
     sample: Literal["strata", "first"] = "strata"
@@ -103,7 +103,7 @@ class EvalConfig(Generic[Options]):
     max_tokens: int = 0
     """Earlier name of reply_tokens."""
     reply_tokens: int = 0
-    """Maximum tokens of one reply, without the reasoning before it. 0: the benchmark's limit."""
+    """Maximum tokens of one reply, without the reasoning before it, 0 for the benchmark's limit."""
     thinking_tokens: int = AUTO_THINKING
     """Maximum tokens of a chat model's reasoning before one reply. -1: 16384 once a reply shows that it reasons."""
     temperature: float = 0.0

@@ -9,12 +9,13 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from lemur_ray.agents.messages import PolicyUnreachable
 from lemur_ray.agents.trajectory import Blame, Episode, Outcome
-from lemur_ray.host.commands import as_typed
+from lemur_ray.host.commands import as_typed, program
 from lemur_ray.host.exit_codes import ExitCode, exit_code_of
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.rollout.episode_record import TRUNCATED_PROMPT
@@ -52,6 +53,8 @@ class JobExit:
     def print_headline(self, headline: Mapping[str, Any]) -> None:
         """Print the JSON line that ends a job. Sets the exit code if no episode was scored: TRY_AGAIN if each was lost
         with a host or a service, else NEEDS_PERSON."""
+        if (page := Path(str(headline.get("out") or ""), "index.html")).is_file():
+            print(f"the page: {page}", file=sys.stderr, flush=True)
         print(json.dumps(headline, allow_nan=False), flush=True)
         if headline["scored"] == 0:
             of_infra = headline["missing_by_blame"].keys() == {Blame.INFRA}
@@ -78,10 +81,10 @@ def job_exit(job: str) -> Iterator[JobExit]:
     try:
         yield exit_code
     except (EvaluationError, LedgerError, PoolBroken, PolicyUnreachable, ValueError, OSError) as error:
-        print(as_typed(f"{job}: {_full_disk_advice(error) or error}"), file=sys.stderr, flush=True)
+        print(as_typed(f"{program(job)}: {_full_disk_advice(error) or error}"), file=sys.stderr, flush=True)
         exit_code.code = exit_code_of(error)
     except KeyboardInterrupt as stop:
-        print(f"{job}: stopped; the same command goes on where it left off", file=sys.stderr, flush=True)
+        print(f"{program(job)}: stopped; the same command goes on where it left off", file=sys.stderr, flush=True)
         exit_code.code = exit_code_of(stop)
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -277,3 +277,17 @@ def test_a_version_enters_the_hash_from_two_on() -> None:
     ]
     assert len(set(hashes)) == 3
     assert hashes[0] == tasks_and_settings(config, PLACED)[1].hash
+
+
+def test_a_module_of_the_working_directory_is_found_here_and_in_processes_started_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plug_in_of_this_folder.py").write_text(PLUG_IN)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    with pytest.raises(ValueError, match="cannot be imported: ModuleNotFoundError"):
+        find("plug_in_of_this_folder:X")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="expected a lemur_ray Benchmark, got a NoneType"):
+        find("plug_in_of_this_folder:X")
+    assert (sys.path[-1], os.environ["PYTHONPATH"]) == (str(tmp_path), f"elsewhere{os.pathsep}{tmp_path}")

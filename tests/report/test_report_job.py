@@ -38,6 +38,9 @@ def test_the_job_finds_everything_under_the_home_and_prints_path_and_json(tmp_pa
     assert Path(path) == home / "report/index.html"
     assert Path(path).is_file()
     assert json.loads(line)["missing"] == []
+    alone = report(home, "--episodes", "episodes/alfworld-text-nano-chat", "--out", "alone")
+    assert alone.returncode == 0, alone.stderr
+    assert "run-nano" not in (home / "alone/index.html").read_text(), "only what is named"
     assert json.loads(line)["agents"][0]["n"] == 12
 
 

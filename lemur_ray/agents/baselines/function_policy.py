@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from types import CodeType
 from typing import Any
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, Policy, PolicyError
+from lemur_ray.host.user_modules import look_here_for
 
 Function = Callable[[Sequence[dict[str, Any]]], str]
 _REGISTERED: dict[str, Function | Policy] = {}
@@ -92,8 +92,7 @@ def resolve(name: str) -> Function | Policy:
     if name in _REGISTERED:
         return _REGISTERED[name]
     module, _, attribute = name.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # the module may be in the folder where the command was started
+    look_here_for(module)
     try:
         value: Any = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:

@@ -165,7 +165,7 @@ def check_files(files: Sequence[str]) -> None:
     """Raises FileNotFoundError for files that are neither on the disk nor in a bucket; ``hf://`` is not checked."""
     paths = [resolve_out(file, "") for file in files if not file.startswith("hf://")]
     if absent := [path for path in paths if version_of(path) is None]:
-        raise FileNotFoundError(f"files: {', '.join(absent)}: not there; a relative name lies in $LEMUR_HOME")
+        raise FileNotFoundError(f"files: {', '.join(absent)}: not there; a relative name lies in $LEMUR_HOME, or here")
 
 
 def check_model(spec: str, recipe: Recipe) -> None:
