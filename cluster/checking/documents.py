@@ -78,12 +78,3 @@ def samples(markdown: str, language: str) -> Iterator[tuple[int, str]]:
     for fence in _FENCED.finditer(markdown):
         if fence[1] == language:
             yield markdown.count("\n", 0, fence.start()) + 2, fence[2]
-
-
-def shell_commands(markdown: str) -> Iterator[tuple[int, str]]:
-    """Yield (line number, command) of the bash samples; joins continued lines, removes comments."""
-    for line, sample in samples(markdown, "bash"):
-        joined = re.sub(r"\\\n\s*", " ", sample)
-        for at, command in enumerate(joined.splitlines()):
-            if bare := re.sub(r"(^|\s)#.*$", "", command).strip():
-                yield line + at, bare

@@ -15,7 +15,6 @@ from lemur_ray.corpus.cleaning.minhash import minhash_name
 from lemur_ray.corpus.sources.specs import SourceSpec, parse_source, read_sources
 from lemur_ray.text.bpe_training import NUMBERED, SMALLEST
 
-SMALLEST_VOCABULARY = SMALLEST
 WordPattern = Literal["", "general", "numbered"]
 DEFAULT_OLD_PATTERN: WordPattern = NUMBERED
 """Word pattern of corpora from before the option existed: their description has no word_pattern."""
@@ -79,7 +78,7 @@ class CorpusConfig:
             ("embedded_mb", 0.01, 1e6),
             ("code_to_text", 0.001, 1e6),
             ("seq_len", 16, 1 << 20),
-            ("vocab_size", SMALLEST_VOCABULARY, 1 << 20),
+            ("vocab_size", SMALLEST, 1 << 20),
             ("tokenizer_sample_mb", 0.001, 1e5),
             ("tokenizer_extra_share", 0.0, 0.9),
             ("heldout_rows", 0, 1 << 20),

@@ -184,7 +184,7 @@ class RowWriter:
         self._shards.append(write_shard(self.folder, f"{len(self._shards):05d}", *arrays, trained))
         self._tokens, self._trained, self._lengths, self._counts = [], [], [], []
 
-    def close(self, *, documents: int | None = None, text_bytes: int = 0) -> dict[str, Any]:
+    def close(self, *, documents: int | None = None) -> dict[str, Any]:
         """Commit the set and return its index. ``documents`` defaults to the number of pieces."""
         pieces = len(self._lengths) + sum(shard["files"]["lengths"]["bytes"] // 4 for shard in self._shards)
         self._flush()
@@ -194,7 +194,6 @@ class RowWriter:
             seq_len=self.seq_len,
             vocab_size=self.vocab_size,
             documents=pieces if documents is None else documents,
-            text_bytes=text_bytes,
         )
 
     def __enter__(self) -> RowWriter:

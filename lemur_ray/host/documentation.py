@@ -19,7 +19,7 @@ import lemur_ray
 from lemur_ray.host.commands import COMMANDS, STARTED_BY, is_checkout, program, scripts_folder
 
 ROOT = Path(__file__).resolve().parents[2]
-_OF_A_SITE = "search/search_index.json"
+_SITE_FILE = "search/search_index.json"
 """File of a built site; a folder that has it may be replaced by a new site."""
 COLUMNS = 100
 """Width of help texts, in characters."""
@@ -40,7 +40,7 @@ def build(out: Path) -> Path:
     """Build the site in the folder ``out``, replacing an earlier site there. Returns the path of its first page.
 
     Raises DocumentationError for a warning of mkdocs, a missing package or checkout, or other files in ``out``."""
-    if out.is_dir() and any(out.iterdir()) and not (out / _OF_A_SITE).is_file():
+    if out.is_dir() and any(out.iterdir()) and not (out / _SITE_FILE).is_file():
         raise DocumentationError(f"{out} holds other files, which the site would replace: give a new or empty folder")
     if not is_checkout() or not (ROOT / "mkdocs.yml").is_file():
         raise DocumentationError("the pages are in the repository: clone it and run python jobs/docs.py there")
@@ -118,9 +118,9 @@ def _help(script: str) -> str:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     printed = io.StringIO()
-    state = {"COLUMNS": str(COLUMNS), STARTED_BY: "lemur"}
-    before, argv = {name: os.environ.get(name) for name in state}, sys.argv
-    os.environ.update(state)
+    changed = {"COLUMNS": str(COLUMNS), STARTED_BY: "lemur"}
+    before, argv = {name: os.environ.get(name) for name in changed}, sys.argv
+    os.environ.update(changed)
     sys.argv = [program(script), "--help-all"]
     try:
         with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):

@@ -49,6 +49,10 @@ class Dropped:
     reason: str
 
 
+ReadResult = Conversation | Dropped
+"""Result of reading one record of a data set."""
+
+
 def readable(text: str) -> str:
     """Copy of a text with U+FFFD in place of unpaired surrogates, which UTF-8 cannot encode."""
     try:

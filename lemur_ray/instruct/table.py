@@ -35,8 +35,6 @@ from lemur_ray.text.tokenizer_folder import save_folder
 
 SOURCE = "chat"
 """Name of the only source of an instruction table."""
-
-
 REFUSED = "refused_by_the_chat_template"
 """Drop reason for a conversation that the model's template rejects, for example because of unknown roles."""
 NumRows = Callable[[int, int], int]

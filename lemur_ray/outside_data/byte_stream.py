@@ -73,14 +73,12 @@ class LocalRanges:
         self.size, self.version = os.fstat(self._file.fileno()).st_size, ""
 
     def fetch(self, begin: int, end: int) -> bytes:
-        """See ``ByteRanges``."""
         data = os.pread(self._file.fileno(), min(end - begin, BLOCK // 8), begin)
         if not data and os.fstat(self._file.fileno()).st_size < self.size:
             raise FetchError("the file became shorter while it was read")
         return data
 
     def close(self) -> None:
-        """See ``ByteRanges``."""
         self._file.close()
 
 
@@ -93,7 +91,6 @@ class BucketRanges:
         self.size, self.version = int(about["size"]), version
 
     def fetch(self, begin: int, end: int) -> bytes:
-        """See ``ByteRanges``."""
         return bytes(self._files.cat_file(self._path, start=begin, end=end))
 
     def close(self) -> None:
@@ -107,9 +104,9 @@ def open_ranges(uri: str, size: int = -1, version: str = "") -> ByteRanges:
     read. Raises FetchError, Interrupted, OSError, ImportError.
     """
     if uri.startswith("hf://"):
-        from lemur_ray.outside_data.hub import hub_ranges  # a second to import, for such files only
+        from lemur_ray.outside_data.hub import HubRanges, hub_address  # a second to import, for such files only
 
-        return hub_ranges(uri, size, version)
+        return HubRanges(hub_address(uri), size, version)
     if uri.startswith(("http://", "https://")):
         from lemur_ray.outside_data.http_ranges import HttpRanges
 

@@ -42,7 +42,6 @@ class HttpRanges:
             self.fetch(0, 1)
 
     def fetch(self, begin: int, end: int) -> bytes:
-        """See ``ByteRanges``."""
         if self._copy is not None:
             self._copy.seek(begin)
             return self._copy.read(end - begin)

@@ -66,7 +66,6 @@ class HubFile:
             disable_progress_bars()
 
     def look(self) -> RemoteInfo:
-        """See ``Remote``."""
         metadata = self.metadata()
         return RemoteInfo(metadata.size, metadata.etag or "", metadata.commit_hash or "")
 
@@ -105,7 +104,6 @@ class HubRanges:
         self._file = self._located()
 
     def fetch(self, begin: int, end: int) -> bytes:
-        """See ``ByteRanges``."""
         try:
             return self._file.fetch(begin, end)
         except FetchError:
@@ -114,7 +112,6 @@ class HubRanges:
             return self._file.fetch(begin, end)
 
     def close(self) -> None:
-        """See ``ByteRanges``."""
         self._file.close()
 
     def _located(self) -> HttpRanges:
@@ -134,11 +131,6 @@ def hub_address(uri: str) -> Address:
         raise ValueError(f"{uri}: expected hf://datasets/OWNER/NAME[@REVISION]/PATTERN")
     repo, revision, file = match.groups()
     return Address("hub", uri, repo, unquote(revision or "main"), file)
-
-
-def hub_ranges(uri: str, size: int = -1, version: str = "") -> HubRanges:
-    """Ranges of the file ``hf://datasets/OWNER/NAME@COMMIT/FILE``. Raises FetchError, Interrupted."""
-    return HubRanges(hub_address(uri), size, version)
 
 
 def list_hub_files(uri: str) -> list[tuple[str, int, str]]:

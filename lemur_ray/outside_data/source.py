@@ -128,7 +128,6 @@ class Stream:
     """Bytes of the whole set."""
     licence: str
     terms: str = ""
-    format: Literal["parquet", "json", "text"] = "parquet"
 
     @property
     def address(self) -> Address:

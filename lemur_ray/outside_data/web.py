@@ -50,7 +50,6 @@ class WebFile:
             raise FetchError(f"{self._url}: {error}; install the extra [s3] or [gcs]") from error
 
     def look(self) -> RemoteInfo:
-        """See ``Remote``."""
         with self._translated_errors():
             info = self._files.info(self._path)
         version = next((str(info[name]) for name in ("ETag", "etag", "md5Hash", "Last-Modified") if info.get(name)), "")
@@ -58,7 +57,6 @@ class WebFile:
         return RemoteInfo(info.get("size"), version or self._commit, self._commit)
 
     def append(self, file: BinaryIO, have: int, info: RemoteInfo) -> None:
-        """See ``Remote``."""
         with self._translated_errors():
             if info.size is not None:
                 # Block by block from the start: aiohttp returns nothing of a response that breaks off.

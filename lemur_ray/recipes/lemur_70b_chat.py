@@ -10,7 +10,7 @@ About 5,747 steps of 128 conversations. Expected: table 3 of the paper (average 
 from dataclasses import replace
 
 from lemur_ray.config import MeshConfig, Recipe
-from lemur_ray.recipes.lemur_chat import DATA, OPTIMIZER, TUNING, VOCABULARY, training
+from lemur_ray.recipes.lemur_chat import DATA, OPTIMIZER, TRAINING, TUNING, VOCABULARY
 from lemur_ray.recipes.llama2 import LLAMA2_70B
 
 RECIPE = Recipe(
@@ -19,7 +19,7 @@ RECIPE = Recipe(
     model=replace(LLAMA2_70B, vocab_size=VOCABULARY),
     optimizer=OPTIMIZER,
     data=DATA,
-    train=training(rows_per_step=48),
+    train=TRAINING,
     mesh=MeshConfig(num_workers=32, use_tpu=True, topology="4x4x8", accelerator_type="TPU-V4", fsdp=16, tp=8),
     tuning=TUNING,
 )

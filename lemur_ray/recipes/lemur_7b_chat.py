@@ -6,7 +6,7 @@ python jobs/instruct.py lemur-7b-chat --init-from LLAMA2_7B --oasst1 FILE --open
 from dataclasses import replace
 
 from lemur_ray.config import MeshConfig, Recipe
-from lemur_ray.recipes.lemur_chat import DATA, OPTIMIZER, TUNING, VOCABULARY, training
+from lemur_ray.recipes.lemur_chat import DATA, OPTIMIZER, TRAINING, TUNING, VOCABULARY
 from lemur_ray.recipes.llama2 import LLAMA2_7B
 
 RECIPE = Recipe(
@@ -15,7 +15,7 @@ RECIPE = Recipe(
     model=replace(LLAMA2_7B, vocab_size=VOCABULARY),
     optimizer=OPTIMIZER,
     data=DATA,
-    train=training(rows_per_step=48),
+    train=TRAINING,
     mesh=MeshConfig(num_workers=4, use_tpu=True, topology="2x2x4", accelerator_type="TPU-V4", fsdp=16, tp=1),
     tuning=TUNING,
 )

@@ -18,13 +18,10 @@ OPTIMIZER = OptimizerConfig(
 )  # fmt: skip
 DATA = DataConfig(seq_len=2048)
 TUNING = TuningConfig(epochs=2, batch_examples=128, warmup_fraction=0.03)
-
-
-def training(rows_per_step: int, microbatches: int = 1) -> TrainConfig:
-    """Training options with estimates of steps and rows for Table 1; the actual table decides them at run time."""
-    return TrainConfig(
-        steps=-(-TUNING.epochs * TABLE_1_ROWS // TUNING.batch_examples),
-        rows_per_step=rows_per_step, microbatches=microbatches, compute_dtype="bfloat16", remat="full",
-        spike_sigmas=0.0,  # examples repeat, so only non-finite updates are skipped
-        checkpoint_every_steps=250, keep_checkpoints=2,
-    )  # fmt: skip
+TRAINING = TrainConfig(
+    steps=-(-TUNING.epochs * TABLE_1_ROWS // TUNING.batch_examples),
+    rows_per_step=48, compute_dtype="bfloat16", remat="full",
+    spike_sigmas=0.0,  # examples repeat, so only non-finite updates are skipped
+    checkpoint_every_steps=250, keep_checkpoints=2,
+)  # fmt: skip
+"""Steps and rows are estimates for Table 1; the actual table decides them at run time."""

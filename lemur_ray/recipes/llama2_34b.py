@@ -1,9 +1,7 @@
 """llama2-34b: the 34B shape of Llama 2, released as Code Llama 34B.
 
-33,743,970,304 parameters. Shape and schedule from Touvron et al. 2023, "Llama 2" (arXiv 2307.09288): section 2.2
-(AdamW 0.9 / 0.95, eps 1e-5, warm-up 2,000 steps, cosine to 10 %, weight decay 0.1, clip 1.0) and table 1 (learning
-rate, context 4,096, global batch of 4M tokens, 2.0T tokens). Llama 2 34B was never released; the rotary base of 1e6
-and the context of 16,384 are Code Llama's (arXiv 2308.12950, section 2.4), so that its weights load.
+33,743,970,304 parameters. Schedule and batch: ``recipes.llama2``. Llama 2 34B was never released; the rotary base of
+1e6 and the context of 16,384 are Code Llama's (arXiv 2308.12950, section 2.4), so that its weights load.
 
     python jobs/pretrain.py llama2-34b --corpus DIR --out gs://BUCKET/llama2-34b
 """

@@ -1,8 +1,6 @@
 """llama2-7b: the 7B base model of Llama 2.
 
-6,738,415,616 parameters. Shape and schedule from Touvron et al. 2023, "Llama 2" (arXiv 2307.09288): section 2.2
-(AdamW 0.9 / 0.95, eps 1e-5, warm-up 2,000 steps, cosine to 10 %, weight decay 0.1, clip 1.0) and table 1 (learning
-rate, context 4,096, global batch of 4M tokens, 2.0T tokens).
+6,738,415,616 parameters. Shape, schedule and batch are those of ``recipes.llama2``.
 
     python jobs/pretrain.py llama2-7b --corpus DIR --out gs://BUCKET/llama2-7b
 """

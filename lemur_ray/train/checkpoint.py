@@ -96,7 +96,7 @@ class Checkpoints:
         none). primary: this process (rank 0) removes unfinished checkpoints. fence: that of this attempt, given to
         every process; the primary one checks it before each save and each commit."""
         self.folder, self._fence, self._primary = folder, fence, primary
-        self.before_commit: Callable[[], object] = int
+        self.before_commit: Callable[[], object] = lambda: None
         """Called by the primary process in the background before each commit; an exception prevents the commit."""
         self._distributed = jax.distributed.is_initialized()
         """Lost workers, and Ray when it resizes the group, can interrupt a save."""

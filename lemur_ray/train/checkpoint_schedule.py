@@ -67,13 +67,13 @@ class CheckpointSchedule:
         old = time.monotonic() - self._checkpoints.saved_at >= config.checkpoint_every_s
         return "" if old and step % config.log_every_steps == 0 else None
 
-    def save(self, step: int, state: Any, beside: dict[str, Any], loss: float | None = None) -> None:
+    def save(self, step: int, state: Any, content: dict[str, Any], loss: float | None = None) -> None:
         """Begin a save; returns once the arrays are copied, with the previous checkpoint committed and reported.
 
-        beside: the checkpoint's JSON item; ``rows``, the number of rows trained on, is required.
+        content: the checkpoint's JSON object; ``rows``, the number of rows trained on, is required.
         """
         with self._attempt.spent.during("checkpoint"):
-            self._checkpoints.save(step, state, beside)
+            self._checkpoints.save(step, state, content)
         if self.saved is not None:
             self._report_commit(self.saved, loss)
         self.saved = step

@@ -32,7 +32,7 @@ class Opened(NamedTuple):
     state: TrainState
     base: Any
     """The frozen base parameters of an adapter run, else None."""
-    beside: dict[str, Any]
+    content: dict[str, Any]
     """JSON object saved with the state in the checkpoint; empty at the beginning."""
 
 
@@ -59,7 +59,7 @@ def open_state(
     for entry in checkpoints.ignored:
         say(f"ignored {entry}")
     state: Any = None
-    step, beside = 0, dict[str, Any]()
+    step, content = 0, dict[str, Any]()
     while state is None and (commit := checkpoints.newest()) is not None:
         recognised = recognise(commit)
         try:
@@ -69,7 +69,7 @@ def open_state(
                 raise
             say(f"ignored: {error}")
             continue
-        step, beside = commit.step, commit.plan
+        step, content = commit.step, commit.plan
         say(f"resumed from checkpoint {step}: {recognised}")
     if state is None and (damaged := checkpoints.damaged()):
         raise TrainingStopped(
@@ -86,7 +86,7 @@ def open_state(
     if state is None:
         place = jax.tree.map(lambda leaf: leaf.sharding, abstract)
         state = jax.jit(lambda params: init_state(recipe, params), out_shardings=place)(start)
-    return Opened(step, state, frozen_base(start, recipe) if adapters else None, beside)
+    return Opened(step, state, frozen_base(start, recipe) if adapters else None, content)
 
 
 def _taken_over(stage: Stage, abstract: TrainState) -> TrainState:

@@ -184,10 +184,7 @@ def gradients(
 def _gradients_of_slices(
     params: Params, batch: Batch, recipe: Recipe, how: Execution, base: Params | None
 ) -> tuple[jax.Array, Params, jax.Array]:
-    """`gradients` on several slices: each accumulates its own gradient, and they are summed once at the end.
-
-    The data-centre network thus carries one gradient per step, for any number of microbatches.
-    """
+    """`gradients` on several slices: each accumulates its own gradient, summed once at the end of the step."""
     layout = how.forward.layout
     inside = dataclasses.replace(how.forward, layout=dataclasses.replace(layout, within_slice=True))
     alone = how._replace(forward=inside)

@@ -13,7 +13,7 @@ import pytest
 
 from cluster import check
 from cluster.checking import entrypoints, groups, schemas, surroundings
-from cluster.checking.documents import Document, parsed, read, samples, shell_commands
+from cluster.checking.documents import Document, parsed, read, samples
 from lemur_ray.recipes import get_recipe
 from lemur_ray.train.pod.placement import check_recipe
 
@@ -90,9 +90,15 @@ def test_definitions_as_kubectl_prints_them_are_read(tmp_path: Path) -> None:
         known.problems(Document("a", {"apiVersion": "things.example/v0", "kind": "Thing"}))
 
 
+def shell_commands(markdown: str) -> list[str]:
+    """Commands of the bash samples, with continued lines joined and comments removed."""
+    joined = "\n".join(re.sub(r"\\\n\s*", " ", sample) for _, sample in samples(markdown, "bash"))
+    return [bare for line in joined.splitlines() if (bare := re.sub(r"(^|\s)#.*$", "", line).strip())]
+
+
 def test_commands_of_the_readme_name_files_that_are_there_and_jobs_that_take_them() -> None:
     seen = set()
-    for _, command in shell_commands(README):
+    for command in shell_commands(README):
         for name in re.findall(r"cluster/[\w./-]+\.(?:yaml|py|sh)", command):
             assert (ROOT / name).is_file(), command
         if " -- " in command:
@@ -103,7 +109,7 @@ def test_commands_of_the_readme_name_files_that_are_there_and_jobs_that_take_the
 
 
 def test_what_the_readmes_sed_makes_of_a_file_passes(known: schemas.Schemas) -> None:
-    [command] = [c for _, c in shell_commands(README) if c.startswith("sed ")]
+    [command] = [c for c in shell_commands(README) if c.startswith("sed ")]
     words = shlex.split(command.partition(" | kubectl")[0])
     made = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "your-bucket" not in made

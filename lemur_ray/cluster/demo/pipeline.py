@@ -1,7 +1,4 @@
-"""The jobs of the demo in order: corpus, pretraining, tuning, serving, games and report on one Ray head.
-
-Knows the order and flags of the jobs, not their work.
-"""
+"""The jobs of the demo in order: corpus, pretraining, tuning, serving, games and report on one Ray head."""
 
 from __future__ import annotations
 

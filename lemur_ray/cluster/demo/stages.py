@@ -1,7 +1,4 @@
-"""Stages of the demo: state, progress read from the lines that a job prints, and a runner with log and display.
-
-Draws nothing and starts no Ray.
-"""
+"""Stages of the demo: state, progress read from the lines that a job prints, and a runner with log and display."""
 
 from __future__ import annotations
 

@@ -38,10 +38,7 @@ class CorpusFolder:
     """
 
     def __init__(self, folder: Path, allow_failed: int = 0) -> None:
-        """folder: path of the corpus on this host; the driver of a build works in it.
-
-        allow_failed: number of parts that may be left out of the corpus.
-        """
+        """folder: path of the corpus, in which the driver works. allow_failed: number of parts that may be left out."""
         self.folder, self.allow_failed = folder, allow_failed
 
     @property

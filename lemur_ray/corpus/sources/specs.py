@@ -12,12 +12,12 @@ from typing import Any, get_args
 
 import yaml
 
+from lemur_ray.corpus.cleaning.filters import SETS
 from lemur_ray.corpus.documents import Kind
 from lemur_ray.host.exit_codes import CausedError
 from lemur_ray.outside_data.byte_stream import ReadFailure, read_all
 
 KINDS = get_args(Kind)[:2]
-FILTER_SETS = ("code", "prose", "web", "book", "none")
 CATALOGUE = "catalogue:"
 """Prefix of a path that names a data set of the catalogue, as ``fetch_data.py --list`` shows it."""
 _FILE_BYTES = 4 << 20
@@ -71,10 +71,8 @@ class SourceSpec:
             raise CorpusError(f"source {self.name}: expected either uri or urls")
         if unknown := set(self.fields) - set(_COLUMNS):
             raise CorpusError(f"source {self.name}: fields {sorted(unknown)}, expected some of {', '.join(_COLUMNS)}")
-        if self.filter_set not in ("", *FILTER_SETS):
-            raise CorpusError(
-                f"source {self.name}: filters {self.filter_set!r}, expected one of {', '.join(FILTER_SETS)}"
-            )
+        if self.filter_set not in ("", *SETS):
+            raise CorpusError(f"source {self.name}: filters {self.filter_set!r}, expected one of {', '.join(SETS)}")
         if self.tokens < 0:
             raise CorpusError(f"source {self.name}: tokens {self.tokens:g}, expected at least 0")
 

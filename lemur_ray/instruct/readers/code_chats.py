@@ -15,21 +15,21 @@ from lemur_ray.host.python_source import parsed
 from lemur_ray.instruct.conversation import Conversation
 
 DATASET = "code_chats"
-MAX_SUMMARY = 160
-"""Maximum characters of a docstring's first line; functions with a longer one are skipped."""
+MAX_SUMMARY, MAX_CODE = 160, 600
+"""Maximum characters of a docstring's first line, and of a function; others are skipped."""
 
 
-def code_chats(sources: Iterable[tuple[str, str]], *, max_characters: int = 600) -> Iterator[Conversation]:
+def code_chats(sources: Iterable[tuple[str, str]]) -> Iterator[Conversation]:
     """Yield one conversation per function of Python sources, each (id, text), in order.
 
     They alternate: the first asks for a function by the first line of its docstring, the second asks what a function
-    does. Functions without docstring or body or longer than ``max_characters`` are skipped, as are invalid sources.
+    does. Functions without docstring or body are skipped, as are invalid sources.
     """
     count = 0
     for source_id, text in sources:
         for node in _functions(text):
             summary = (ast.get_docstring(node) or "").strip().split("\n")[0].strip()
-            if not summary or len(summary) > MAX_SUMMARY or len(code := _without_docstring(node)) > max_characters:
+            if not summary or len(summary) > MAX_SUMMARY or len(code := _without_docstring(node)) > MAX_CODE:
                 continue
             if count % 2 == 0:
                 question = f"Write a Python function `{node.name}`: {summary}"

@@ -14,11 +14,10 @@ from typing import Any
 from lemur_ray.agents.messages import Message, Role
 from lemur_ray.corpus.sources.records import BadRecord, records
 from lemur_ray.instruct.config import SetsConfig
-from lemur_ray.instruct.conversation import Conversation, Dropped, readable
+from lemur_ray.instruct.conversation import Conversation, Dropped, ReadResult, readable
 
 NAME = "oasst1"
 ROLES: dict[str, Role] = {"prompter": "user", "assistant": "assistant"}
-ReadResult = Conversation | Dropped
 
 
 @dataclass

@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lemur_ray.instruct.config import SetsConfig
-from lemur_ray.instruct.conversation import Conversation, Dropped, fault
+from lemur_ray.instruct.conversation import Conversation, Dropped, ReadResult, fault
 from lemur_ray.instruct.readers.oasst import read_oasst
 from lemur_ray.instruct.readers.questions import read_alpaca, read_openorca
 from lemur_ray.instruct.readers.sharegpt import read_sharegpt
-
-ReadResult = Conversation | Dropped
-Reader = Callable[[Path, SetsConfig], Iterator[ReadResult]]
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class InstructionSet:
     """Value of ``dataset`` in its conversations, and name of the option for its files."""
     licence: str
     """Licence as stated by the publisher; printed when a file is read."""
-    read: Reader
+    read: Callable[[Path, SetsConfig], Iterator[ReadResult]]
 
 
 SETS = {

@@ -9,9 +9,7 @@ from typing import Any
 from lemur_ray.agents.messages import Message
 from lemur_ray.corpus.sources.records import BadRecord, records
 from lemur_ray.instruct.config import SetsConfig
-from lemur_ray.instruct.conversation import Conversation, Dropped, readable
-
-ReadResult = Conversation | Dropped
+from lemur_ray.instruct.conversation import Conversation, Dropped, ReadResult, readable
 
 
 def read_each(dataset: str, path: Path, convert: Callable[[Any, str], Conversation]) -> Iterator[ReadResult]:

@@ -9,7 +9,7 @@ from typing import Any
 from lemur_ray.agents.messages import Message, Role
 from lemur_ray.corpus.sources.records import BadRecord
 from lemur_ray.instruct.config import SetsConfig
-from lemur_ray.instruct.conversation import Conversation, Dropped, readable
+from lemur_ray.instruct.conversation import Conversation, ReadResult, readable
 from lemur_ray.instruct.readers.chat_html import looks_like_html, to_markdown
 from lemur_ray.instruct.readers.questions import read_each
 
@@ -19,7 +19,7 @@ UNWANTED = ("system", "bing")
 """Senders for which the whole conversation is dropped."""
 
 
-def read_sharegpt(path: Path, config: SetsConfig) -> Iterator[Conversation | Dropped]:
+def read_sharegpt(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
     """Yield a conversation, or a Dropped, per record {id, conversations: [{from, value}]} of a file.
 
     Assistant turns before the first question are removed; the caller checks that turns alternate.

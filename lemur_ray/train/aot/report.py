@@ -1,7 +1,4 @@
-"""Text report of a pod plan: memory by kind, FLOPs, collectives, estimated times; and the sharding of parameters.
-
-Knows nothing of how a plan was made.
-"""
+"""Text report of a pod plan: memory by kind, FLOPs, collectives, estimated times; and the sharding of parameters."""
 
 from __future__ import annotations
 

@@ -18,10 +18,7 @@ from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 
 
 class Restarts(UserCallback):
-    """Ray Train callback that logs one line per distinct worker error and stops hopeless runs.
-
-    Ray Train itself prints a page of traceback and counts failures without looking at them.
-    """
+    """Ray Train callback that logs one line per distinct worker error and stops hopeless runs."""
 
     def __init__(self, newest: Callable[[], int], failures: Failures | None = None) -> None:
         """newest: returns the step of the newest committed checkpoint."""

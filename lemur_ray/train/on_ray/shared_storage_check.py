@@ -1,7 +1,4 @@
-"""Checks, before anything starts, that every host that may train can reach the folders of a run.
-
-Buckets are reachable from every host. Knows nothing of the content of the folders.
-"""
+"""Checks, before anything starts, that every host that may train can reach the folders of a run."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Superseded(TrainingStopped, RunFolderError):
 class Fence:
     """The right of one attempt to write to a run folder, on a disk or in a bucket. Picklable: workers get a copy."""
 
-    def __init__(self, out: str, *, confirm: Callable[[], object] = int, after: Fence | None = None) -> None:
+    def __init__(self, out: str, *, confirm: Callable[[], object] = lambda: None, after: Fence | None = None) -> None:
         """Take the next attempt number, after which earlier attempts can no longer write. Raises OSError.
 
         confirm: called before the number is written; raises if this process has lost the lease. after: the previous

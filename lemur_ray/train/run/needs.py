@@ -107,19 +107,16 @@ def check_tuning_run(
         check_files(files)
         check_chats()
 
-    checks: list[Check] = [lambda: check_model(find_model(init_from, buckets=True), recipe), check_all_files]
+    model = partial(find_model, init_from, buckets=True)
+    checks: list[Check] = [lambda: check_model(model(), recipe), check_all_files]
     is_here = devices is not None and not devices.in_cluster
     if table:
-        shelf = resolve_out(table, "")
-        checks += [
-            lambda: check_table(recipe, shelf), lambda: check_tokenizer(shelf, find_model(init_from, buckets=True))
-        ]  # fmt: skip
+        folder = resolve_out(table, "")
+        checks += [lambda: check_table(recipe, folder), lambda: check_tokenizer(folder, model())]
     else:
-        checks += [
-            lambda: start_tokenizer(init_from), lambda: check_new_table(_tokenizer(init_from), is_here)
-        ]  # fmt: skip
+        checks += [lambda: start_tokenizer(init_from), lambda: check_new_table(_tokenizer(init_from), is_here)]
     check_run(recipe, devices, out, checks)
-    return find_model(init_from, buckets=True)
+    return model()
 
 
 def start_tokenizer(init_from: str) -> Tokenizer:

@@ -26,6 +26,8 @@ from lemur_ray.storage.conditional_writes import VersionConflict, read_version, 
 from lemur_ray.storage.file_system import file_system
 
 Record = Mapping[str, Any]
+Check = Callable[[], None]
+"""Raises if a newer attempt has taken the run over; called before anything is written."""
 
 PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
 """Sink (and name of its extra) -> Python package it needs."""
@@ -73,8 +75,7 @@ def numbers(record: Record) -> dict[str, float]:
 class TensorBoard:
     """A TensorBoard event file in ``<run>/tensorboard``; replaces those of earlier starts."""
 
-    def __init__(self, out: str, history: Sequence[Record], check: Callable[[], None] = lambda: None) -> None:
-        """check: called before the folder is changed; raises if a newer attempt has taken the run over."""
+    def __init__(self, out: str, history: Sequence[Record], check: Check = lambda: None) -> None:
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto import event_pb2
         from tensorboardX.summary import scalar
@@ -132,12 +133,7 @@ class WeightsAndBiases:
     """The Weights & Biases run of a run folder, the same for every start; its id is stored in ``wandb_id``."""
 
     def __init__(
-        self,
-        out: str,
-        history: Sequence[Record],
-        recipe: Recipe,
-        described: Mapping[str, Any],
-        check: Callable[[], None] = lambda: None,
+        self, out: str, history: Sequence[Record], recipe: Recipe, described: Mapping[str, Any], check: Check
     ) -> None:
         import wandb
 
@@ -175,12 +171,7 @@ class MLflow:
     """
 
     def __init__(
-        self,
-        out: str,
-        history: Sequence[Record],
-        recipe: Recipe,
-        described: Mapping[str, Any],
-        check: Callable[[], None] = lambda: None,
+        self, out: str, history: Sequence[Record], recipe: Recipe, described: Mapping[str, Any], check: Check
     ) -> None:
         uri = os.environ.get(TRACKING_URI, "")
         if not uri:
@@ -197,17 +188,14 @@ class MLflow:
         known = self._client.get_experiment_by_name(name)
         experiment = known.experiment_id if known else self._client.create_experiment(name)
         earlier = self._client.search_runs([experiment], f"tags.lemur_run = '{tag}'", max_results=1)
-        run = (
-            earlier[0]
-            if earlier
-            else self._client.create_run(experiment, tags={"lemur_run": tag}, run_name=recipe.name)
-        )
-        self._run = run.info.run_id
         if earlier:
-            self._client.update_run(self._run, status="RUNNING")
+            run = earlier[0]
+            self._client.update_run(run.info.run_id, status="RUNNING")
         else:
+            run = self._client.create_run(experiment, tags={"lemur_run": tag}, run_name=recipe.name)
             params = [Param(key, str(value)[:500]) for key, value in described.items()]
-            self._client.log_batch(self._run, params=params[:100])
+            self._client.log_batch(run.info.run_id, params=params[:100])
+        self._run = run.info.run_id
         logged = {one.step for key in run.data.metrics for one in self._client.get_metric_history(self._run, key)}
         for record in history:
             if record["step"] not in logged:
@@ -278,10 +266,10 @@ def open_sinks(
     history: Sequence[Record],
     described: Mapping[str, Any],
     say: Callable[[str], None],
-    check: Callable[[], None] = lambda: None,
+    check: Check = lambda: None,
 ) -> list[Background]:
     """Open the sinks that the recipe names. history: metrics lines written so far. described: identity of the run. say:
-    logs a line. check: raises if a newer attempt has taken the run over."""
+    logs a line."""
     makers: dict[str, Callable[[], Sink]] = {
         "tensorboard": lambda: TensorBoard(out, history, check),
         "wandb": lambda: WeightsAndBiases(out, history, recipe, described, check),

@@ -1,7 +1,4 @@
-"""Speed and memory of a run: model FLOP/s and MFU in both conventions of ``model.flops``, peak memory.
-
-Knows the devices of this process and the shape of the model; nothing of steps or files.
-"""
+"""Speed and memory of a run: model FLOP/s and MFU in both conventions of ``model.flops``, peak memory."""
 
 from __future__ import annotations
 
