@@ -30,7 +30,7 @@ ACROSS_DOCUMENTS = (references, workloads, isolation, availability, surroundings
 
 
 def files(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files with manifests, or with samples of them in Markdown, searched recursively in folders."""
+    """Yield the manifests, Markdown pages and dashboards among ``paths``; folders are searched recursively."""
     for path in paths:
         inside = sorted(path.rglob("*")) if path.is_dir() else [path]
         yield from (p for p in inside if p.suffix in (".yaml", ".yml", ".md") or p.name == "grafana.json" or p == path)
@@ -57,9 +57,9 @@ def shipped() -> tuple[Document, ...]:
 def breaches(
     documents: Sequence[Document], existing: Sequence[Document] = ()
 ) -> Iterator[tuple[Document | None, Breach | str]]:
-    """Rules that documents break, alone and together with ``existing`` and with shipped ones that they do not replace.
+    """Yield (document, breach) for the rules that documents break, alone or with ``existing`` and the shipped ones.
 
-    A field of a type that the rules cannot read ends the rules of its document, or of a module, with one message.
+    A field of an unreadable type ends the rules of its document, or module, with one message (document or None).
     """
     own, edited = {references.name_of(document) for document in documents}, {document.where for document in documents}
     others = (one for one in shipped() if one.where not in edited and references.name_of(one) not in own)

@@ -21,7 +21,7 @@ _FLAG = re.compile(r"--(policy-key-env|policy|out)[ =](\S+)")
 
 
 def breaches(documents: Sequence[Document], context: Sequence[Document]) -> Iterator[tuple[Document, Breach]]:
-    """Rules that documents break. context: other documents that exist beside them."""
+    """Yield (document, breach) for each rule of this module that one breaks. context: other existing documents."""
     everything = [*documents, *context]
     outs: dict[str, str] = {}
     for document in documents:

@@ -28,7 +28,7 @@ _HEAD = {"cpu": 4.0, "memory": 8 * 2.0**30}
 
 
 def breaches(document: Document) -> Iterator[Breach]:
-    """Rules that a RayCluster, RayJob or RayService breaks; none for any other kind."""
+    """Yield a Breach for each rule that a RayCluster, RayJob or RayService breaks; nothing for any other kind."""
     if document.kind not in CLUSTER_OF or not document.api.startswith("ray.io/"):
         return
     spec, cluster = document.value.get("spec") or {}, cluster_of(document)

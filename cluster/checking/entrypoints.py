@@ -31,7 +31,7 @@ LASTING = "://"
 
 
 def breaches(entrypoint: str, cluster: Mapping[str, Any] | None) -> Iterator[Breach]:
-    """Rules that a job's command line breaks. cluster: spec of the Ray cluster it runs on; None if unknown."""
+    """Yield a Breach for each rule that a job's command line breaks. cluster: spec of its Ray cluster, if known."""
     try:
         job = parsed(entrypoint)
     except ValueError as error:
@@ -52,7 +52,7 @@ def breaches(entrypoint: str, cluster: Mapping[str, Any] | None) -> Iterator[Bre
 
 
 def breaches_of_application(application: Mapping[str, Any], cluster: Mapping[str, Any]) -> Iterator[Breach]:
-    """Rules that one application of Serve's configuration breaks; cluster: spec of the Ray cluster it runs on."""
+    """Yield a Breach for each rule that an application of Serve breaks. cluster: spec of its Ray cluster."""
     target = str(application.get("import_path", ""))
     module, _, attribute = target.partition(":")
     file = ROOT / f"{module.replace('.', '/')}.py"

@@ -150,7 +150,7 @@ def groups(cluster: Mapping[str, Any]) -> list[Group]:
 
 
 def breaches(group: Group, *, autoscaler_v2: bool, scales: bool) -> Iterator[Breach]:
-    """Rules that a group breaks. scales: an autoscaler changes its replicas; autoscaler_v2: Ray's second version."""
+    """Yield a Breach for each rule that a group breaks. scales: it is autoscaled; autoscaler_v2: by version 2."""
     yield from _of_numbers(group, scales)
     yield from _of_resources(group)
     yield from _of_end(group)

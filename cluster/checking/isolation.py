@@ -28,7 +28,7 @@ _DNS = 53
 
 
 def breaches(documents: Sequence[Document], context: Sequence[Document]) -> Iterator[tuple[Document, Breach]]:
-    """Rules that documents break. context: other documents that exist beside them."""
+    """Yield (document, breach) for each rule of this module that one breaks. context: other existing documents."""
     policies = [d for d in (*documents, *context) if d.kind == "NetworkPolicy"]
     for document in documents:
         if document.kind == "NetworkPolicy":

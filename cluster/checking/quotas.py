@@ -16,7 +16,7 @@ from cluster.checking.rules import Breach
 
 
 def breaches(cluster: Mapping[str, Any], queue: Document, flavors: Mapping[str, Document]) -> Iterator[Breach]:
-    """Breaches for groups that the queue's quotas cannot admit. flavors: known ResourceFlavors by name."""
+    """Yield a Breach for each group in a cluster's spec that the queue's quotas cannot admit. flavors: by name."""
     taken: Counter[tuple[str, str]] = Counter()
     parts = queue.value["spec"].get("resourceGroups") or ()
     labels_of = {name: (one.value.get("spec") or {}).get("nodeLabels") or {} for name, one in flavors.items()}
@@ -55,5 +55,5 @@ def _size_text(size: float) -> str:
 
 
 def named(documents: Sequence[Document], kind: str) -> dict[str, Document]:
-    """Documents of a kind by name."""
+    """Name -> document, for all documents of a kind."""
     return {document.name: document for document in documents if document.kind == kind}

@@ -77,7 +77,7 @@ def created_by_commands(text: str) -> list[Document]:
 
 
 def breaches(documents: Sequence[Document], context: Sequence[Document]) -> Iterator[tuple[Document, Breach]]:
-    """Rules that documents break together. context: other documents that exist beside them."""
+    """Yield (document, breach) for each rule of this module that one breaks. context: other existing documents."""
     own = Counter(name_of(document) for document in documents if document.name)
     existing = own.keys() | {name_of(document) for document in context}
     everything = [*documents, *context]

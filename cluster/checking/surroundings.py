@@ -27,7 +27,7 @@ Named = Mapping[str, Document]
 
 
 def breaches(documents: Sequence[Document], context: Sequence[Document] = ()) -> Iterator[tuple[Document, Breach]]:
-    """Rules that documents break together. context: not used, because a queue of another file may be another's."""
+    """Yield (document, breach) for each rule of this module that one breaks. context: not used."""
     queues, cluster_queues, flavors = (named(documents, k) for k in ("LocalQueue", "ClusterQueue", "ResourceFlavor"))
     for document in documents:
         for breach in _of_document(document, queues, cluster_queues, flavors):

@@ -37,7 +37,7 @@ _RAY_IN_TAG = re.compile(r"\bray[-:_]?v?(\d+\.\d+\.\d+)")
 
 
 def breaches(documents: Sequence[Document], context: Sequence[Document]) -> Iterator[tuple[Document, Breach]]:
-    """Rules that the pods of documents break. context: other documents that exist beside them."""
+    """Yield (document, breach) for each rule of this module that one breaks. context: other existing documents."""
     accounts = {(d.namespace, d.name): d for d in (*context, *documents) if d.kind == "ServiceAccount"}
     for document in documents:
         results, pods = [*_of_placeholders(document)], pods_of(document)

@@ -118,7 +118,7 @@ class RowSet:
 
     @property
     def heldout(self) -> bool:
-        """Whether its documents are held out of training."""
+        """Whether this row set has held-out documents, which are not trained on."""
         return self.name.startswith(HELDOUT)
 
     @property
@@ -132,7 +132,7 @@ def row_sets(
 ) -> list[RowSet]:
     """Row sets of all sources, then of their held-out documents; writes the list of documents of every shard.
 
-    tokens: keys of the tokenised parts. shape: {seq_len, pad_id, vocab_size} of the rows.
+    work: build folder. tokens: keys of the tokenised parts. shape: {seq_len, pad_id, vocab_size} of the rows.
     """
     lengths = np.zeros(len(clean.sizes), np.int64)
     for number, name in enumerate(tokens):

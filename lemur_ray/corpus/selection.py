@@ -82,7 +82,7 @@ def select_documents(
 ) -> tuple[CleanDocuments, list[str], dict[str, str]]:
     """(documents with their selection, a line per omitted source, name -> fault of each empty required source).
 
-    drops: by the name of a rule, a mask (documents,) bool of documents that it drops.
+    work: build folder. drops: rule -> mask (documents,) bool of documents that it drops.
     """
     ids, sizes, counts = bytearray(), [np.zeros(0, np.int64)], []
     source_of_part = np.zeros(listing.num_parts, np.int32)
@@ -119,7 +119,7 @@ def select_documents(
 
 
 def write_keep(work: Path, clean: CleanDocuments, num_parts: int) -> list[str]:
-    """Write the mask of the selected documents of each part as ``keep/KEY.npy``; returns the keys by part."""
+    """Write each part's mask of selected documents to ``keep/KEY.npy`` in the build folder; returns the keys."""
     names = []
     for number in range(num_parts):
         mask = clean.keep[clean.of_part(number)]

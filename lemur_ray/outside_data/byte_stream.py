@@ -63,7 +63,7 @@ class ByteRanges(Protocol):
 
 
 class LocalRanges:
-    """A local file. Raises FetchError if it is removed or truncated while it is read."""
+    """``ByteRanges`` of a local file. Raises FetchError if it is removed or truncated while it is read."""
 
     def __init__(self, path: str) -> None:
         try:
@@ -83,7 +83,7 @@ class LocalRanges:
 
 
 class BucketRanges:
-    """An object of a bucket, or any other file of an fsspec file system."""
+    """``ByteRanges`` of an object in a bucket, or of any other file of an fsspec file system."""
 
     def __init__(self, url: str, size: int = -1, version: str = "") -> None:
         self._files, self._path = file_system(url)
@@ -94,7 +94,7 @@ class BucketRanges:
         return bytes(self._files.cat_file(self._path, start=begin, end=end))
 
     def close(self) -> None:
-        """See ``ByteRanges``; the client is shared by the process."""
+        """Nothing to release: the client is shared by the process."""
 
 
 def open_ranges(uri: str, size: int = -1, version: str = "") -> ByteRanges:

@@ -44,7 +44,7 @@ def list_files(uri: str) -> list[RemoteFile]:
 
 
 def list_addresses(uris: str) -> list[RemoteFile]:
-    """Files whose addresses are in the list at ``uris``, a path or URI, one a line; ``#`` begins a comment."""
+    """List the files whose addresses are in the text file ``uris`` (path or URI), one per line; # begins a comment."""
     lines = [line.strip() for line in read_all(uris, _LIST_BYTES).decode().splitlines()]
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         listed = threads.map(list_files, [line for line in lines if line and not line.startswith("#")])

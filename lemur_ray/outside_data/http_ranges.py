@@ -29,7 +29,7 @@ def _client(process: int) -> httpx2.Client:
 
 
 class HttpRanges:
-    """A file at an address. A server without ranges sends it once, into a temporary file.
+    """``ByteRanges`` of a file at a web address. A server without ranges sends it once, into a temporary file.
 
     size, version: as listed; -1 and empty: those of the first answer.
     """
@@ -59,7 +59,7 @@ class HttpRanges:
             raise Interrupted(f"{urlsplit(self.url).netloc}: {type(error).__name__}: {error}") from error
 
     def close(self) -> None:
-        """See ``ByteRanges``; connections are shared by the process."""
+        """Remove the temporary copy, if any; connections are shared by the process."""
         if self._copy is not None:
             self._copy.close()
 

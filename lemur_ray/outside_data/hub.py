@@ -55,7 +55,7 @@ def gated(repo: str) -> str:
 
 
 class HubFile:
-    """A file of a data set at one commit."""
+    """A ``transfer.Remote``: a file of a data set on the Hub, at one commit."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -94,7 +94,7 @@ class HubFile:
 
 
 class HubRanges:
-    """Ranges of a file of a data set at one commit; asks the Hub once for its location, and again when that expires.
+    """``ByteRanges`` of a file at one commit; asks the Hub for its location once, and again when that expires.
 
     size: bytes as listed, -1: unknown.
     """

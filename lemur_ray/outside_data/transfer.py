@@ -42,7 +42,7 @@ class RemoteInfo:
 
 
 class Remote(Protocol):
-    """A remote file."""
+    """A remote file that ``transfer`` can download."""
 
     def look(self) -> RemoteInfo:
         """Query the metadata. Raises Interrupted, FetchError."""

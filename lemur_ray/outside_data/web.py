@@ -34,7 +34,7 @@ def url_of(address: Address) -> str:
 
 
 class WebFile:
-    """A remote file at an address."""
+    """A ``transfer.Remote``: a file on GitHub or at a URL."""
 
     def __init__(self, address: Address) -> None:
         self._url = url_of(address)

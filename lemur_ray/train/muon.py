@@ -23,7 +23,7 @@ _WIDE = 2.0
 
 
 class MuonState(NamedTuple):
-    """Exponentially decayed sum of gradients."""
+    """Optimizer state of Muon: exponentially decayed sum of gradients, a tree like the parameters."""
 
     momentum: Any
 

@@ -86,7 +86,7 @@ def abstract_state(recipe: Recipe, mesh: Mesh | None = None) -> TrainState:
 
 
 class Execution(NamedTuple):
-    """How a step is computed on a platform; every choice gives the same result up to rounding."""
+    """Choices of how a step is computed on a platform; all give the same result up to rounding."""
 
     forward: Forward
     unroll: bool

@@ -91,7 +91,7 @@ def candidate_pairs(keys: np.ndarray, texts: np.ndarray) -> np.ndarray:
 
 
 def components(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(numbers of all texts in ``pairs``, ascending, and the component of each, numbered by its first text)."""
+    """Connected components of texts: (ascending numbers of the texts in ``pairs``, component number of each)."""
     texts, ends = np.unique(pairs, return_inverse=True)
     ends = ends.reshape(-1, 2).astype(np.int32)
     graph = coo_array((np.ones(len(ends), bool), (ends[:, 0], ends[:, 1])), shape=(len(texts), len(texts)))

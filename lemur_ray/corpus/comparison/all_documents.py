@@ -28,10 +28,10 @@ def compare_documents(
     handover: SharedFolder,
     parallel: Parallel,
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """(by rule, mask (documents,) bool of all cleaned documents that it drops; overlapping documents by benchmark).
+    """(rule -> mask (documents,) bool of documents that it drops; benchmark -> number of overlapping documents).
 
-    parts: keys of the cleaned parts. A part that could not be read is compared as empty, under keys of its own, because
-    a later build cleans it again under the same key.
+    work: build folder. parts: keys of the cleaned parts. index: benchmarks, if any. A part that could not be read is
+    compared as empty, under keys of its own, because a later build cleans it again under the same key.
     """
     drops: dict[str, np.ndarray] = {}
     overlaps: dict[str, int] = {}

@@ -28,7 +28,7 @@ _GROUP_BYTES = 128e6
 
 
 def band_part(build: Path, name: str, clean: str) -> None:
-    """Compute the MinHash bands of the documents of a cleaned part."""
+    """Step: write the MinHash bands of the documents of part ``clean`` to ``bands/NAME.bands`` in the build folder."""
     if not stages.part_done(build, name, "bands"):
         bands = [np.zeros((BANDS, 0), np.uint64), *map(band_keys, _batches(build, clean))]
         base = build / "bands" / name
@@ -37,7 +37,7 @@ def band_part(build: Path, name: str, clean: str) -> None:
 
 
 def overlap_part(build: Path, name: str, clean: str, index: str) -> None:
-    """Find the benchmark, of those in ``hits/INDEX.npz``, that each document of a cleaned part overlaps."""
+    """Step: write to ``hits/NAME.hits`` which benchmark in ``hits/INDEX.npz`` each document of ``clean`` overlaps."""
     if not stages.part_done(build, name, "hits"):
         grams = NgramIndex.load(build / "hits" / f"{index}.npz")
         hits = [np.zeros(0, np.int32), *map(grams.first_owners, _batches(build, clean))]
@@ -51,14 +51,14 @@ def _batches(build: Path, clean: str) -> Iterator[list[str]]:
 
 
 def benchmark_hits(build: Path, names: Sequence[str]) -> np.ndarray:
-    """(documents of all parts,) int32: index of the benchmark that a document overlaps, -1 for none."""
+    """(documents of all parts,) int32: index of the benchmark that each overlaps, -1: none. names: keys."""
     return np.concatenate([np.fromfile(stages.intact(build, "hits", name, ".hits"), "<i4") for name in names])
 
 
 def write_groups(
     build: Path, bands: Sequence[str], parts: Sequence[str], sizes: Sequence[np.ndarray], threshold: float
 ) -> list[str]:
-    """Find the candidates for near duplicates and write them as groups that one task compares; the keys of the groups.
+    """Find candidates for near duplicates and write them in groups, one per task; returns the keys of the groups.
 
     bands, parts: keys of the bands and of the cleaned parts. sizes: bytes of the documents of each part. One band of
     all documents is in memory at a time, 32 bytes a document.
@@ -102,7 +102,7 @@ def write_groups(
 
 
 def compare_group(build: Path, name: str, threshold: float) -> None:
-    """Verify the candidates of a group by the similarity of their texts; writes which of them are later copies."""
+    """Step: compare the texts of ``near/NAME.npz``; writes to ``near/NAME.later`` which are later copies."""
     if stages.part_done(build, name, "near"):
         return
     with np.load(build / "near" / f"{name}.npz") as saved:
@@ -138,7 +138,7 @@ def _texts(build: Path, part: str, wanted: np.ndarray) -> Iterator[tuple[slice, 
 
 
 def later_mask(build: Path, names: Sequence[str], num_documents: int) -> np.ndarray:
-    """(documents,) bool: near duplicates of an earlier document, from the output of all groups."""
+    """(documents,) bool: near duplicates of an earlier document, from the outputs ``near/NAME.later`` of all groups."""
     later = np.zeros(num_documents, bool)
     for name in names:
         with np.load(build / "near" / f"{name}.npz") as saved:

@@ -72,10 +72,10 @@ class SharedFolder:
         return [shard for shard, key in keys.items() if not stages.window_done(self.work, shard, key)]
 
     def send(self, *names: str) -> None:
-        """Make files of the driver available to workers; a name with a slash at its end is a whole folder."""
+        """Make files of the driver, named relative to the build folder, available to workers; ``NAME/`` is a folder."""
 
     def fetch(self, *names: str) -> None:
-        """Make files of workers available to the driver; missing ones are skipped."""
+        """Make files of workers, named relative to the build folder, available to the driver; skips missing ones."""
 
     def remove(self, *names: str) -> None:
         """Remove commit files, so that the next build does their steps again."""

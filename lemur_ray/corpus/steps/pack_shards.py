@@ -23,7 +23,7 @@ from lemur_ray.corpus.steps import stages
 
 
 def pack_window(build: Path, shard: str, key: str, seq_len: int, pad_id: int, vocab_size: int) -> None:
-    """Pack the documents listed in ``sets/SHARD.npz`` into rows, written with the documents' provenance as a shard."""
+    """Step: pack the documents listed in ``sets/SHARD.npz`` into rows and write them as a shard with provenance."""
     if stages.window_done(build, shard, key):
         return
     (build / "sets" / f"{shard}.json").unlink(missing_ok=True)  # it describes the files that are replaced now

@@ -69,7 +69,7 @@ class DamagedOutput(ValueError):
 
 
 def intact(build: Path, stage: str, name: str, suffix: str) -> Path:
-    """Path of a file of a committed output. Raises DamagedOutput if its content differs from what was committed."""
+    """Path of the output STAGE/NAME + suffix in the build folder. Raises DamagedOutput if its content has changed."""
     path = build / stage / f"{name}{suffix}"
     expected = read_json(path.with_suffix(".json")).get("crc32", {}).get(suffix)  # releases before wrote none
     if expected is not None and (not path.is_file() or _crc32(path) != expected):
@@ -110,7 +110,7 @@ def commit(base: Path, suffixes: tuple[str, ...], **more: Any) -> None:
 
 
 def clean_part(build: Path, name: str) -> dict[str, Any]:
-    """Read and filter the documents of part ``name`` and mask addresses; writes texts, ids, sizes and counts.
+    """Step: read, filter and mask the documents of part ``name``; writes ``clean/NAME.*`` in the build folder.
 
     Returns the counts: read, dropped (by rule), masked (by kind), and ``failed`` of a part with a file that cannot be
     read to its end, which is written without documents.
@@ -230,7 +230,7 @@ def texts_of(build: Path, name: str, keep: np.ndarray) -> list[str]:
 
 
 def tokenise_part(build: Path, name: str, clean: str, keep: str, tokenizer: str) -> dict[str, str]:
-    """Encode the documents of the cleaned part ``clean`` that ``keep/KEEP.npy`` selects; writes ids and lengths.
+    """Step: encode the documents of part ``clean`` that ``keep/KEEP.npy`` selects; writes ``tokens/NAME.*``.
 
     Returns the library that encoded them, and why it is not the fast one; {} if the part was complete.
     """
@@ -267,7 +267,7 @@ def _encode_into(path: Path, clean: Iterable[pa.Array], keep: np.ndarray, encode
 
 
 def read_lengths(build: Path, name: str) -> np.ndarray:
-    """Number of tokens of every tokenised document of a part, (documents,) int64."""
+    """(documents,) int64: tokens of every document of the tokenised part with key ``name``."""
     return np.fromfile(intact(build, "tokens", name, ".lengths"), "<i8")
 
 
@@ -289,13 +289,13 @@ def files_of(build: Path, shard: str) -> Iterator[tuple[Path, int]]:
 
 
 def totals(about: pa.Table, column: str) -> dict[str, tuple[int, int]]:
-    """(documents, tokens) by value of a column, in the order of the values."""
+    """Value of ``column`` -> (documents, tokens) in a table of documents, ordered by value."""
     groups = about.group_by(column).aggregate([("tokens", "count"), ("tokens", "sum")]).sort_by(column)
     return {one[column]: (one["tokens_count"], one["tokens_sum"]) for one in groups.to_pylist()}
 
 
 def outputs_of_part(stage: str, suffixes: tuple[str, ...]) -> Callable[..., list[Path]]:
-    """Function of the build folder and a step's arguments with the paths of its output files, for ``GIVES``."""
+    """A function for ``GIVES``, from the build folder and a step's arguments to the paths of its output files."""
     return lambda build, name, **_: [build / stage / f"{name}{suffix}" for suffix in (*suffixes, ".json")]
 
 

@@ -20,7 +20,7 @@ def checks(
     tried: Mapping[str, Mapping[str, AccessFailure | None]] | None = None,
     most_cpus: float = 0.0,
 ) -> list[Check]:
-    """Run all checks.
+    """All checks of a cluster, from the facts of its hosts; the first one alone if no host answered.
 
     ``silent``: host -> why it did not answer. ``lock``: package -> version; empty to compare with most hosts.
     ``store``: URL of a bucket that the hosts tried. ``tried``: see ``bucket.access``; CPUs: ``headroom``.

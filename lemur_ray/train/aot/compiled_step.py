@@ -27,14 +27,14 @@ _GPU_BLOCK = 128
 
 
 def placed(recipe: Recipe, where: Devices, mesh: MeshConfig) -> Recipe:
-    """The recipe with ``mesh`` on devices ``where``; ``fsdp`` -1 becomes what dcn and tp leave. Raises ValueError."""
+    """The recipe with ``mesh`` on ``where``, and ``fsdp`` -1 filled in. Raises ValueError if they do not match."""
     chips = where.devices_of(mesh)
     _, fsdp, _ = axis_sizes(mesh, chips, f"the {chips} chips of {mesh.dcn} x {where}")
     return dataclasses.replace(recipe, mesh=where.mesh_of(dataclasses.replace(mesh, fsdp=fsdp)))
 
 
 def lower(recipe: Recipe, mesh: Any) -> Any:
-    """Trace the step on a mesh with abstract state and batch. Raises ValueError if shapes do not divide."""
+    """Lower the training step with abstract state and batch. Raises ValueError if shapes do not divide."""
     import jax
     import jax.numpy as jnp
 

@@ -62,7 +62,7 @@ def candidates(recipe: Recipe, where: Devices) -> list[Guess]:
 def search(
     recipe: Recipe, where: Devices, compiled: Callable[[Recipe, Devices], PodPlan], tries: int
 ) -> Iterator[tuple[Recipe, PodPlan | StepDoesNotFit]]:
-    """Compile the first ``tries`` candidates; yields each with its plan, or with the reason it does not fit."""
+    """Compile the first ``tries`` candidates with ``compiled``; yields each with its plan, or why it does not fit."""
     for candidate in candidates(recipe, where)[:tries]:
         try:
             yield candidate.recipe, compiled(candidate.recipe, where)

@@ -2,8 +2,7 @@
 
 A run appends signs of life to ``goodput.jsonl``: one at submission, one at the start of an attempt, then the seconds of
 the attempt so far by item. ``account`` adds them up over all attempts; its items sum to the total. Times use the
-monotonic clock, also between attempts on one boot of one machine, so the wall clock affects only waits between
-machines. Knows nothing of jax and Ray.
+monotonic clock, also between attempts on one boot of one machine: the wall clock affects only waits between machines.
 """
 
 from __future__ import annotations
@@ -137,7 +136,7 @@ class Stopwatch:
 
 
 class SignsOfLife:
-    """The append-only file ``goodput.jsonl`` of a run; a torn last line is removed when it is opened."""
+    """Writer of the append-only file ``goodput.jsonl`` of a run; removes an incomplete last line at the start."""
 
     EVERY_S, REMOTE_EVERY_S = 1.0, 60.0
     """Seconds between two records on a disk, in a bucket."""
