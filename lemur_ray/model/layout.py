@@ -26,7 +26,6 @@ MESH_AXES = ("dcn", "fsdp", "tp")
 """Axes of the device mesh. dcn: data parallel over slices; fsdp: batch and parameters split; tp: each matmul split."""
 ROWS = ("dcn", "fsdp")
 """Mesh axes over which the rows of a batch are split."""
-
 RULES: dict[str, str | tuple[str, ...] | None] = {
     "layers": None, "dim": "fsdp", "norm": None, "heads": "tp", "kv_heads": "tp", "ffn": "tp", "vocab": "tp",
     "rows": ROWS, "rows of a slice": ROWS[1:], "sequence": "tp", "whole": None,

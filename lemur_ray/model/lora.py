@@ -31,14 +31,11 @@ def first_adapters(config: ModelConfig, lora: LoraConfig, seed: int, base: Param
 
     Float32; A is normal with variance 1 / in, B is zero.
     """
-    layers = {}
+    layers, shapes = {}, adapter_shapes(config, lora)
     keys = jax.random.split(jax.random.key(seed), len(lora.matrices))
     for key, name in zip(keys, sorted(lora.matrices), strict=True):
-        depth, inputs, outputs = abstract_params(config)["layers"][name].shape
-        layers[name] = {
-            "a": jax.random.normal(key, (depth, inputs, lora.rank), jnp.float32) * inputs**-0.5,
-            "b": jnp.zeros((depth, lora.rank, outputs), jnp.float32),
-        }
+        a, b = shapes[f"layers.{name}.a"], shapes[f"layers.{name}.b"]
+        layers[name] = {"a": jax.random.normal(key, a, jnp.float32) * a[1] ** -0.5, "b": jnp.zeros(b, jnp.float32)}
     return {"layers": layers, **{name: jnp.asarray(base[name], jnp.float32) for name in lora.also}}
 
 
@@ -72,12 +69,11 @@ def frozen_dtypes(config: ModelConfig, dtype: Any) -> Params:
 
 def adapter_shardings(config: ModelConfig, lora: LoraConfig, mesh: Mesh) -> Params:
     """NamedSharding of every trained leaf: input and output axes as in the base matrix, rank axis unsharded."""
-    shapes, axes = abstract_params(config)["layers"], logical_axes(config)["layers"]
-    layers = {}
+    shapes, axes, layers = adapter_shapes(config, lora), logical_axes(config)["layers"], {}
     for name in sorted(lora.matrices):
-        (depth, inputs, outputs), (_, into, out) = shapes[name].shape, axes[name]
-        a = spec(("layers", into, "whole"), (depth, inputs, lora.rank), mesh, f"{name}.a")
-        b = spec(("layers", "whole", out), (depth, lora.rank, outputs), mesh, f"{name}.b")
+        _, into, out = axes[name]
+        a = spec(("layers", into, "whole"), shapes[f"layers.{name}.a"], mesh, f"{name}.a")
+        b = spec(("layers", "whole", out), shapes[f"layers.{name}.b"], mesh, f"{name}.b")
         layers[name] = {"a": NamedSharding(mesh, a), "b": NamedSharding(mesh, b)}
     whole = param_shardings(config, mesh)
     return {"layers": layers, **{name: whole[name] for name in lora.also}}

@@ -103,10 +103,10 @@ def cross_entropy(
     cap x tanh(logit / cap); 0: they stay.
     """
     dtype = jnp.dtype(operand_dtype or x_BLD.dtype)
-    return _cross_entropy(x_BLD, head_DV, targets_BL, weights_BL, _How(dtype, layout or Layout(), cap))
+    return _cross_entropy(x_BLD, head_DV, targets_BL, weights_BL, _Static(dtype, layout or Layout(), cap))
 
 
-class _How(NamedTuple):
+class _Static(NamedTuple):
     """Static arguments of ``cross_entropy``."""
 
     operand_dtype: Any
@@ -116,7 +116,7 @@ class _How(NamedTuple):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
 def _cross_entropy(
-    x_BLD: jax.Array, head_DV: jax.Array, targets_BL: jax.Array, weights_BL: jax.Array, how: _How
+    x_BLD: jax.Array, head_DV: jax.Array, targets_BL: jax.Array, weights_BL: jax.Array, how: _Static
 ) -> Losses:
     operand_dtype, layout, cap = how
 
@@ -158,7 +158,7 @@ def _gather(
 
 
 def _forward(
-    x_BLD: jax.Array, head_DV: jax.Array, targets_BL: jax.Array, weights_BL: jax.Array, how: _How
+    x_BLD: jax.Array, head_DV: jax.Array, targets_BL: jax.Array, weights_BL: jax.Array, how: _Static
 ) -> tuple[Losses, tuple[jax.Array, ...]]:
     operand_dtype, layout, cap = how
     rounds = operand_dtype != x_BLD.dtype
@@ -200,7 +200,9 @@ def _forward(
     return Losses(jnp.sum(per_token * weights_BL), per_token), saved
 
 
-def _backward(how: _How, saved: tuple[jax.Array, ...], slope: Losses) -> tuple[jax.Array, jax.Array, None, jax.Array]:
+def _backward(
+    how: _Static, saved: tuple[jax.Array, ...], slope: Losses
+) -> tuple[jax.Array, jax.Array, None, jax.Array]:
     slope_x, slope_DV, per_token = saved
     factor = slope.total
     return (slope_x * factor.astype(slope_x.dtype), slope_DV * factor, None, per_token * factor)

@@ -29,6 +29,7 @@ from lemur_ray.text.marked_text import iter_texts
 from lemur_ray.text.special_tokens import GENERATION, json_file
 from lemur_ray.text.templates.template_files import template_of
 from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.text.tools_in_words import OPEN
 
 _ENCODED_AT_ONCE = 8192
 """Most bytes of text encoded in the event loop (some milliseconds); longer texts are encoded in a thread."""
@@ -55,6 +56,11 @@ class TextEngine:
     def template(self) -> ChatTemplate:
         """The chat template. Raises TemplateMissing, TemplateUnusable."""
         return template_of(self.tokenizer)
+
+    @property
+    def calls_are_bare(self) -> bool:
+        """Whether the template shows tools without tags around calls. Raises TemplateMissing, TemplateUnusable."""
+        return self.template.knows_tools and OPEN not in self.template.source
 
     def encode_text(self, text: str) -> tuple[int, ...]:
         """Prompt ids of plain text, after the tokenizer's BOS, if it has one."""

@@ -37,8 +37,6 @@ class TextStream:
     def _take(self, text: str) -> str:
         if not self._stop:
             return text
-        if not text:
-            return ""
         self._pending += text
         ends = [(at + len(s), at) for s in self._stop if (at := self._pending.find(s)) >= 0]
         if ends:

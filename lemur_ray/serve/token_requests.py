@@ -24,7 +24,7 @@ from lemur_ray.serve.reply_types import Reply
 from lemur_ray.serve.request_errors import REQUEST_ERRORS, error_form
 from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.chat import encode_dialogue
-from lemur_ray.text.tools_in_words import OPEN, spell_out_calls, tool_function
+from lemur_ray.text.tools_in_words import spell_out_calls, tool_function
 
 CONTINUATION = range(0x80, 0xC0)
 """Bytes of UTF-8 that continue a character."""
@@ -36,11 +36,12 @@ async def converse(served: TextEngine, request: Mapping[str, Any]) -> dict[str, 
     max_tokens, stop = options.pop("max_tokens"), tuple(options.pop("stop"))
     try:
         turns = [tuple(turn["ids"]) if "ids" in turn else Message.from_json(turn) for turn in request["turns"]]
-        tools = _toolbox(served, request.get("tools", ()))
+        raw = request.get("tools", ())
+        tools = Toolbox(tuple(map(tool_function, raw)), tuple(raw), bare=served.calls_are_bare) if raw else None
         if tools and not served.template.knows_tools:
             turns = _in_words(turns, tools)
-        raw = tools.raw if tools and served.template.knows_tools else ()
-        prompt = tuple(await asyncio.to_thread(encode_dialogue, served.tokenizer, turns, None, raw))
+        shown = tools.raw if tools and served.template.knows_tools else ()
+        prompt = tuple(await asyncio.to_thread(encode_dialogue, served.tokenizer, turns, None, shown))
         session_id = str(request.get("session", ""))
         traced, sampling = bool(request.get("trace", False)), SamplingOptions.from_json(options)
         generation = served.generation(prompt, max_tokens, sampling, session_id=session_id, logprobs=traced)
@@ -74,17 +75,10 @@ async def converse(served: TextEngine, request: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def _toolbox(served: TextEngine, raw: Sequence[Mapping[str, Any]]) -> Toolbox | None:
-    """The tools of a request, as for HTTP (``serve.http.chat_prompts``): calls stand between tags, or are the whole
-    reply if the template has no tags."""
-    bare = bool(raw) and served.template.knows_tools and OPEN not in served.template.source
-    return Toolbox(tuple(map(tool_function, raw)), tuple(raw), bare=bare) if raw else None
-
-
 def _in_words(turns: list[tuple[int, ...] | Message], tools: Toolbox) -> list[tuple[int, ...] | Message]:
     """The turns for a template that knows no tools: described in the system turn, and calls as text."""
-    first, *rest = tools.described([turn for turn in turns[:1] if isinstance(turn, Message)])
-    out = [first, *rest, *turns[1:]]
+    head = [turn for turn in turns[:1] if isinstance(turn, Message)]
+    out = [*tools.described(head), *turns[len(head) :]]
     return [spell_out_calls([turn])[0] if isinstance(turn, Message) else turn for turn in out]
 
 

@@ -23,7 +23,6 @@ from pathlib import Path
 from lemur_ray.host.file_lock import take
 from lemur_ray.host.full_disk import is_full_disk
 
-_GB = 10**9
 _WAIT_S = 3600.0
 """Maximum wait for another process that makes the same entry; making one takes less."""
 _OLD_S = 86_400.0  # age of an abandoned temporary folder of an archive
@@ -94,7 +93,7 @@ class BoundedCache:
             limit_gb = -1.0
         if not 0 <= limit_gb < 1e6:
             raise self.error(f"{self.variable}={named}: expected a number of gigabytes, 0 or more")
-        return int(limit_gb * _GB)
+        return int(limit_gb * 10**9)
 
     def check_room(self, needed: int, what: str) -> None:
         """Raise ``error`` if fewer than ``needed`` bytes of the disk are free. what: description for the message."""

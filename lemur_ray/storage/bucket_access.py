@@ -26,10 +26,6 @@ from lemur_ray.storage.retry_policy import (
 )
 
 
-class _Differs(OSError):
-    """The content read back differs from the content written."""
-
-
 class AccessFailure(NamedTuple):
     """Why a client library cannot use a bucket: the kind of problem, and a sentence for the user."""
 
@@ -135,4 +131,4 @@ def _removed(fs: Any, path: str) -> Iterator[None]:
 
 def _same(read: bytes, written: bytes) -> None:
     if read != written:
-        raise _Differs(f"{len(written)} bytes were written, and {len(read)} others came back")
+        raise OSError(f"{len(written)} bytes were written, and {len(read)} others came back")

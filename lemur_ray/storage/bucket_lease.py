@@ -34,12 +34,12 @@ class BucketLease:
         """out: URL of the folder. mine: id, host and pid of this process; the id is unique."""
         self._url, self._mine = f"{out}/{LEASE}", mine
         self._version: str | None = None
-        self._said: dict[str, Any] = {}
+        self._record: dict[str, Any] = {}
 
     @property
     def number(self) -> int:
         """Number of this holder among all successive holders of the lease, from 1; 0 before ``take``."""
-        return int(self._said.get("holder", 0))
+        return int(self._record.get("holder", 0))
 
     def take(self, patience_s: float) -> None:
         """Acquire the lease at once if it is free or released, else after waiting ``patience_s`` s without a renewal.
@@ -49,17 +49,17 @@ class BucketLease:
         record = read_version(self._url)
         before = decode_record(record)
         if before and not before.get("given_back"):
-            record = self._once_silent(record, patience_s)
+            record = self._wait_for_silence(record, patience_s)
         number = int(before.get("holder", 0)) + 1
         self._write({**self._mine, "holder": number, "count": 0}, record[1] if record else None)
 
     def renew(self) -> None:
         """Renew the lease by writing its object. Raises LeaseConflict if another process has taken it over, OSError."""
-        self._write({**self._said, "count": self._said["count"] + 1}, self._version)
+        self._write({**self._record, "count": self._record["count"] + 1}, self._version)
 
     def give_back(self) -> None:
         """Release the lease for other processes. Raises LeaseConflict if one has taken it over already, OSError."""
-        self._write({**self._said, "given_back": True}, self._version)
+        self._write({**self._record, "given_back": True}, self._version)
 
     def _write(self, value: dict[str, Any], version: str | None) -> None:
         try:
@@ -71,9 +71,9 @@ class BucketLease:
             if now is None or holder.get("id") != self._mine["id"]:
                 raise LeaseConflict(holder) from error
             self._write(value, now[1])  # a takeover between the two is a conflict again
-        self._said = value
+        self._record = value
 
-    def _once_silent(self, seen: tuple[bytes, str] | None, patience_s: float) -> tuple[bytes, str] | None:
+    def _wait_for_silence(self, seen: tuple[bytes, str] | None, patience_s: float) -> tuple[bytes, str] | None:
         """Wait until the lease is released or unchanged for ``patience_s``; returns (content, version) of its object.
 
         Raises LeaseConflict if it is renewed meanwhile. Only the clock of this host is used."""
@@ -97,15 +97,15 @@ class TakeoverWait:
 
     def __init__(self, url: str, holder: dict[str, Any], patience_s: float) -> None:
         self._url, self._holder, self._patience_s = url, holder, patience_s
-        self._began, self._said = time.monotonic(), False
+        self._began, self._noticed = time.monotonic(), False
 
     def keep_waiting(self) -> bool:
         """Sleep briefly and return True; return False at once when ``patience_s`` seconds have passed."""
         waited_s = time.monotonic() - self._began
         if waited_s >= self._patience_s:
             return False
-        if waited_s > 1.5 * self._patience_s / MISSED_HEARTBEATS and not self._said:
-            self._said = True
+        if waited_s > 1.5 * self._patience_s / MISSED_HEARTBEATS and not self._noticed:
+            self._noticed = True
             print(
                 f"{self._url}: {describe_holder(self._holder)} has not given it back: it is taken over if that "
                 f"shows no sign of life for {self._patience_s:g} s",

@@ -9,6 +9,7 @@ from pathlib import Path
 from lemur_ray.host.home import lemur_home
 from lemur_ray.storage.file_system import file_system
 from lemur_ray.storage.growing_file import INDEX, PIECES, list_growing_files, read_growing
+from lemur_ray.storage.published_folder import replaced_file
 
 
 def mirror_files(url: str, names: Sequence[str]) -> Path:
@@ -16,7 +17,7 @@ def mirror_files(url: str, names: Sequence[str]) -> Path:
 
     Copies of files that the bucket does not have are removed. Raises OSError, ImportError.
     """
-    folder = _place_of(url)
+    folder = _copy_path(url)
     for name in names:
         try:
             download_file(f"{url}/{name}", folder / name)
@@ -35,7 +36,7 @@ def mirror_growing_files(url: str, growing: str, small: Sequence[str]) -> list[P
     pieces, whole = list_growing_files(url, growing)
     paths = []
     for name in sorted({*pieces, *(one for one in whole if one.rsplit("/", 1)[-1] == growing)}):
-        path, parent = _place_of(url) / name, name.removesuffix(growing).rstrip("/")
+        path, parent = _copy_path(url) / name, name.removesuffix(growing).rstrip("/")
         if name not in pieces or not read_growing(f"{url}/{name}", path):
             download_file(f"{url}/{name}", path)
         written = fs.modified(f"{there}/{name}{PIECES}/{INDEX}" if name in pieces else f"{there}/{name}").timestamp()
@@ -48,27 +49,22 @@ def mirror_growing_files(url: str, growing: str, small: Sequence[str]) -> list[P
 def download_file(url: str, path: Path) -> None:
     """Download the object ``url`` to ``path`` atomically. Raises FileNotFoundError if it does not exist, OSError."""
     fs, there = file_system(url)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with replaced_file(path) as partial:
         fs.get_file(there, str(partial))
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def display_name(path: Path) -> str:
     """Name of a folder for messages: the bucket URL if it is a local copy of one, else the path."""
-    if not path.is_relative_to(_shelf()):
+    if not path.is_relative_to(_copies_folder()):
         return str(path)
-    scheme, *rest = path.relative_to(_shelf()).parts
+    scheme, *rest = path.relative_to(_copies_folder()).parts
     return f"{scheme}://{'/'.join(rest)}"
 
 
-def _shelf() -> Path:
+def _copies_folder() -> Path:
     return lemur_home() / "copies" / "of"
 
 
-def _place_of(url: str) -> Path:
+def _copy_path(url: str) -> Path:
     scheme, _, rest = url.partition("://")
-    return _shelf() / scheme / rest.strip("/")
+    return _copies_folder() / scheme / rest.strip("/")

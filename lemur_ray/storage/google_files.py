@@ -72,8 +72,10 @@ class GoogleFiles(GCSFileSystem):
             request = super()._request(method, path, *args, **kwargs)
             return await with_deadline(request, where, len(data) if isinstance(data, bytes) else 0)
         except HttpError as error:
-            sentence = refusal_error(where, error.code, error.message)
-            raise _of(sentence, error) from error
+            refusal = refusal_error(where, error.code, error.message)
+            refused = _Refused(str(refusal))
+            refused.code, refused.message, refused.problem = error.code, str(refusal), refusal.problem
+            raise refused from error
         except aiohttp.ClientError as error:
             raise BucketError(
                 f"{where} cannot be reached ({type(error).__name__}: {error}): look whether the network is up, then "
@@ -141,9 +143,3 @@ class GoogleFiles(GCSFileSystem):
             return f"gs://{args[0]}"
         _, separator, rest = path.partition("/b/")
         return f"gs://{rest.split('/')[0]}" if separator else "the storage service"
-
-
-def _of(sentence: BucketError, error: HttpError) -> _Refused:
-    out = _Refused(str(sentence))
-    out.code, out.message, out.problem = error.code, str(sentence), sentence.problem
-    return out

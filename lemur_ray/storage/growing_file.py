@@ -19,6 +19,7 @@ from typing import Any
 from lemur_ray.storage.bucket_lease import LeaseConflict, decode_record
 from lemur_ray.storage.conditional_writes import VersionConflict, read_version, write_if
 from lemur_ray.storage.file_system import file_system
+from lemur_ray.storage.published_folder import replaced_file
 
 PIECES, INDEX = ".pieces", "index.json"
 PIECE_BYTES = 2 << 20
@@ -142,20 +143,14 @@ def starts_with_pieces(path: Path, pieces: Sequence[Piece]) -> bool:
 def assemble(url: str, pieces: Sequence[Piece], path: Path) -> None:
     """Write the concatenated pieces to ``path``. Raises FileNotFoundError for a missing piece, OSError if damaged."""
     fs, there = file_system(f"{url}{PIECES}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with partial.open("wb") as file:
-            for piece in pieces:
-                data = fs.cat_file(f"{there}/{piece.name}")
-                if hashlib.sha256(data).hexdigest() != piece.sha256:
-                    raise OSError(f"{url}{PIECES}/{piece.name} is damaged: it is not what its index says")
-                file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replaced_file(path) as partial, partial.open("wb") as file:
+        for piece in pieces:
+            data = fs.cat_file(f"{there}/{piece.name}")
+            if hashlib.sha256(data).hexdigest() != piece.sha256:
+                raise OSError(f"{url}{PIECES}/{piece.name} is damaged: it is not what its index says")
+            file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _pieces(index: Mapping[str, Any]) -> tuple[Piece, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import shutil
 import tempfile
 import time
@@ -41,6 +42,18 @@ def publish(folder: Path, url: str, *, last: str) -> None:
     for name in [*(name for name in names if name != last), last]:
         if not any(part.startswith(".") for part in name.split("/")):
             fs.put_file(str(folder / name), f"{there}/{name}")
+
+
+@contextlib.contextmanager
+def replaced_file(path: Path) -> Iterator[Path]:
+    """Path of a new file that replaces ``path`` after the block; ``path`` stays as it is if the block raises."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

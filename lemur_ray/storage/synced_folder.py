@@ -49,7 +49,7 @@ class SyncError(OSError):
         return error
 
 
-class _Lacks(Exception):
+class _MissingLines(Exception):
     """A growing file in the bucket has lines that its local file lacks; the message names the file."""
 
 
@@ -103,8 +103,8 @@ class _FolderSync:
         self._stored: dict[str, tuple[int, int]] = {}
         self._versions: dict[str, str | None] = {}
         self._restored = self._broken = False
-        self._heard = self._counted = time.monotonic()
-        self._looked = -math.inf
+        self._success_s = self._renewal_s = time.monotonic()
+        self._upload_s = -math.inf
 
     def restore(self, join: Callable[[Path, Path], None]) -> None:
         """Download growing and small files of the bucket; lines that only the local copies have are appended."""
@@ -124,8 +124,8 @@ class _FolderSync:
                     download_file(url, path)
             for path in sorted(self._folder.rglob(self._growing)):
                 if path.relative_to(self._folder).as_posix() not in {*growing, *whole}:
-                    say = f"{path} is not in {self._url} yet and is stored there: remove it to begin anew"
-                    print(say, file=sys.stderr, flush=True)
+                    notice = f"{path} is not in {self._url} yet and is stored there: remove it to begin anew"
+                    print(notice, file=sys.stderr, flush=True)
             self._restored = True
 
     def beat(self) -> None:
@@ -136,12 +136,12 @@ class _FolderSync:
             try:
                 self._renew()
                 if self._restored:
-                    self._store(everything=time.monotonic() - self._looked > REST_S)
-                self._heard = time.monotonic()
-            except (LeaseConflict, _Lacks) as other:
+                    self._store(everything=time.monotonic() - self._upload_s > REST_S)
+                self._success_s = time.monotonic()
+            except (LeaseConflict, _MissingLines) as other:
                 raise self._ended(other) from None
             except OSError as error:
-                if time.monotonic() - self._heard > request_timeout_s() / 2:
+                if time.monotonic() - self._success_s > request_timeout_s() / 2:
                     raise self._ended(error) from error
 
     @contextlib.contextmanager
@@ -178,10 +178,10 @@ class _FolderSync:
         """Context manager that turns errors of the bucket into SyncError and stops all uploads."""
         try:
             yield
-        except (OSError, LeaseConflict, _Lacks) as error:
+        except (OSError, LeaseConflict, _MissingLines) as error:
             raise self._ended(error) from error
 
-    def _ended(self, error: OSError | LeaseConflict | _Lacks) -> SyncError:
+    def _ended(self, error: OSError | LeaseConflict | _MissingLines) -> SyncError:
         self._broken = True
         if isinstance(error, LeaseConflict):
             return SyncError.of(
@@ -190,7 +190,7 @@ class _FolderSync:
                 f"({describe_holder(error.holder)}): this one stops; what it has ended is in {self._folder}",
             )
         return SyncError.of(
-            ExitCode.TRY_AGAIN if isinstance(error, _Lacks) else exit_code_of(error),
+            ExitCode.TRY_AGAIN if isinstance(error, _MissingLines) else exit_code_of(error),
             f"{' '.join(str(error).split())}; what has ended is kept in {self._folder}, and the same command stores it",
         )
 
@@ -202,13 +202,13 @@ class _FolderSync:
         for name, path in files.items():
             if path.name != self._growing and (everything or path.name in self._small):
                 self._put(path, name)
-        self._looked = time.monotonic() if everything else self._looked
+        self._upload_s = time.monotonic() if everything else self._upload_s
         for name in [name for name, path in files.items() if path.name == self._growing]:
             path = files[name]
             if name not in self._files:
                 file = self._file(name)
                 if not starts_with_pieces(path, file.pieces):  # the first listing was outdated
-                    raise _Lacks(f"{self._url}/{name} has lines that were not there when this host began")
+                    raise _MissingLines(f"{self._url}/{name} has lines that were not there when this host began")
                 self._files[name] = file
             while self._files[name].upload_next():
                 self._renew_if_due()
@@ -244,12 +244,12 @@ class _FolderSync:
                 del self._versions[name]
 
     def _renew_if_due(self) -> None:
-        if time.monotonic() - self._counted > bucket_lease.HEARTBEAT_S:
+        if time.monotonic() - self._renewal_s > bucket_lease.HEARTBEAT_S:
             self._renew()
 
     def _renew(self) -> None:
         self._lease.renew()
-        self._counted = time.monotonic()
+        self._renewal_s = time.monotonic()
 
 
 @contextlib.contextmanager

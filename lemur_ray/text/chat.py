@@ -44,9 +44,9 @@ def encode_chat(
     marked, chat = marked_text(tokenizer), training_chat(template, messages, tools)
     disguise = marked.disguise(iter_texts([chat.messages, chat.tools]))
     text, spans = template.render_with_spans(_disguised(chat, disguise), disguise.characters)
-    spans = _weighed(spans, messages)
+    spans = _trained_spans(spans, messages)
     encoding = marked.encode(text, disguise)
-    return encoding.ids[:max_tokens], _within(encoding, spans)[:max_tokens]
+    return encoding.ids[:max_tokens], _overlaps(encoding, spans)[:max_tokens]
 
 
 def encode_prompt(tokenizer: Tokenizer, messages: Sequence[Message], template: ChatTemplate | None = None) -> list[int]:
@@ -98,7 +98,7 @@ def encode_dialogue(
         for turn, message in zip(turns, messages, strict=True)
     ]
     try:
-        around = _around(template, Chat(rendered, disguise.apply(tools), add_generation_prompt=True), disguise)
+        around = _texts_around(template, Chat(rendered, disguise.apply(tools), add_generation_prompt=True), disguise)
     except _RenderedDifferently as error:  # fall back to the text of those ids
         turn = Message("assistant", _text(tokenizer, turns[error.number]))  # type: ignore[arg-type]
         return encode_dialogue(tokenizer, [*turns[: error.number], turn, *turns[error.number + 1 :]], template, tools)
@@ -158,7 +158,7 @@ def _disguised(chat: Chat, disguise: Disguise) -> Chat:
     return replace(chat, **{name: disguise.apply(getattr(chat, name)) for name in texts})
 
 
-def _weighed(spans: list[Span], messages: Sequence[Message]) -> list[Span]:
+def _trained_spans(spans: list[Span], messages: Sequence[Message]) -> list[Span]:
     """The assistant's spans without those of messages with weight 0. Raises TemplateError if numbers differ."""
     weights = [message.weight for message in messages if message.role == "assistant"]
     if all(weights):
@@ -171,7 +171,7 @@ def _weighed(spans: list[Span], messages: Sequence[Message]) -> list[Span]:
     return [span for span, weight in zip(spans, weights, strict=True) if weight]
 
 
-def _within(encoding: Encoding, spans: Sequence[Span]) -> list[bool]:
+def _overlaps(encoding: Encoding, spans: Sequence[Span]) -> list[bool]:
     """For each token, whether it overlaps one of the spans (character ranges of the text)."""
     begins, ends = [begin for begin, _ in encoding.offsets], [end for _, end in encoding.offsets]
     marks = [False] * len(encoding.ids)
@@ -206,7 +206,7 @@ class _RenderedDifferently(Exception):
         self.number = number
 
 
-def _around(template: ChatTemplate, chat: Chat, disguise: Disguise) -> list[str]:
+def _texts_around(template: ChatTemplate, chat: Chat, disguise: Disguise) -> list[str]:
     """Texts that the template prints before, between and after the turns whose content is a mark of ``disguise``.
 
     Generation starts at the end of a prompt. If the template prints blanks between that position and the text of the

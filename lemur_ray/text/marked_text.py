@@ -23,14 +23,12 @@ from tokenizers import Encoding
 from tokenizers import Tokenizer as Backend
 
 from lemur_ray.text.chat_template import TemplateError
-from lemur_ray.text.tokenizer import Tokenizer
+from lemur_ray.text.tokenizer import Tokenizer, encode_text
 
 _FIRST, _LAST = 0xF0000, 0x10FFF0
 """Range of private-use characters: two planes without the last few, which templates.jinja_template uses."""
 MOST_DEPTH = 128
 """Maximum nesting of lists and objects, which are walked recursively."""
-_LONG = 8192
-"""Characters from which a text is encoded as a batch of one, because only batches release the interpreter lock."""
 
 
 class MarkedText:
@@ -38,17 +36,16 @@ class MarkedText:
     Thread-safe."""
 
     def __init__(self, tokenizer_json: str, splits_specials: bool = False):
-        """splits_specials: encode special tokens of the template as ordinary text, too."""
+        """tokenizer_json: without truncation and padding. splits_specials: the template's special tokens are text."""
         self._json = tokenizer_json
-        self._backend = _unbounded(Backend.from_str(tokenizer_json))
+        self._backend = Backend.from_str(tokenizer_json)
         self._backend.encode_special_tokens = splits_specials
         self._specials = {
             token.content: number
             for number, token in self._backend.get_added_tokens_decoder().items()
             if token.special and token.content and not splits_specials
         }
-        longest_first = sorted(self._specials, key=len, reverse=True)
-        whole = "|".join(map(re.escape, longest_first)) or r"(?!)"
+        whole = _any_of(set(self._specials))
         begins = {token[:n] for token in self._specials for n in range(1, len(token))}
         ends = {token[n:] for token in self._specials for n in range(1, len(token))}
         self._meant = re.compile(whole)
@@ -76,7 +73,7 @@ class MarkedText:
 
         Raises TemplateError if the tokenizer cannot distinguish spelled special tokens from real ones."""
         if disguise is None or disguise.reveal(text) == text:
-            return _encoded(self._backend, text)
+            return encode_text(self._backend, text, offsets=True)
         return self.encode_by_twin(text, disguise)
 
     def encode_by_twin(self, text: str, disguise: Disguise) -> Encoding:
@@ -89,7 +86,7 @@ class MarkedText:
             text[begin:end].translate(twin.names) if number % 2 else revealed[begin:end]
             for number, (begin, end) in enumerate(itertools.pairwise(bounds))
         ]
-        encoding = _encoded(twin.backend, "".join(named))
+        encoding = encode_text(twin.backend, "".join(named), offsets=True)
         meant = [self._specials[one[0]] for one in matches]
         if sum(i in twin.counted for i in encoding.ids) != sum(i in twin.counted for i in meant):
             raise TemplateError(
@@ -121,8 +118,7 @@ class MarkedText:
             model["vocab"] = [[known.get(piece, piece), score] for piece, score in model["vocab"]]
         if model.get("unk_token") in known:
             model["unk_token"] = known[model["unk_token"]]
-        backend = _unbounded(Backend.from_str(json.dumps(written)))
-        return _Twin(names, backend, frozenset(self._specials.values()) - {unknown})
+        return _Twin(names, Backend.from_str(json.dumps(written)), frozenset(self._specials.values()) - {unknown})
 
 
 @dataclass(frozen=True)
@@ -216,16 +212,3 @@ def _private(texts: Iterable[str]) -> set[int]:
         if not text.isascii() and max(text) >= chr(_FIRST):
             private.update(at for at in map(ord, set(text)) if at >= _FIRST)
     return private
-
-
-def _unbounded(backend: Backend) -> Backend:
-    """Disable truncation and padding, which the file may request; returns the same backend."""
-    backend.no_truncation()
-    backend.no_padding()
-    return backend
-
-
-def _encoded(backend: Backend, text: str) -> Encoding:
-    if len(text) > _LONG:
-        return backend.encode_batch([text], add_special_tokens=False)[0]
-    return backend.encode(text, add_special_tokens=False)

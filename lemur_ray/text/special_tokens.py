@@ -19,7 +19,6 @@ SPECIALS = (PAD, BOS, EOS, IM_START, IM_END, IM_SEP, DIFF_MARKER)
 """Special tokens of this project's vocabularies."""
 CHATML = (IM_START, IM_END)
 """Special tokens of ChatML."""
-
 CONFIG, MAP, ADDED, GENERATION = (
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "generation_config.json",
 )  # fmt: skip

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from tokenizers import AddedToken
+from tokenizers import AddedToken, Encoding
 from tokenizers import Tokenizer as Backend
 
 from lemur_ray.text import backends, bpe_training
@@ -133,15 +133,15 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a whole text, without BOS or EOS; special tokens spelled in it are encoded as ordinary text."""
-        return _encode(self._plain, text)
+        return encode_text(self._plain, text).ids
 
     def encode_inside(self, text: str) -> list[int]:
         """Ids of a text that continues another: no prefix is added, such as the blank that SentencePiece adds."""
-        return _encode(self._inner, text)
+        return encode_text(self._inner, text).ids
 
     def encode_marked(self, text: str) -> list[int]:
         """Ids of a text in which spelled special tokens become their ids, as Hugging Face tokenizers do."""
-        return _encode(self._marking, text)
+        return encode_text(self._marking, text).ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [e.ids for e in self._plain.encode_batch_fast(list(texts), add_special_tokens=False)]
@@ -296,7 +296,9 @@ def _text_of(content: str | bytes, name: str, where: str) -> str:
         ) from error
 
 
-def _encode(backend: Backend, text: str) -> list[int]:
-    if len(text) > _LONG:
-        return backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
-    return backend.encode(text, add_special_tokens=False).ids
+def encode_text(backend: Backend, text: str, *, offsets: bool = False) -> Encoding:
+    """Encoding of a text by a backend, without the tokens of its post-processor. offsets: whether they are needed."""
+    if len(text) <= _LONG:
+        return backend.encode(text, add_special_tokens=False)
+    batch = backend.encode_batch if offsets else backend.encode_batch_fast
+    return batch([text], add_special_tokens=False)[0]

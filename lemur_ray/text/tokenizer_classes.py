@@ -56,14 +56,9 @@ _QWEN3_5 = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _PLAIN_BPE = {
-    "dropout": None,
-    "unk_token": None,
-    "continuing_subword_prefix": "",
-    "end_of_word_suffix": "",
-    "fuse_unk": False,
-    "byte_fallback": False,
-    "ignore_merges": False,
-}
+    "dropout": None, "unk_token": None, "continuing_subword_prefix": "", "end_of_word_suffix": "", "fuse_unk": False,
+    "byte_fallback": False, "ignore_merges": False,
+}  # fmt: skip
 _DIGITS = {"type": "Digits", "individual_digits": True}
 
 
@@ -189,9 +184,8 @@ def apply_class(tokenizer_json: str, config: Mapping[str, Any]) -> str:
         _as_gemma(raw, config)
     elif kind in _LLAMA:
         _as_llama(raw, kind, config)
-    if kind != AS_FILED and isinstance(
-        listed := config.get("added_tokens_decoder"), dict
-    ):  # then the file's do not count
+    listed = config.get("added_tokens_decoder")
+    if kind != AS_FILED and isinstance(listed, dict):  # then the file's do not count
         raw["added_tokens"] = [token for token in raw["added_tokens"] if str(token["id"]) in listed]
     if config.get(FIXED) is True and raw["pre_tokenizer"]:
         added = {token["content"] for token in raw["added_tokens"]}
@@ -200,11 +194,8 @@ def apply_class(tokenizer_json: str, config: Mapping[str, Any]) -> str:
     return json.dumps(raw, ensure_ascii=False)
 
 
-_BLANKS_BACK = [
-    {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-    {"type": "ByteFallback"},
-    {"type": "Fuse"},
-]
+_BLANK = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+_BLANKS_BACK = [_BLANK, {"type": "ByteFallback"}, {"type": "Fuse"}]
 
 
 def _as_llama(raw: dict[str, Any], kind: str, config: Mapping[str, Any]) -> None:

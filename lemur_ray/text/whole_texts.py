@@ -14,7 +14,7 @@ from tokenizers import pre_tokenizers
 
 _KEEP = {"ByteLevel", "Metaspace", "Digits", "UnicodeScripts", "FixedLength"}
 """Types of pre-tokenizers that keep every character."""
-_UNKNOWN = 4
+_CHARACTER_BYTES = 4
 """Maximum bytes of one character, for which one unknown token stands if they are not fused."""
 
 
@@ -28,7 +28,7 @@ def longest_source(spelled: Sequence[bytes], tokens: Sequence[str]) -> int:
     """Maximum bytes of text that one token stands for, at least 4. spelled: bytes of each token; tokens: spellings."""
     longest = max((len(piece) for piece in spelled), default=1)
     marked = max((len(token.encode()) for token in tokens if "▁" in token), default=1)
-    return max(longest, marked, _UNKNOWN)
+    return max(longest, marked, _CHARACTER_BYTES)
 
 
 def _normalizer_keeps(step: dict[str, Any] | None) -> bool:

@@ -66,18 +66,14 @@ def config_files(config: ModelConfig, tokenizer: Tokenizer | None, dtype: str) -
     }
 
 
-def tokenizer_config() -> dict[str, Any]:
-    """Content of ``tokenizer_config.json`` for this project's vocabularies: special tokens and the ChatML template."""
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": BOS, "eos_token": EOS, "pad_token": PAD,
-        "clean_up_tokenization_spaces": False, "chat_template": WITH_BOS,
-    }  # fmt: skip
-
-
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
     """Texts of the tokenizer's files by name, with a ``tokenizer_config.json`` if the vocabulary is this project's."""
-    own = tokenizer_config()
-    if tokenizer.files:
-        own.pop("chat_template")  # a foreign tokenizer has its own template
-    written = {} if tokenizer.files and not tokenizer.is_ours else {CONFIG: json.dumps(own, indent=2) + "\n"}
-    return {**written, **tokenizer.to_files()}
+    if tokenizer.files and not tokenizer.is_ours:
+        return tokenizer.to_files()
+    own = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": BOS, "eos_token": EOS, "pad_token": PAD,
+        "clean_up_tokenization_spaces": False,
+    }  # fmt: skip
+    if not tokenizer.files:  # config files come with their own template
+        own["chat_template"] = WITH_BOS
+    return {CONFIG: json.dumps(own, indent=2) + "\n", **tokenizer.to_files()}

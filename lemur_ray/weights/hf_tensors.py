@@ -87,11 +87,9 @@ class HuggingFaceWeights:
         strange = [name for name in self.files.names() if name not in known and not name.endswith(_DERIVED)]
         wrong: list[Exception] = []
         if strange:
-            names = ", ".join(strange[:3])
-            message = (
-                f"{folder} holds tensors that a model of its config.json has not: {names}: config.json and weights "
-            )
-            wrong.append(HuggingFaceError(f"{message}do not belong together, or its family has other weights"))
+            why = "config.json and weights do not belong together, or its family has other weights"
+            what = f"tensors that a model of its config.json has not: {', '.join(strange[:3])}"
+            wrong.append(HuggingFaceError(f"{folder} holds {what}: {why}"))
         self._dtypes: dict[str, np.dtype[Any]] = {}
         for label, shape in leaves(self.config).items():
             dtypes = set()

@@ -34,7 +34,7 @@ def bundle(tmp_path: Path, lemur_home: Path) -> Bundle:
 
 def release(folder: Path) -> None:
     """As the end of this process does."""
-    os.close(host_cache._held.pop(folder))
+    os.close(host_cache._locks.pop(folder))
 
 
 def test_publishing_again_writes_nothing_and_mends_what_was_cut(tmp_path: Path, bundle: Bundle):

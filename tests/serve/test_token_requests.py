@@ -14,8 +14,9 @@ import pytest
 from lemur_ray.agents.messages import Message, Sampling
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.sampling_options import SamplingOptions
+from lemur_ray.serve.openai.tools import Toolbox
 from lemur_ray.serve.text_engine import Reply, TextEngine
-from lemur_ray.serve.token_requests import content_ids, converse
+from lemur_ray.serve.token_requests import _in_words, content_ids, converse
 from lemur_ray.text.chat import encode_dialogue, encode_prompt
 from lemur_ray.text.templates.template_files import with_template
 from lemur_ray.text.tokenizer import Tokenizer
@@ -29,6 +30,13 @@ def ask(served: TextEngine, turns: list[Any], trace: bool = False, **sampling: A
     settings = asdict(Sampling(**{"max_tokens": 12, "temperature": 0.9, "seed": 5, **sampling}))
     sent = [{"ids": list(t)} if isinstance(t, tuple) else t.to_json() for t in turns]
     return asyncio.run(converse(served, {"turns": sent, "sampling": settings, "trace": trace}))
+
+
+def test_ids_at_the_beginning_of_a_conversation_stay_behind_the_tools_of_its_system_turn():
+    tools = Toolbox(({"name": "go", "description": "", "parameters": {}},))
+    system, ids = _in_words([(1, 2)], tools)
+    assert isinstance(system, Message)
+    assert (system.role, ids) == ("system", (1, 2))
 
 
 def test_a_dialogue_of_messages_is_encoded_as_the_server_does():

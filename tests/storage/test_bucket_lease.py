@@ -64,7 +64,7 @@ def test_one_that_is_overtaken_while_it_asks_who_has_it_is_told_who(monkeypatch:
     held.take(0)
     held.renew()
     answered = BucketLease("memory://lease/lost", {"id": "mine"})
-    answered._said, answered._version = {"id": "mine", "holder": 1, "count": 7}, "of a write before"
+    answered._record, answered._version = {"id": "mine", "holder": 1, "count": 7}, "of a write before"
 
     def read_and_lose(url: str) -> tuple[bytes, str] | None:
         found = read_version(url)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from lemur_ray.model.attention.interface import NO_LIMITS, Limits
-from lemur_ray.model.attention.oracle import capped, in_window
+from lemur_ray.model.attention.oracle import capped, grouped, in_window
 from lemur_ray.model.matmul import transposed
 
 BLOCK = 128
@@ -192,8 +192,7 @@ def _attention(
 
 def _split_heads(q_BLHh: jax.Array, num_kv_heads: int) -> jax.Array:
     """Reshape queries (B, L, H, h) to (B, K, G, L, h): heads grouped by their key head."""
-    rows, length, heads, width = q_BLHh.shape
-    return q_BLHh.reshape(rows, length, num_kv_heads, heads // num_kv_heads, width).transpose(0, 2, 3, 1, 4)
+    return grouped(q_BLHh, num_kv_heads).transpose(0, 2, 3, 1, 4)
 
 
 def _join_heads(x_BKGLh: jax.Array) -> jax.Array:

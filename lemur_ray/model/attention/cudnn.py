@@ -143,10 +143,7 @@ def masked(
     *,
     implementation: Literal["cudnn", "xla"] = "cudnn",
 ) -> jax.Array:
-    """`interface.Attention` with documents as a mask; ``limits.cap`` must be 0.
-
-    implementation: "xla" computes the same on any platform.
-    """
+    """`interface.Attention` with documents as a mask; ``limits.cap`` must be 0. implementation "xla": any platform."""
     assert not limits.cap, "see unfit"
     same = segment_ids_BL[:, None, :, None] == segment_ids_BL[:, None, None, :]
     window = (limits.window - 1, 0) if limits.window else None

@@ -28,7 +28,7 @@ def capped(scores: jax.Array, cap: float) -> jax.Array:
 
 
 def in_window(queries_Q: jax.Array, keys_T: jax.Array, window: int) -> jax.Array:
-    """(Q, T) bool: whether a key is at or before a query and, if ``window`` > 0, less than ``window`` tokens before it.
+    """(Q, T) bool: keys at or before a query, and less than ``window`` tokens before it (0: any number).
 
     queries (Q,), keys (T,): integer positions in the row.
     """

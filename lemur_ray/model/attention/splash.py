@@ -66,10 +66,7 @@ def _kernel(heads: int, length: int, window: int, cap: float, interpret: bool) -
 
 
 def blocks_computed(length: int, window: int, size: int) -> float:
-    """Share of all (query block, key block) pairs that a causal kernel computes, from 0 to 1.
-
-    length: tokens of a row; window: as in `Limits`, 0 for none; size: tokens of a block.
-    """
+    """Share of a row's (query block, key block) pairs, of ``size`` tokens each, that a causal kernel computes."""
     num = -(-length // size)
     firsts = (max(0, (i * size - window + 1) // size) if window else 0 for i in range(num))
     return sum(i - first + 1 for i, first in enumerate(firsts)) / num**2

@@ -24,13 +24,10 @@ from lemur_ray.serve.engine.token_logprobs import ALTERNATIVES
 
 ROWS = 8
 """Rows of one call of ``sample``: a single shape at any load."""
-
 PREFILTER = 256
 """Likeliest tokens examined before a full sort, which costs eighty times as much for 32,000 logits."""
-
 EDITS = 512
 """Most logits per row that ``edit`` changes; if any row has more, ``shift`` changes all rows."""
-
 
 Array = np.ndarray | jax.Array
 

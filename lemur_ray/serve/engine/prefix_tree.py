@@ -18,7 +18,6 @@ from lemur_ray.serve.engine.token_logprobs import TokenLogprobs, joined
 
 Entry = tuple[bytes, int, "Node"]
 """Sort key of a node: its tokens as bytes in the order of the tokens, and a number that makes entries distinct"""
-
 _numbers = itertools.count()
 
 

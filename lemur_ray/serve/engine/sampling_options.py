@@ -163,7 +163,6 @@ def check_ids(param: str, id_range: tuple[int, int], vocab_size: int) -> None:
 
 NUMBERS: dict[str, NumberOption] = {f.name: f.metadata[""] for f in fields(SamplingOptions) if f.metadata}
 """Declarations of the numeric options by name."""
-
 HTTP_DEFAULTS = SamplingOptions(**{name: option.http_default for name, option in NUMBERS.items()})  # type: ignore[arg-type]
 
 _UNSUPPORTED = {"repetition_penalty": 1.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "num_beams": 1}

@@ -21,10 +21,8 @@ log = logging.getLogger(__name__)
 
 KEY_VARIABLE = "LEMUR_API_KEY"
 """Environment variable of the key; unlike a command line, other users of the machine cannot read it."""
-
 CURL_KEY = f'-H "Authorization: Bearer ${KEY_VARIABLE}" '
 """Option of curl that sends the key."""
-
 _OPEN = ("/health", "/ready", "/", "")
 
 

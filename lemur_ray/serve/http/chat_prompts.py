@@ -14,7 +14,7 @@ from lemur_ray.serve.openai.tools import Toolbox
 from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.chat import template_messages
 from lemur_ray.text.chat_template import Chat
-from lemur_ray.text.tools_in_words import OPEN, spell_out_calls
+from lemur_ray.text.tools_in_words import spell_out_calls
 
 
 def template_input(served: TextEngine, conversation: Conversation) -> Chat:
@@ -31,9 +31,7 @@ def template_input(served: TextEngine, conversation: Conversation) -> Chat:
 
 def reply_tools(served: TextEngine, tools: Toolbox | None) -> Toolbox | None:
     """``tools``, ``bare`` if the template shows tools without call tags. Raises TemplateMissing, TemplateUnusable."""
-    if tools is None or not served.template.knows_tools or OPEN in served.template.source:
-        return tools
-    return replace(tools, bare=True)
+    return replace(tools, bare=True) if tools and served.calls_are_bare else tools
 
 
 async def chat_prompt(served: TextEngine, conversation: Conversation) -> tuple[int, ...]:

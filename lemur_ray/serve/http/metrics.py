@@ -16,7 +16,6 @@ from lemur_ray.serve.engine.engine import Engine
 
 BUCKETS_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """Histogram bounds, from half a millisecond per token (a small model on an accelerator) to the longest replies."""
-
 _MOST_NAMES = 100
 _GAUGES = {
     "active": "Sequences that are computed",

@@ -17,28 +17,20 @@ from lemur_ray.serve.text_engine import TextEngine
 MAX_BODY_BYTES = 32 * 2**20
 BODY_TIMEOUT_S = 120.0
 """Seconds within which a body must arrive."""
-
 MANY_IDS = 2**17
 """Numbers in a list, which take some milliseconds to parse; only a prompt may have more."""
-
 MANY_VALUES = 2**19
 """Values in a body, which take a tenth of a second to parse; more are accepted only for prompts up to the context."""
-
 MANY_CONTAINERS = 2**17
 """Lists and objects in a body, each of which takes as long to parse as ten numbers."""
-
 MANY_KEYS = 2**16
 """Names in objects of a body: each takes as long to parse as eight numbers, and more if there are many."""
-
 DIGITS = 64
 """Most digits of a number, because the time to parse one grows with the square of its digits."""
-
 MEAN_DIGITS = 16
 """Most digits per value on average, at the largest number of values."""
-
 PROMPTS = 8
 """Prompts of token ids, each as long as the context, that are accepted in one request."""
-
 _SLICE = 2**21
 _COUNTED = 2**18
 _OTHERS = bytes(set(range(256)) - set(b'",:[{'))

@@ -65,7 +65,7 @@ def build_app(
         check_model(served, call.common.model)
         _check_number(served, call.common, 1)
         prompt = await chat_prompt(served, call.conversation)
-        tools = reply_tools(served, call.tools)
+        tools = reply_tools(served, call.conversation.tools)
         return await _respond(request, served, metrics, Answer(served, call.common, [prompt], True, tools=tools))
 
     @app.post("/v1/completions", openapi_extra=described(CompletionBody, served.name))

@@ -16,7 +16,6 @@ from lemur_ray.serve.text_engine import TextEngine
 
 DRAIN_S = 20.0
 """Seconds that running requests have to finish after the server is stopped."""
-
 KEEP_ALIVE_S = 75
 """Seconds that a connection may be idle; a request sent just as it is closed would get no answer."""
 

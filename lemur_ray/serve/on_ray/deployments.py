@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 LAST_RESORT_S = 300.0
 """Seconds that Ray Serve waits for a removed replica to finish its requests before it kills the replica."""
-
 ROUTER = "lemur_ray.serve.on_ray.session_router.SessionRouter"
 """Import path of the request router. Serve sends its source to proxies, which may lack this project's modules."""
 

@@ -35,7 +35,6 @@ GATHER_TIMEOUT_S = 300
 """Seconds within which the followers must start and connect."""
 HEARTBEAT_TIMEOUT_S = 60
 """Seconds without a heartbeat after which a process counts as lost, which ends the whole group."""
-
 _SLICE, _POD_TYPE, _WORKER = "ray.io/tpu-slice-name", "ray.io/tpu-pod-type", "ray.io/tpu-worker-id"
 
 

@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 LAST_WORDS_S = 2.0
 """Seconds that a replica with a dead engine has to send errors to its clients."""
-
 OTHERS_S = 5.0
 """Seconds within which the other replicas must send their metrics."""
 

@@ -26,10 +26,8 @@ log = logging.getLogger(__name__)
 
 READY_TIMEOUT_S = 60.0
 """Seconds within which a running replica must be reachable through Serve's proxy."""
-
 DRAINED = "ChatModel"
 """Name of deployments that are drained (``drain``) before they are removed."""
-
 _apps: list[str] = []
 _started_serve = False
 

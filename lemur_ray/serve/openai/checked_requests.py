@@ -64,7 +64,6 @@ class ChatCall:
 
     common: Common
     conversation: Conversation
-    tools: Toolbox | None
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def parse_chat(body: Any, defaults: SamplingOptions = HTTP_DEFAULTS) -> ChatCall
     logprobs = (valid.top_logprobs or 0) if valid.logprobs else None
     limit = valid.max_tokens if valid.max_completion_tokens is None else valid.max_completion_tokens
     common = _common(valid, body, limit, logprobs, structure, defaults)
-    return ChatCall(common, _conversation(valid, tools), tools)
+    return ChatCall(common, _conversation(valid, tools))
 
 
 def parse_tokenize(body: Any) -> TokenizeCall:

@@ -125,7 +125,7 @@ class SamplingBody(NumbersBody):
 
     @field_validator("stream_options", mode="before")
     @classmethod
-    def _of_a_stream(cls, value: Any, info: ValidationInfo) -> Any:
+    def _check_stream_options(cls, value: Any, info: ValidationInfo) -> Any:
         if not info.data.get("stream"):
             raise wrong(StreamOptions.expected)
         return value
@@ -166,12 +166,12 @@ class Turn(Body):
 
     @field_validator("tool_calls", mode="wrap")
     @classmethod
-    def _of_the_assistant(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    def _check_role(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         return handler(value) if info.data.get("role") == "assistant" else []
 
     @field_validator("content", mode="wrap")
     @classmethod
-    def _of_text(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    def _check_content(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         if value is None and info.data.get("tool_calls"):
             return ""
         if not isinstance(value, str | list):
@@ -206,7 +206,7 @@ class TurnsBody(Body):
 
     @field_validator("chat_template_kwargs", "documents")
     @classmethod
-    def _of_text(cls, value: Any) -> Any:
+    def _check_text(cls, value: Any) -> Any:
         checked_text(json.dumps(value, ensure_ascii=False))
         return value
 
@@ -232,7 +232,7 @@ class ChatBody(SamplingBody, TurnsBody):
 
     @field_validator("top_logprobs")
     @classmethod
-    def _with_logprobs(cls, value: int, info: ValidationInfo) -> int:
+    def _check_top_logprobs(cls, value: int, info: ValidationInfo) -> int:
         if not info.data.get("logprobs"):
             raise wrong("needs logprobs: true")
         return value
@@ -256,7 +256,7 @@ class CompletionBody(SamplingBody):
 
     @field_validator("max_tokens")
     @classmethod
-    def _of_a_reply(cls, value: int, info: ValidationInfo) -> int:
+    def _check_max_tokens(cls, value: int, info: ValidationInfo) -> int:
         """0 is valid only if the prompt is returned (``echo``)."""
         if not value and not info.data.get("echo"):
             raise wrong("is 0: must be at least 1")

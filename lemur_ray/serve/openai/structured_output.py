@@ -20,7 +20,6 @@ from lemur_ray.serve.openai.errors import invalid, json_text
 
 COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """llguidance options of every schema, also as ``x-guidance`` inside one."""
-
 MAX_GRAMMAR_CHARACTERS = 2**18
 
 
@@ -82,7 +81,7 @@ class ResponseFormat(Body):
 
     @field_validator("json_schema", mode="wrap")
     @classmethod
-    def _only_for_its_type(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    def _check_schema(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         return handler(value) if info.data.get("type") == "json_schema" else None
 
     def structure(self) -> Structure | None:

@@ -16,7 +16,6 @@ from lemur_ray.serve.openai.errors import ApiError, is_utf8, json_text
 
 _FORM = "must be an object {type: function, function: {name, description, parameters}}"
 
-
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTS = ("anyOf", "allOf", "oneOf", "prefixItems")

@@ -14,6 +14,8 @@ from lemur_ray.config import ModelConfig
 
 BLOCK = 128
 """Tokens of a block of the cache (``attention.BLOCK``)."""
+TILE = 32
+"""Tokens of a prompt in one row of a prefill (``invariant.TILE``)."""
 STEP_BYTES = 96 * 2**20
 """Bound on a step's temporaries and code."""
 USABLE = {"tpu": 0.90, "gpu": 0.92}
@@ -38,11 +40,6 @@ class Machine:
     peak_flops: float
     link_bytes_per_s: float
     """To all devices of a ring at once, in one direction."""
-
-
-def dtype_for(platform: str) -> str:
-    """bfloat16 on accelerators, float32 on CPU."""
-    return "float32" if platform == "cpu" else "bfloat16"
 
 
 def kv_bytes_per_token(config: ModelConfig, num_devices: int, itemsize: int = 2) -> int:
@@ -80,11 +77,6 @@ def cache_room(config: ModelConfig, machine: Machine, itemsize: int = 2, *, int8
     return int(USABLE[machine.platform] * machine.memory_bytes) - used
 
 
-def context_for(config: ModelConfig, cache_tokens: int) -> int:
-    """Longest sequence in tokens: the model's own, or as many whole blocks as the cache has."""
-    return min(config.max_seq_len, max(0, cache_tokens // BLOCK * BLOCK))
-
-
 def step_tokens(config: ModelConfig, machine: Machine, weights: int, rows: int, context: int) -> int:
     """Tokens T* of a step for which products take as long as reading weights and the keys and values of ``rows``."""
     read = weights + rows * context * kv_bytes_per_token(config, machine.num_devices)
@@ -92,9 +84,9 @@ def step_tokens(config: ModelConfig, machine: Machine, weights: int, rows: int, 
     return int(read / (_BANDWIDTH * machine.memory_bytes_per_s) * flops_per_s / (2 * config.num_params))
 
 
-def prompt_tokens(config: ModelConfig, machine: Machine, weights: int, rows: int, context: int, tile: int = 32) -> int:
+def prompt_tokens(config: ModelConfig, machine: Machine, weights: int, rows: int, context: int) -> int:
     """Prompt tokens of a step that cost a decode step of ``rows`` nothing: T* - rows in whole tiles, at least one."""
-    return max(1, (step_tokens(config, machine, weights, rows, context) - rows) // tile) * tile
+    return max(1, (step_tokens(config, machine, weights, rows, context) - rows) // TILE) * TILE
 
 
 def decode_s(config: ModelConfig, machine: Machine, weights: int, rows: int, context: int) -> float:

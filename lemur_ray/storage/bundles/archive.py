@@ -17,7 +17,7 @@ from pathlib import Path
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.storage.bundles.bundle import BundleError
 
-_THEN_S = 315_532_800
+_FIXED_TIME_S = 315_532_800
 """1980-01-01, the earliest time that all archive formats can represent."""
 
 
@@ -64,13 +64,13 @@ def members(source: Path) -> Iterator[tuple[str, Path]]:
             raise BundleError(f"{source}: is {_kind(source.stat().st_mode)}; only files and folders can be shipped")
         yield source.name, source.resolve()
         return
-    entries = sorted(_beneath(source, ""), key=lambda one: os.fsencode(one[0]))
+    entries = sorted(_walk(source, ""), key=lambda one: os.fsencode(one[0]))
     if not any(path.is_symlink() or not path.is_dir() for _, path in entries):
         raise BundleError(f"{source}: there is no file in it, so there is nothing to ship; is it the right folder?")
     yield from entries
 
 
-def _beneath(folder: Path, above: str) -> Iterator[tuple[str, Path]]:
+def _walk(folder: Path, above: str) -> Iterator[tuple[str, Path]]:
     try:
         with os.scandir(folder) as entries:
             listed = list(entries)
@@ -80,14 +80,14 @@ def _beneath(folder: Path, above: str) -> Iterator[tuple[str, Path]]:
         name = f"{above}{entry.name}"
         yield name, Path(entry.path)
         if entry.is_dir(follow_symlinks=False):
-            yield from _beneath(Path(entry.path), f"{name}/")
+            yield from _walk(Path(entry.path), f"{name}/")
 
 
 def _entry(name: str, path: Path, dated: bool) -> tarfile.TarInfo:
     status = path.lstat()
     entry = tarfile.TarInfo(name)
     entry.mode = stat.S_IMODE(status.st_mode) & 0o777
-    entry.mtime = int(status.st_mtime) if dated else _THEN_S
+    entry.mtime = int(status.st_mtime) if dated else _FIXED_TIME_S
     if stat.S_ISDIR(status.st_mode):
         entry.type = tarfile.DIRTYPE
     elif stat.S_ISLNK(status.st_mode):

@@ -23,9 +23,9 @@ from lemur_ray.storage.bundles.bundle import Bundle, BundleError
 Fetch = Callable[[Bundle, Path], None]
 LIMIT = "LEMUR_BUNDLES_GB"
 ATTEMPTS = 3
-_held: dict[Path, int] = {}
+_locks: dict[Path, int] = {}
 """File descriptor of the lock of each cached folder that this process uses."""
-_asked: dict[Path, threading.Lock] = {}
+_thread_locks: dict[Path, threading.Lock] = {}
 _mutex = threading.Lock()
 
 
@@ -48,13 +48,13 @@ def unpacked_bundle(bundle: Bundle, fetch: Fetch, cache: Path | None = None, *, 
     here = bundle_cache(cache)
     folder = here.folder / bundle.digest
     with _mutex:
-        mine = _asked.setdefault(folder, threading.Lock())
+        mine = _thread_locks.setdefault(folder, threading.Lock())
     with mine:
-        if folder in _held and not folder.is_dir():  # the cache was cleared by hand
-            os.close(_held.pop(folder))
-        if folder not in _held:
+        if folder in _locks and not folder.is_dir():  # the cache was cleared by hand
+            os.close(_locks.pop(folder))
+        if folder not in _locks:
             try:
-                _held[folder] = here.acquire(bundle.digest, lambda: _make(bundle, fetch, here, pause_s))
+                _locks[folder] = here.acquire(bundle.digest, lambda: _make(bundle, fetch, here, pause_s))
             except OSError as error:
                 raise BundleError(f"{here.folder}: {bundle.url} cannot be unpacked there: {error}") from error
     return folder

@@ -126,7 +126,7 @@ def test_tools_calls_and_results_are_given_to_a_template_that_knows_them(engine:
 
 
 def test_calls_are_read_as_the_models_template_teaches_them(engine: Engine) -> None:
-    tools = parse_chat(chat(ASK, tools=TOOLS)[1]).tools
+    tools = parse_chat(chat(ASK, tools=TOOLS)[1]).conversation.tools
     served = [TextEngine(engine, of(source), "tiny") for source in (LLAMA_3, MISTRAL, QWEN)]
     found = [reply_tools(one, tools) for one in served]
     assert [one.bare for one in found if one] == [True, True, False]

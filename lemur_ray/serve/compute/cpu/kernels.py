@@ -40,7 +40,6 @@ _TIMEOUT_S = 300
 _END = b"lemur-whole"
 """Last bytes of a complete library, behind what the loader reads"""
 
-
 _once = threading.Lock()
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lemur_ray.recipes import get_recipe
-from lemur_ray.serve.compute import ahead_of_time, attention
+from lemur_ray.serve.compute import ahead_of_time, attention, invariant
 from lemur_ray.serve.compute.devices import splits
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.planning import machine_defaults as m
@@ -36,7 +36,7 @@ def test_keys_and_values_of_a_token_take_as_much_on_16_devices_as_on_8() -> None
     assert [m.kv_bytes_per_token(CHAT, n) for n in (1, 4, 8, 16)] == [327_680, 81_920, 40_960, 40_960]
     for n in (1, 4, 8, 16):
         assert attention.block_bytes(CHAT, "bfloat16", n) == n * m.BLOCK * m.kv_bytes_per_token(CHAT, n)
-    assert m.BLOCK == attention.BLOCK
+    assert (m.BLOCK, m.TILE) == (attention.BLOCK, invariant.TILE)
 
 
 def test_a_cache_takes_what_weights_a_step_and_two_layers_leave_of_the_usable_memory() -> None:
@@ -68,12 +68,6 @@ def test_estimates_are_those_of_the_roofline(where: str, rate: int) -> None:
     one = machine(where)
     seconds = m.decode_s(CHAT, one, m.weight_bytes(CHAT, one.num_devices), 64, 1024)
     assert 64 / seconds == pytest.approx(rate, rel=0.08)
-
-
-def test_dtype_and_context_follow_the_machine() -> None:
-    assert [m.dtype_for(platform) for platform in ("cpu", "tpu", "gpu")] == ["float32", "bfloat16", "bfloat16"]
-    assert m.context_for(CHAT, 1000) == 896
-    assert m.context_for(CHAT, 10**6) == CHAT.max_seq_len
 
 
 def test_the_smallest_devices_are_those_below_which_none_fits() -> None:
