@@ -75,7 +75,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "lemur_ray/improve": {
         "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/cluster", "lemur_ray/corpus", "lemur_ray/instruct",
-        "lemur_ray/model", "lemur_ray/recipes", "lemur_ray/report/statistics", "lemur_ray/rollout", "lemur_ray/serve",
+        "lemur_ray/model", "lemur_ray/recipes", "lemur_ray/report", "lemur_ray/rollout", "lemur_ray/serve",
         "lemur_ray/text", "lemur_ray/train", "lemur_ray/weights",
     },
     "lemur_ray/report": {

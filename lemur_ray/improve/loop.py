@@ -8,9 +8,10 @@ and writes the same ones. Knows nothing of Ray: a ``Backend`` trains, serves and
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -22,7 +23,8 @@ from lemur_ray.improve.alarms import alarms, collapse
 from lemur_ray.improve.config import ImproveConfig
 from lemur_ray.improve.groups import GroupBatch, group_batch, round_batches
 from lemur_ray.improve.learner import Committed
-from lemur_ray.improve.outcome import comparison, rate, round_line, round_numbers
+from lemur_ray.improve.outcome import comparison, rate, result_line, round_line, round_numbers
+from lemur_ray.improve.page import RunPage
 from lemur_ray.improve.round_policy import RoundPolicySpec
 from lemur_ray.improve.rounds import ROUNDS, Action, Event, Rounds, due
 from lemur_ray.improve.task_sets import TaskSets
@@ -115,6 +117,7 @@ class ImproveRun:
             played = rounds.get(number, Event.PLAYED)
             assert played is not None
             self.say(round_line(number, config.rounds, played, trained))
+            self._write_page(rounds, number)
         return self._finish(rounds, step.number, commit)
 
     def _policy(self, number: int) -> str:
@@ -239,8 +242,29 @@ class ImproveRun:
         }  # fmt: skip
         if withheld:
             self.say(withheld["reason"])
+        page = self._write_page(rounds, number, result["stopped"], ("result.json", "rounds.jsonl"))
+        self.say(result_line(result, page))
         write_json(f"{self.out}/{RESULT}", result)
         return result
+
+    def _write_page(
+        self, rounds: Rounds, number: int, stopped: str = "", files: Sequence[str] = ("rounds.jsonl",)
+    ) -> Path:
+        """Write the page of the run until now, after round ``number``."""
+        records = [(n, rounds.get(n, Event.PLAYED), rounds.get(n, Event.TRAINED)) for n in range(1, number + 1)]
+        plans = {
+            n: self.tasks.evaluation_plan(self._policy(n), self.out / "heldout" / str(n)) for n in range(number + 1)
+        }
+        page = RunPage(
+            self.config,
+            self.out.name,
+            [(n, played, trained) for n, played, trained in records if played and trained],
+            {n: _stored(plan) for n, plan in plans.items() if (plan.out / LEDGER).is_file()},
+            f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            stopped,
+            files,
+        )
+        return page.write(self.out)
 
 
 def _stored(plan: EvaluationPlan) -> Episodes:

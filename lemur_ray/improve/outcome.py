@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode, Outcome
@@ -15,11 +16,20 @@ def round_numbers(episodes: Sequence[Episode], teaches: bool) -> dict[str, Any]:
     scored = [episode for episode in episodes if episode.outcome.scored]
     steps = [step for episode in scored for step in episode.trajectory.steps]
     own = [step for step in steps if step.instead or not step.weight] if teaches else steps
+    pairs = [
+        pair for episode in scored for pair in zip(episode.trajectory.steps, episode.trajectory.steps[1:], strict=False)
+    ]
+    after = [step for before, step in pairs if not before.valid and (step.instead or not step.weight)]
+    agreement = {
+        "agreed": sum(bool(step.instead) for step in own), "after_refused": len(after),
+        "agreed_after_refused": sum(bool(step.instead) for step in after),
+    }  # fmt: skip
     return {
         "episodes": len(episodes), "missing": len(episodes) - len(scored),
         "won": sum(episode.outcome is Outcome.SOLVED for episode in scored),
         "turns": len(steps), "own_turns": len(own), "refused": sum(not step.valid for step in own),
-        **({"agreed": sum(bool(step.instead) for step in own)} if teaches else {}),
+        "overlong": sum(episode.outcome is Outcome.CONTEXT_OVERFLOW for episode in scored),
+        **(agreement if teaches else {}),
     }  # fmt: skip
 
 
@@ -33,6 +43,13 @@ def round_line(number: int, num_rounds: int, played: Mapping[str, Any], trained:
     parts += [f"{played['mixed']} of {played['groups']} groups differ"] if "groups" in played else []
     parts += [f"{duration(played['play_s'])} playing", f"{duration(trained['learn_s'])} learning"]
     return f"round {number}/{num_rounds}: {', '.join(parts)}"
+
+
+def result_line(result: Mapping[str, Any], page: Path) -> str:
+    """One line about a run: held-out rates before and after, games gained and lost, the path of the page."""
+    rates = (f"{one['solved']} of {one['n']}" for one in (result["before"], result["after"]))
+    change = f"gained {result['gained']}, lost {result['lost']}, p {result['p']:.2g}"
+    return f"held out {' -> '.join(rates)} ({change}): {page}"
 
 
 def rate(episodes: Sequence[Episode]) -> dict[str, Any]:

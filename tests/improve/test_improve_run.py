@@ -46,7 +46,10 @@ def test_a_model_learns_a_game_from_what_was_good(start: Path, tmp_path: Path, g
     assert result["after"]["solved"] >= 8
     assert (result["gained"], result["lost"]) == (result["after"]["solved"] - result["before"]["solved"], 0)
     assert result["p"] < 0.05
-    assert [line.split(":")[0] for line in lines] == ["round 1/2", "round 2/2"]
+    solved = [result[when]["solved"] for when in ("before", "after")]
+    last = f"held out {solved[0]} of 10 -> {solved[1]} of 10 (gained {result['gained']}, lost 0, p {result['p']:.2g})"
+    assert [line.split(":")[0] for line in lines] == ["round 1/2", "round 2/2", last]
+    assert "Games gained" in (tmp_path / "run" / "index.html").read_text()
     assert ("agrees with the teacher" in lines[0]) is (given == {"algorithm": "teacher"})
     assert [(one["round"], one["event"]) for one in records(tmp_path / "run")] == [
         (number, event) for number in (1, 2) for event in ("planned", "played", "trained")
@@ -72,7 +75,9 @@ def test_a_model_that_wins_nothing_ends_the_run_in_one_sentence(
         "round 1: none of 4 episodes was solved, so there is nothing to learn from and the run ends with the weights "
         "of round 0"
     )
-    assert lines == [expected]
+    assert lines[0] == expected
+    assert lines[1].startswith("held out 0 of 4 -> 0 of 4 (gained 0, lost 0, p 1): ")
+    assert expected in (tmp_path / "run" / "index.html").read_text()
     assert (result["stopped"], result["rounds"], result["steps"]) == (expected, 0, 0)
 
 
