@@ -49,7 +49,7 @@ class RunPage:
             "temperature": f"{config.temperature:g}", "teaches": config.teaches, "rounds": self._table(),
             "examples": self._examples(), "files": self.files, "written": self.written,
         }  # fmt: skip
-        write_stream(out / PAGE, "improve", page=Page(f"Improvement run {self.name}"), **values)
+        write_stream(out / PAGE, "runs/improve", page=Page(f"Improvement run {self.name}"), **values)
         return out / PAGE
 
     def _ends(self) -> tuple[int, int]:

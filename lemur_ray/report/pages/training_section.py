@@ -101,7 +101,7 @@ def run_section(run: TrainingRun) -> Markup:
     held_out = {k.removesuffix(BITS): v for k, v in run.series("heldout/").items() if k.endswith(BITS)}
     several = any(len(points) > 2 for points in held_out.values())
     return render(
-        "training_run",
+        "runs/training_run",
         problems=_problems(run),
         facts=_facts(run),
         by_source=len(losses) > 1,

@@ -21,7 +21,7 @@ HOSTILE = "\x1b[2J<script>\u202e\"'&"
 SHOWN = "\\x1b[2J&lt;script&gt;\\u202e&quot;&#x27;&amp;"
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in TEMPLATES.glob("*.j2")))
+@pytest.mark.parametrize("name", sorted(str(path.relative_to(TEMPLATES)) for path in TEMPLATES.rglob("*.j2")))
 def test_every_template_compiles(name: str) -> None:
     rendering.environment().get_template(name)
 
