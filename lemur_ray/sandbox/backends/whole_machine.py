@@ -71,7 +71,7 @@ class WholeMachine:
     """One container of ``image``. All methods but ``close`` raise SandboxUnavailable if the engine fails."""
 
     def __init__(self, image: str, machine: ContainerSettings, run: str = "") -> None:
-        self._machine, self._run, self._image = machine, run, image
+        self._machine, self._run = machine, run
         self._committed = ""
         docker_containers.reap()
         with docker_engine.client("to look at an image") as api:
