@@ -130,7 +130,8 @@ def stratified_mean(strata: Strata) -> tuple[float, Interval]:
 
 
 def mean_of_macros(groups: Sequence[Strata]) -> tuple[float, Interval]:
-    """Unweighted mean of several macro averages (``stratified_mean``) of independent groups, and its interval."""
+    """Unweighted mean of several macro averages (``stratified_mean``) of independent groups, and its 95 % interval.
+    Raises ValueError without a group, for a group without strata, and for an empty stratum."""
     if not groups or not all(groups):
         raise ValueError("no strata: a mean of nothing has no interval")
     drawn = [np.mean(_strata_means(strata, 10_007 * i), axis=0) for i, strata in enumerate(groups)]

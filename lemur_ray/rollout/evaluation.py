@@ -81,8 +81,9 @@ def run_evaluation(
     plan: EvaluationPlan, make_pool: Callable[[], AbstractContextManager[Pool]], suffix: Suffix | None = None
 ) -> Episodes:
     """Play all episodes without a score in the ledger. Returns all episodes of the plan, read from the ledger's file.
-    ``make_pool`` is called only if there is something to play: a finished evaluation starts no server and no Ray.
-    ``suffix``: function that returns text for the end of the progress line."""
+    Raises EvaluationError without tasks, LedgerError, and the errors of ``run_episodes``. ``make_pool`` is called only
+    if there is something to play: a finished evaluation starts no server and no Ray. ``suffix``: function that returns
+    text for the end of the progress line."""
     config, clock = plan.config, time.monotonic
     print(f"writing to {plan.out}", file=sys.stderr, flush=True)
     if not plan.tasks:

@@ -72,7 +72,7 @@ class Table:
 def sqlite_databases(dump: Path, into: Path) -> Path:
     """Convert ``dump`` (gzip) to SQLite files in the folder ``into/<hash of the dump>``, atomically, unless it exists.
     Returns the folder, which also has ``catalogue.json``: database -> table -> rows of DESCRIBE. Raises
-    FileNotFoundError, ValueError that names file and line."""
+    FileNotFoundError, ValueError that names file and line, OSError if another file has the folder's name."""
     folder = into / dump_id(dump)
     if (folder / CATALOGUE).is_file():
         return folder

@@ -280,7 +280,8 @@ class DrivenSession:
         return not self._ended and self._sandbox.generation == self._generation
 
     def step(self, message: bytes, limits: Limits | None = None) -> ExecResult:
-        """Send one message and wait until it is handled; ``alive`` becomes False if the process ended meanwhile."""
+        """Send one message and wait until it is handled; ``alive`` becomes False if the process ended meanwhile.
+        Raises SandboxError if it had ended before, SandboxDestroyed."""
         if not self.alive:
             raise SandboxError("this session has ended: start another one")
         limits = limits or self._sandbox.spec.limits

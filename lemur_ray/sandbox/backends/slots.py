@@ -75,7 +75,8 @@ def folder() -> Path:
 
 
 def take() -> Slot:
-    """Take the first free slot, after destroying the remains of a dead run in it."""
+    """Take the first free slot, after destroying the remains of a dead run in it. Raises RuntimeError if all are
+    taken."""
     where = folder()
     for number in range(SLOTS):
         slot = _lock(where / str(number), number)

@@ -32,7 +32,7 @@ class Frames:
         self._held += data
 
     def next(self) -> tuple[int, bytes] | None:
-        """The next complete frame (kind, payload), or None."""
+        """Remove and return the next complete frame (kind, payload); None if there is none yet. Raises WireError."""
         if len(self._held) < HEADER.size:
             return None
         size, kind = HEADER.unpack_from(self._held)
