@@ -144,6 +144,8 @@ def test_the_same_command_on_a_stored_ledger_plays_nothing_and_says_the_same(fol
 def test_played_anew_the_same_command_gives_the_stored_episodes(folder: str, stored: Path, tmp_path: Path) -> None:
     e.play(folder, tmp_path)
     old, new = (e.episodes_of(home / "episodes" / folder / "episodes.jsonl") for home in (stored, tmp_path))
+    for episode in new:  # what a request shows of past turns is in ledgers since then; everything else is as it was
+        episode["trajectory"].pop("dialogue_limit", None)
     assert new == old
 
 
