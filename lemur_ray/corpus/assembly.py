@@ -174,6 +174,28 @@ def row_sets(
     return sets
 
 
+class MoreFilesNeeded(Exception):
+    """Sources of which a sample of the files was read, with fewer tokens than are wanted."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(f"{', '.join(names)}: too few tokens are left of the files that were read: more are read")
+        self.names = names
+
+
+def sources_short_of_tokens(listing: Listing, clean: CleanDocuments) -> list[str]:
+    """A line for each source with fewer tokens than are wanted in all of its files. Raises MoreFilesNeeded."""
+    lines, more = [], []
+    for entry, counts in zip(listing.sources, clean.counts, strict=True):
+        wanted, tokens = entry.get("spec", {}).get("tokens", 0), counts.get("tokens", 0)
+        if wanted > tokens > 0 and entry.get("left_out"):
+            more.append(entry["name"])
+        elif wanted > tokens > 0:
+            lines.append(f"{entry['name']}: {tokens:,} tokens, of {wanted:,.0f} wanted: it has no more")
+    if more:
+        raise MoreFilesNeeded(more)
+    return lines
+
+
 def _within_tokens(
     index: int, entry: dict[str, Any], clean: CleanDocuments, lengths: np.ndarray, config: CorpusConfig
 ) -> np.ndarray:

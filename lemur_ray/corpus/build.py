@@ -13,7 +13,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,10 @@ class _Build:
                 self.say(f"{error}: it is made again")
                 handover.remove(*error.files)
                 repaired.add(error.files)
+            except assembly.MoreFilesNeeded as error:
+                self.say(str(error))
+                doubled = {source.name: replace(source, read_factor=2 * source.read_factor) for source in sources}
+                sources = [doubled[one.name] if one.name in error.names else one for one in sources]
             except FileNotFoundError:
                 handover.check()  # BuildGone if the whole build was removed
                 raise
@@ -178,12 +182,14 @@ class _Build:
         tokens = self._tokenise(clean, parts, plan.key, handover)
         shape = {"seq_len": config.seq_len, "pad_id": tokenizer.filler_id, "vocab_size": tokenizer.vocab_size}
         sets = assembly.row_sets(work, listing, clean, tokens, config, shape)
-        missing += self._short_of_tokens(listing, clean)
+        short = assembly.sources_short_of_tokens(listing, clean)
+        for line in short:
+            self.say(line)
         self._pack(sets, shape, handover)
         report = statistics(work, listing, clean, sets, handover)
         write_atomically(self.folder / STATISTICS, json.dumps(report).encode())
         manifest = assembly.manifest(work, listing, clean, sets, config, plan.key)
-        manifest |= {"missing": missing, "build": build_hash(self.description), "config": self.description}
+        manifest |= {"missing": missing + short, "build": build_hash(self.description), "config": self.description}
         manifest |= {"failed": failed} if failed else {}
         manifest |= {"benchmark_overlaps": overlaps} if overlaps else {}
         manifest = self._commit(manifest, listing, handover)
@@ -261,15 +267,6 @@ class _Build:
             done = total - (failed or {}).get(entry["name"], 0)
             state = wrong.get(entry["name"], "complete, not done again by the next build")
             self.say(f"{entry['name']:<{width}}  {done} of {total} parts: {state}")
-
-    def _short_of_tokens(self, listing: Listing, clean: CleanDocuments) -> list[str]:
-        """A line for each source that has fewer tokens than are wanted of it."""
-        lines = []
-        for entry, counts in zip(listing.sources, clean.counts, strict=True):
-            if (wanted := entry.get("spec", {}).get("tokens", 0)) > counts.get("tokens", 0) > 0:
-                lines.append(f"{entry['name']}: {counts['tokens']:,} tokens, of {wanted:,.0f} wanted: it has no more")
-                self.say(lines[-1])
-        return lines
 
     def _pack(self, sets: Sequence[assembly.RowSet], shape: dict[str, int], handover: SharedFolder) -> None:
         keys = {shard: key for row_set in sets for shard, key in row_set.shards.items()}

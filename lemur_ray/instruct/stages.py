@@ -122,7 +122,7 @@ def _cleaned(row: dict[str, Any], config: SetsConfig, patterns: list[re.Pattern[
             if language is None:
                 out["note"] = "language_not_detected"
             elif language != config.language:
-                return _dropped_row("language", f"not_{config.language}")
+                return _dropped_row("language", f"not_{config.language}_but_{language}")
         if config.character_run and clean.character_run(text) >= config.character_run:
             if config.character_run_unit == "row":
                 return _dropped_row("character_run", "foreign_letters")

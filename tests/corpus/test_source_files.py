@@ -278,3 +278,21 @@ def test_of_every_source_of_a_file_rows_are_held_out_up_to_a_hundredth_of_it(wri
     assert heldout.keys() == trained.keys()
     assert 0.5 * 4 * 64 * 3 < heldout["large"] <= 4 * 64 * 3
     assert 0 < heldout["small"] <= 0.01 * (trained["small"] + heldout["small"])
+
+
+def test_more_files_are_read_where_too_few_tokens_are_left_of_the_first(write: Write, tmp_path: Path) -> None:
+    """Of 300 documents of a file 30 are unlike all others, so one file, which is enough by its size, is not."""
+    for name in "abcdef":
+        texts = [*code(name, 30), *code("same", 1) * 270]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
+    entry = {"name": "a", "kind": "code", "uri": "{a,b,c,d,e,f}.jsonl", "tokens": "5e3"}
+    config = CorpusConfig(sources=write(entry), vocab_size=300, seq_len=64, heldout_rows=0, part_mb=0.04)
+    lines: list[str] = []
+    manifest = build(config, tmp_path / "corpus", workers=0, say=lines.append)
+    assert 5000 <= manifest["sources"][0]["tokens"] < 5200
+    assert manifest["missing"] == []
+    assert 300 < manifest["counts"]["a"]["read"] < 1800
+    again = [line for line in lines if "too few tokens are left of the files that were read" in line]
+    assert again
+    done = [line.split()[3] for line in lines if line.startswith("read and filter: ")]
+    assert sum(map(int, done)) * 300 == manifest["counts"]["a"]["read"], "no part is read twice"

@@ -201,7 +201,7 @@ def test_other_languages_fall_and_what_is_no_language_stays_and_is_counted(tmp_p
     config = sharegpt(tmp_path / "s.json", "How do I sort a list of numbers?", "Comment trier une liste ?", "1 + 1 = ?")
     _, manifest = build(dataclasses.replace(config, language="en"), tmp_path)
     counts = manifest["counts"]["sharegpt"]
-    assert counts["stages"][1]["dropped"] == {"not_en": 1}
+    assert counts["stages"][1]["dropped"] == {"not_en_but_fr": 1}
     assert counts["kept_with"] == {"language_not_detected": 1}
 
 

@@ -44,6 +44,8 @@ class Source:
     """Whether a build without any document of this source is an error."""
     spec: SourceSpec | None = None
     """Specification of the user, if any: filters, tokens wanted, licences."""
+    read_factor: float = 1.0
+    """Multiple of the bytes that usually have the tokens wanted; more once too few were left of these."""
 
 
 def walk(root: str, strict: bool = False) -> Iterator[os.DirEntry[str]]:

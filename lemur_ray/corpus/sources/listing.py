@@ -31,8 +31,8 @@ class Listing:
     """Sources of a build and their parts, as listed when the build began."""
 
     sources: tuple[dict[str, Any], ...]
-    """Per source: name, kind, looked_for, required, files (count), bytes, state (``files_hash``), parts (numbers) and
-    spec (the user's specification, ``SourceSpec.to_json``)."""
+    """Per source: name, kind, looked_for, required, files (count), bytes, state (``files_hash``), parts (numbers),
+    left_out (whether a sample of the files was taken) and spec (the user's specification, ``SourceSpec.to_json``)."""
     parts: tuple[str, ...]
     """Keys of the cleaned parts (``stage_keys``) by number."""
     sizes: tuple[int, ...]
@@ -52,12 +52,14 @@ def write_listing(work: Path, sources: Sequence[Source], part_bytes: float, seed
     entries: list[dict[str, Any]] = []
     keys: list[str] = []
     sizes: list[int] = []
-    chosen = []
+    chosen, left_out = [], []
     for source in sources:
-        refs = [part for ref in sampled(source.files, source, seed) for part in split_file(ref, part_bytes)]
+        files = sampled(source.files, source, seed)
+        refs = [part for ref in files for part in split_file(ref, part_bytes)]
         chosen.append(sampled(refs, source, seed))
+        left_out.append(len(files) < len(source.files) or len(chosen[-1]) < len(refs))
     tags = file_tags(work, [ref for refs in chosen for ref in refs])
-    for source, refs in zip(sources, chosen, strict=True):
+    for source, refs, is_sample in zip(sources, chosen, left_out, strict=True):
         spec, first = source.spec.to_json() if source.spec else {}, len(keys)
         for batch in _batches(refs, part_bytes):
             filters = spec.get("filters", "")
@@ -75,6 +77,7 @@ def write_listing(work: Path, sources: Sequence[Source], part_bytes: float, seed
                 "bytes": sum(ref.size for ref in refs),
                 "state": files_hash(source),
                 "parts": list(range(first, len(keys))),
+                "left_out": is_sample,
                 "spec": spec,
             }
         )
@@ -108,7 +111,7 @@ def sampled(refs: Sequence[FileRef], source: Source, seed: int) -> list[FileRef]
 
     Compressed files hold several times more text than they have bytes, which leaves room for the filters.
     """
-    wanted = source.spec.tokens * _BYTES_PER_TOKEN if source.spec else 0
+    wanted = source.spec.tokens * _BYTES_PER_TOKEN * source.read_factor if source.spec else 0
     if not wanted:
         return list(refs)
     ranked = sorted(
@@ -134,6 +137,10 @@ def read_listing(work: Path, sources: Sequence[Source], name: str = "") -> Listi
 
 
 def files_hash(source: Source) -> str:
-    """16 hex digits of a hash over paths, sizes and modification times (or object versions) of a source's files."""
-    files = [[*ref.to_json(), os.stat(ref.path).st_mtime_ns if os.path.exists(ref.path) else 0] for ref in source.files]
+    """16 hex digits of a hash over paths, sizes and modification times (or object versions) of a source's files, and
+    the share of them that is read."""
+    files: list[Any] = [
+        [*ref.to_json(), os.stat(ref.path).st_mtime_ns if os.path.exists(ref.path) else 0] for ref in source.files
+    ]
+    files += [source.read_factor] if source.read_factor > 1 else []
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]
