@@ -260,8 +260,8 @@ def turn_messages(
     reply: str, calls: Sequence[ToolCall], results: Sequence[str], observation: str, prefix: str = ""
 ) -> list[Message]:
     """The messages of one turn: the reply, a result for each of its calls, and the observation. Without ``results``,
-    the observation is the result of the first call, and those of further calls are empty. prefix: goes before a reply
-    without calls unless it begins so; an empty reply is then no message (as in MINT)."""
+    the observation is the result of the first call, and those of further calls are empty. ``prefix``: put before a
+    reply without calls that does not begin with it; an empty reply is then left out (as in MINT)."""
     if prefix and not calls:
         whole = f"{'' if reply.lstrip().startswith(prefix) else prefix}{reply}\n"
         return [*([Message("assistant", whole)] if reply.strip() else []), Message("user", observation)]

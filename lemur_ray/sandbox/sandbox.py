@@ -230,7 +230,8 @@ class Sandbox(Protocol):
         """
 
     def snapshot(self) -> str:
-        """Hash of names, modes, contents and links of all writable entries."""
+        """Hash of names, modes, contents and links of all writable entries. Raises SandboxDestroyed,
+        SandboxFileError."""
 
     def reset(self) -> None:
         """Destroy all processes, namespaces and files, and restore the first tree. Raises SandboxQuarantined if its
