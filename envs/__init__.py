@@ -7,6 +7,7 @@ import gymnasium
 
 ENVIRONMENTS = {
     "lemur/ALFWorldText-v0": "envs.alfworld.env:ALFWorldTextEnv",
+    "lemur/BFCL-v0": "envs.language.bfcl.multi_turn_env:MultiTurnEnv",
     "lemur/Foreign-v0": "envs.foreign.gym_env:ForeignEnv",
     "lemur/Harbor-v0": "envs.foreign.harbor.env:HarborEnv",
     "lemur/InterCodeBash-v0": "envs.intercode.shell.bash_env:InterCodeBashEnv",

@@ -15,6 +15,7 @@ The keys of ``info`` at every reset and step:
 - ``ask``: at reset, worked examples before the observation, tools offered natively, and the reply that replaces a
   policy's ValueError, if any;
 - ``results``: the result of each tool call, if the observation is not the result;
+- ``tools``: at a step, the tools to offer natively from now on, if they change;
 - ``score``: at the end, the score of the episode;
 - ``note``: text to store with the episode if it ends here;
 - ``scores``: the score so far by each grader, if there are several;
@@ -91,6 +92,8 @@ class Turn:
     """Picture shown with the observation: a PNG as a ``data:`` URL."""
     results: Sequence[str] = ()
     """Result of each tool call of the reply. Empty: ``observation`` is the result."""
+    tools: Sequence[Mapping[str, Any]] = ()
+    """Tools to offer natively from the next request on. Empty: no change."""
 
 
 class TextEnv(gymnasium.Env[str, str]):
@@ -182,6 +185,8 @@ class TextEnv(gymnasium.Env[str, str]):
             info["note"] = turn.note
         if turn.results:
             info["results"] = list(turn.results)
+        if turn.tools:
+            info["tools"] = list(turn.tools)
         if terminated or truncated:
             self._turns_left = 0
             info["outcome"] = _outcome(turn, truncated).value

@@ -102,7 +102,8 @@ ROOMS: dict[str, set[str]] = {
         "lemur_ray/grading/written_letters", "lemur_ray/outside_data",
     },
     "envs/language/bfcl": {
-        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/outside_data", "lemur_ray/text/tools_in_words",
+        "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/outside_data",
+        "lemur_ray/sandbox/sandbox", "lemur_ray/text/tools_in_words",
     },
     "envs/programs": {
         "envs/intercode/sql", "envs/question/env", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks",
@@ -138,6 +139,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "llguidance": ("lemur_ray/serve/grammar_matching", "lemur_ray/serve/openai/structured_output"),
 }  # fmt: skip
 BY_VALUE = (
+    "envs/language/bfcl/simulated_apis",
     "envs/question/env",
     "lemur_ray/agents/baselines/function_policy",
     "lemur_ray/benchmarks/discovery",
@@ -147,7 +149,7 @@ BY_VALUE = (
     "lemur_ray/sandbox/sandbox",
     "lemur_ray/sandbox/inside/payload",
 )
-"""Where a module is imported whose name is a value: registries, and what runs in a sandbox."""
+"""Where a module is imported whose name is a value: registries, sandboxes, classes of an optional package."""
 NOT_IN_SERVING = {
     "aiohttp", "http", "httpx", "openai", "requests", "socketserver", "tokenizers", "transformers", "urllib",
     "websockets",

@@ -1,7 +1,4 @@
-"""Task, Step, Trajectory and Episode: the records of an evaluation.
-
-Frozen records with an exact JSON round trip.
-"""
+"""Task, Step, Trajectory and Episode: the frozen records of an evaluation, with an exact JSON round trip."""
 
 from __future__ import annotations
 
@@ -109,7 +106,8 @@ class Step:
     """Calls of tools offered natively; no part of ``reply``"""
     results: tuple[str, ...] = ()
     """Results of the calls, in their order; ``observation`` is then a user's message after them"""
-
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """Tools offered natively from the next request on; empty: no change"""
     weight: int = 1
     instead: str = ""
     """The model's own reply, if ``reply`` is a teacher's in its place. ``weight`` 0: the reply is not to be trained"""
@@ -122,7 +120,7 @@ class Step:
         """The step as a JSON object; rare fields are left out if empty, the weight if it is 1."""
         rare = ("reasoning", "waited_s", "outside", "choices", "pictured", "cut", "tool_calls", "results", "instead")
         values = {**asdict(self), "tool_calls": [call.to_json() for call in self.tool_calls]}
-        return {n: v for n, v in values.items() if (v or n not in rare) and (n, v) != ("weight", 1)}
+        return {n: v for n, v in values.items() if (v or n not in (*rare, "tools")) and (n, v) != ("weight", 1)}
 
 
 @dataclass(frozen=True)
@@ -137,14 +135,17 @@ class Trajectory:
     """Maximum number of messages of past turns in a request, in whole turns, at least one; 0: only the newest
     observation, in place of the opening's last message. None: all, or not recorded"""
     tools: tuple[Mapping[str, Any], ...] = ()
-    """Tools offered natively in every request, as in ``ChatRequest``"""
+    """Tools offered natively in every request until ``Step.tools`` replaces them, as in ``ChatRequest``"""
     reply_prefix: str = ""
     """Text before every past reply in a request; empty: none, or not recorded"""
 
     def messages(self) -> tuple[Message, ...]:
         """The whole conversation; its last message is the last observation."""
-        turns = [message for step in self.steps for message in step.messages()]
-        return (*self.opening, *turns)
+        return (*self.opening, *(message for step in self.steps for message in step.messages()))
+
+    def tools_of(self, turn: int | None) -> tuple[Mapping[str, Any], ...]:
+        """The tools offered natively in the request for the reply of ``turn``, counted from 0. None: of the next."""
+        return next((step.tools for step in reversed(self.steps[:turn]) if step.tools), self.tools)
 
     def shown(self, turn: int) -> tuple[Message, ...]:
         """The messages of the request for the reply of ``turn``, counted from 0."""
@@ -270,16 +271,15 @@ def _marks_in_texts(record: Any) -> dict[str, Any]:
 
 
 def _step(value: Any) -> Step:
-    if "choices" in value:
-        value = {**value, "choices": tuple(_number(one, "choices") for one in value["choices"])}
+    choices = tuple(_number(one, "choices") for one in value.get("choices", ()))
+    tools = tuple(dict(tool) for tool in value.get("tools", ()))
     results = tuple(_text(one, "results") for one in value.get("results", ()))
-    value = {**value, "tool_calls": parse_tool_calls(value), "results": results}
+    value = {**value, "choices": choices, "tool_calls": parse_tool_calls(value), "results": results, "tools": tools}
     step = Step(**value)
     if step.cut and step.cut not in tuple(Cut):
         raise ValueError(f"cut is {step.cut!r:.40}: expected one of {', '.join(Cut)}")
-    for name in ("valid", "pictured"):
-        if not isinstance(getattr(step, name), bool):
-            raise ValueError(f"{name} is {getattr(step, name)!r}: expected true or false")
+    if not_bool := [name for name in ("valid", "pictured") if not isinstance(getattr(step, name), bool)]:
+        raise ValueError(f"{not_bool[0]} is {getattr(step, not_bool[0])!r}: expected true or false")
     for name in ("reward", "policy_s", "env_s", "waited_s"):
         _number(getattr(step, name), name)
     for name in ("prompt_tokens", "completion_tokens", "weight"):
@@ -346,5 +346,4 @@ def join_opening(head: tuple[Message, ...], trajectory: Trajectory) -> Trajector
 
 def opening_digest(head: tuple[Message, ...]) -> str:
     """Digest of the shared part of an opening: 16 hex digits of SHA-256."""
-    text = json.dumps([message.to_json() for message in head])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([message.to_json() for message in head]).encode()).hexdigest()[:16]

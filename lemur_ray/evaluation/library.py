@@ -58,7 +58,7 @@ class Evaluation:
             {
                 **_row(episode),
                 "messages": [message.to_json() for message in episode.trajectory.messages()],
-                **({"tools": list(episode.trajectory.tools)} if episode.trajectory.tools else {}),
+                **({"tools": list(tools)} if (tools := episode.trajectory.tools_of(None)) else {}),
             }
             for episode in self.episodes()
         ]

@@ -77,8 +77,9 @@ def conversations_of(episode: Episode) -> list[Conversation]:
     """Training conversations of an episode, in which every reply follows the messages that its policy was shown.
 
     Turns share a conversation as long as each prompt continues the one before. If a prompt omits or changes earlier
-    messages, a new conversation begins, named after its first turn, with loss on its own replies only. Assistant
-    messages in worked examples have loss weight 0, as no model wrote them; replies have that of their step.
+    messages, or the tools change, a new conversation begins, named after its first turn, with loss on its own replies
+    only. Assistant messages in worked examples have loss weight 0, as no model wrote them; replies have that of their
+    step.
     """
     trajectory, name = episode.trajectory, str(episode.key)
     parts: list[tuple[int, list[Message]]] = []
@@ -86,7 +87,7 @@ def conversations_of(episode: Episode) -> list[Conversation]:
     after: list[Message] = []
     for turn, step in enumerate(trajectory.steps):
         shown, (reply, *answers) = trajectory.shown(turn), step.messages()
-        if shown != continued:
+        if shown != continued or (turn and trajectory.steps[turn - 1].tools):
             parts.append((turn + 1, list(_read_only(shown))))
             after = []
         parts[-1][1].extend((*after, replace(reply, weight=step.weight)))
@@ -95,7 +96,7 @@ def conversations_of(episode: Episode) -> list[Conversation]:
         whole = parts[0][1] if parts else _read_only(trajectory.opening)
         return [Conversation(episode.key.benchmark, name, tuple(whole), trajectory.tools)]
     return [
-        Conversation(episode.key.benchmark, f"{name}|turn {turn}", tuple(messages), trajectory.tools)
+        Conversation(episode.key.benchmark, f"{name}|turn {turn}", tuple(messages), trajectory.tools_of(turn - 1))
         for turn, messages in parts
     ]
 

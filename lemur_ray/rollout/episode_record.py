@@ -124,6 +124,7 @@ class EpisodeRecord:
                     self._bounded(result_text, self._limits.observation_chars, f"result {turn}")
                     for result_text in (result.results if reply.tool_calls else ())
                 ),
+                tools=result.tools,
             )
         )
 

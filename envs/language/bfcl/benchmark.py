@@ -13,6 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+from envs.language.bfcl import multi_turn
 from envs.language.bfcl.calls import CATEGORIES, RELEVANCE, Call, accepted_call, fault, function_name, summary
 from lemur_ray.agents.messages import Message, ToolCall
 from lemur_ray.agents.trajectory import Task
@@ -163,5 +164,6 @@ BENCHMARKS = {
     "": Benchmark(
         BfclOptions, _load, {"full": 1024, "brief": 1024}, needs=first_task_loads(_load), sources=SOURCES,
         has_hints=True, details=BenchmarkDetails("3641", notes=summary, file_patterns=_PATTERNS, protocol=_PROTOCOL),
-    )
+    ),
+    "multi_turn": multi_turn.multi_turn(lambda function: _offered(function, "")),
 }  # fmt: skip

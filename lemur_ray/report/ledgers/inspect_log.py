@@ -201,9 +201,9 @@ def _usage(steps: Sequence[Step]) -> Json:
 def _events(episode: Episode, created: datetime) -> Iterator[Json]:
     """One model event per turn. Its input is a range of the sample's messages, so that no message is stored twice."""
     before, at = len(episode.trajectory.opening), 0.0
-    tools = [tool["function"] for tool in episode.trajectory.tools]
-    choice = "auto" if tools else "none"
     for number, step in enumerate(episode.trajectory.steps):
+        tools = [tool["function"] for tool in episode.trajectory.tools_of(number)]
+        choice = "auto" if tools else "none"
         yield {
             "event": "model", "uuid": f"{anchor_of(episode.key)}-{number + 1}", "model": episode.key.policy,
             "input": [], "input_refs": [[0, before]], "tools": tools, "tool_choice": choice, "config": {},

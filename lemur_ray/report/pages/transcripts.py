@@ -83,8 +83,11 @@ def transcript(
     steps = episode.trajectory.steps
     remarks = [f"blame: {episode.blame.value}"] if not (episode.outcome.scored or running) else []
     remarks += [text for text in (episode.detail, episode.note) if text]
-    names = [str(tool["function"]["name"]) for tool in episode.trajectory.tools]
-    remarks += [f"tools offered natively: {', '.join(names)}"] if names else []
+    offered = [("", episode.trajectory.tools)]
+    offered += [(f" after turn {turn}", step.tools) for turn, step in enumerate(steps, 1)]
+    for when, tools in offered:
+        names = ", ".join(str(tool["function"]["name"]) for tool in tools)
+        remarks += [f"tools offered natively{when}: {names}"] if names else []
     remarks += [f"earlier: {reason}" for reason in episode.retried]
     head = {
         "mark": "miss" if running else mark(episode),

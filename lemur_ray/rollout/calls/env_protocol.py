@@ -114,6 +114,14 @@ class EnvResult:
         return tuple(results)
 
     @property
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        """``info['tools']`` of a step: tools to offer natively from now on; empty: no change."""
+        try:
+            return tuple(_tool(tool) for tool in self.info.get("tools") or ())
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._fault("tools", f"{str(self.info['tools'])[:100]!r} ({error})", "a list of tools") from error
+
+    @property
     def outcome(self) -> Outcome | None:
         """The outcome in ``info['outcome']``; None if the environment declares none."""
         name = self.info.get("outcome")

@@ -1,0 +1,185 @@
+"""The simulated APIs of a BFCL multi-turn task and their published checks, in a process of their own for each episode.
+
+The classes are those of the package bfcl-eval; verdicts follow its ``multi_turn_checker`` (2026.3.23).
+``SimulatedApis`` starts this file as a program: a call that never ends, or one that changes what its library shares
+between tasks (the precision of mpmath), then concerns one episode alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from importlib import import_module
+from typing import Any
+
+CALLS_S = 20.0
+"""Time limit of the calls of one reply, in seconds"""
+MEMORY_BYTES = 2 * 2**30
+"""Limit of the address space of the process"""
+WrittenCall = tuple[str, Sequence[Any], Mapping[str, Any]]
+"""Name, positional and named arguments of a call"""
+
+
+class ApisEnded(Exception):
+    """Raised if the process did not answer within the time limit or ended, for example by its memory limit."""
+
+
+class SimulatedApis:
+    """Client of the process. ``task``: classes (name -> module), stateless ones, initial_config, long_context."""
+
+    def __init__(self, task: Mapping[str, Any]) -> None:
+        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        self._unread = b""
+        if fault := self._ask(dict(task), 120.0):
+            self.close()
+            raise RuntimeError(f"the simulated APIs of bfcl-eval do not start: {fault}")
+
+    def call(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+        """Results of a model's calls (name, arguments), in their order. Raises ApisEnded."""
+        results: list[str] = self._ask({"calls": [(name, (), arguments) for name, arguments in calls]}, CALLS_S)
+        return results
+
+    def fault_of_turn(self, gold: Sequence[WrittenCall]) -> str:
+        """Why the calls since the last turn do not do what the gold calls do; empty if they do. Raises ApisEnded."""
+        return str(self._ask({"gold": list(gold)}, CALLS_S))
+
+    def close(self) -> None:
+        """End the process. May be called twice."""
+        self._process.kill()
+        for stream in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                stream.close()  # type: ignore[union-attr]
+        self._process.wait()
+
+    def _ask(self, request: Mapping[str, Any], time_s: float) -> Any:
+        until = time.monotonic() + time_s
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")  # type: ignore[union-attr]
+            self._process.stdin.flush()  # type: ignore[union-attr]
+            output = self._process.stdout.fileno()  # type: ignore[union-attr]
+            while b"\n" not in self._unread:
+                if not select.select([output], [], [], max(0.0, until - time.monotonic()))[0]:
+                    raise ApisEnded(f"the calls did not end within {time_s:g} s")
+                if not (part := os.read(output, 2**20)):
+                    raise ApisEnded("the process of the simulated APIs ended")
+                self._unread += part
+        except (OSError, ValueError) as error:
+            raise ApisEnded(f"the process of the simulated APIs ended ({error})") from error
+        line, _, self._unread = self._unread.partition(b"\n")
+        return json.loads(line)
+
+
+def written_call(text: str) -> WrittenCall:
+    """Parse a gold call as the data writes it, ``name(1, key='value')``. Raises ValueError for anything else."""
+    call = ast.parse(text.strip(), mode="eval").body
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise ValueError(f"{text!r} is no call with literal arguments")
+    positional = [ast.literal_eval(one) for one in call.args]
+    return call.func.id, positional, {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
+
+
+class _Instances:
+    """One instance of each class of a task, and their public methods by name."""
+
+    def __init__(self, task: Mapping[str, Any]) -> None:
+        self.by_class: dict[str, Any] = {}
+        self._methods: dict[str, Any] = {}
+        for name, module in task["classes"].items():
+            instance = self.by_class[name] = getattr(import_module(module), name)()
+            if name not in task["stateless"]:
+                config = deepcopy(task["initial_config"].get(name, {}))
+                instance._load_scenario(config, long_context=task["long_context"])
+            methods = inspect.getmembers(instance, inspect.ismethod)
+            self._methods |= {name: method for name, method in methods if not name.startswith("_")}
+
+    def call(self, call: WrittenCall) -> str:
+        name, positional, named = call
+        try:
+            if name not in self._methods:
+                raise NameError(f"name '{name}' is not defined")
+            return _shown(self._methods[name](*positional, **named))
+        except Exception as error:  # any error of a call is its result
+            return f"Error during execution: {error}"
+
+
+def _shown(result: Any) -> str:
+    if isinstance(result, str):
+        return result
+    if isinstance(result, dict):
+        with contextlib.suppress(Exception):
+            return json.dumps(result)
+    return str(result)
+
+
+class _Episode:
+    """The model's instances and those of the gold calls."""
+
+    def __init__(self, task: Mapping[str, Any]) -> None:
+        self._model, self._gold = _Instances(task), _Instances(task)
+        self._results: list[str] = []
+        self._has_called = False
+
+    def call(self, calls: Sequence[WrittenCall]) -> list[str]:
+        results = [self._model.call(call) for call in calls]
+        self._results += results
+        self._has_called |= bool(calls)
+        return results
+
+    def fault_of_turn(self, gold: Sequence[WrittenCall]) -> str:
+        expected = [self._gold.call(call) for call in gold]
+        called, self._has_called = self._has_called, False
+        if not gold:
+            return ""
+        if not called:
+            return "no function was called"
+        for name, instance in self._gold.by_class.items():
+            for field, value in vars(instance).items():
+                if not field.startswith("_") and getattr(self._model.by_class[name], field, ...) != value:
+                    return f"the state of {name} differs: {field}"
+        missing = Counter(expected) - Counter(self._results)
+        return f"no call had the result {next(iter(missing))[:300]}" if missing else ""
+
+
+def _serve() -> None:
+    """Answer requests from standard input, one JSON line each; what the classes print is dropped."""
+    import resource
+
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    episode: _Episode | None = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer: Any = None
+        if episode is None:
+            try:
+                episode = _Episode(request)
+            except Exception as error:  # a missing package, a class that is not there
+                answer = f"{type(error).__name__}: {error}"
+        elif "calls" in request:
+            answer = episode.call(request["calls"])
+        else:
+            answer = episode.fault_of_turn(request["gold"])
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    _serve()
