@@ -93,6 +93,8 @@ class HttpRanges:
         if status not in (200, 206):
             raise FetchError(f"not there ({status}): its owners removed or renamed it")
         total = re.search(r"/(\d+)$", answer.headers.get("Content-Range", ""))
+        if total is None and status == 206:
+            raise FetchError(f"{urlsplit(self.url).netloc} sends ranges and does not tell the size of the file")
         size = int(total[1]) if total else int(answer.headers.get("Content-Length") or -1)
         version = answer.headers.get("ETag", "").removeprefix("W/").strip('"')
         if (self.size >= 0 and size >= 0 and size != self.size) or (self.version and version not in ("", self.version)):

@@ -172,7 +172,8 @@ class FaultyServer:
                 data = server.data + b"!" if fault == "changed" else server.data
                 body = data[int(first) : int(last) + 1] if server.ranges else data
                 self.send_response(206 if server.ranges else 200)
-                self.send_header("Content-Range", f"bytes {first}-{int(first) + len(body) - 1}/{len(data)}")
+                total = "*" if fault == "no size" else len(data)
+                self.send_header("Content-Range", f"bytes {first}-{int(first) + len(body) - 1}/{total}")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body[: len(body) // 2] if fault == "cut" else body)
@@ -226,6 +227,7 @@ def test_a_server_that_never_recovers_a_changed_and_a_removed_file_are_failures(
         (["", "", "changed"], "changed since it was listed"),
         (["", "", "404"], "removed or renamed"),
         (["403"], "does not let you read it"),
+        (["no size"], "does not tell the size"),
     ):
         web.faults[:] = faults
         with pytest.raises(ReadFailure, match=reason):
