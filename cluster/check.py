@@ -58,9 +58,7 @@ def breaches(
     documents: Sequence[Document], existing: Sequence[Document] = ()
 ) -> Iterator[tuple[Document | None, Breach | str]]:
     """Yield (document, breach) for the rules that documents break, alone or with ``existing`` and the shipped ones.
-
-    A field of an unreadable type ends the rules of its document, or module, with one message (document or None).
-    """
+    A field of an unreadable type ends the rules of its document, or module, with one message (document or None)."""
     own, edited = {references.name_of(document) for document in documents}, {document.where for document in documents}
     others = (one for one in shipped() if one.where not in edited and references.name_of(one) not in own)
     context = [*existing, *others]

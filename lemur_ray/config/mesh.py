@@ -48,9 +48,7 @@ class MeshConfig:
 
 def axis_sizes(mesh: MeshConfig, num_devices: int, spelled: str = "") -> tuple[int, int, int]:
     """Sizes of the mesh axes (dcn, fsdp, tp); ``fsdp`` -1 takes the devices left by the other two.
-
-    spelled: name of the devices in an error. Raises ValueError if the product is not ``num_devices``.
-    """
+    spelled: name of the devices in an error. Raises ValueError if the product is not ``num_devices``."""
     rest = mesh.dcn * mesh.tp
     fsdp = mesh.fsdp if mesh.fsdp > 0 else num_devices // rest
     if fsdp * rest != num_devices:

@@ -65,9 +65,7 @@ def plan_tokenizer(
     listing: Listing, clean: CleanDocuments, config: CorpusConfig, extra: Sequence[str], given: Tokenizer | None
 ) -> TokenizerPlan:
     """The tokenizer of a build: ``given``, or one to be trained on a seeded sample of the selected documents.
-
-    The sample has the ratio of code to text of ``config``; ``extra`` texts join it.
-    """
+    The sample has the ratio of code to text of ``config``; ``extra`` texts join it."""
     if given is not None:
         return TokenizerPlan(stage_key("tokenizer", given.to_files()), given=given)
     chosen = tuple(_sample(listing, clean, config))
@@ -131,9 +129,7 @@ def row_sets(
     work: Path, listing: Listing, clean: CleanDocuments, tokens: Sequence[str], config: CorpusConfig, shape: Any
 ) -> list[RowSet]:
     """Row sets of all sources, then of their held-out documents; writes the list of documents of every shard.
-
-    work: build folder. tokens: keys of the tokenised parts. shape: {seq_len, pad_id, vocab_size} of the rows.
-    """
+    work: build folder. tokens: keys of the tokenised parts. shape: {seq_len, pad_id, vocab_size} of the rows."""
     lengths = np.zeros(len(clean.sizes), np.int64)
     for number, name in enumerate(tokens):
         of_part = clean.of_part(number)
@@ -200,9 +196,7 @@ def _within_tokens(
     index: int, entry: dict[str, Any], clean: CleanDocuments, lengths: np.ndarray, config: CorpusConfig
 ) -> np.ndarray:
     """Mask (documents,) bool of a source's training documents: a seeded sample with the tokens wanted, or all of them.
-
-    Counts the others as dropped by ``tokens``. lengths: (documents,) int64, tokens.
-    """
+    Counts the others as dropped by ``tokens``. lengths: (documents,) int64, tokens."""
     member = clean.keep & ~clean.heldout & (clean.source == index)
     wanted, at = entry.get("spec", {}).get("tokens", 0), np.flatnonzero(member)
     if not wanted:

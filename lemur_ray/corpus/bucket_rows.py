@@ -49,9 +49,7 @@ _SHARDS_AT_ONCE = 4
 
 def open_rows(corpus: str | Path, source: str, *, check: bool = True) -> Rows:
     """Open the row set of a source of the corpus at ``corpus``, a folder or URL. Raises RowSetError.
-
-    check: in a bucket, list the files and compare their sizes with the index.
-    """
+    check: in a bucket, list the files and compare their sizes with the index."""
     if not is_bucket(str(corpus)):
         return RowReader(row_folder(corpus, source))
     return BucketRows(f"{str(corpus).rstrip('/')}/rows/{source}", check=check)
@@ -59,9 +57,7 @@ def open_rows(corpus: str | Path, source: str, *, check: bool = True) -> Rows:
 
 def most_pieces(folder: str, index: dict[str, Any]) -> int:
     """Maximum number of pieces in a row of the set in ``folder`` (path or URL) with this ``rows.json``.
-
-    Reads the ``starts`` of all shards, 8 bytes a row.
-    """
+    Reads the ``starts`` of all shards, 8 bytes a row."""
     most = 0
     for shard in index["shards"]:
         fs, path = file_system(f"{folder}/{shard['name']}.starts")
@@ -232,9 +228,8 @@ class BucketRows:
 
 def plan_copies(readers: Sequence[BucketRows], whole: Sequence[bool]) -> None:
     """Set ``whole`` of each reader: whether its shards are copied to this host.
-
-    Raises RowSetError if the disk lacks room for them; copies of other runs count as free space, as they are evicted.
-    """
+    Raises RowSetError if the disk lacks room for them; copies of other runs count as free space, as they are
+    evicted."""
     here = shard_cache()
     here.folder.mkdir(parents=True, exist_ok=True)
     for reader, copied in zip(readers, whole, strict=True):

@@ -319,9 +319,7 @@ class _Build:
         done: Callable[[str, Any], None] | None = None,
     ) -> list[Any]:
         """Run ``step(**task)`` for every task on the workers, reporting progress; returns the results.
-
-        done: function of a task's name and result that reports progress instead.
-        """
+        done: function of a task's name and result that reports progress instead."""
         values: list[Any] = []
         if not tasks:
             return values

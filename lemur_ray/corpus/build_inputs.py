@@ -22,9 +22,7 @@ def described(
     config: CorpusConfig, committed: dict[str, Any] | None, extra: Sequence[str], given: Tokenizer | None
 ) -> tuple[CorpusConfig, dict[str, Any]]:
     """(configuration with a word pattern, JSON description of it, of the extra texts and of the tokenizer).
-
-    ``build_hash`` of the description identifies the build. committed: manifest at the destination, if any.
-    """
+    ``build_hash`` of the description identifies the build. committed: manifest at the destination, if any."""
     if not config.word_pattern:
         config = dataclasses.replace(config, word_pattern=_word_pattern(committed))
     description = describe(config)

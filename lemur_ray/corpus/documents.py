@@ -31,9 +31,7 @@ def normalise(text: str) -> str:
 
 def first_occurrences(ids: bytes | bytearray) -> np.ndarray:
     """Mask (n,) bool that is True for the first document with each id. ids: ``n`` ids of 16 bytes, concatenated.
-
-    Ids are compared a range at a time, which takes a sixteenth of the memory.
-    """
+    Ids are compared a range at a time, which takes a sixteenth of the memory."""
     words = _words(ids)
     keep, ranges = np.zeros(len(words), bool), (words[:, 0] >> np.uint64(60)).astype(np.uint8)
     for number in range(16):

@@ -99,10 +99,8 @@ def matches_build(
     allow_failed: int = 0,
 ) -> bool:
     """Whether the corpus at ``where`` was built from ``description``; reports the result by ``say``.
-
     manifest: that of the corpus, which does not match if more than ``allow_failed`` parts were left out of it. Raises
-    CorpusError if it was built from something else and ``overwrite`` is False.
-    """
+    CorpusError if it was built from something else and ``overwrite`` is False."""
     left_out = len(manifest.get("failed", ()))
     if manifest.get("build") == build_hash(description) and left_out > allow_failed:
         say(f"{where} lacks {left_out} parts that could not be read: it is built again")
@@ -122,9 +120,7 @@ def matches_build(
 
 def write_manifest(folder: str | Path, manifest: dict[str, Any]) -> None:
     """Write ``manifest.json``, which commits a corpus whose other files are complete. manifest: without the version.
-
-    Raises CorpusError if a required entry is missing, RowSetError if the row set of a listed source is incomplete.
-    """
+    Raises CorpusError if a required entry is missing, RowSetError if the row set of a listed source is incomplete."""
     folder = local_folder(folder)
     written = manifest_bytes(folder, manifest)
     for source in manifest["sources"]:

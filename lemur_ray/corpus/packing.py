@@ -39,9 +39,7 @@ class PackedRow:
 @dataclass(frozen=True)
 class Packing:
     """Assignment of pieces of documents to rows, sorted by row, then by position in the row.
-
-    A piece is a document or, if that is longer than a row, a part of it. All arrays are (pieces,) int64.
-    """
+    A piece is a document or, if that is longer than a row, a part of it. All arrays are (pieces,) int64."""
 
     document: np.ndarray
     """Index of the document a piece belongs to."""
@@ -56,9 +54,8 @@ class Packing:
 
 def split_long(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Cut documents at multiples of ``capacity`` tokens; lengths: tokens of each document.
-
-    Returns int64 arrays (document, start, length) of the pieces, in document order. Raises ValueError on a length < 1.
-    """
+    Returns int64 arrays (document, start, length) of the pieces, in document order. Raises ValueError on a length <
+    1."""
     lengths = np.asarray(lengths, np.int64)
     if lengths.size and lengths.min() < 1:
         raise ValueError(f"document {int(lengths.argmin())} has {int(lengths.min())} tokens: expected at least 1")
@@ -71,10 +68,8 @@ def split_long(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarr
 
 def best_fit(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, int]:
     """Assign pieces to rows by best fit on decreasing lengths; returns (row of every piece, number of rows).
-
     ``lengths`` is an integer array in [1, capacity]. The set of free spaces among open rows is one integer (bit f: some
-    row has f tokens free), so the tightest row for n tokens is the lowest set bit at or above n.
-    """
+    row has f tokens free), so the tightest row for n tokens is the lowest set bit at or above n."""
     rows_with_free: dict[int, list[int]] = {}
     free_sizes = 0
     num_rows = 0
@@ -102,10 +97,8 @@ def best_fit(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, int]:
 
 def pack(lengths: np.ndarray, capacity: int, window: int = WINDOW) -> Packing:
     """Pack documents of the given lengths (tokens, each at least 1) into rows of ``capacity`` tokens.
-
     ``window`` pieces are packed at a time, in document order; a last window of less than half that size joins the one
-    before it. A pure function of its arguments.
-    """
+    before it. A pure function of its arguments."""
     document, start, length = split_long(lengths, capacity)
     row = np.empty(len(length), np.int64)
     num_rows = 0
@@ -129,9 +122,7 @@ def windows(count: int, window: int) -> list[tuple[int, int]]:
 
 def shard_ends(window_bytes: np.ndarray, shard_bytes: int) -> list[int]:
     """Ends (exclusive indices of windows) of shards of about equal size, of ``shard_bytes`` to twice that.
-
-    window_bytes: (windows,) bytes of the tokens of each window. A smaller set is one shard.
-    """
+    window_bytes: (windows,) bytes of the tokens of each window. A smaller set is one shard."""
     total = np.cumsum(window_bytes)
     count = max(1, int(total[-1]) // shard_bytes)
     goals = int(total[-1]) * np.arange(1, count) // count
@@ -143,10 +134,8 @@ def expand(
     tokens: np.ndarray, piece_lengths: np.ndarray, pieces_per_row: np.ndarray, trained: np.ndarray | None = None
 ) -> PackedRow:
     """Model input for packed rows: their tokens with targets, loss weights, segment ids and positions.
-
     tokens: (rows, seq_len) integers. piece_lengths: lengths of all pieces of all rows, flat, in order. pieces_per_row:
-    (rows,). trained: (rows, seq_len) bool, whether a token is to be predicted (default: all).
-    """
+    (rows,). trained: (rows, seq_len) bool, whether a token is to be predicted (default: all)."""
     num_rows, seq_len = tokens.shape
     piece_lengths = np.asarray(piece_lengths, np.int64)
     row_of_piece = np.repeat(np.arange(num_rows), pieces_per_row)

@@ -54,10 +54,8 @@ def token_dtype(vocab_size: int) -> np.dtype:
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes], *, durable: bool = True) -> dict[str, int]:
     """Write a file so that a killed process leaves it complete or unchanged; with ``durable``, a power cut, too.
-
     data: the content, or its parts in order. Returns its number of ``bytes`` and its ``crc32``. An fsync takes
-    milliseconds to seconds; files whose size is checked later do not need it.
-    """
+    milliseconds to seconds; files whose size is checked later do not need it."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.part")
     size = crc32 = 0
     with open(temporary, "wb") as f:
@@ -81,10 +79,8 @@ def write_shard(
     provenance: tuple[np.ndarray, bytes] | None = None,
 ) -> dict[str, Any]:
     """Write one shard and return its entry in ``rows.json`` (JSON values: name, rows, tokens, files).
-
     tokens: (rows, seq_len) uint16 or uint32, or several such arrays in order; piece_lengths flat; pieces_per_row
-    (rows,); trained: (rows, seq_len) bool. provenance: document of each piece (pieces,), parquet table of documents.
-    """
+    (rows,); trained: (rows, seq_len) bool. provenance: document of each piece (pieces,), parquet table of documents."""
     contents: dict[str, bytes | Iterable[bytes]] = {
         "tokens": (
             part.astype(part.dtype.newbyteorder("<")).tobytes()
@@ -128,9 +124,7 @@ def commit_row_set(
 
 class RowWriter:
     """Writer of a row set, one row at a time; ``close`` commits it. Usable as a context manager.
-
-    Removes an older set in the same folder. Leaving the ``with`` block by an exception commits nothing.
-    """
+    Removes an older set in the same folder. Leaving the ``with`` block by an exception commits nothing."""
 
     def __init__(
         self, folder: str | Path, seq_len: int, *, vocab_size: int, pad_id: int = 0, shard_rows: int = SHARD_ROWS
@@ -148,9 +142,7 @@ class RowWriter:
 
     def write(self, pieces: Sequence[np.ndarray], trained: Sequence[np.ndarray] | None = None) -> None:
         """Add one row of ``pieces`` (token ids of each document) and, for chat, their trained flags (bool).
-
-        Raises ValueError for pieces that are too long, empty or outside the vocabulary, or partial ``trained``.
-        """
+        Raises ValueError for pieces that are too long, empty or outside the vocabulary, or partial ``trained``."""
         lengths = [len(piece) for piece in pieces]
         if not lengths or min(lengths) < 1 or sum(lengths) > self.seq_len:
             raise ValueError(

@@ -81,9 +81,7 @@ def select_documents(
     work: Path, listing: Listing, config: CorpusConfig, drops: Mapping[str, np.ndarray] | None = None
 ) -> tuple[CleanDocuments, list[str], dict[str, str]]:
     """(documents with their selection, a line per omitted source, name -> fault of each empty required source).
-
-    work: build folder. drops: rule -> mask (documents,) bool of documents that it drops.
-    """
+    work: build folder. drops: rule -> mask (documents,) bool of documents that it drops."""
     ids, sizes, counts = bytearray(), [np.zeros(0, np.int64)], []
     source_of_part = np.zeros(listing.num_parts, np.int32)
     documents_of_part = np.zeros(listing.num_parts, np.int64)

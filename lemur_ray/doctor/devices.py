@@ -56,9 +56,7 @@ def cluster_devices(
     resources: Mapping[str, float], most: Mapping[str, float] | None, nodes: Sequence[Mapping[str, Any]] = ()
 ) -> Devices:
     """The devices of a cluster. ``resources``: Ray's, such as {"CPU": 8}. ``most``: their limits if it autoscales.
-
-    ``nodes``: from ``ray.nodes()``.
-    """
+    ``nodes``: from ``ray.nodes()``."""
     has = {name: max(resources.get(name, 0), (most or {}).get(name, 0)) for name in ("CPU", "GPU", "TPU")}
     grows = has["TPU"] > resources.get("TPU", 0)
     topologies = [node.get("Labels", {}).get(TOPOLOGY_LABEL, "") for node in nodes if node.get("Alive")]

@@ -20,9 +20,7 @@ def memory(machine: Machine) -> Check:
 
 def available_memory(machine: Machine) -> int | None:
     """Free memory in bytes: the smaller of the kernel's estimate and what the container (cgroup v2) may still allocate.
-
-    Negative if the container is above its limit; None without the kernel's estimate.
-    """
+    Negative if the container is above its limit; None without the kernel's estimate."""
     available = re.search(r"^MemAvailable:\s+(\d+)", machine.read("proc/meminfo"), re.MULTILINE)
     free = int(available[1]) * 1024 if available else None
     limit = machine.read("sys/fs/cgroup/memory.max").strip()

@@ -62,10 +62,8 @@ def is_checkout() -> bool:
 
 def as_typed(text: str) -> str:
     """Rewrite the commands in a message as the user of this process can type them.
-
     ``python jobs/pretrain.py`` becomes ``lemur pretrain`` in a process that ``lemur`` started, or without a checkout.
-    In a checkout ``'lemur-ray[EXTRA]'`` becomes its path; in a wheel ``-r requirements.lock`` becomes the release.
-    """
+    In a checkout ``'lemur-ray[EXTRA]'`` becomes its path; in a wheel ``-r requirements.lock`` becomes the release."""
     if os.environ.get(STARTED_BY) == "lemur" or not is_checkout():
         text = _SCRIPT.sub(lambda match: f"lemur {_NAMES[match[1]]}" if match[1] in _NAMES else match[0], text)
     if is_checkout():

@@ -38,7 +38,6 @@ class DocumentationError(Exception):
 
 def build(out: Path) -> Path:
     """Build the site in the folder ``out``, replacing an earlier site there. Returns the path of its first page.
-
     Raises DocumentationError for a warning of mkdocs, a missing package or checkout, or other files in ``out``."""
     if out.is_dir() and any(out.iterdir()) and not (out / _SITE_FILE).is_file():
         raise DocumentationError(f"{out} holds other files, which the site would replace: give a new or empty folder")

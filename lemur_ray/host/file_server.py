@@ -60,7 +60,6 @@ def server(
     folder: Path, host: str, port: int, change: Callable[[], Callable[[bytes], bytes]] | None = None
 ) -> http.server.ThreadingHTTPServer:
     """An HTTP server of ``folder`` that already listens; call ``serve_forever``. Raises OSError if the port is taken.
-
     change: see ``Files.change``."""
     handler = functools.partial(Files, directory=str(folder), change=change)
     return _Server((host, port), handler)

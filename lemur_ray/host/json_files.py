@@ -57,10 +57,8 @@ def read_json(path: Path) -> Any:
 
 def read_json_lines(path: Path, *, bad_lines: bool = False) -> Iterator[tuple[int, Any]]:
     """Yield (line number from 1, value) for every line that is not blank.
-
     Raises NotJson at the first line that is not JSON; with ``bad_lines`` the error is yielded as the line's value
-    instead. Raises ValueError for a damaged file, OSError.
-    """
+    instead. Raises ValueError for a damaged file, OSError."""
     with open_text(path) as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():

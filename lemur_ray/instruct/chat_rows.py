@@ -37,9 +37,7 @@ _DATA_FILE = re.compile(r"\.(parquet|jsonl|json)(\.gz)?$")
 
 def chat_files(name: str) -> list[str]:
     """Files that a name stands for: a path, a URL, or a Hub data set ``hf://datasets/OWNER/NAME[@REVISION][/PATTERN]``.
-
-    Without a pattern, only the split train of a set with splits. Raises ValueError for an ambiguous name, OSError.
-    """
+    Without a pattern, only the split train of a set with splits. Raises ValueError for an ambiguous name, OSError."""
     if not name.startswith(HUB):
         return [name]
     is_whole = name.removeprefix(HUB).count("/") == 1
@@ -73,9 +71,7 @@ def local_chat_file(file: str) -> Iterator[Path]:
 
 def rows(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield (place in the file, JSON value) for every row; a NotJson in place of an invalid line.
-
-    Raises ValueError with the file's name for a damaged one, OSError.
-    """
+    Raises ValueError with the file's name for a damaged one, OSError."""
     with open_bytes(path) as data:
         begin = data.read(64).lstrip(b" \t\r\n\xef\xbb\xbf")
     if begin.startswith(PARQUET):

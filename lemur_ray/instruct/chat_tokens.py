@@ -20,9 +20,7 @@ def _print(line: str) -> None:
 
 def with_chat_format(tokenizer: Tokenizer, choice: str = "", say: Callable[[str], None] = _print) -> Tokenizer:
     """A tokenizer with the chat template for tuning among its files; ``say`` reports additions.
-
-    choice: a template's file, or chatml; empty: the tokenizer's template, else ChatML. Raises TemplateUnusable.
-    """
+    choice: a template's file, or chatml; empty: the tokenizer's template, else ChatML. Raises TemplateUnusable."""
     source = template_source(choice)
     if not source:
         try:

@@ -22,11 +22,8 @@ def instruction(messages: Messages) -> str:
 
 def detected_language(text: str, probability: float = 0.0) -> str | None:
     """Language code of a text by langdetect with a fixed seed, None if it detects none. Fenced code is removed first.
-
     probability: that below which a language counts as not detected.
-
-    Raises ModuleNotFoundError if langdetect is not installed.
-    """
+    Raises ModuleNotFoundError if langdetect is not installed."""
     try:
         import langdetect
     except ModuleNotFoundError as error:
@@ -47,10 +44,8 @@ _FENCED = re.compile(r"```.*?(?:```|\Z)", re.S)
 
 def character_run(text: str) -> int:
     """Length of the longest run of consecutive letters outside the Latin script.
-
     Marks and joiners between letters (as in Hindi) neither count nor end a run. Letters without a script, such as
-    mathematical alphabets, ordinals and the micro sign, do not count.
-    """
+    mathematical alphabets, ordinals and the micro sign, do not count."""
     if text.isascii():
         return 0
     longest = run = 0

@@ -64,10 +64,8 @@ def readable(text: str) -> str:
 
 def read_conversations(file: str | Path) -> Iterator[Conversation]:
     """Yield the conversations of a chat file (``chat_rows``): a path, a URL or a data set of the Hub.
-
     ``dataset`` and ``id`` of a row without them are the file's name and the row's number. Raises ValueError naming file
-    and line for an invalid row, OSError, ReadFailure.
-    """
+    and line for an invalid row, OSError, ReadFailure."""
     for one in checked_conversations(file):
         if isinstance(one, ValueError):
             raise one

@@ -50,10 +50,8 @@ def whole_epochs(recipe: Recipe, batch_parts: int) -> WholeEpochs:
 
 def with_whole_epochs(recipe: Recipe, manifest: Mapping[str, Any], batch_parts: int) -> tuple[Recipe, str]:
     """(recipe with the steps, warm-up and rows per batch for the table of ``manifest``, a line that reports them).
-
     A recipe without ``tuning.epochs`` is returned unchanged. Raises ValueError if the table was padded for another
-    batch size, so that passes would not be whole batches.
-    """
+    batch size, so that passes would not be whole batches."""
     if not recipe.tuning.epochs:
         return recipe, f"{recipe.train.steps} steps of {recipe.train.rows_per_step} rows"
     whole = whole_epochs(recipe, batch_parts)

@@ -34,7 +34,6 @@ def keep_first(
     put: Put = lambda rows: rows,
 ) -> np.ndarray:
     """Mask (n,) bool of the rows to keep, in input order: their cosine to every earlier kept row is <= ``threshold``.
-
     vectors: (n, dim) float32 of any norm; a zero vector is similar to nothing. compare: function that compares a block
     with earlier blocks; put: sends it a block; default: this process. Raises ValueError if a vector is not finite."""
     if not np.isfinite(vectors).all():
@@ -109,10 +108,8 @@ _BATCH = 64
 @functools.lru_cache(maxsize=2)
 def encoder(spec: str, prompt: str = "") -> Encoder:
     """Embedding function of ``sentence-transformers:MODEL``, as in the paper, or ``hashing:DIM``, without a model.
-
     prompt: text put before every input of a model. Cached per process. Raises ModuleNotFoundError if
-    sentence-transformers is needed and not installed.
-    """
+    sentence-transformers is needed and not installed."""
     kind, _, what = spec.partition(":")
     if kind == "hashing":
         return functools.partial(hash_vectors, dim=int(what))

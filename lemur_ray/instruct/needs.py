@@ -21,10 +21,8 @@ def check_table_needs(
     sets: SetsConfig, conversations: Sequence[str], choice: str, tokenizer: Tokenizer | None, packages_are_here: bool
 ) -> None:
     """Raise ValueError that lists everything that is missing or contradictory for building a table.
-
     choice: see ``with_chat_format``. tokenizer: None if it cannot be read. packages_are_here: the table is built on
-    this machine, which must have the packages.
-    """
+    this machine, which must have the packages."""
     lacking = [*_of_sets(sets, conversations, packages_are_here), *(_of_format(tokenizer, choice) if tokenizer else ())]
     if lacking:
         raise ValueError("\n- ".join(lacking))

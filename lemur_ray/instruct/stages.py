@@ -69,9 +69,7 @@ def messages_cell(messages: tuple[Message, ...]) -> str:
 
 def read_files(table: pa.Table, config: SetsConfig, environment: Mapping[str, str] | None = None) -> Iterator[pa.Table]:
     """Yield tables (CONVERSATIONS) of ``ROWS`` records from the files in ``table`` (FILES), local or in buckets.
-
-    environment: variables to set first, with which the driver reaches its buckets.
-    """
+    environment: variables to set first, with which the driver reaches its buckets."""
     os.environ.update(environment or {})
     for file in table.to_pylist():
         with local_copy(file["path"]) as path:
@@ -152,9 +150,7 @@ def encode(
     table: pa.Table, tokenizer: Tokenizer, seq_len: int, benchmarks: dict[int, str], drop_overlap: bool
 ) -> pa.Table:
     """Table (TOKENS) of conversations as token ids, cut at ``seq_len``, with a flag per token whether it is trained.
-
-    benchmarks: index from 13-gram hash to file name. drop_overlap: drop conversations with a shared 13-gram.
-    """
+    benchmarks: index from 13-gram hash to file name. drop_overlap: drop conversations with a shared 13-gram."""
     rows = table.to_pylist()
     for row in rows:
         messages = messages_of(row["messages"])

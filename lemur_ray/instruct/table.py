@@ -110,10 +110,8 @@ def write_table(
     report: dict[str, Any],
 ) -> tuple[Path | str, dict[str, Any]]:
     """Pack examples into rows and commit their table in ``shelf``; returns (its folder, manifest).
-
     seed: of the order in which examples are packed; None: input order. num_rows: rule for the total number of rows.
-    report: further entries of the manifest.
-    """
+    report: further entries of the manifest."""
     if not examples:
         raise CorpusError(f"no conversation left for {shelf}: {json.dumps(report['counts'])}")
     if seed is not None:
@@ -160,10 +158,8 @@ def place_in(shelf: str | Path, name: str) -> Path | str:
 
 def assign_rows(lengths: np.ndarray, seq_len: int, packing: Packing) -> Iterable[Sequence[int]]:
     """Yield, for each row, the indices of the examples packed into it, in their order in the row.
-
     lemur: append examples in input order while there is room for the next one and a separator (the released code did
-    not count the separator, so its rows could exceed the limit by one token).
-    """
+    not count the separator, so its rows could exceed the limit by one token)."""
     if packing == "none":
         yield from ([i] for i in range(len(lengths)))
     elif packing == "lemur":

@@ -34,9 +34,7 @@ BLOCK = 4 << 20
 
 class ReadFailure(OSError):
     """A file cannot be read completely: it is damaged, cut short, gone, changed, or its storage fails for good.
-
-    file: name of the file. position: byte, row group or record at which reading stopped. reason: why, for people.
-    """
+    file: name of the file. position: byte, row group or record at which reading stopped. reason: why, for people."""
 
     def __init__(self, file: str, position: str, reason: str) -> None:
         super().__init__(f"{file}, {position}: {reason}")
@@ -99,10 +97,8 @@ class BucketRanges:
 
 def open_ranges(uri: str, size: int = -1, version: str = "") -> ByteRanges:
     """Open a local path, an object of a bucket, an ``https://`` address or an ``hf://datasets/...`` file.
-
     size, version: as listed (-1, empty: unknown); a remote file of another size or version raises FetchError when it is
-    read. Raises FetchError, Interrupted, OSError, ImportError.
-    """
+    read. Raises FetchError, Interrupted, OSError, ImportError."""
     if uri.startswith("hf://"):
         from lemur_ray.outside_data.hub import HubRanges, hub_address  # a second to import, for such files only
 
@@ -116,9 +112,7 @@ def open_ranges(uri: str, size: int = -1, version: str = "") -> ByteRanges:
 
 class ByteStream(io.RawIOBase):
     """Readable, seekable stream over the bytes of a file that retries temporary failures. Reads are never short.
-
-    name: of the file, in errors. ``retries`` counts failed fetches.
-    """
+    name: of the file, in errors. ``retries`` counts failed fetches."""
 
     def __init__(self, uri: str, name: str = "", *, size: int = -1, version: str = "") -> None:
         self.name, self.retries, self._at, self._buffer, self._buffer_at = name or uri, 0, 0, b"", 0

@@ -30,9 +30,7 @@ def _client(process: int) -> httpx2.Client:
 
 class HttpRanges:
     """``ByteRanges`` of a file at a web address. A server without ranges sends it once, into a temporary file.
-
-    size, version: as listed; -1 and empty: those of the first answer.
-    """
+    size, version: as listed; -1 and empty: those of the first answer."""
 
     def __init__(self, url: str, size: int = -1, version: str = "", headers: Mapping[str, str] | None = None) -> None:
         self.url, self.size, self.version = url, size, version

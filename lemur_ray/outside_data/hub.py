@@ -83,9 +83,7 @@ class HubFile:
 
     def append(self, file: BinaryIO, have: int, info: RemoteInfo) -> None:
         """Download what follows the first ``have`` bytes into ``file``, which is positioned there.
-
-        Raises Interrupted for a failure that may pass, FetchError for another one.
-        """
+        Raises Interrupted for a failure that may pass, FetchError for another one."""
         with _translated_errors(self._address):
             http_get(
                 self._url, file, resume_size=have, headers=build_hf_headers(), expected_size=info.size,
@@ -95,9 +93,7 @@ class HubFile:
 
 class HubRanges:
     """``ByteRanges`` of a file at one commit; asks the Hub for its location once, and again when that expires.
-
-    size: bytes as listed, -1: unknown.
-    """
+    size: bytes as listed, -1: unknown."""
 
     def __init__(self, address: Address, size: int = -1, version: str = "") -> None:
         self._address, self.size, self.version = address, size, version
@@ -135,9 +131,7 @@ def hub_address(uri: str) -> Address:
 
 def list_hub_files(uri: str) -> list[tuple[str, int, str]]:
     """(URI with its commit, bytes, hash of the content) of every file that matches, sorted by name.
-
-    The revision is resolved once, then every URI names its commit. Raises FetchError, Interrupted.
-    """
+    The revision is resolved once, then every URI names its commit. Raises FetchError, Interrupted."""
     address = hub_address(uri)
     with _translated_errors(address):
         hub = HfApi(endpoint=endpoint())

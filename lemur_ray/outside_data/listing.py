@@ -32,9 +32,7 @@ def list_sets(sets: Sequence[DataSet], data: Path, say: Callable[[str], None]) -
 
 def check_sets(sets: Sequence[DataSet], data: Path, say: Callable[[str], None], *, all_needed: bool) -> bool:
     """Verify every present file of these sets and print the results; returns whether all are as declared.
-
-    ``all_needed``: a missing file fails too, unless the set is present in another layout, which is not verified.
-    """
+    ``all_needed``: a missing file fails too, unless the set is present in another layout, which is not verified."""
     well, counts = True, dict.fromkeys(("same", "unpinned", "differs", "missing"), 0)
     elsewhere = {one.name: list(brought(one, data)) for one in sets if not any(is_there(s, data) for s in one.sources)}
     for name, files in elsewhere.items():

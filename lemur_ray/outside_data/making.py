@@ -24,9 +24,7 @@ _CHUNK = 1 << 20
 
 def content_sum(path: Path, *, packed: bool) -> tuple[str, int]:
     """SHA-256 and size of a file's content, decompressed where ``packed``.
-
-    Raises ValueError for an incomplete gzip file.
-    """
+    Raises ValueError for an incomplete gzip file."""
     try:
         with open_bytes(path) if packed else path.open("rb") as data:
             return _sum(data)
@@ -36,9 +34,7 @@ def content_sum(path: Path, *, packed: bool) -> tuple[str, int]:
 
 def tree_sum(path: Path) -> tuple[str, int]:
     """SHA-256 over names and contents of a tar's files, in order of name, and their total size in bytes.
-
-    Raises ValueError for an incomplete tar.
-    """
+    Raises ValueError for an incomplete tar."""
     lines, total = [], 0
     try:
         with tarfile.open(path) as archive:

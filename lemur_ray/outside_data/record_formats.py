@@ -41,11 +41,8 @@ def peek(stream: BinaryIO, count: int) -> bytes:
 
 def decompressed(stream: BinaryIO, buffer: int = 1 << 20) -> BinaryIO:
     """The content of a buffered stream that holds plain bytes, or members of gzip or frames of zstd.
-
     buffer: bytes that are decompressed at a time.
-
-    Reading raises OSError where a member or frame ends too early, or is damaged.
-    """
+    Reading raises OSError where a member or frame ends too early, or is damaged."""
     if not (kind := compression(stream)):
         return stream
     unpacked = pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), kind)
@@ -109,10 +106,8 @@ class Lines(Protocol):
 
 def json_lines(data: Lines, path: Path, longest: int = -1) -> Iterator[tuple[int, Any]]:
     """Yield (line number from 1, JSON value) for every line that is not blank.
-
     The value is a BadRecord for an invalid line: not_json, not_utf8, nested_too_deep, or too_large for a line of
-    ``longest`` bytes or more, which is skipped without loading it whole (-1: no limit).
-    """
+    ``longest`` bytes or more, which is skipped without loading it whole (-1: no limit)."""
     number = 0
     while line := data.readline(longest):
         number += 1
@@ -131,9 +126,7 @@ def json_lines(data: Lines, path: Path, longest: int = -1) -> Iterator[tuple[int
 
 def json_list(data: BinaryIO, path: Path) -> Iterator[Any]:
     """Yield the elements of one JSON list, however it is broken into lines; holds one element at a time.
-
-    Raises ValueError with the number of the element at which the content is no list, and UnicodeDecodeError.
-    """
+    Raises ValueError with the number of the element at which the content is no list, and UnicodeDecodeError."""
     text = io.TextIOWrapper(data, encoding="utf-8-sig")
     try:
         yield from _elements(text, path)
@@ -180,9 +173,7 @@ def _element(decoder: json.JSONDecoder, buffer: str, at: int) -> tuple[Any, int]
 
 def warc_texts(data: BinaryIO, longest: int) -> Iterator[dict[str, Any]]:
     """Yield {text, origin, language} of each extracted text (``conversion`` record) of a WARC file, as in WET files.
-
-    A text longer than ``longest`` bytes is skipped and yields a record without text. Raises ValueError for damage.
-    """
+    A text longer than ``longest`` bytes is skipped and yields a record without text. Raises ValueError for damage."""
     while line := data.readline(1 << 16):
         if not line.strip():
             continue

@@ -18,9 +18,7 @@ _OTHERS = re.compile(r"(https?|s3|gs|file)://.+")
 @dataclass(frozen=True)
 class Address:
     """``hub:REPO@COMMIT/FILE`` (a data set of the Hugging Face Hub), ``git:OWNER/REPO@COMMIT/FILE`` (GitHub), or a URL.
-
-    The commit may be ``main`` where none is known; the served commit is then recorded.
-    """
+    The commit may be ``main`` where none is known; the served commit is then recorded."""
 
     kind: Literal["hub", "git", "url"]
     text: str
@@ -55,9 +53,7 @@ def address(text: str) -> Address:
 
 def matches(path: str, pattern: str) -> bool:
     """Whether a path matches a glob pattern: ``*`` stays within one folder, ``**`` does not, ``{a,b}`` is a choice.
-
-    A pattern that ends in a slash matches everything below that folder.
-    """
+    A pattern that ends in a slash matches everything below that folder."""
     pattern = f"{pattern}**" if pattern.endswith("/") else pattern
     known = {"**": ".*", "**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]", "{": "(?:", ",": "|", "}": ")"}
     pieces = re.split(r"(\*\*/?|\*|\?|\[[^]]+\]|[{},])", pattern)

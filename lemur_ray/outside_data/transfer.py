@@ -58,9 +58,7 @@ def transfer(
     remote: Remote, part: Path, say: Callable[[str], None], check: Callable[[RemoteInfo], None] = lambda info: None
 ) -> RemoteInfo:
     """Download all of ``remote`` into ``part``. Raises FetchError, keeping the partial file, and OSError.
-
-    ``check``: called before every attempt, may refuse the file by a FetchError.
-    """
+    ``check``: called before every attempt, may refuse the file by a FetchError."""
     failed = 0
     while True:
         have = _size(part)

@@ -20,9 +20,8 @@ _LINE_BYTES = 1 << 12
 
 def frame_ends(stream: BinaryIO, size: int, walk: bool) -> list[int]:
     """Positions at which the frames of a zstd file end, up to where it is damaged or cut short.
-
-    size: of the file. walk: go through the headers of all blocks, which reads most of the file, if there is no table.
-    """
+    size: of the file. walk: go through the headers of all blocks, which reads most of the file, if there is no
+    table."""
     if size > _FOOTER_BYTES:
         stream.seek(size - _FOOTER_BYTES)
         count, flags, magic = stream.read(4), stream.read(1), stream.read(4)

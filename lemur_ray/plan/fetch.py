@@ -30,9 +30,7 @@ SMALL_BYTES = 2**28
 
 def copied_to_host(plan: Plan, sizes: Sequence[int], hosts: int, limit_bytes: int) -> list[bool]:
     """For each source, whether to copy its shards to every host, if ``hosts`` hosts share the rows of a plan.
-
-    Sources with the most reads per row come first, within ``limit_bytes``. sizes: bytes of each source.
-    """
+    Sources with the most reads per row come first, within ``limit_bytes``. sizes: bytes of each source."""
     passes = [count / hosts / source.rows for source, count in zip(plan.sources, plan.counts, strict=True)]
     copied, room = [False] * len(sizes), limit_bytes
     for index in sorted(range(len(sizes)), key=lambda index: -passes[index]):
@@ -110,10 +108,8 @@ def _reopen(plan: Plan, corpus: str, hosts: int, environment: dict[str, str]) ->
 @dataclass(frozen=True)
 class RankRows:
     """Plan row numbers that one rank reads: an equal part of every global batch from row ``start`` on.
-
     With B = ``rows_per_step`` and n = ``world_size``: rows [rank B/n, (rank + 1) B/n) of each batch. padded: B with
-    appended PADDING rows; 0: no padding. Raises ValueError if n does not divide B, or B does not divide ``start``.
-    """
+    appended PADDING rows; 0: no padding. Raises ValueError if n does not divide B, or B does not divide ``start``."""
 
     start: int
     num_rows: int

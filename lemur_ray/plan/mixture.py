@@ -21,9 +21,7 @@ _CHUNK = 4096
 
 def largest_remainder(total: int | np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Integer counts that sum to ``total`` and are nearest to ``total * shares`` (Hamilton's method).
-
-    total: int or (n,) int64; shares: (sources,) float64. Returns (sources,) or (n, sources) int64.
-    """
+    total: int or (n,) int64; shares: (sources,) float64. Returns (sources,) or (n, sources) int64."""
     totals = np.atleast_1d(np.asarray(total, np.int64))
     exact = totals[:, None] * shares
     counts = np.floor(exact).astype(np.int64)
@@ -36,9 +34,7 @@ def largest_remainder(total: int | np.ndarray, shares: np.ndarray) -> np.ndarray
 
 class Mixture:
     """Assignment of rows 0, 1, 2, ... to sources in fixed proportions.
-
-    weights: finite, non-negative, not all zero. Raises ValueError otherwise, or for a share between 0 and 1e-5.
-    """
+    weights: finite, non-negative, not all zero. Raises ValueError otherwise, or for a share between 0 and 1e-5."""
 
     def __init__(self, weights: Sequence[float]) -> None:
         if not weights or any(not math.isfinite(w) or w < 0 for w in weights) or not sum(weights) > 0:

@@ -35,9 +35,7 @@ def derive_key(*parts: int | np.ndarray) -> np.ndarray:
 
 def permute(indices: np.ndarray, size: int, key: np.ndarray) -> np.ndarray:
     """Position of each index in the permutation of [0, size) that ``key`` selects: int64, of the shape of ``indices``.
-
-    key: uint64, one for all indices or one per index. Raises ValueError for an index outside [0, size).
-    """
+    key: uint64, one for all indices or one per index. Raises ValueError for an index outside [0, size)."""
     indices = np.asarray(indices, np.int64)
     if indices.size and (indices.min() < 0 or indices.max() >= size):
         raise ValueError(f"indices {indices.min()} to {indices.max()}: expected 0 to {size - 1}")

@@ -62,10 +62,8 @@ class PlanSource:
 @dataclass(frozen=True)
 class Plan:
     """Order of ``num_rows`` rows from ``sources``.
-
     skip: half-open ranges of row numbers in the order without skips; they are left out and later rows move up, so the
-    plan's row numbers stay 0, 1, 2, ... Raises PlanError, with numbers that would fit, if a source is too small.
-    """
+    plan's row numbers stay 0, 1, 2, ... Raises PlanError, with numbers that would fit, if a source is too small."""
 
     sources: tuple[PlanSource, ...]
     seed: int
@@ -98,9 +96,7 @@ class Plan:
     @cached_property
     def used_rows(self) -> tuple[int, ...]:
         """Number of distinct rows of each source that the run may use: rows of the run / epochs, rounded up.
-
-        Computed without skips, so that skipping a range later does not change earlier rows.
-        """
+        Computed without skips, so that skipping a range later does not change earlier rows."""
         counts = self.mixture.counts(self.num_rows).tolist()
         return tuple(_used(source, count) for source, count in zip(self.sources, counts, strict=True))
 

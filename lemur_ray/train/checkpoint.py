@@ -188,14 +188,11 @@ class Checkpoints:
 
     def damaged(self) -> list[str]:
         """Folders of checkpoints that were committed and later found unreadable, by this process or an earlier one.
-
-        Unfinished checkpoints are not among them: they do not prevent a run from beginning at step 0.
-        """
+        Unfinished checkpoints are not among them: they do not prevent a run from beginning at step 0."""
         return committed_once(self.folder) if self._unreadable else self._start.damaged
 
     def save(self, step: int, state: Any, plan: dict[str, Any]) -> None:
         """Begin to save ``state`` and the JSON object ``plan`` in the background; returns once the arrays are copied.
-
         Waits for the previous save first. Raises SaveFailed, SaveInterrupted."""
         self.wait()
         self._saving, self.saved_at = step, time.monotonic()

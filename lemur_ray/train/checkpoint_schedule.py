@@ -69,9 +69,7 @@ class CheckpointSchedule:
 
     def save(self, step: int, state: Any, content: dict[str, Any], loss: float | None = None) -> None:
         """Begin a save; returns once the arrays are copied, with the previous checkpoint committed and reported.
-
-        content: the checkpoint's JSON object; ``rows``, the number of rows trained on, is required.
-        """
+        content: the checkpoint's JSON object; ``rows``, the number of rows trained on, is required."""
         with self._attempt.spent.during("checkpoint"):
             self._checkpoints.save(step, state, content)
         if self.saved is not None:

@@ -33,7 +33,6 @@ def init_guard() -> GuardState:
 
 def check(state: GuardState, loss: jax.Array, norm: jax.Array, sigmas: float) -> tuple[jax.Array, GuardState]:
     """Judge a step: (() bool, whether to skip its update; next state, unchanged if skipped).
-
     loss, norm: () float32, loss and gradient norm of the step. sigmas: standard deviations above the mean at which a
     value is a spike; 0: skip only non-finite values."""
 

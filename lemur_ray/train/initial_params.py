@@ -20,9 +20,7 @@ from lemur_ray.weights.open_model import MODEL_ERRORS, open_model
 
 def initial_params(spec: str, recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
     """Load the parameters of ``spec`` (run folder, checkpoint, Hugging Face folder, ``random:nano``) onto the mesh.
-
-    Raises RunFolderError if there is no such model, or its shape differs from the recipe's: names every such field.
-    """
+    Raises RunFolderError if there is no such model, or its shape differs from the recipe's: names every such field."""
     try:
         source = open_model(spec).source
         check_same_model(spec, source.config, recipe)
@@ -33,9 +31,7 @@ def initial_params(spec: str, recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
 
 def frozen_base(given: Any, recipe: Recipe) -> Any:
     """The frozen base of adapters: the parameters ``given`` in the compute dtype, norms in float32. Frees ``given``.
-
-    Raises TrainingStopped if ``given`` is None.
-    """
+    Raises TrainingStopped if ``given`` is None."""
     if given is None:
         raise TrainingStopped("adapters (--lora.rank) tune a model that is there: name it with --init-from")
     return frozen(given, recipe.model, jax.numpy.dtype(recipe.train.compute_dtype))

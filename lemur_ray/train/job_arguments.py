@@ -63,11 +63,9 @@ class RunJob(TrainingJob):
 def parse_job(
     config: type[T], argv: Sequence[str] | None = None, *, prog: str, recipe: str = "nano", **fixed: Any
 ) -> T:
-    """Parse ``[RECIPE] --flags`` into a job's dataclass, which has a field ``recipe``.
-
-    recipe: name of the recipe if neither the command line nor the key ``recipe`` of the ``--config`` file gives one.
-    fixed: default values of the job's other fields. Exits with code 2 on an unknown recipe or flag, naming the nearest.
-    """
+    """Parse ``[RECIPE] --flags`` into a job's dataclass, which has a field ``recipe``. recipe: name of the recipe if
+    neither the command line nor the key ``recipe`` of the ``--config`` file gives one. fixed: default values of the
+    job's other fields. Exits with code 2 on an unknown recipe or flag, naming the nearest."""
     arguments, file = take_config(sys.argv[1:] if argv is None else argv)
     named = file.pop("recipe", recipe)
     name = arguments.pop(0) if (is_given := bool(arguments and not arguments[0].startswith("-"))) else named

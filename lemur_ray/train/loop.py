@@ -234,9 +234,7 @@ class _Start:
 
     def finish(self, cache: CacheCounts) -> dict[str, Any]:
         """Commit the last checkpoint, then write ``result.json`` on rank 0, which marks the run as finished.
-
-        Returns its content: losses, seconds by item, and how exact each resume was.
-        """
+        Returns its content: losses, seconds by item, and how exact each resume was."""
         run, recipe, recorder, say = self.run, self.run.recipe, self.recorder, self.worker.say
         steps = recipe.train.steps
         recorder.settle()
@@ -265,7 +263,6 @@ class _Start:
 
 class RowSupply:
     """Batches of this worker's share of the plan's rows, from ``first_step`` on; asserts their row numbers.
-
     part: index of the worker's part of each batch, of ``where.num_shares``."""
 
     def __init__(self, feed: Feed, plan: Plan, run: Run, where: RunShape, part: int, *, first_step: int) -> None:
@@ -293,9 +290,7 @@ class RowSupply:
 
 def check_rows(actual: np.ndarray, rows: np.ndarray, part: int, num_parts: int) -> None:
     """Assert that a batch holds part ``part`` of the global batch, in order; anything else is a bug in the feed.
-
-    actual: (rows / num_parts,) row numbers of the batch. rows: (rows,) those of the global batch.
-    """
+    actual: (rows / num_parts,) row numbers of the batch. rows: (rows,) those of the global batch."""
     share = len(rows) // num_parts
     expected = rows[part * share : (part + 1) * share]
     if not np.array_equal(actual, expected):

@@ -96,9 +96,7 @@ class MetricsLog:
 
     def write(self, record: Mapping[str, Any]) -> bool:
         """Append a line, in the background for a file in a bucket; if its step has a line, only compare the loss.
-
-        Returns whether the line was appended. Raises what ``check`` raises, OSError.
-        """
+        Returns whether the line was appended. Raises what ``check`` raises, OSError."""
         step = record["step"]
         if step in self.losses:
             self.replayed += 1

@@ -38,7 +38,6 @@ def _dot(a: jax.Array, b: jax.Array, b_dim: int, dtype: Any) -> jax.Array:
 
 def orthogonalise(x_NIO: jax.Array, operand_dtype: Any = jnp.float32) -> jax.Array:
     """Replace each of N matrices by a nearly orthogonal one: singular values go to 0.7 .. 1.2, singular vectors stay.
-
     x_NIO: (N, I, O) float32, as is the result. operand_dtype: type that operands of products are rounded to."""
     if x_NIO.shape[1] > x_NIO.shape[2]:
         return orthogonalise(x_NIO.swapaxes(1, 2), operand_dtype).swapaxes(1, 2)

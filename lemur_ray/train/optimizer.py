@@ -59,10 +59,8 @@ def direction(
     config: OptimizerConfig, model: ModelConfig, operand_dtype: Any = jnp.float32, *, adapters: bool = False
 ) -> optax.GradientTransformation:
     """The update rule, from gradients and parameters to a direction of their shape, weight decay included.
-
     operand_dtype: type that operands of muon's matrix products are rounded to. adapters: the trained tree is that of
-    ``model.lora``, in which every leaf is a matrix; raises ValueError for a rule that cannot train it.
-    """
+    ``model.lora``, in which every leaf is a matrix; raises ValueError for a rule that cannot train it."""
     rule = config.rule
     if adapters and not rule.trains_adapters:
         raise ValueError(f"optimizer {config.name} with lora.rank above 0: adapters learn with adamw")
@@ -86,9 +84,8 @@ def _adamw(rule: AdamW, mask: Params | None) -> optax.GradientTransformation:
 
 def _muon(rule: Muon, model: ModelConfig, operand_dtype: Any) -> optax.GradientTransformation:
     """Muon (``muon.py``) for the stacked matrices of the blocks, AdamW for other matrices, Adam for norms and biases.
-
-    Directions of muon are scaled by ``lr_scale`` and the shape factor; the decay of every matrix is lr x weight_decay.
-    """
+    Directions of muon are scaled by ``lr_scale`` and the shape factor; the decay of every matrix is lr x
+    weight_decay."""
     muon = optax.chain(
         scale_by_muon(rule.momentum, operand_dtype),
         _scale_by_shape(rule.lr_scale),

@@ -72,9 +72,7 @@ class Recorder:
 
     def took(self, step: int, metrics: Any, rows: Callable[[], Ranges] = list) -> bool:
         """Note the dispatch of ``step`` (from 1). Returns whether it is the attempt's first, and if so waits for it.
-
-        metrics: of ``train_step``, on the device. rows: returns the step's row ranges; called only if it is skipped.
-        """
+        metrics: of ``train_step``, on the device. rows: returns the step's row ranges; called only if it is skipped."""
         self._pending = (step, metrics, rows)
         if self.first_step_s is not None:
             return False
@@ -93,10 +91,8 @@ class Recorder:
 
     def settle(self, measure: Callable[[], Mapping[str, Any]] | None = None) -> None:
         """Read the metrics of the dispatched step, if any, and write a line if one is due.
-
         measure: evaluates the state after this step and returns values for the line, which is then always due. Raises
-        TrainingStopped after too many skipped updates in a row.
-        """
+        TrainingStopped after too many skipped updates in a row."""
         if self._pending is None:
             return
         (number, on_device, rows), self._pending = self._pending, None

@@ -60,9 +60,7 @@ class TrainState:
 
 def init_state(recipe: Recipe, params: Params | None = None) -> TrainState:
     """The state before the first step: fresh optimizer state and the given parameters, by default random ones.
-
-    With adapters ``params`` is the frozen base, and the state holds new adapters.
-    """
+    With adapters ``params`` is the frozen base, and the state holds new adapters."""
     params = init_params(recipe.model, recipe.train.seed) if params is None else params
     if recipe.lora.rank:
         params = first_adapters(recipe.model, recipe.lora, recipe.train.seed, params)
@@ -97,9 +95,7 @@ class Execution(NamedTuple):
 
 def execution(recipe: Recipe, mesh: Mesh | None = None) -> Execution:
     """The fastest execution on the mesh's platform (None: jax's default, one device).
-
-    On CPU bfloat16 is for operands of products alone: everything else is slower in it there.
-    """
+    On CPU bfloat16 is for operands of products alone: everything else is slower in it there."""
     device = jax.devices()[0] if mesh is None else mesh.devices.flat[0]
     platform, capability = device.platform, getattr(device, "compute_capability", "9.0")  # others than GPUs have none
     major, minor = map(int, capability.split("."))
@@ -150,9 +146,8 @@ def gradients(
     params: Params, batch: Batch, recipe: Recipe, how: Execution, base: Params | None = None
 ) -> tuple[jax.Array, Params, jax.Array]:
     """(sum of losses (), its float32 gradient, sum of losses per row (B,)), accumulated over the microbatches.
-
-    Microbatch i of m has rows i, i + m, .., so every device works on each. Raises ValueError if m does not divide them.
-    """
+    Microbatch i of m has rows i, i + m, .., so every device works on each. Raises ValueError if m does not divide
+    them."""
     layout = how.forward.layout
     if layout.mesh is not None and layout.mesh.shape["dcn"] > 1 and not layout.within_slice:
         return _gradients_of_slices(params, batch, recipe, how, base)

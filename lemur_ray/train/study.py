@@ -44,9 +44,7 @@ def make_trials(
     recipe: Recipe, corpus: str, out: str, *, ratios: Sequence[str] = RATIOS, seeds: int = 1, init_from: str = ""
 ) -> list[Trial]:
     """Make the trials of a study in ``out``, all ratios with seed 0, then seed 1, and so on; writes ``study.json``.
-
-    Raises ValueError for an invalid ratio, no seeds, a bucket, a corpus without code or text, or several workers.
-    """
+    Raises ValueError for an invalid ratio, no seeds, a bucket, a corpus without code or text, or several workers."""
     check_place(out)
     if seeds < 1:
         raise ValueError(f"--seeds {seeds}: expected at least 1")
@@ -107,9 +105,7 @@ def mixture(manifest: Mapping[str, Any], code: float, text: float) -> dict[str, 
 
 def run_trial(run: Run) -> dict[str, Any]:
     """Train a run in this process, from its newest checkpoint if any, and return the content of ``result.json``.
-
-    A finished run is not trained again. Rows are the same that Ray Data would feed. Log lines go to ``log.txt``.
-    """
+    A finished run is not trained again. Rows are the same that Ray Data would feed. Log lines go to ``log.txt``."""
     from lemur_ray.train import loop
 
     Path(run.out).mkdir(parents=True, exist_ok=True)

@@ -215,9 +215,7 @@ def _signals_ignored() -> Iterator[None]:
 
 def _left_over(leader: int, token: str) -> list[int]:
     """Other processes of the head's session, or with its token in their environment (Linux).
-
-    Some agents' title overwrites their environment, and drivers and workers have sessions of their own.
-    """
+    Some agents' title overwrites their environment, and drivers and workers have sessions of their own."""
     pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -38,10 +38,8 @@ def overlap(texts: Iterable[str], index: dict[int, str]) -> str | None:
 
 def benchmark_index(files: Iterable[str | Path]) -> dict[int, str]:
     """Index from the hash of every 13-gram in the files to the name of the first file that contains it.
-
     Each string value of a .json or .jsonl file (also .gz) is a separate text; any other file is one text. Raises
-    ValueError naming a file that is invalid JSON or has no 13-gram: a check against nothing would look clean.
-    """
+    ValueError naming a file that is invalid JSON or has no 13-gram: a check against nothing would look clean."""
     index: dict[int, str] = {}
     for file in map(Path, files):
         num_ngrams = 0

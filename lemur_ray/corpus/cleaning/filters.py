@@ -76,9 +76,7 @@ SETS = {
 
 def filter_set(value: str | Mapping[str, Any], kind: Kind = "text") -> FilterSet:
     """Filter set from its name, or from ``{base: NAME, threshold: number, ..}``; empty: the one for ``kind``.
-
-    Raises ValueError on an unknown name or threshold.
-    """
+    Raises ValueError on an unknown name or threshold."""
     changes: dict[str, Any] = dict(value) if isinstance(value, Mapping) else {"base": value}
     base = changes.pop("base", "") or ("code" if kind == "code" else "prose")
     if base not in SETS:
@@ -111,9 +109,7 @@ def pieces_of(text: str, rules: FilterSet) -> Iterator[str]:
 
 def drop_rule(text: str, kind: Kind, rules: FilterSet | None = None) -> str | None:
     """Name of the first quality rule that the text violates, so that it is dropped; None if it passes all.
-
-    rules: thresholds; default: the set ``code`` or ``prose``, by ``kind``.
-    """
+    rules: thresholds; default: the set ``code`` or ``prose``, by ``kind``."""
     rules = rules or SETS["code" if kind == "code" else "prose"]
     if rules.base != "none" and "\0" in text:
         return "nul_byte"
@@ -243,9 +239,7 @@ _IPV6_PIECE = re.compile(r":[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{1,4}:")
 
 def mask_personal_data(text: str) -> tuple[str, dict[str, int]]:
     """(text with e-mail and public IP addresses replaced, number of replacements by kind: email, ip_address).
-
-    Private, loopback and documentation addresses stay: they identify no one, and code is full of them.
-    """
+    Private, loopback and documentation addresses stay: they identify no one, and code is full of them."""
     masked: Counter[str] = Counter()
 
     def email(match: re.Match[str]) -> str:

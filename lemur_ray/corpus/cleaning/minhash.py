@@ -75,9 +75,7 @@ def numpy_minima(hashes: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 def candidate_pairs(keys: np.ndarray, texts: np.ndarray) -> np.ndarray:
     """(pairs, 2) int64: pairs of texts with an equal key, enough to connect all of them.
-
-    keys: (texts,) uint64 of one band, 0 for none. texts: their numbers in corpus order, ascending.
-    """
+    keys: (texts,) uint64 of one band, 0 for none. texts: their numbers in corpus order, ascending."""
     texts, keys = texts[keys != 0], keys[keys != 0]
     order = np.argsort(keys, kind="stable")
     keys, texts = keys[order], texts[order]

@@ -21,10 +21,8 @@ def text_sets(texts: Sequence[str]) -> list[np.ndarray]:
 
 def later_copies(sets: Sequence[np.ndarray], threshold: float, pairs: np.ndarray | None = None) -> np.ndarray:
     """Mask (texts,) bool: texts connected to an earlier one by pairs of Jaccard similarity ``threshold`` or more.
-
     sets: those of the texts of one component of candidates in corpus order (``text_sets``). pairs: (pairs, 2)
-    candidates as indices into ``sets``, used if there are too many texts to compare all pairs.
-    """
+    candidates as indices into ``sets``, used if there are too many texts to compare all pairs."""
     sizes = np.array([len(one) for one in sets], np.int64)
     flat, ids = np.unique(np.concatenate(sets), return_inverse=True)
     begins = np.cumsum(sizes) - sizes

@@ -25,9 +25,7 @@ for _byte in range(256):
 
 def ngram_hashes(texts: Sequence[str], n: int) -> tuple[np.ndarray, np.ndarray]:
     """(uint64 hashes of all n-grams of all texts in order, number of n-grams of each text as int64).
-
-    A text of fewer than ``n`` words has none.
-    """
+    A text of fewer than ``n`` words has none."""
     hashes, counts = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for batch in _batches(texts):
         words, number = _words(batch)

@@ -29,10 +29,8 @@ def compare_documents(
     parallel: Parallel,
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
     """(rule -> mask (documents,) bool of documents that it drops; benchmark -> number of overlapping documents).
-
     work: build folder. parts: keys of the cleaned parts. index: benchmarks, if any. A part that could not be read is
-    compared as empty, under keys of its own, because a later build cleans it again under the same key.
-    """
+    compared as empty, under keys of its own, because a later build cleans it again under the same key."""
     drops: dict[str, np.ndarray] = {}
     overlaps: dict[str, int] = {}
     if index is not None:

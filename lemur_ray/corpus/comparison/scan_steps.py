@@ -59,10 +59,8 @@ def write_groups(
     build: Path, bands: Sequence[str], parts: Sequence[str], sizes: Sequence[np.ndarray], threshold: float
 ) -> list[str]:
     """Find candidates for near duplicates and write them in groups, one per task; returns the keys of the groups.
-
     bands, parts: keys of the bands and of the cleaned parts. sizes: bytes of the documents of each part. One band of
-    all documents is in memory at a time, 32 bytes a document.
-    """
+    all documents is in memory at a time, 32 bytes a document."""
     counts = np.array([len(one) for one in sizes])
     files = [stages.intact(build, "bands", name, ".bands") for name in bands]
     ends, pairs = np.cumsum(counts), [np.zeros((0, 2), np.int64)]

@@ -78,10 +78,8 @@ class BucketCorpus:
         self, description: dict[str, Any], overwrite: bool, say: Any
     ) -> tuple[dict[str, Any] | None, Replacement | None]:
         """(manifest, None) if the described corpus is committed and intact, else (None, why the committed one is not).
-
         The second is None, too, if none is committed. Changes nothing. Raises CorpusError if a corpus of another
-        configuration or version is committed or being built and ``overwrite`` is False.
-        """
+        configuration or version is committed or being built and ``overwrite`` is False."""
         manifest = self.committed()
         reason = None if manifest is None else self._replacement_reason(manifest, description, overwrite, say)
         if manifest is not None and not reason:
@@ -137,9 +135,7 @@ class BucketCorpus:
 
     def commit(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """Upload the tokenizer and indices from ``folder``, then the manifest; returns the manifest as stored.
-
-        Raises CorpusError if a shard in the bucket is missing or has another size than its index entry; OSError.
-        """
+        Raises CorpusError if a shard in the bucket is missing or has another size than its index entry; OSError."""
         (fs, root), folder = file_system(self.url), self.folder
         content = manifest_bytes(self.url, manifest)
         sets = [str(entry["folder"]) for entry in (*manifest["sources"], *manifest["heldout"])]
@@ -183,9 +179,8 @@ class BucketCorpus:
 
     def claim(self, mine: str, overwrite: bool) -> None:
         """Reserve the URL for the build with hash ``mine``; processes with the same hash share the reservation.
-
-        Raises CorpusError if another build has reserved it (unless ``overwrite``) or does so now, or without a bucket.
-        """
+        Raises CorpusError if another build has reserved it (unless ``overwrite``) or does so now, or without a
+        bucket."""
         claimed = self._read_claim(mine, overwrite)
         if claimed is not None and claimed[0] == mine.encode():
             return

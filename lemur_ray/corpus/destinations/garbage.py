@@ -27,9 +27,7 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.part")
 
 def remove_leftovers(corpus: str | Path) -> None:
     """Remove listings of builds, temporary files and rows that do not belong to the committed corpus. Raises OSError.
-
-    Removes nothing in a bucket where another build has begun.
-    """
+    Removes nothing in a bucket where another build has begun."""
     files, used = _files(f"{corpus}/{BUILDS}"), _used(corpus)
     if not _is_begun_in_bucket(corpus, files):
         _remove(corpus, (name for name in files if not _is_output(name, used)))
@@ -37,10 +35,8 @@ def remove_leftovers(corpus: str | Path) -> None:
 
 def collect_garbage(corpus: str | Path) -> tuple[int, int]:
     """Remove outputs of steps that the corpus at ``corpus``, a folder or URL, did not use; returns (files, bytes).
-
     Without a committed corpus all outputs are removed; later builds make what they need again. Raises OSError, and
-    CorpusError while a build is running.
-    """
+    CorpusError while a build is running."""
     try:
         with contextlib.nullcontext() if is_bucket(str(corpus)) else hold(Path(corpus) / ".lock"):
             files, used = _files(f"{corpus}/{BUILDS}"), _used(corpus)
@@ -59,9 +55,7 @@ def _is_begun_in_bucket(corpus: str | Path, files: Iterable[str]) -> bool:
 
 def _is_output(name: str, used: dict[str, Any], only_used: bool = False) -> bool:
     """Whether a file of the build folder belongs to an output of a step, or is read by later builds (_MEMORY).
-
-    Files of ``sets`` describe rows of the corpus, of which there is only one version, so they have to be used.
-    """
+    Files of ``sets`` describe rows of the corpus, of which there is only one version, so they have to be used."""
     stage, _, output = name.partition("/")
     if name.endswith(".part") or name in _MEMORY:
         return name in _MEMORY
@@ -72,9 +66,7 @@ def _is_output(name: str, used: dict[str, Any], only_used: bool = False) -> bool
 
 def _used(corpus: str | Path) -> dict[str, Any]:
     """Names of the outputs by stage that the committed corpus used; {} if none is committed.
-
-    Raises OSError or CorpusError if the corpus may be there but cannot be read.
-    """
+    Raises OSError or CorpusError if the corpus may be there but cannot be read."""
     fs, root = file_system(str(corpus))
     try:
         fs.cat_file(f"{root}/{MANIFEST}")

@@ -33,9 +33,7 @@ Say = Callable[[str], None]
 
 class CorpusFolder:
     """A corpus in a local or mounted folder that every worker sees.
-
-    Methods raise OSError from storage, and CorpusError if an existing corpus may not be replaced.
-    """
+    Methods raise OSError from storage, and CorpusError if an existing corpus may not be replaced."""
 
     def __init__(self, folder: Path, allow_failed: int = 0) -> None:
         """folder: path of the corpus, in which the driver works. allow_failed: number of parts that may be left out."""

@@ -34,9 +34,7 @@ class BuildGone(OSError):
 
 class SharedFolder:
     """Exchange of files through a build folder that the driver and all workers see: nothing is transferred.
-
-    work: build folder of the driver. name: name of this build and of its folder, different for changed sources.
-    """
+    work: build folder of the driver. name: name of this build and of its folder, different for changed sources."""
 
     def __init__(self, work: Path, name: str) -> None:
         self.work, self.name = work, name
@@ -158,9 +156,7 @@ def _fetch(url: str, to: Path) -> None:
 
 def end_builds(url: str, but: str = "") -> None:
     """Remove listings of all builds of the corpus ``url`` and its claim, so that their steps upload nothing more.
-
-    but: name of an object to keep. Raises OSError.
-    """
+    but: name of an object to keep. Raises OSError."""
     fs, there = file_system(f"{url}/{BUILDS}")
     ended = [
         path for path in fs.find(there) if path.endswith((f"/{LISTING}", f"/{CLAIM}")) and path != f"{there}/{but}"
@@ -172,9 +168,7 @@ def end_builds(url: str, but: str = "") -> None:
 
 def remove_build_files(url: str, but: str = "") -> None:
     """Remove all files of builds of the corpus ``url``, the outputs of their steps included; listings first.
-
-    but: name of an object to keep. Raises OSError.
-    """
+    but: name of an object to keep. Raises OSError."""
     end_builds(url, but)
     fs, there = file_system(f"{url}/{BUILDS}")
     for _ in range(3):

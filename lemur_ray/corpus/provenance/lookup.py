@@ -37,9 +37,7 @@ class RowDocument:
 
 def documents_of_rows(corpus: str | Path, row_set: str, rows: Sequence[int]) -> list[list[RowDocument]]:
     """Documents of each of the rows of a row set (a source, or ``heldout-SOURCE``) of the corpus at a path or URL.
-
-    Raises CorpusError if the row set, its record of documents or a file is missing, IndexError if a row is.
-    """
+    Raises CorpusError if the row set, its record of documents or a file is missing, IndexError if a row is."""
     index = read_row_index(corpus, row_set)
     where = f"{corpus}/rows/{row_set}"
     out: list[list[RowDocument]] = [[] for _ in rows]

@@ -75,9 +75,7 @@ class Removal:
 
     def mask(self, documents: pa.Table, unmatched: set[str] | None = None) -> np.ndarray:
         """(documents,) bool: which documents of a shard are removed.
-
-        unmatched: set from which the ids, origins and licences that match a document are removed.
-        """
+        unmatched: set from which the ids, origins and licences that match a document are removed."""
         columns = [documents.column(name).to_pylist() for name in ("id", "licence", "origin", "path")]
         ids, licences = ({one.casefold(): one for one in ones} for ones in (self.ids, self.licences))
         patterns = {
@@ -158,7 +156,6 @@ def _without(
 ) -> tuple[list[dict[str, Any]], Counter[str]]:
     """Write a row set without the removed documents and update its entry in the manifest; (documents and tokens of each
     shard by language and licence, counts of documents removed, shards, and shards rewritten).
-
     Raises CorpusError, OSError."""
     name, index = entry["name"], read_row_index(corpus, entry["name"])
     there, to = f"{corpus}/rows/{name}", f"{out}/rows/{name}"
@@ -201,9 +198,7 @@ def _rewrite(
     pad_id: int,
 ) -> dict[str, Any]:
     """Write a shard with the pieces of the documents that stay, packed into rows again; returns its entry.
-
-    As many rows as ``packing.WINDOW`` pieces fill are in memory at a time.
-    """
+    As many rows as ``packing.WINDOW`` pieces fill are in memory at a time."""
     arrays, width = read_pieces(there, shard), index["seq_len"] * np.dtype(index["dtype"]).itemsize
     fs, path = file_system(f"{there}/{shard['name']}.tokens")
     starts, numbers, lengths = arrays["starts"], arrays["numbers"], arrays["lengths"].astype(np.int64)
@@ -242,10 +237,8 @@ def _moved(
     pad_id: int,
 ) -> np.ndarray:
     """Rows (num_rows, seq_len) with some pieces of the rows ``old``.
-
     starts: number of the first piece of each old row. lengths: tokens of all pieces. pieces, row: numbers of the pieces
-    in the order in which they are written, and the new row of each.
-    """
+    in the order in which they are written, and the new row of each."""
     out = np.full((num_rows, old.shape[1]), pad_id, old.dtype)
     used = np.zeros(num_rows, np.int64)
     old_row = np.searchsorted(starts, pieces, side="right") - 1

@@ -63,10 +63,8 @@ _SCRIPT_ENDS = (".preinst", ".postinst", ".prerm", ".postrm", ".config")
 
 def embedded_sources(budget_bytes: int, code_to_text: float, seed: int) -> list[Source]:
     """Sources of code and text from the software of this machine, of about ``budget_bytes`` in total.
-
     code_to_text: bytes of code per byte of text. The same machine, budget and seed give the same files. A source
-    without any file is returned with none.
-    """
+    without any file is returned with none."""
     files = _list_files()
     sources: list[Source] = []
     for kind, of_kind in (("code", code_to_text), ("text", 1.0)):

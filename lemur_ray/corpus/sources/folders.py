@@ -50,9 +50,7 @@ class Source:
 
 def walk(root: str, strict: bool = False) -> Iterator[os.DirEntry[str]]:
     """Regular files below a folder in sorted order; skips links, hidden folders and __pycache__.
-
-    strict: raise OSError for a folder that cannot be read, which is skipped otherwise.
-    """
+    strict: raise OSError for a folder that cannot be read, which is skipped otherwise."""
     try:
         with os.scandir(root) as entries:
             ordered = sorted(entries, key=lambda entry: entry.name)
@@ -80,9 +78,8 @@ def folder_source(text: str) -> Source:
 
 def list_source(spec: SourceSpec) -> Source:
     """The files of a source.
-
-    Raises CorpusError for a missing, unreadable or empty path, a gated set, a removed revision, or terms not accepted.
-    """
+    Raises CorpusError for a missing, unreadable or empty path, a gated set, a removed revision, or terms not
+    accepted."""
     spec = catalogue_source(spec)
     place = spec.place
     looked_for = f"text files, .jsonl and .parquet, also compressed, in {place}"
@@ -132,10 +129,8 @@ def _file(spec: SourceSpec, path: str, size: int, name: str, version: str = "") 
 
 def sample(refs: Sequence[FileRef], budget_bytes: float, seed: int, bytes_per_byte: float = 1.0) -> list[FileRef]:
     """A seeded subset of about ``budget_bytes`` of text, sorted by name; all files if they fit.
-
     Files are drawn in the order of a hash of (seed, name), so the subset does not depend on their location; files above
-    1 MiB or a quarter of the budget are skipped. ``bytes_per_byte``: bytes of text per byte on disk.
-    """
+    1 MiB or a quarter of the budget are skipped. ``bytes_per_byte``: bytes of text per byte on disk."""
     if sum(ref.size for ref in refs) * bytes_per_byte <= budget_bytes:
         return sorted(refs, key=lambda ref: ref.name)
 

@@ -45,10 +45,8 @@ class Listing:
 
 def write_listing(work: Path, sources: Sequence[Source], part_bytes: float, seed: int = 0, name: str = "") -> Listing:
     """Group the files of each source, large ones split, into parts of about ``part_bytes`` bytes.
-
     For a source with a number of tokens wanted, only a sample of the files by ``seed`` is listed (``sampled``). Stores
-    and returns the listing ``name`` of the build folder ``work``.
-    """
+    and returns the listing ``name`` of the build folder ``work``."""
     entries: list[dict[str, Any]] = []
     keys: list[str] = []
     sizes: list[int] = []
@@ -89,10 +87,8 @@ def write_listing(work: Path, sources: Sequence[Source], part_bytes: float, seed
 
 def _batches(refs: Sequence[FileRef], part_bytes: float) -> Iterator[list[FileRef]]:
     """Yield the files in groups of ``part_bytes`` bytes on average, at most three times that and a file.
-
     A hash of a file's name decides whether a group ends with it, with a probability of its size in ``part_bytes``: an
-    added or removed file changes the group that it lies in, and no other.
-    """
+    added or removed file changes the group that it lies in, and no other."""
     batch: list[FileRef] = []
     size = 0
     for ref in refs:

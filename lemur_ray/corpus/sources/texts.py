@@ -26,9 +26,7 @@ __all__ = ["READERS", "FileRef", "TextResult", "decode", "read_texts"]
 
 def read_texts(ref: FileRef) -> Iterator[TextResult]:
     """Yield every text of a file, in order. Content that is no text yields a result with a rule instead of an error.
-
-    Raises ReadFailure if the file cannot be read to its end.
-    """
+    Raises ReadFailure if the file cannot be read to its end."""
     number = 0
     with ref.open() as stream:
         try:

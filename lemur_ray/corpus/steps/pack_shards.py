@@ -58,9 +58,7 @@ def _texts(
     documents: np.ndarray, parts: Sequence[Path], ends: Sequence[np.ndarray], dtype: np.dtype
 ) -> list[np.ndarray]:
     """Tokens of each document of a window, read from one file after the other.
-
-    documents: (documents, 4), see ``pack_window``. parts: files of tokens; ends: of the documents in each.
-    """
+    documents: (documents, 4), see ``pack_window``. parts: files of tokens; ends: of the documents in each."""
     texts: list[np.ndarray] = [np.zeros(0, dtype)] * len(documents)
     for part in np.unique(documents[:, 0]).tolist():
         of_part = np.flatnonzero(documents[:, 0] == part)

@@ -111,10 +111,8 @@ def commit(base: Path, suffixes: tuple[str, ...], **more: Any) -> None:
 
 def clean_part(build: Path, name: str) -> dict[str, Any]:
     """Step: read, filter and mask the documents of part ``name``; writes ``clean/NAME.*`` in the build folder.
-
     Returns the counts: read, dropped (by rule), masked (by kind), and ``failed`` of a part with a file that cannot be
-    read to its end, which is written without documents.
-    """
+    read to its end, which is written without documents."""
     base = build / "clean" / name
     if part_done(build, name, "clean"):
         return read_json(base.with_suffix(".json"))
@@ -231,9 +229,7 @@ def texts_of(build: Path, name: str, keep: np.ndarray) -> list[str]:
 
 def tokenise_part(build: Path, name: str, clean: str, keep: str, tokenizer: str) -> dict[str, str]:
     """Step: encode the documents of part ``clean`` that ``keep/KEEP.npy`` selects; writes ``tokens/NAME.*``.
-
-    Returns the library that encoded them, and why it is not the fast one; {} if the part was complete.
-    """
+    Returns the library that encoded them, and why it is not the fast one; {} if the part was complete."""
     if part_done(build, name, "tokens"):
         return {}
     mask, text = np.load(build / "keep" / f"{keep}.npy"), tokenizer_in(build / TOKENIZER / tokenizer)

@@ -15,9 +15,7 @@ def tokenise(
     texts: Sequence[str], tokenizer: Tokenizer, dtype: np.dtype, encoder: DocumentEncoder | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """(flat array of ``dtype`` with the ids of all documents, length of each as int64); each is BOS, text, EOS.
-
-    BOS or EOS is omitted if the tokenizer has none. encoder: default the tokenizers library. Raises IdsDiffer.
-    """
+    BOS or EOS is omitted if the tokenizer has none. encoder: default the tokenizers library. Raises IdsDiffer."""
     before, after = (np.array([i] * (i is not None), dtype) for i in (tokenizer.bos_id, tokenizer.eos_id))
     pieces: list[np.ndarray] = [np.zeros(0, dtype)]
     lengths = np.zeros(len(texts), np.int64)
@@ -45,9 +43,7 @@ def train_tokenizer(
     texts: Iterable[str], extra: Sequence[str], extra_share: float, vocab_size: int, pattern: str = GENERAL
 ) -> Tokenizer:
     """Train a tokenizer on corpus texts and extra texts, which are repeated to be ``extra_share`` of all bytes.
-
-    pattern: name of the word pattern that bounds merges (``text.bpe_training``).
-    """
+    pattern: name of the word pattern that bounds merges (``text.bpe_training``)."""
     sample = list(texts)
     if extra and extra_share > 0:
         corpus_bytes = sum(len(text.encode()) for text in sample)

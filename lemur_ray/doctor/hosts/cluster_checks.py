@@ -21,10 +21,8 @@ def checks(
     most_cpus: float = 0.0,
 ) -> list[Check]:
     """All checks of a cluster, from the facts of its hosts; the first one alone if no host answered.
-
     ``silent``: host -> why it did not answer. ``lock``: package -> version; empty to compare with most hosts.
-    ``store``: URL of a bucket that the hosts tried. ``tried``: see ``bucket.access``; CPUs: ``headroom``.
-    """
+    ``store``: URL of a bucket that the hosts tried. ``tried``: see ``bucket.access``; CPUs: ``headroom``."""
     answered = _hosts(hosts, silent)
     if not hosts:
         return [answered]

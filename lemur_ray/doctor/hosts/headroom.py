@@ -49,9 +49,7 @@ def object_stores(hosts: Sequence[HostFacts]) -> Check:
 
 def cores_for_data(hosts: Sequence[HostFacts], free_cpus: float, most_cpus: float = 0.0) -> Check:
     """Whether Ray Data has cores left while each training worker holds one.
-
-    ``free_cpus``: free CPUs of the cluster now. ``most_cpus``: upper limit of an autoscaling cluster, else 0.
-    """
+    ``free_cpus``: free CPUs of the cluster now. ``most_cpus``: upper limit of an autoscaling cluster, else 0."""
     all_cpus = sum(host.cpus for host in hosts)
     if free_cpus < _BUILD_CPUS and most_cpus - all_cpus < _BUILD_CPUS:
         detail = f"{free_cpus:g} of {all_cpus:g} CPUs are free: a run waits until Ray Data finds one"

@@ -84,9 +84,7 @@ class Asked:
 
     def bucket(self, url: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
         """The result of ``bucket_access.check_clients`` in the project that this host has or the job brought.
-
-        A project of another version may return sentences alone.
-        """
+        A project of another version may return sentences alone."""
         try:
             from lemur_ray.storage.bucket_access import check_clients
         except ImportError as error:

@@ -26,9 +26,7 @@ def looks_like_html(text: str) -> bool:
 
 def to_markdown(html: str) -> str:
     """Convert HTML to Markdown, without blank lines at either end.
-
-    Raises RecursionError if tags are nested about 300 deep, ModuleNotFoundError if markdownify is not installed.
-    """
+    Raises RecursionError if tags are nested about 300 deep, ModuleNotFoundError if markdownify is not installed."""
     return _converter()(html)
 
 

@@ -21,10 +21,8 @@ MAX_SUMMARY, MAX_CODE = 160, 600
 
 def code_chats(sources: Iterable[tuple[str, str]]) -> Iterator[Conversation]:
     """Yield one conversation per function of Python sources, each (id, text), in order.
-
     They alternate: the first asks for a function by the first line of its docstring, the second asks what a function
-    does. Functions without docstring or body are skipped, as are invalid sources.
-    """
+    does. Functions without docstring or body are skipped, as are invalid sources."""
     count = 0
     for source_id, text in sources:
         for node in _functions(text):

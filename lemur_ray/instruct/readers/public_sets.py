@@ -49,9 +49,7 @@ SETS = {
 
 def read_set(name: str, path: Path, config: SetsConfig) -> Iterator[ReadResult]:
     """Yield the valid conversations of one file of the set ``name``, and a Dropped for every rejected record.
-
-    Raises ValueError or OSError naming a file that cannot be read.
-    """
+    Raises ValueError or OSError naming a file that cannot be read."""
     for result in SETS[name].read(path, config):
         if isinstance(result, Conversation):
             why = fault(result, allow_empty_system=config.openorca_system == "lemur")

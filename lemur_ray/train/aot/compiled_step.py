@@ -143,9 +143,7 @@ _KERNEL_PRODUCTS = {
 def attention_flops(recipe: Recipe, kernel: str) -> float:
     """FLOPs of one call of an attention kernel on one device, over blocks up to the diagonal; 0 for other kernels.
     recipe: with the rows of ``on_devices``.
-
-    cuDNN also skips blocks of other documents; counted is a row of one document, the maximum.
-    """
+    cuDNN also skips blocks of other documents; counted is a row of one document, the maximum."""
     from lemur_ray.model.attention.splash import LANES, block_size, blocks_computed, is_fused
 
     model, length, mesh = recipe.model, recipe.data.seq_len, recipe.mesh

@@ -28,9 +28,7 @@ def group_of(rest: str) -> tuple[int, ...]:
 
 def between_slices(send: Instruction) -> tuple[str, tuple[int, ...]] | None:
     """Kind and first group of a collective between TPU slices, which the hosts execute; None for any other send.
-
-    Its target names the slices and the devices of each: ``{1,2}x{0:7}``. Devices are numbered slice by slice.
-    """
+    Its target names the slices and the devices of each: ``{1,2}x{0:7}``. Devices are numbered slice by slice."""
     kind = re.search(r'_xla_megascale_transfer_type="(\w+)"', send.rest)
     target = re.search(r'_xla_megascale_target="\{([\d,:]+)\}x\{([\d,:]+)\}"', send.rest)
     if kind is None or target is None:

@@ -125,10 +125,8 @@ KernelFlops = Callable[[str, tuple[Shape, ...]], float]
 
 def read(hlo: str, kernel_flops: KernelFlops = lambda name, shapes: 0.0, dynamic_trips: int | None = None) -> Program:
     """Costs of a program, from its HLO text (``compiled.as_text()``).
-
     dynamic_trips: trip count assumed for a loop without a constant one. Raises ValueError if such a loop occurs and it
-    is None, and for text that is not HLO.
-    """
+    is None, and for text that is not HLO."""
     computations, entry = parse(hlo)
     flops, opaque, kernels, uncounted = 0.0, 0.0, defaultdict[str, int](int), defaultdict[str, int](int)
     origins, schedule = Origins.of(hlo), Schedule(computations)

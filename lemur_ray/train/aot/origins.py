@@ -65,9 +65,7 @@ class Origins:
 
 def _traced(instruction: Instruction, by_name: Mapping[str, Instruction]) -> Instruction:
     """The instruction if jax traced it, else the nearest traced operand or user.
-
-    For a gather users come first, as its operands are often parameters of the program.
-    """
+    For a gather users come first, as its operands are often parameters of the program."""
 
     def operands(one: Instruction) -> list[Instruction]:
         return [by_name[name] for name in one.operands if name in by_name]

@@ -79,9 +79,7 @@ def lines(plan: PodPlan) -> Iterator[str]:
 
 def sent(plan: PodPlan) -> Iterator[str]:
     """Yield lines on the bytes a chip sends in a step, by collective and mesh axis, then by source line.
-
-    Source lines below SHOWN of the total share the last line, so that the lines add up.
-    """
+    Source lines below SHOWN of the total share the last line, so that the lines add up."""
     by_axis: dict[tuple[str, str], float] = defaultdict(float)
     by_origin: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0, 0.0])
     for c in plan.program.collectives:
@@ -116,9 +114,7 @@ def abstract_mesh(recipe: Recipe) -> Any:
 
 def describe(recipe: Recipe) -> Iterator[str]:
     """Yield a table of parameters: shape, logical axes, partition, bytes on one device without and with moments.
-
-    recipe: its mesh has no -1. Raises ValueError if a shape does not divide.
-    """
+    recipe: its mesh has no -1. Raises ValueError if a shape does not divide."""
     mesh, axes, total = abstract_mesh(recipe), logical_axes(recipe.model), 0
     update_rule = recipe.optimizer.rule
     yield f"{'parameter':22s} {'shape':>22s} {'logical axes':30s} {'partition':28s} {'bytes':>12s} {'and moments':>14s}"

@@ -47,9 +47,7 @@ class Schedule:
 
     def overlapped(self, name: str) -> set[str]:
         """Names of the collectives in the computation ``name`` that overlap with products or kernels.
-
-        These are collectives with a product or kernel between start and end, and those fused with a product.
-        """
+        These are collectives with a product or kernel between start and end, and those fused with a product."""
         instructions = self._computations[name]
         if any(is_product(i) for i in instructions) and name.startswith(("fused", "async_collective_fusion")):
             return {i.name for i in instructions}

@@ -24,9 +24,7 @@ def trips_of(
     loop: Instruction, computations: Computations, around: Mapping[str, Instruction], otherwise: int | None = None
 ) -> int:
     """Trip count of a ``while`` instruction. around: the instructions of its own computation, by name.
-
-    otherwise: returned if start, step or limit of the counter is no constant; None: raise ValueError then.
-    """
+    otherwise: returned if start, step or limit of the counter is no constant; None: raise ValueError then."""
     if known := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.rest):
         return int(known[1])
     named = {part: re.search(rf"{part}=%?([\w.\-]+)", loop.rest) for part in ("condition", "body")}
@@ -78,9 +76,7 @@ def _linear(
     element: int | None = None,
 ) -> _Linear | None:
     """Value of an integer instruction, or of one ``element`` of a tuple, as a linear function of the loop's state.
-
-    given: values of the parameters of a fused computation, by number. None for anything that is not linear.
-    """
+    given: values of the parameters of a fused computation, by number. None for anything that is not linear."""
     if (i := by_name.get(name)) is None:
         return None
 

@@ -175,10 +175,8 @@ def _remove(folder: str) -> None:
 
 class _Trainer(JaxTrainer):
     """JaxTrainer without the placement group cleaner where there is no dashboard.
-
     The cleaner polls the dashboard for the state of the controller and would warn every second; Ray removes the
-    placement group of a dead controller by itself.
-    """
+    placement group of a dead controller by itself."""
 
     def _create_default_callbacks(self) -> list[Any]:
         callbacks = super()._create_default_callbacks()
@@ -189,9 +187,7 @@ class _Trainer(JaxTrainer):
 
 def next_row(checkpoints: str, environment: dict[str, str] | None = None, first_row: int = 0) -> int:
     """The first plan row that no committed checkpoint has consumed; ``first_row`` without a checkpoint.
-
-    environment: bucket settings of the driver; Ray Train's controller, which calls this, does not inherit them.
-    """
+    environment: bucket settings of the driver; Ray Train's controller, which calls this, does not inherit them."""
     commit = _newest(checkpoints, environment)
     return int(commit.plan["rows"]) if commit else first_row
 
@@ -236,9 +232,7 @@ def scaling_config(mesh: MeshConfig) -> ScalingConfig:
 
 def ray_train_settings(mesh: MeshConfig) -> dict[str, str]:
     """Default environment variables of Ray Train's controller for a mesh: name -> value.
-
-    It waits 30 s for hosts if the run is elastic (``min_workers`` set), else 600 s. The user's variables win.
-    """
+    It waits 30 s for hosts if the run is elastic (``min_workers`` set), else 600 s. The user's variables win."""
     # After a loss an elastic run first requests all its former hosts: Ray's count of them is up to 20 s old, and a dead
     # host is noticed later than its worker. Ray counts again when this wait is over. Other runs can only wait.
     wait_for_hosts_s = 30 if mesh.min_workers else 600

@@ -28,10 +28,8 @@ POLL_S = 15.0
 
 def run_trials(trials: Sequence[Trial], say: Callable[[str], None] = print) -> dict[str, str]:
     """Run all trials on the Ray cluster of this process. Returns folder name -> error for each failed trial.
-
     Finished trials are not run again; the others resume from their newest checkpoint. Raises RunFolderError if no host
-    can both reach the folders and run a trial.
-    """
+    can both reach the folders and run a trial."""
     waiting, running = list(reversed(trials)), dict[Any, Trial]()
     failed, done = dict[str, str](), 0
     place = _task_placement(trials[0].run, say) if trials else {}
@@ -65,9 +63,7 @@ def run_trials(trials: Sequence[Trial], say: Callable[[str], None] = print) -> d
 
 def _task_placement(run: Run, say: Callable[[str], None]) -> dict[str, Any]:
     """Options of the Ray tasks: none, or a restriction to this host if others cannot see the study's folders.
-
-    Raises RunFolderError if this host cannot run a trial either.
-    """
+    Raises RunFolderError if this host cannot run a trial either."""
     if not (blind := hosts_without_storage(run)):
         return {}
     here = ray.get_runtime_context().get_node_id()

@@ -29,9 +29,7 @@ _FORCED = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
 def batch_parts(mesh: MeshConfig) -> int:
     """Number of parts that a batch divides into for every permitted number of workers: devices of dcn x fsdp.
-
-    Devices of one tp group read the same rows. Raises ValueError as ``check_recipe`` does.
-    """
+    Devices of one tp group read the same rows. Raises ValueError as ``check_recipe`` does."""
     shapes = [run_shape(mesh, num_workers=count, cpu_devices=_cpu_devices()) for count in worker_counts(mesh)]
     return math.lcm(*(where.dcn * where.fsdp for where in shapes))
 
@@ -44,9 +42,7 @@ def _cpu_devices() -> int:
 
 def check_recipe(recipe: Recipe) -> list[RunShape]:
     """Check hosts, mesh and batch; returns the run's shape for every permitted number of workers, largest first.
-
-    Raises ValueError if hosts, chips and mesh do not agree, a batch does not split, or a parameter does not divide.
-    """
+    Raises ValueError if hosts, chips and mesh do not agree, a batch does not split, or a parameter does not divide."""
     shapes = []
     for count in worker_counts(recipe.mesh):
         try:
@@ -79,9 +75,7 @@ def _check_shapes(recipe: Recipe, where: RunShape) -> None:
 
 def mesh_here(recipe: Recipe, *, rank: int = 0, world_size: int = 1) -> tuple[RunShape, Mesh]:
     """Shape of the run, and the mesh over the devices that jax sees here. Every process makes the same call.
-
-    Raises ValueError if devices, processes or slices differ from the recipe's.
-    """
+    Raises ValueError if devices, processes or slices differ from the recipe's."""
     where = run_shape(recipe.mesh, num_workers=world_size, cpu_devices=jax.local_device_count())
     devices = jax.devices()
     if jax.process_count() != world_size or jax.process_index() != rank:
@@ -129,10 +123,8 @@ def worker_positions(where: RunShape, rank: int) -> list[dict[str, int]]:
 
 def slice_major(devices: Sequence[Any], where: RunShape) -> list[Any]:
     """Sort devices by slice, so that mesh axis dcn is the slice, and inside a slice by process and id.
-
     Devices without a slice index (CPUs report 0 for all) belong to the slice of their process. Raises ValueError if a
-    device is on another slice than its process number implies: slices of unequal size, or workers in another order.
-    """
+    device is on another slice than its process number implies: slices of unequal size, or workers in another order."""
     slices = {process: where.slice_of(process) for process in range(where.num_workers)}
     for device in devices:
         actual = getattr(device, "slice_index", None) if device.platform == "tpu" else None

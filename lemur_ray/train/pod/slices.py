@@ -180,10 +180,8 @@ def worker_counts(mesh: MeshConfig) -> list[int]:
 
 def run_shape(mesh: MeshConfig, *, num_workers: int | None = None, cpu_devices: int = 1) -> RunShape:
     """The shape of a run with ``num_workers`` workers (None: ``mesh.num_workers``).
-
     cpu_devices: devices of one worker that has neither TPU nor GPU. In an elastic run dcn follows the number of slices,
-    and on GPU and CPU fsdp that of workers. Raises ValueError where topology, workers and mesh do not agree.
-    """
+    and on GPU and CPU fsdp that of workers. Raises ValueError where topology, workers and mesh do not agree."""
     workers = mesh.num_workers if num_workers is None else num_workers
     if mesh.use_tpu and mesh.use_gpu:
         raise ValueError("use_tpu and use_gpu are both set: choose one")
@@ -242,10 +240,8 @@ MOST_PADDING = 1 / 8
 
 def split_batch(train: TrainConfig, where: RunShape) -> BatchSplit:
     """Divide a batch over the devices, with the same rows and mathematics on any number of slices.
-
     A device never computes more rows at once than with ``train.microbatches`` on one slice; fewer rows per device mean
-    fewer pieces. Raises ValueError if microbatches do not divide the rows or the padding would exceed MOST_PADDING.
-    """
+    fewer pieces. Raises ValueError if microbatches do not divide the rows or the padding would exceed MOST_PADDING."""
     parts, rows = where.dcn * where.fsdp, train.rows_per_step
     each = -(-rows // parts)
     padding = each * parts - rows

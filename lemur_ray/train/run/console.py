@@ -25,7 +25,6 @@ _BITS = "/bits_per_byte"
 
 class Console:
     """Logs metrics lines: the first, the last, those with an evaluation, and otherwise one every few seconds.
-
     steps: number of steps of the run. now: clock in seconds."""
 
     def __init__(self, say: Callable[[str], None], steps: int, now: Callable[[], float] = time.monotonic) -> None:

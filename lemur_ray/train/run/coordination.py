@@ -23,10 +23,8 @@ _calls = itertools.count()
 
 def share(make: Callable[[], Any]) -> Any:
     """Call ``make`` on rank 0 alone and return its JSON value on every rank.
-
     All processes make the same calls in the same order. Raises the errors of ``make`` on rank 0, and JaxRuntimeError on
-    the others if rank 0 has no value within SHARE_S.
-    """
+    the others if rank 0 has no value within SHARE_S."""
     client = distributed.global_state.client
     if client is None or jax.process_count() == 1:
         return make()
@@ -38,10 +36,8 @@ def share(make: Callable[[], Any]) -> Any:
 
 class SaveAgreement:
     """When rank 0 requests a checkpoint, lets all processes agree on the next step that none of them has passed.
-
     A thread of every process waits for a request. It then holds its process before the next step and publishes the last
-    step taken; rank 0 chooses the step after the highest of these. Without a request no messages are sent.
-    """
+    step taken; rank 0 chooses the step after the highest of these. Without a request no messages are sent."""
 
     def __init__(self, store: Any, rank: int, world_size: int, name: str, step: int = 0) -> None:
         """store: JAX's distributed client, for ``key_value_set`` and ``blocking_key_value_get``. name: prefix of the

@@ -85,9 +85,7 @@ class Failures:
 
     def stop_reason(self, errors: Mapping[int, BaseException], newest: Callable[[], int]) -> str | None:
         """Why the run must not restart after the errors of its workers (rank -> error); None if it may restart.
-
-        newest: returns the step of the newest commit; called only if that matters, and may raise OSError.
-        """
+        newest: returns the step of the newest commit; called only if that matters, and may raise OSError."""
         for error in errors.values():
             if isinstance(error, TrainingStopped | RunFolderError) and not isinstance(error, Superseded):
                 return str(error)

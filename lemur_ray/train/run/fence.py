@@ -35,10 +35,8 @@ class Fence:
 
     def __init__(self, out: str, *, confirm: Callable[[], object] = lambda: None, after: Fence | None = None) -> None:
         """Take the next attempt number, after which earlier attempts can no longer write. Raises OSError.
-
         confirm: called before the number is written; raises if this process has lost the lease. after: the previous
-        attempt of the same driver; raises Superseded if that is no longer the newest attempt.
-        """
+        attempt of the same driver; raises Superseded if that is no longer the newest attempt."""
         self.out, self._id, self._one_group = out, uuid.uuid4().hex, after is not None
         while True:
             stored = read_version(f"{out}/{ATTEMPT}")
@@ -64,14 +62,11 @@ class Fence:
 
     def check(self) -> None:
         """Raises Superseded if a newer attempt has begun, OSError if the storage does not answer.
-
-        Attempts of its own groups do not supersede a driver.
-        """
+        Attempts of its own groups do not supersede a driver."""
         self._record_version()
 
     def mark(self, url: str) -> None:
         """Create the object ``url`` in the run's ``gs://`` bucket, a commit marker with the attempt's record.
-
         The service creates it only while no newer attempt has begun, so a process that was suspended in this call
         cannot commit later. Raises Superseded, OSError."""
         while True:

@@ -12,7 +12,6 @@ from lemur_ray.train.run.fence import Fence
 
 def fenced_commit(fence: Fence) -> type[ocp.path.atomicity.CommitFileTemporaryPath]:
     """A ``temporary_path_class`` for ``CheckpointManagerOptions`` of folders in ``gs://`` that commits with ``fence``.
-
     orbax's own class writes the marker unconditionally: a worker that was suspended after the fence was checked could
     commit a checkpoint whose arrays a newer attempt has put aside."""
 

@@ -206,10 +206,8 @@ Write = Callable[[str, bytes], None]
 
 def prepare(run: Run, write: Write | None = None) -> dict[str, Any] | None:
     """Prepare the run folder once, before any worker: write ``recipe.json`` and the tokenizer's files.
-
     write: writes with the attempt's fence; default: without a fence. Returns the content of ``result.json`` if the run
-    is finished, else None. Raises RunFolderError if the folder is not writable, or holds another run.
-    """
+    is finished, else None. Raises RunFolderError if the folder is not writable, or holds another run."""
     check_writable(run.out)
     fs, inner = file_system(run.out)
     described = run.described()
@@ -250,9 +248,7 @@ def tokenizer_of(folder: str) -> bytes | None:
 @contextlib.contextmanager
 def lock(out: str, name: str, *, wait_s: float = 0.0) -> Iterator[None]:
     """Hold the file lock ``out/.<name>.lock``; the kernel releases it when the process dies.
-
-    Does nothing for a bucket (see ``lease``). Raises RunInUse if another process holds it for ``wait_s`` seconds.
-    """
+    Does nothing for a bucket (see ``lease``). Raises RunInUse if another process holds it for ``wait_s`` seconds."""
     if "://" in out:
         yield
         return

@@ -57,10 +57,8 @@ def between(a: dict[str, Any], b: dict[str, Any]) -> float:
 
 def account(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Seconds by item, their sum ``wall_s``, ``goodput`` = useful / wall, numbers of attempts and replayed steps.
-
     records: those of ``goodput.jsonl``: {"at": clock, "submit": true}, {"at": clock, "attempt": id}, and any number of
-    {"at": clock, "attempt": id, "spent": {item: seconds since the attempt started}, "replayed_steps": n}.
-    """
+    {"at": clock, "attempt": id, "spent": {item: seconds since the attempt started}, "replayed_steps": n}."""
     items = dict.fromkeys(ITEMS, 0.0)
     last: dict[str, Any] | None = None
     attempts: list[str] = []

@@ -59,9 +59,7 @@ class PreflightError(ValueError):
 
 def check_run(recipe: Recipe, devices: Devices | None, out: str, checks: Sequence[Check]) -> None:
     """Run ``checks`` and those of mesh, devices, memory, sinks and run folder. Raises PreflightError with all failures.
-
-    A run that has finished needs no devices. devices: None if they do not exist yet, and not checked.
-    """
+    A run that has finished needs no devices. devices: None if they do not exist yet, and not checked."""
     checks = list(checks)
     fs, result = file_system(f"{out}/result.json")
     if not fs.isfile(result):
@@ -202,9 +200,7 @@ def _flags(differing: Sequence[str]) -> str:
 
 def check_corpus(recipe: Recipe, corpus: str, is_given: bool) -> None:
     """Raises one of RUN_ERRORS if the corpus lacks rows that the recipe needs.
-
-    is_given: the user named the corpus; otherwise the embedded one would be built if ``corpus`` does not exist.
-    """
+    is_given: the user named the corpus; otherwise the embedded one would be built if ``corpus`` does not exist."""
     if is_given or is_complete(corpus):
         check_rows(recipe, corpus)
         return
@@ -273,9 +269,7 @@ def check_devices(recipe: Recipe, devices: Devices) -> None:
 
 def _check_cores_for_data(mesh: MeshConfig, max_workers: int, devices: Devices) -> None:
     """Raises ValueError if the workers leave Ray Data less than FEED_CPUS of a core.
-
-    max_workers: number of workers that the devices suffice for; an elastic run starts as many.
-    """
+    max_workers: number of workers that the devices suffice for; an elastic run starts as many."""
     workers, each = min(mesh.num_workers, max_workers), 1.0 if mesh.use_tpu else mesh.cpus_per_worker
     if (left := round(devices.cpus - workers * each, 6)) >= FEED_CPUS:
         return

@@ -23,10 +23,8 @@ FOLDER = "profiles"
 
 def _options() -> jax.profiler.ProfileOptions:
     """Profiler options: trace devices and XLA, but not Python calls.
-
     For Python calls XLA sets a hook in the state of every thread, including half-initialised ones: if a thread of Ray
-    or tensorstore first calls Python at that moment, the process crashes with a segmentation fault (Python 3.11).
-    """
+    or tensorstore first calls Python at that moment, the process crashes with a segmentation fault (Python 3.11)."""
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     return options

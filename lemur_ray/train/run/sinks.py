@@ -165,10 +165,8 @@ class WeightsAndBiases:
 
 class MLflow:
     """The MLflow run of a run folder, the same for every start; its tag ``lemur_run`` is stored in ``mlflow_id``.
-
     Reads MLflow's variables MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; without the former, files are written to
-    ``<run>/mlruns``. The run's description is stored as its parameters.
-    """
+    ``<run>/mlruns``. The run's description is stored as its parameters."""
 
     def __init__(
         self, out: str, history: Sequence[Record], recipe: Recipe, described: Mapping[str, Any], check: Check

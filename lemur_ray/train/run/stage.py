@@ -53,10 +53,8 @@ class Stage:
 
 def staged(run: Run, spec: str, *, keep_step: bool = True, keep_guard: bool = True) -> Run:
     """``run`` as a stage of the run or checkpoint ``spec``. Later starts take the stage from ``recipe.json``.
-
     keep_step: continue the parent's step count, else count from 0. keep_guard: keep the window of its spike guard.
-    Raises RunFolderError if that checkpoint is absent, lacks optimizer state, has other arrays, or its run goes on.
-    """
+    Raises RunFolderError if that checkpoint is absent, lacks optimizer state, has other arrays, or its run goes on."""
     try:
         stored = read_object(f"{run.out}/recipe.json").get("stage")
         if stored and stored["spec"] == spec:
