@@ -1,7 +1,4 @@
-"""Rotary position embedding in the rotate-half order of the Hugging Face weights.
-
-Angles are always float32.
-"""
+"""Rotary position embedding in the rotate-half order of the Hugging Face weights, with float32 angles."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ import jax.numpy as jnp
 from lemur_ray.config import ModelConfig, RopeScaling
 
 Table = tuple[jax.Array, jax.Array]
+"""(cosines, sines) of rotation angles, as of ``rope_table``."""
 
 
 def rope_tables(positions: jax.Array, config: ModelConfig) -> tuple[Table, Table]:

@@ -1,7 +1,4 @@
-"""The device mesh of a run, and shardings of parameters, of trees of parameter copies, and of batches.
-
-All follow from the rule table in ``layout``.
-"""
+"""The device mesh of a run, and shardings of parameters, their copies and batches by the rule table in ``layout``."""
 
 from __future__ import annotations
 

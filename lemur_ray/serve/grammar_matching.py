@@ -99,7 +99,7 @@ class Matching:
         return Matching(self._matcher.deep_copy())
 
     def allowed(self) -> np.ndarray:
-        """See ``Constraint``. Raises UnsatisfiableConstraint if the grammar exceeds a limit of llguidance."""
+        """``Constraint.allowed``. Raises UnsatisfiableConstraint if the grammar exceeds a limit of llguidance."""
         words = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
         self._check()
         return words

@@ -13,7 +13,7 @@ class ErrorForm(NamedTuple):
     """The answer to an error, whose text is the message."""
 
     refusal: Literal["context", "busy", "closed", "invalid"]
-    """By Ray handle: the answer's field ``refused``"""
+    """Field ``refused`` of the answer by Ray handle"""
     status: int
     """HTTP status; ``kind`` and ``code`` are ``type`` and ``code`` of OpenAI's error object"""
     kind: str = "invalid_request_error"

@@ -106,7 +106,7 @@ class Tokenizer:
 
     @cached_property
     def plain_json(self) -> str:
-        """A ``tokenizer.json`` without special tokens, by which other libraries encode as ``encode`` does."""
+        """Content of a ``tokenizer.json`` without special tokens, with which other libraries encode as ``encode``."""
         raw = json.loads(self._plain.to_str())
         raw["added_tokens"] = [token for token in raw["added_tokens"] if not token["special"]]
         raw["post_processor"] = None

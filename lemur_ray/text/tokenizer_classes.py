@@ -39,7 +39,7 @@ _OF_TYPES = {
     "CohereTokenizer": "aya_vision cohere cohere2",
 }
 REGISTERED = {kind: name for name, kinds in _OF_TYPES.items() for kind in kinds.split()}
-"""By ``model_type``, the class that ``transformers`` registers for it and may use instead of the one in the folder."""
+"""``model_type`` -> class that ``transformers`` registers for it and may use instead of the one in the folder."""
 
 _MISNAMED = """arctic camembertv2-base chatlm cohere_asr ernie4_5 ernie4_5_moe fuyu h2ovl_chat hyperclovax
     hyperclovax_vision_v2 hyperclovax_vlm internlm2 internlm3 iquestcoder jamba llava llava_next minicpm3 minicpmv
@@ -113,7 +113,7 @@ _DEFAULTS: dict[str, dict[str, str | None]] = {
         "cls_token": "<CLS>", "sep_token": "<SEP>", "mask_token": "<MASK_TOKEN>",
     },
 }  # fmt: skip
-"""By class and role, the default token (or None) for roles that a folder does not mention."""
+"""Class -> role -> default token (or None) for roles that a folder does not mention."""
 
 _MISTRAL = ("mistral", "mistral3", "voxtral", "ministral", "pixtral", None)
 _BEFORE_5 = re.compile(r"[0-4](\.|$)|5(\.0)*\.?(dev|a|b|rc)")

@@ -32,7 +32,7 @@ from lemur_ray.weights.param_slices import leaves, stream
 from lemur_ray.weights.safetensors_writer import check_space, size_text
 
 _LAST = {"hf": "config.json", "run": "recipe.json"}
-"""By target format, the file that identifies a folder as a model; it is written last."""
+"""Target format -> file that identifies a folder as a model, which is written last."""
 
 
 @dataclasses.dataclass(frozen=True)

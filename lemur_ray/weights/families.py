@@ -24,7 +24,7 @@ class UnsupportedModel(HuggingFaceError):
 ELSEWHERE = (
     "jobs/serve.py --engine vllm serves such a model on GPUs, and --policy openai:URL evaluates it behind any server"
 )
-"""What works with a model that is refused."""
+"""Advice in the error message about an unsupported model."""
 FIELDS = {
     "vocab_size": "vocab_size", "num_hidden_layers": "num_layers", "hidden_size": "dim", "intermediate_size": "ffn_dim",
     "num_attention_heads": "num_heads", "num_key_value_heads": "num_kv_heads", "head_dim": "head_dim",

@@ -1,7 +1,4 @@
-"""Read and write the small files of a Hugging Face model folder: config, generation config and tokenizer files.
-
-``families`` decides which models are supported.
-"""
+"""Read and write the small files of a Hugging Face model folder: config, generation config and tokenizer files."""
 
 from __future__ import annotations
 

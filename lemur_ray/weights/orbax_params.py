@@ -29,7 +29,7 @@ from lemur_ray.weights.param_slices import Index, Leaf, label, leaves, normalise
 CHUNK = 1024
 """Maximum rows and columns of a written chunk; small, so that a host of a large mesh reads few unneeded bytes."""
 _OF_S3 = {"endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), "aws_region": ("AWS_REGION", "AWS_DEFAULT_REGION")}
-"""By option of tensorstore, the environment variables of other S3 clients with the same meaning, by priority."""
+"""Option of tensorstore -> environment variables of other S3 clients with the same meaning, by priority."""
 _UNFINISHED = ".__lock"
 """Suffix of the name of a file that tensorstore has not finished writing."""
 

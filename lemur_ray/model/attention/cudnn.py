@@ -50,7 +50,7 @@ class Documents(NamedTuple):
     query_offsets: jax.Array
     """(B, M + 1) int32: index of a document's first element in the flat q, and the size of q after the last."""
     key_offsets: jax.Array
-    """The same for k and v. jax 0.10.2 scales them by H instead of K (jax-ml/jax#39521): its function is not used."""
+    """As ``query_offsets``, in k and v; jax 0.10.2 itself scales them by H instead of K (jax-ml/jax#39521)."""
 
 
 def documents_of(q_BLHh: jax.Array, k_BLKh: jax.Array, segment_ids_BL: jax.Array, most: int) -> Documents:

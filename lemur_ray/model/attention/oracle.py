@@ -1,6 +1,4 @@
-"""Reference implementation of causal attention over packed documents: all scores of a row at once.
-
-Slow; the other implementations are tested against it.
+"""Slow reference of causal attention over packed documents, against which the other implementations are tested.
 
 Legend: B rows, L length, H query heads, K key/value heads, G = H / K, h head width.
 """

@@ -81,9 +81,9 @@ def splash(
     *,
     interpret: bool = False,
 ) -> jax.Array:
-    """`interface.Attention` by the kernel, whose output and log-sum-exp are named "attention" for remat policies.
+    """`interface.Attention` by the kernel, which names output and log-sum-exp "attention" for remat policies.
 
-    interpret: run it anywhere, slowly.
+    interpret: whether to run it in the interpreter of pallas, slowly but on any platform.
     """
     from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel import SegmentIds
 

@@ -30,10 +30,10 @@ from lemur_ray.serve.compute.weights import LayerWeights, Weights
 
 
 class Model(NamedTuple):
-    """What is the same in all layers."""
+    """Arguments of ``_layer`` that are the same for all layers."""
 
     config: ModelConfig
-    """With the heads of one device"""
+    """Configuration with the number of heads of one device"""
     how: Arithmetic
     layout: CacheLayout
 

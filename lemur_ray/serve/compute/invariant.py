@@ -40,7 +40,7 @@ class Arithmetic(NamedTuple):
 
 
 EXACT_CPU = Arithmetic(16, True)
-"""The same bits at any shape; up to 16 rows, XLA:CPU summed in the same order at every width measured."""
+"""Gives the same bits at any shape: up to 16 rows, XLA:CPU summed in the same order at every width measured."""
 FAST_CPU = Arithmetic(0, True)  # the bits of a row may depend on the number of rows
 ACCELERATOR = Arithmetic(0, False)
 

@@ -1,7 +1,4 @@
-"""The engine's ``Compute`` for jax: weights on devices, shapes of steps, and other hosts that compute a part.
-
-Puts rows into the arrays of a compiled shape.
-"""
+"""The engine's ``Compute`` for jax: weights on devices, shapes of steps, and other hosts that compute a part."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 log = logging.getLogger(__name__)
 
 Edit = tuple[LogitBias, dict[int, float]]
-"""What is added to a row's logits, and what is subtracted: penalties by token id"""
+"""(numbers added to a row's logits, penalties subtracted from them by token id)"""
 
 
 def next_tokens(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:

@@ -1,4 +1,4 @@
-"""What enters and leaves the engine's thread: items of its inbox, events for listeners, counters.
+"""Data that enters and leaves the engine's thread: items of its inbox, events for listeners, counters.
 
 Knows nothing of how tokens are generated.
 """
@@ -33,7 +33,7 @@ class Event(NamedTuple):
     prompt_logprobs: TokenLogprobs | None = None
     """Log-probabilities of the prompt's tokens, only in the first event and if requested"""
     refusal: str = ""
-    """With ``finish`` "error": why the request cannot be satisfied; empty if its computation failed"""
+    """Reason why the request cannot be satisfied, if ``finish`` is "error"; empty if its computation failed"""
 
 
 Listener = Callable[[Sequence[Event]], None]
@@ -124,7 +124,7 @@ class Cancel(NamedTuple):
 
 class Update(NamedTuple):
     weights: Any
-    """As returned by ``Compute.prepare``"""
+    """Result of ``Compute.prepare``"""
     version: str
     done: Future[None]
 

@@ -45,9 +45,9 @@ class Generation:
     sample_index: int = 0
     """Number among several replies to one request, each of which draws its own noise from the same seed"""
     logprobs: bool = False
-    """Return the log-probabilities of generated tokens, from logits that no option above has changed"""
+    """Whether to return log-probabilities of generated tokens, from logits that no option above has changed"""
     prompt_logprobs: bool = False
-    """Return the log-probabilities of the prompt's tokens too"""
+    """Whether to return log-probabilities of the prompt's tokens, too"""
     session_id: str = ""
     """Name of the conversation; its part of the cache is pinned for a while after the reply; empty: not pinned"""
 

@@ -35,7 +35,7 @@ class Node:
     """Number of running sequences and pins that hold this node"""
     used_at: int = 0
     logprobs: TokenLogprobs | None = None
-    """Of its tokens, as far as they were requested"""
+    """Log-probabilities of its tokens, NaN where they were not requested"""
     full: dict[bytes, Node] = field(default_factory=dict)
     """Full children by their tokens; any number of sequences may hold one"""
     partial: dict[Node, None] = field(default_factory=dict)

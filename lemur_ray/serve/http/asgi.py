@@ -1,7 +1,4 @@
-"""ASGI middleware and responses: request ids, an answer to unexpected errors, streams that end at a disconnect.
-
-Knows nothing of the protocol above.
-"""
+"""ASGI middleware and responses: request ids, an answer to unexpected errors, streams that end at a disconnect."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class HandleSpec:
     sampling: Mapping[str, Any] = field(default_factory=dict)
     """Sampling options of every request besides those of ``agents.messages.Sampling``, as over HTTP"""
     thinking_tokens: int = AUTO_THINKING
-    """As in ``agents.endpoint.EndpointOptions``"""
+    """Tokens of reasoning besides those of a reply, as in ``agents.endpoint.EndpointOptions``"""
 
     def __call__(self) -> HandlePolicy:
         options: dict[str, Any] = {"sampling": self.sampling, "thinking_tokens": self.thinking_tokens}

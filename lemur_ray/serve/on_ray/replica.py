@@ -76,7 +76,7 @@ class ChatModel:
         return len(await asyncio.to_thread(self._served.tokenizer.encode, text))
 
     async def own_metrics(self, known: Pages) -> tuple[str, Pages]:
-        """This replica's name, and the newest metrics pages of all replicas, from itself and from ``known``."""
+        """(this replica's name, newest metrics page of every replica known to it or in ``known``)."""
         name = serve.get_replica_context().replica_tag
         before = self._known[name].number if name in self._known else 0
         own = {name: Page(max(time.time_ns(), before + 1), self._metrics.render())}

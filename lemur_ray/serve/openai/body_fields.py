@@ -1,4 +1,4 @@
-"""Field types of request bodies, with error texts of our own; a null stands for the default.
+"""Field types of request bodies, with this project's error texts; a null means the default.
 
 A body is a pydantic model: it parses and checks, and its schema is part of /openapi.json. Values are strict: a string
 is not accepted as a number. Knows nothing of the endpoints.

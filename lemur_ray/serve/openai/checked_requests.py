@@ -36,7 +36,7 @@ class Common:
     stream: bool
     include_usage: bool
     return_token_ids: bool
-    """Return the ids of the prompt, and in a stream of every piece; a whole choice always has its own"""
+    """Whether to return the prompt's ids, and in a stream those of every piece; a whole choice always has its ids"""
     session_id: str
     """``prompt_cache_key``: the same for all turns of a conversation"""
     ignored: tuple[str, ...]
@@ -85,7 +85,7 @@ class CompletionCall:
     common: Common
     prompts: tuple[str | tuple[int, ...], ...]
     echo: bool
-    """Return the prompt in front of the reply"""
+    """Whether to return the prompt in front of the reply"""
 
 
 def parse_chat(body: Any, defaults: SamplingOptions = HTTP_DEFAULTS) -> ChatCall:

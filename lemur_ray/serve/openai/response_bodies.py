@@ -194,7 +194,7 @@ def _chunk(
 
 
 TokenBytes = Callable[[int], bytes]
-"""Maps a token to its bytes; a special token to its spelling"""
+"""Function from a token id to its bytes, for a special token those of its spelling"""
 
 
 def chat_logprobs(

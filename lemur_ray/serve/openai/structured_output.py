@@ -28,7 +28,7 @@ class Structure:
     """The form that a reply must have."""
 
     grammar: str
-    """In the format of llguidance"""
+    """Grammar in the format of llguidance"""
     param: str
     """Field of the request that prescribes it"""
 

@@ -45,11 +45,11 @@ class Toolbox:
     raw: tuple[Mapping[str, Any], ...] = ()
     """The tools with all fields of the request, for templates that know tools"""
     must_call: bool = False
-    """``tool_choice``: the reply must be a call of one of ``functions``"""
+    """Whether the reply must be a call of one of ``functions`` (``tool_choice``)"""
     parallel: bool = True
-    """A reply may hold several calls"""
+    """Whether a reply may hold several calls"""
     bare: bool = False
-    """A reply that is JSON as a whole may be calls too, for models whose templates have no tags"""
+    """Whether a reply that is JSON as a whole is read as calls, too, for models whose templates have no tags"""
 
     @property
     def names(self) -> frozenset[str]:

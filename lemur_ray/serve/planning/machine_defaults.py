@@ -39,7 +39,7 @@ class Machine:
     memory_bytes_per_s: float
     peak_flops: float
     link_bytes_per_s: float
-    """To all devices of a ring at once, in one direction."""
+    """Bytes per second that a device sends in one direction to all devices of a ring together."""
 
 
 def kv_bytes_per_token(config: ModelConfig, num_devices: int, itemsize: int = 2) -> int:
@@ -68,10 +68,8 @@ def weight_bytes(config: ModelConfig, num_devices: int, itemsize: int = 2, *, in
 
 
 def cache_room(config: ModelConfig, machine: Machine, itemsize: int = 2, *, int8: bool = False) -> int:
-    """Bytes left for the cache: the usable share less weights, a step, and two layers for a change of weights.
-
-    Negative where not even the weights fit.
-    """
+    """Bytes of one device left for the cache, negative if weights do not fit: the usable share less weights, a step,
+    and two layers for a change of weights."""
     used = weight_bytes(config, machine.num_devices, itemsize, int8=int8)
     used += STEP_BYTES + 2 * layer_bytes(config, machine.num_devices, itemsize, int8=int8)
     return int(USABLE[machine.platform] * machine.memory_bytes) - used

@@ -104,7 +104,7 @@ def host_path_option(text: str, *kinds: str) -> str:
 
 @dataclass(frozen=True)
 class PackedPath:
-    """What replaces a HostPath while options are sent: the bundle, the path within it, and the text before the path."""
+    """Replacement of a HostPath in options that are sent: the bundle, the path within it, the text before the path."""
 
     bundle: Bundle
     within: str
