@@ -154,9 +154,8 @@ class Llama(nnx.Module):
     def __init__(self, config: ModelConfig, rngs: nnx.Rngs) -> None:
         c = config
         # A tied embedding is also the output head, so it starts at the head's scale.
-        self.embed = _weight(
-            rngs, (c.vocab_size, c.dim), ("vocab", "dim"), 0.5 * (c.dim**-0.5 if c.tie_embeddings else 1)
-        )
+        scale = 0.5 * (c.dim**-0.5 if c.tie_embeddings else 1)
+        self.embed = _weight(rngs, (c.vocab_size, c.dim), ("vocab", "dim"), scale)
         self.layers = nnx.vmap(lambda r: Block(c, r), in_axes=0, out_axes=0)(rngs.split(c.num_layers))
         self.final_norm = _constant(_norm_start(c), c.dim, "norm")
         if not c.tie_embeddings:

@@ -54,9 +54,8 @@ def frozen(base: Params, config: ModelConfig, dtype: Any) -> Params:
     def cast(array: jax.Array, to: Any) -> jax.Array:
         return array.astype(to)
 
-    return jax.tree.map(
-        lambda array, to: array if array.dtype == to else cast(array, to), base, frozen_dtypes(config, dtype)
-    )
+    dtypes = frozen_dtypes(config, dtype)
+    return jax.tree.map(lambda array, to: array if array.dtype == to else cast(array, to), base, dtypes)
 
 
 def frozen_dtypes(config: ModelConfig, dtype: Any) -> Params:

@@ -78,12 +78,8 @@ def like_params(tree: Any, config: ModelConfig, mesh: Mesh) -> Any:
 
 def placed_like(tree: Any, shapes: Any, shardings: Any, mesh: Mesh) -> Any:
     """Shardings for ``tree``, whose leaves may be copies of leaves of another tree with these shapes and shardings."""
-    known = {
-        tuple(key.key for key in path): (leaf.shape, sharding)
-        for (path, leaf), sharding in zip(
-            jax.tree_util.tree_leaves_with_path(shapes), jax.tree.leaves(shardings), strict=True
-        )
-    }
+    pairs = zip(jax.tree_util.tree_leaves_with_path(shapes), jax.tree.leaves(shardings), strict=True)
+    known = {tuple(key.key for key in path): (leaf.shape, sharding) for (path, leaf), sharding in pairs}
 
     def one(path: Any, leaf: Any) -> NamedSharding:
         names = tuple(getattr(key, "key", getattr(key, "name", None)) for key in path)

@@ -44,8 +44,7 @@ class TextStream:
             text = self._pending[: min(ends)[1]]
             self._pending = ""
             return text
-        overlap = max(self._overlap(s) for s in self._stop)
-        cut = len(self._pending) - overlap
+        cut = len(self._pending) - max(map(self._overlap, self._stop))
         text, self._pending = self._pending[:cut], self._pending[cut:]
         return text
 

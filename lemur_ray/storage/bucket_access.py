@@ -62,11 +62,9 @@ def _why_not(url: str, ask: Callable[[str, bytes], None]) -> AccessFailure | Non
         if (status := re.search(r"http_response_code='(\d+)'", text)) is None:  # only tensorstore reports it so
             problem = error.problem if isinstance(error, BucketError) else BucketProblem.REFUSED
             return AccessFailure(problem, text[:400] or type(error).__name__)
-        return _failure(
-            missing_bucket_error(url)
-            if status[1] == "404"
-            else refusal_error(bucket, status[1], text.partition(" [")[0])
-        )
+        if status[1] == "404":
+            return _failure(missing_bucket_error(url))
+        return _failure(refusal_error(bucket, status[1], text.partition(" [")[0]))
     return None
 
 

@@ -70,9 +70,8 @@ def special_tokens(backend: Backend, files: Mapping[str, str]) -> SpecialTokens:
     before, after = _around(backend)  # with a tokenizer.json, add_bos_token is ignored
     if bos is None and "bos_token" not in names and before:
         bos = before[0]
-    return SpecialTokens(
-        bos, eos, role("pad"), role("unk"), _ids(eos, end_turn, *_listed(generation.get("eos_token_id"))), before, after
-    )
+    stops = _ids(eos, end_turn, *_listed(generation.get("eos_token_id")))
+    return SpecialTokens(bos, eos, role("pad"), role("unk"), stops, before, after)
 
 
 def named_tokens(files: Mapping[str, str]) -> dict[str, str | None]:

@@ -51,7 +51,8 @@ def spell_out_calls(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 def spell_out(content: str, calls: Sequence[ToolCall]) -> str:
     """A reply's text with its calls as text at the end. Inverse: ``read_calls``."""
-    return "\n".join(filter(None, (content, _spoken(calls))))
+    written = (f"{OPEN}\n{_written(call.name, call.arguments)}\n{CLOSE}" for call in calls)
+    return "\n".join(filter(None, (content, *written)))
 
 
 def read_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
@@ -77,11 +78,6 @@ def _parsed(text: str, call_id: str) -> ToolCall | None:
     return ToolCall(
         value["name"], arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False), call_id
     )
-
-
-def _spoken(calls: Sequence[ToolCall]) -> str:
-    written = (_written(call.name, call.arguments) for call in calls)
-    return "\n".join(f"{OPEN}\n{text}\n{CLOSE}" for text in written)
 
 
 def _written(name: str, arguments: str) -> str:

@@ -102,9 +102,8 @@ class PrefixTree:
         rest = tokens[len(nodes) * self.block : min(limit, (len(nodes) + 1) * self.block)]
         best, extra = self._nearest(node, rest)
         extra = extra // self._align * self._align
-        return (
-            (nodes, best, extra) if extra >= self._min_copy or self.can_be_extended(best, extra) else (nodes, None, 0)
-        )
+        is_worth_it = extra >= self._min_copy or self.can_be_extended(best, extra)
+        return (nodes, best, extra) if is_worth_it else (nodes, None, 0)
 
     def _nearest(self, node: Node, rest: np.ndarray) -> tuple[Node | None, int]:
         """The child that matches most of the tokens ``rest`` from their start, if any, and how many it matches."""

@@ -47,10 +47,8 @@ class Scheduler:
             ids = sequence.known if self.reuse_decoded else sequence.prompt
             if self._waits_for_prefix(sequence, ids):
                 continue
-            again = self.cache.blocks(sequence.length + 1) - self.cache.blocks(len(ids) + 1)
-            place = self.cache.admit(
-                ids, self._spare() + again, sequence.needs_prompt_logprobs, sequence.request.session_id
-            )
+            spare = self._spare() + self.cache.blocks(sequence.length + 1) - self.cache.blocks(len(ids) + 1)
+            place = self.cache.admit(ids, spare, sequence.needs_prompt_logprobs, sequence.request.session_id)
             if place is None:
                 break
             self.waiting.remove(sequence)
@@ -130,9 +128,8 @@ class Scheduler:
         sequence, end = tile.sequence, tile.start + len(tile.tokens)
         known = None
         if logprobs is not None and sequence.prompt_logprobs is not None:
-            sequence.prompt_logprobs.put(
-                tile.start + 1, logprobs.part(0, min(end, len(sequence.prompt) - 1) - tile.start)
-            )
+            count = min(end, len(sequence.prompt) - 1) - tile.start
+            sequence.prompt_logprobs.put(tile.start + 1, logprobs.part(0, count))
             known = sequence.prompt_logprobs.part(tile.start, end)
         sequence.computed = end
         self.cache.record(sequence.handle, tile.tokens, known)

@@ -24,9 +24,8 @@ from lemur_ray.serve.on_ray.deployments import application_of
 
 def build(args: Mapping[str, str]) -> serve.Application:
     """Build the application; called by Serve. Raises ValueError for an invalid command, with the reason."""
-    return application_of(
-        job := job_of(args), job.model, server_key_digest("0.0.0.0", os.environ.get(KEY_VARIABLE, ""))
-    )
+    job = job_of(args)
+    return application_of(job, job.model, server_key_digest("0.0.0.0", os.environ.get(KEY_VARIABLE, "")))
 
 
 def job_of(args: Mapping[str, str]) -> ServeJob:

@@ -104,11 +104,10 @@ def parse_chat(body: Any, defaults: SamplingOptions = HTTP_DEFAULTS) -> ChatCall
 def parse_tokenize(body: Any) -> TokenizeCall:
     """Check a body of /tokenize. Raises ApiError 400."""
     valid = TokenizeBody.of(body)
-    if (valid.prompt is None) == (valid.messages is None):
-        what = (
-            "is missing: expected prompt or messages" if valid.prompt is None else "and messages: expected one of them"
-        )
-        raise invalid("prompt", what)
+    if valid.prompt is None and valid.messages is None:
+        raise invalid("prompt", "is missing: expected prompt or messages")
+    if valid.prompt is not None and valid.messages is not None:
+        raise invalid("prompt", "and messages: expected one of them")
     if valid.messages is None:
         special = valid.add_special_tokens is not False
         return TokenizeCall(

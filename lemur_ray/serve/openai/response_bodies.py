@@ -236,9 +236,8 @@ class CompletionLogprobs:
 
     def _top(self, token: int, logprob: float, logprobs: TokenLogprobs) -> dict[str, float]:
         """Log-probabilities of the likeliest tokens and of ``token`` by text; where texts are equal, by token id."""
-        others = zip(
-            logprobs.top_ids[0, : self._alternatives].tolist(), logprobs.top_logprobs[0].tolist(), strict=False
-        )
+        ids = logprobs.top_ids[0, : self._alternatives].tolist()
+        others = zip(ids, logprobs.top_logprobs[0].tolist(), strict=False)
         top: dict[str, float] = {}
         holders: dict[str, int] = {}
         for other, value in [*others, (token, logprob)]:

@@ -118,10 +118,9 @@ class StructuredOutputs(Body):
             return json_structure(self.json_, "structured_outputs.json")
         if self.grammar is not None:
             return lark_structure(self.grammar, "structured_outputs.grammar")
-        regex, form = (
-            (self.regex, "regex") if self.choice is None else ("|".join(map(re.escape, self.choice)), "choice")
-        )
-        return regex_structure(regex, f"structured_outputs.{form}")
+        if self.choice is None:
+            return regex_structure(self.regex, "structured_outputs.regex")
+        return regex_structure("|".join(map(re.escape, self.choice)), "structured_outputs.choice")
 
 
 def _bounded(text: str, param: str) -> str:

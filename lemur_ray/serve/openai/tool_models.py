@@ -144,9 +144,8 @@ class EarlierCall(Body):
     @classmethod
     def fits(cls, value: dict[str, Any]) -> bool:
         function = value.get("function")
-        name, arguments = (
-            (function.get("name"), function.get("arguments")) if isinstance(function, dict) else (None, None)
-        )
+        function = function if isinstance(function, dict) else {}
+        name, arguments = function.get("name"), function.get("arguments")
         if not isinstance(name, str) or not isinstance(arguments, str | dict | None):
             return False
         try:

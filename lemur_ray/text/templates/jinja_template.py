@@ -69,11 +69,8 @@ class JinjaTemplate:
         chats = [chat]
         for i in at:
             opening = replace(chat, messages=chat.messages[:i])
-            chats += [
-                opening,
-                replace(opening, add_generation_prompt=True),
-                replace(chat, messages=chat.messages[: i + 1]),
-            ]
+            chats += [opening, replace(opening, add_generation_prompt=True)]
+            chats.append(replace(chat, messages=chat.messages[: i + 1]))
         whole, *parts = (rendered.text for rendered in self._rendered(chats, placeholders))
         spans = []
         for n, i in enumerate(at):
@@ -93,9 +90,8 @@ class JinjaTemplate:
             some = [i for i, chat in enumerate(chats) if bool(chat.tools) is tools]
             if some:
                 source = self._source_for(tools)
-                out |= zip(
-                    some, render(source, [self._values(chats[i], source) for i in some], placeholders), strict=True
-                )
+                values = [self._values(chats[i], source) for i in some]
+                out |= zip(some, render(source, values, placeholders), strict=True)
         return [out[i] for i in range(len(chats))]
 
     def _values(self, chat: Chat, source: str) -> dict[str, Any]:

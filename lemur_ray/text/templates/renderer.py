@@ -81,10 +81,7 @@ class _Process:
         with self._lock:
             child = self._child if self._child is not None and self._child.poll() is None else self._start()
             try:
-                answers: list[dict[str, Any]] = json.loads(
-                    self._exchanged(child, line, PATIENCE_S + 2 * SECONDS * len(requests))
-                )
-                return answers
+                return list(json.loads(self._exchanged(child, line, PATIENCE_S + 2 * SECONDS * len(requests))))
             except (OSError, ValueError) as error:
                 raise TemplateUnusable(f"the chat template cannot be used: {self._ended(child)}") from error
 
