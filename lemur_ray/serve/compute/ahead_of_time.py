@@ -19,10 +19,18 @@ from jax.sharding import AxisType, Mesh, PartitionSpec
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.attention import block_bytes
 from lemur_ray.serve.compute.cache_layout import allocate, layout_for, pool_size
-from lemur_ray.serve.compute.devices import AXIS, WHOLE, Devices, check_split, part_of
-from lemur_ray.serve.compute.forward import forward
+from lemur_ray.serve.compute.cut_logits import cut_of
+from lemur_ray.serve.compute.devices import AXIS, Devices, check_split, part_of
 from lemur_ray.serve.compute.invariant import ACCELERATOR, TILE, Transposed
-from lemur_ray.serve.compute.programs import decode_buckets, empty_step, is_scanned, prefill_buckets, sums_for
+from lemur_ray.serve.compute.programs import (
+    decode_buckets,
+    empty_inputs,
+    is_scanned,
+    prefill_buckets,
+    step_and_draw,
+    step_specs,
+    sums_for,
+)
 from lemur_ray.serve.compute.quantized import Quantized
 from lemur_ray.serve.compute.weights import Form, LayerWeights, Weights, weight_specs
 from lemur_ray.serve.config import EngineOptions
@@ -47,6 +55,8 @@ class Step:
     """Machine code, a part of ``temporaries``"""
     kernel: bool
     """Whether attention uses the TPU kernel"""
+    host_bytes: int
+    """The one array that a step takes from the host; the tokens that it draws come back"""
     compile_s: float
     hlo: str
     """Text of the compiled program; no part of ``to_json``"""
@@ -133,13 +143,12 @@ def compile_step(
     where = weight_specs(config, form, how.sums, scanned=scanned)
     weights = abstract_weights(config, dtype, form, parts=group.parts, scanned=scanned)
     cache = group.abstract(partial(allocate, layout, part, num_blocks, dtype, scanned=scanned), layout.cut)
-    inputs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), empty_step(rows, length, table_width))
-
-    step = partial(forward, config=config, how=how, layout=layout)
-    program = group.program(step, (where, layout.cut, WHOLE, WHOLE), (WHOLE, WHOLE, layout.cut), donate=(1,))
+    inputs, last_ids = empty_inputs(rows, length, table_width), np.zeros(max(options.max_slots, rows), np.int32)
+    step = partial(step_and_draw, length=length, config=config, how=how, layout=layout)
+    program = group.program(step, *step_specs(where, layout.cut, cut_of(config, how)), donate=(1,))
     began = time.monotonic()
     try:
-        compiled: Any = program.lower(weights, cache, *inputs).compile()
+        compiled: Any = program.lower(weights, cache, last_ids, inputs).compile()
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
@@ -151,7 +160,8 @@ def compile_step(
     used += memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
     return Step(
         rows, length, held, cache_bytes, int(used - held - cache_bytes),
-        int(memory.generated_code_size_in_bytes), "ragged_paged_attention" in hlo, time.monotonic() - began, hlo,
+        int(memory.generated_code_size_in_bytes), "ragged_paged_attention" in hlo, inputs.nbytes,
+        time.monotonic() - began, hlo,
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from lemur_ray.model.llama import ACTIVATIONS
 from lemur_ray.model.rope import Table, apply_rope, rope_tables
 from lemur_ray.serve.compute.attention import Cache, Place
 from lemur_ray.serve.compute.cache_layout import CacheLayout
+from lemur_ray.serve.compute.cut_logits import cut_of, own_logits
 from lemur_ray.serve.compute.devices import gather_columns, part_of, total
 from lemur_ray.serve.compute.invariant import Arithmetic, Matrix, product, rms_norm
 from lemur_ray.serve.compute.sampling import compute_logprobs
@@ -100,8 +101,9 @@ def forward(
 
     tokens (R, M) int32, of which ``place.counts`` are no padding. All positions below ``place.starts`` are in the row's
     blocks already or in another row of this call. how: arithmetic of products and attention.
-    layout: the one that allocated the cache. Returns the logits (R, V) float32 after the last token of each row, the
-    last layer's hidden states of every token (T, D), and the cache.
+    layout: the one that allocated the cache. Returns the logits (R, V) float32 after the last token of each row (of
+    devices that add, each has its own: ``cut_logits``), the last layer's hidden states of every token (T, D), and the
+    cache.
     """
     rows, length = tokens_RM.shape
     ropes = rope_tables((place.starts[:, None] + jnp.arange(length)).reshape(-1), config)
@@ -125,6 +127,8 @@ def _logits(
     weights: Weights, x_TD: jax.Array, config: ModelConfig, how: Arithmetic, real: jax.Array | None = None
 ) -> jax.Array:
     logits = product(rms_norm(x_TD, weights.final_norm, config.norm_eps), weights.head, how.tile, real)
+    if (cut := cut_of(config, how)) is not None:
+        return own_logits(capped(logits, config.logit_cap), cut)
     return capped(gather_columns(logits, how.axis)[:, : config.vocab_size], config.logit_cap)
 
 
@@ -134,4 +138,4 @@ def prompt_logprobs(
     """``TokenLogprobs`` fields of ``next_ids_M``, which follow the tokens of a row; x_TD: as ``forward`` returns."""
     length = len(next_ids_M)
     x_MD = jax.lax.dynamic_slice_in_dim(x_TD, row * length, length)
-    return compute_logprobs(_logits(weights, x_MD, config, how), next_ids_M)
+    return compute_logprobs(_logits(weights, x_MD, config, how), next_ids_M, cut=cut_of(config, how))

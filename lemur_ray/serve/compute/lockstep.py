@@ -150,10 +150,12 @@ class LeadingPrograms(Programs):
         super().warm_up(threads)
         self._group.wait_until_warm(self.form)
 
-    def forward(self, tokens_RM: np.ndarray, place: Place) -> tuple[jax.Array, jax.Array]:
-        self._group.send("forward", tokens_RM, place)
-        results = super().forward(tokens_RM, place)
-        self._arrays = [*results]
+    def forward(
+        self, tokens_RM: np.ndarray, place: Place, draw: Draw | None = None, source_R: np.ndarray | None = None
+    ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        self._group.send("forward", tokens_RM, place, draw if self.draws else None, source_R)
+        results = super().forward(tokens_RM, place, draw, source_R)
+        self._arrays = jax.tree.leaves(results)
         return results
 
     def run(self, name: str, rows: int, *arguments: Any) -> Any:
@@ -232,7 +234,7 @@ def _make_calls(programs: Programs, calls: queue.SimpleQueue[bytes], staged: lis
     while True:
         name, arguments = decode(calls.get(), arrays, _FORMS)
         if name == "forward":
-            arrays = [*programs.forward(*arguments)]
+            arrays = jax.tree.leaves(programs.forward(*arguments))
         elif name == "run":
             arrays += jax.tree.leaves(programs.run(*arguments))
         elif name == "prompt_logprobs":

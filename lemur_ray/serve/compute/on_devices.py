@@ -17,7 +17,8 @@ from lemur_ray.serve.compute.devices import Devices
 from lemur_ray.serve.compute.invariant import TILE
 from lemur_ray.serve.compute.lockstep import Group, LeadingPrograms
 from lemur_ray.serve.compute.programs import Programs, empty_step, prepared
-from lemur_ray.serve.compute.token_choice import next_tokens
+from lemur_ray.serve.compute.sampling import empty_draw
+from lemur_ray.serve.compute.token_choice import next_tokens, write_row
 from lemur_ray.serve.compute.weights import Weights
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.compute_protocol import CacheSizes, Row
@@ -79,33 +80,46 @@ class WarmOnDevices:
     def __init__(self, programs: Programs, table_width: int, is_exact: bool, is_padded: bool):
         self.programs, self._table_width = programs, table_width
         self.is_exact, self.is_padded = is_exact, is_padded
-        self.copy, self.replace = programs.copy, programs.replace
+        self.copy, self.replace, self.runs_ahead = programs.copy, programs.replace, programs.draws
 
     @property
     def compiled_after_warmup(self) -> int:
         return self.programs.compiled_after_warmup
 
     def step(self, rows: Sequence[Row], length: int) -> StepOnDevices:
-        tokens, place = empty_step(self.programs.bucket(len(rows), length), length, self._table_width)
+        num_rows = self.programs.bucket(len(rows), length)
+        tokens, place = empty_step(num_rows, length, self._table_width)
         for r, row in enumerate(rows):
             tokens[r, : len(row.tokens)], place.tables[r] = row.tokens, row.table
             place.starts[r], place.counts[r] = row.start, len(row.tokens)
-        logits, hidden = self.programs.forward(tokens, place._replace(num_rows=np.int32(len(rows))))
-        return StepOnDevices(self.programs, logits, hidden)
+        place = place._replace(num_rows=np.int32(len(rows)))
+        if not self.runs_ahead:
+            return StepOnDevices(self.programs, *self.programs.forward(tokens, place))
+        draw, source = empty_draw(num_rows), np.full(num_rows, -1, np.int32)
+        for r, row in enumerate(rows):
+            source[r] = row.source
+            place.counts[r] = max(place.counts[r], row.source >= 0)
+            write_row(draw, r, row.sequence, row.start + int(place.counts[r]))
+        return StepOnDevices(self.programs, *self.programs.forward(tokens, place, draw, source))
 
 
 class StepOnDevices:
     """Implements ``Step`` with jax."""
 
-    def __init__(self, programs: Programs, logits: jax.Array, hidden: jax.Array):
-        self._programs, self._logits, self._hidden = programs, logits, hidden
+    def __init__(self, programs: Programs, logits: jax.Array, hidden: jax.Array, ids: jax.Array | None):
+        self._programs, self._logits, self._hidden, self._ids = programs, logits, hidden, ids
+        if ids is not None:
+            ids.copy_to_host_async()
 
     @property
     def num_rows(self) -> int:
         return int(self._logits.shape[0])
 
     def next_tokens(self, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
-        return next_tokens(self._programs, self._logits, rows)
+        if self._ids is None or not all(sequence.request.is_unedited for _, sequence in rows):
+            return next_tokens(self._programs, self._logits, rows)
+        ids = np.asarray(self._ids)
+        return [int(ids[row]) for row, _ in rows]
 
     def prompt_logprobs(self, row: int, next_ids: np.ndarray) -> TokenLogprobs:
         return self._programs.prompt_logprobs(self._hidden, row, next_ids)
@@ -134,7 +148,9 @@ def is_batch_invariant(programs: Programs, width: int) -> bool:
             for other in range(row):
                 # The other rows compute the first token of the scrap block: real work without effect here.
                 ids[other, 0], place.tables[other], place.counts[other] = 1, scrap, 1
-            out = np.asarray(programs.forward(ids, place)[0])[row]
+            # Of logits that are cut, this process compares those of its own devices.
+            logits = programs.forward(ids, place)[0]
+            out = np.concatenate([np.asarray(shard.data)[row] for shard in logits.addressable_shards])
             start += len(piece)
         return out
 

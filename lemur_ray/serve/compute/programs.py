@@ -1,8 +1,10 @@
 """The compiled programs of an engine, one per shape, compiled at warm-up; later compilations are counted.
 
 Shapes are few: a decode step for each bucket of rows, a prefill step for each number of tiles, and for each of these
-the greedy choice and the selection of ``ROWS`` rows, on which all sampling runs. Compiling releases the interpreter
-lock, so threads compile in parallel. Knows nothing of requests.
+the greedy choice and the selection of ``ROWS`` rows, on which all sampling runs. On accelerators a step draws the next
+token of every row itself, takes one array from the host, and may start from the tokens of the step before, which then
+need not have arrived there. Compiling releases the interpreter lock, so threads compile in parallel. Knows nothing of
+requests.
 """
 
 from __future__ import annotations
@@ -16,16 +18,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec as P
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.attention import Cache, Place, copy_block
-from lemur_ray.serve.compute.cache_layout import allocate, layout_for, pool_size
+from lemur_ray.serve.compute.cache_layout import CacheLayout, allocate, layout_for, pool_size
 from lemur_ray.serve.compute.cpu.kernels import available
+from lemur_ray.serve.compute.cut_logits import Cut, cut_of, logits_spec, padded_vocab
 from lemur_ray.serve.compute.devices import ONE, WHOLE, Devices, Sums, part_of
 from lemur_ray.serve.compute.forward import forward, prompt_logprobs
-from lemur_ray.serve.compute.invariant import ACCELERATOR, EXACT_CPU, FAST_CPU, TILE
+from lemur_ray.serve.compute.invariant import ACCELERATOR, EXACT_CPU, FAST_CPU, TILE, Arithmetic
 from lemur_ray.serve.compute.sampling import (
     ROWS,
+    Draw,
     allow_all,
     compute_logprobs,
     edit,
@@ -106,6 +111,8 @@ class Programs:
         self.prefill_rows = prefill_buckets(options.prefill_tiles)
         self._weights, self._devices = weights, devices
         dtype, part = jnp.dtype(options.dtype), part_of(config, devices.parts)
+        self.draws = jax.default_backend() != "cpu"
+        """A step draws every row; ``run`` takes all of its rows"""
         self._layout = layout_for(part, dtype, jax.default_backend(), _native(options))
         self._scanned = is_scanned(config, devices.parts)
         pools = partial(allocate, self._layout, part, num_blocks, dtype, scanned=self._scanned)
@@ -116,7 +123,9 @@ class Programs:
         on_cpu = EXACT_CPU if tiled else FAST_CPU
         how = on_cpu if jax.default_backend() == "cpu" else ACCELERATOR
         self._how = how._replace(axis=devices.axis, sums=sums_for(options, jax.default_backend()))
-        self.form = _form(options, self._scanned)
+        self.form, self._cut = _form(options, self._scanned), cut_of(config, self._how)
+        most = max(self.decode_rows + self.prefill_rows)
+        self._last_ids = devices.allocate(partial(jnp.zeros, most, jnp.int32), WHOLE)
         kinds = (self._how, self._layout, dtype, self.form, devices)
         self._shape = (config, num_blocks, self._table_width, kinds)
         self._programs: dict[tuple[str, int, int], Any] = {}
@@ -126,10 +135,12 @@ class Programs:
         """Compile every program, ``threads`` of them at a time."""
         shapes = [(rows, 1) for rows in self.decode_rows] + [(rows, TILE) for rows in self.prefill_rows]
         sizes = sorted({rows for rows, _ in shapes})
+        drawn = sizes if self.draws else [ROWS]
         keys = [("forward", *shape) for shape in shapes]
-        keys += [(name, rows, 1) for name in ("greedy", "pick") for rows in sizes]
-        keys += [("greedy", ROWS, 1)] * (ROWS not in sizes)
-        keys += [(name, ROWS, 1) for name in ("sample", "edit", "shift", "logprobs")]
+        keys += [(name, rows, 1) for name in ("sample", "edit", "shift", "logprobs") for rows in drawn]
+        if not self.draws:
+            keys += [(name, rows, 1) for name in ("greedy", "pick") for rows in sizes]
+            keys += [("greedy", ROWS, 1)] * (ROWS not in sizes)
         keys += [("prompt_logprobs", rows, TILE) for rows in self.prefill_rows] + [("copy", 1, 1)]
         # The large ones first, so that they do not run alone at the end.
         keys.sort(key=lambda k: k[0] not in ("forward", "sample"))
@@ -149,11 +160,23 @@ class Programs:
         sizes = self.decode_rows if length == 1 else self.prefill_rows
         return sizes[bisect.bisect_left(sizes, rows)]
 
-    def forward(self, tokens_RM: np.ndarray, place: Place) -> tuple[jax.Array, jax.Array]:
-        """Run a step of a bucket's shape; returns logits (R, V) and hidden states (T, D), on the device."""
-        program = self._program("forward", *tokens_RM.shape)
-        logits, hidden, self._cache = program(self._weights, self._cache, tokens_RM, place)
-        return logits, hidden
+    def forward(
+        self, tokens_RM: np.ndarray, place: Place, draw: Draw | None = None, source_R: np.ndarray | None = None
+    ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        """Run a step of a bucket's shape; returns logits (R, V), hidden states (T, D) and drawn ids, on the device.
+
+        The ids are None if the step does not draw. draw: by default greedy. source_R: for each row -1, or the row of
+        the step before whose id is its only token.
+        """
+        rows, length = tokens_RM.shape
+        program = self._program("forward", rows, length)
+        if not self.draws:
+            logits, hidden, self._cache = program(self._weights, self._cache, tokens_RM, place)
+            return logits, hidden, None
+        source_R = np.full(rows, -1, np.int32) if source_R is None else source_R
+        inputs = pack(tokens_RM, place, draw or empty_draw(rows), source_R)
+        logits, hidden, self._last_ids, self._cache = program(self._weights, self._cache, self._last_ids, inputs)
+        return logits, hidden, self._last_ids
 
     def run(self, name: str, rows: int, *arguments: Any) -> Any:
         """Run the program ``name``, one that needs neither weights nor cache, compiled for ``rows`` rows."""
@@ -188,37 +211,99 @@ class Programs:
 
     def _lower(self, key: tuple[str, int, int]) -> Any:
         name, rows, length = key
-        where = weight_specs(self.config, self.form, self._how.sums, scanned=self._scanned)
-        model: dict[str, Any] = {"config": self.config, "how": self._how}
-        program = self._devices.program
-        logits = jax.ShapeDtypeStruct((rows, self.config.vocab_size), jnp.float32)
-        ids = jax.ShapeDtypeStruct((rows,), jnp.int32)
         if name == "forward":
-            step, cut = partial(forward, layout=self._layout, **model), self._layout.cut
-            steps = program(step, (where, cut, WHOLE, WHOLE), (WHOLE, WHOLE, cut), donate=(1,))
-            return steps.lower(self._weights, self._cache, *empty_step(rows, length, self._table_width))
+            return self._lower_forward(rows, length)
+        where = weight_specs(self.config, self.form, self._how.sums, scanned=self._scanned)
+        program, cache_cut, cut = self._devices.program, self._layout.cut, self._cut
+        ids = jax.ShapeDtypeStruct((rows,), jnp.int32)
         if name == "prompt_logprobs":
             hidden, row = jax.ShapeDtypeStruct((rows * length, self.config.dim), self._weights.embed.dtype), np.int32(0)
             next_ids = jax.ShapeDtypeStruct((length,), jnp.int32)
-            logprobs = program(partial(prompt_logprobs, **model), (where, WHOLE, WHOLE, WHOLE), WHOLE)
+            model = partial(prompt_logprobs, config=self.config, how=self._how)
+            logprobs = program(model, (where, WHOLE, WHOLE, WHOLE), WHOLE)
             return logprobs.lower(self._weights, hidden, row, next_ids)
         if name == "copy":
-            cut, layers = self._layout.cut, self.config.num_layers if self._scanned else 1
-            copying = program(partial(copy_block, layers=layers), (cut, WHOLE, WHOLE), cut, donate=(0,))
+            layers = self.config.num_layers if self._scanned else 1
+            copying = program(partial(copy_block, layers=layers), (cache_cut, WHOLE, WHOLE), cache_cut, donate=(0,))
             return copying.lower(self._cache, np.int32(0), np.int32(0))
-        of_logits: dict[str, tuple[Any, ...]] = {
-            "pick": (pick, jax.ShapeDtypeStruct((ROWS,), jnp.int32)),
-            "edit": (edit, empty_edits(allow_all(rows, self.config.vocab_size))),
-            "shift": (shift, logits),
-            "logprobs": (compute_logprobs, ids),
-            "sample": (sample, empty_draw(rows)),
-            "greedy": (greedy,),
+        vocab, of_logits = self.config.vocab_size, logits_spec(cut)
+        padded = padded_vocab(vocab, self._devices.parts if cut else 1)
+        functions: dict[str, tuple[Any, ...]] = {
+            "pick": (pick, of_logits, jax.ShapeDtypeStruct((ROWS,), jnp.int32)),
+            "edit": (partial(edit, cut=cut), of_logits, empty_edits(allow_all(rows, vocab))),
+            "shift": (partial(shift, cut=cut), of_logits, jax.ShapeDtypeStruct((rows, vocab), jnp.float32)),
+            "logprobs": (partial(compute_logprobs, cut=cut), WHOLE, ids),
+            "sample": (partial(sample, cut=cut), WHOLE, empty_draw(rows)),
+            "greedy": (partial(greedy, cut=cut), WHOLE),
         }
-        function, *arguments = of_logits[name]
-        return program(function, WHOLE, WHOLE).lower(logits, *arguments)
+        function, results, *arguments = functions[name]
+        compiled = program(function, (of_logits, *[WHOLE] * len(arguments)), results)
+        return compiled.lower(jax.ShapeDtypeStruct((rows, padded), jnp.float32), *arguments)
+
+    def _lower_forward(self, rows: int, length: int) -> Any:
+        where = weight_specs(self.config, self.form, self._how.sums, scanned=self._scanned)
+        program, cut = self._devices.program, self._layout.cut
+        model: dict[str, Any] = {"config": self.config, "how": self._how, "layout": self._layout}
+        if self.draws:
+            specs = step_specs(where, cut, self._cut)
+            drawing = program(partial(step_and_draw, length=length, **model), *specs, donate=(1,))
+            inputs = empty_inputs(rows, length, self._table_width)
+            return drawing.lower(self._weights, self._cache, self._last_ids, inputs)
+        steps = program(partial(forward, **model), (where, cut, WHOLE, WHOLE), (WHOLE, WHOLE, cut), donate=(1,))
+        return steps.lower(self._weights, self._cache, *empty_step(rows, length, self._table_width))
 
 
 def empty_step(rows: int, length: int, table_width: int) -> tuple[np.ndarray, Place]:
     """Tokens and ``Place`` of an empty step, to be written into; its rows point to the scrap block."""
     tables, zeros = np.zeros((rows, table_width), np.int32), np.zeros(rows, np.int32)
     return np.zeros((rows, length), np.int32), Place(tables, zeros, zeros.copy(), np.zeros((), np.int32))
+
+
+def empty_inputs(rows: int, length: int, table_width: int) -> np.ndarray:
+    """The one array of an empty step that draws."""
+    return pack(*empty_step(rows, length, table_width), empty_draw(rows), np.zeros(rows, np.int32))
+
+
+def pack(tokens_RM: np.ndarray, place: Place, draw: Draw, source_R: np.ndarray) -> np.ndarray:
+    """All that a step takes from the host as one array (R, columns) of int32: each transfer costs as much again."""
+    rows = len(tokens_RM)
+    numbers = (source_R, place.starts, place.counts, np.full(rows, place.num_rows, np.int32))
+    settings = [np.asarray(field).reshape(rows, -1).view(np.int32) for field in draw]
+    return np.concatenate([*[x[:, None] for x in numbers], *settings, tokens_RM, place.tables], axis=1)
+
+
+def unpack(inputs: jax.Array, length: int) -> tuple[jax.Array, Place, Draw, jax.Array]:
+    """Inverse of ``pack``, inside a program."""
+    at, settings = 4, []
+    for like in empty_draw(1):
+        column = jax.lax.bitcast_convert_type(inputs[:, at : at + like.size], like.dtype)
+        settings.append(column.reshape(len(inputs), *like.shape[1:]))
+        at += like.size
+    place = Place(inputs[:, at + length :], inputs[:, 1], inputs[:, 2], inputs[0, 3])
+    return inputs[:, at : at + length], place, Draw(*settings), inputs[:, 0]
+
+
+def step_and_draw(
+    weights: Weights,
+    cache: Cache,
+    last_ids: jax.Array,
+    inputs: jax.Array,
+    *,
+    length: int,
+    config: ModelConfig,
+    how: Arithmetic,
+    layout: CacheLayout,
+) -> tuple[jax.Array, jax.Array, jax.Array, Cache]:
+    """``forward`` of packed inputs, and a token for each row, in an array like ``last_ids``."""
+    tokens, place, draw, source = unpack(inputs, length)
+    before = last_ids[jnp.maximum(source, 0)][:, None]
+    tokens = jnp.where(source[:, None] >= 0, before, tokens) if length == 1 else tokens
+    logits, hidden, cache = forward(weights, cache, tokens, place, config=config, how=how, layout=layout)
+    cut, is_drawn = cut_of(config, how), jnp.any(draw.temperature > 0)
+    ids = jax.lax.cond(is_drawn, lambda: sample(logits, draw, cut=cut), lambda: greedy(logits, cut=cut))
+    return logits, hidden, jnp.zeros_like(last_ids).at[: len(ids)].set(ids), cache
+
+
+def step_specs(weights: Weights, cache: P, cut: Cut | None) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Partitions of the arguments and of the results of ``step_and_draw``."""
+    return (weights, cache, WHOLE, WHOLE), (logits_spec(cut), WHOLE, WHOLE, cache)

@@ -1,15 +1,15 @@
 """Sampling programs: from logits to token ids, greedy or drawn with temperature, top-k, top-p and min-p.
 
 A draw depends on the row's own logits, seed and position alone: the noise key is
-fold_in(fold_in(key(seed), sample_index), position), and the program always has ``ROWS`` rows. Knows nothing of slots,
-batches or text.
+fold_in(fold_in(key(seed), sample_index), position), and on CPUs the program always has ``ROWS`` rows. Logits may be cut
+along the vocabulary (``cut_logits.py``). Knows nothing of slots, batches or text.
 
-Legend: R rows, V vocabulary.
+Legend: R rows, V vocabulary, or a device's part of it.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,13 +17,23 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from lemur_ray.serve.compute.invariant import row_sum
+from lemur_ray.serve.compute.cut_logits import (
+    Cut,
+    argmax,
+    highest,
+    logits_at,
+    lowest_within,
+    own_columns,
+    own_ids,
+    summed,
+    top,
+)
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.sampling_options import NUMBERS
 from lemur_ray.serve.engine.token_logprobs import ALTERNATIVES
 
 ROWS = 8
-"""Rows of one call of ``sample``: a single shape at any load."""
+"""Rows of one call of ``sample`` on a CPU: a single shape at any load."""
 PREFILTER = 256
 """Likeliest tokens examined before a full sort, which costs eighty times as much for 32,000 logits."""
 EDITS = 512
@@ -104,25 +114,28 @@ def pick(logits_NV: jax.Array, rows_R: jax.Array) -> jax.Array:
     return logits_NV[rows_R]
 
 
-@jax.jit
-def edit(logits_RV: jax.Array, edits: Edits) -> jax.Array:
+@partial(jax.jit, static_argnames="cut")
+def edit(logits_RV: jax.Array, edits: Edits, cut: Cut | None = None) -> jax.Array:
     """Logits with edits added, and -inf for tokens that are not allowed."""
-    rows, vocab = logits_RV.shape
-    x = logits_RV.at[jnp.arange(rows)[:, None], edits.ids].add(edits.values)
+    rows = len(logits_RV)
+    columns, has = own_ids(jnp.asarray(edits.ids), logits_RV, cut)
+    values = edits.values if cut is None else jnp.where(has, edits.values, 0.0)
+    x = logits_RV.at[jnp.arange(rows)[:, None], columns].add(values)
     bits = (jnp.asarray(edits.allowed)[:, :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
-    return jnp.where(bits.reshape(rows, -1)[:, :vocab] == 1, x, -jnp.inf)
+    return jnp.where(own_columns(bits.reshape(rows, -1), x, cut) == 1, x, -jnp.inf)
 
 
-@jax.jit
-def shift(logits_RV: jax.Array, changes_RV: jax.Array) -> jax.Array:
-    """Logits plus changes (R, V); a change of 0 leaves a logit's bits as they are."""
+@partial(jax.jit, static_argnames="cut")
+def shift(logits_RV: jax.Array, changes: jax.Array, cut: Cut | None = None) -> jax.Array:
+    """Logits plus changes of the whole vocabulary; a change of 0 leaves a logit's bits as they are."""
+    changes_RV = own_columns(changes, logits_RV, cut)
     return jnp.where(changes_RV == 0, logits_RV, logits_RV + changes_RV)
 
 
-@jax.jit
-def greedy(logits_RV: jax.Array) -> jax.Array:
+@partial(jax.jit, static_argnames="cut")
+def greedy(logits_RV: jax.Array, cut: Cut | None = None) -> jax.Array:
     """The most likely token of each row, the lowest id on ties: (R,) int32."""
-    return jnp.argmax(logits_RV, axis=-1).astype(jnp.int32)
+    return argmax(logits_RV, cut)
 
 
 def _cutoff(sorted_RP: jax.Array, log_total_R1: jax.Array, draw: Draw, vocab: int) -> tuple[jax.Array, jax.Array]:
@@ -141,47 +154,64 @@ def _cutoff(sorted_RP: jax.Array, log_total_R1: jax.Array, draw: Draw, vocab: in
     return jnp.take_along_axis(sorted_RP, last, axis=-1), reached[:, 0]
 
 
-@jax.jit
-def compute_logprobs(logits_RV: jax.Array, ids_R: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+@partial(jax.jit, static_argnames="cut")
+def compute_logprobs(
+    logits_RV: jax.Array, ids_R: jax.Array, cut: Cut | None = None
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """``TokenLogprobs`` fields of one token per row, from float32 logits.
 
     The sum is a tree of additions, so a token has the same bits whether it was generated or part of a prompt.
     """
-    highest = logits_RV.max(axis=-1, keepdims=True)
-    log_total = highest + jnp.log(row_sum(jnp.exp(logits_RV - highest)))
-    top, top_ids = lax.top_k(logits_RV, min(ALTERNATIVES, logits_RV.shape[-1]))
-    own = jnp.take_along_axis(logits_RV, ids_R[:, None], axis=-1)
-    return (own - log_total)[:, 0], top_ids.astype(jnp.int32), top - log_total
+    most = highest(logits_RV, cut)
+    log_total = most + jnp.log(summed(jnp.exp(logits_RV - most), cut))
+    likeliest, ids = top(logits_RV, min(ALTERNATIVES, cut.vocab_size if cut else logits_RV.shape[-1]), cut)
+    return (logits_at(logits_RV, ids_R, cut) - log_total)[:, 0], ids, likeliest - log_total
 
 
-@jax.jit
-def sample(logits_RV: jax.Array, draw: Draw) -> jax.Array:
+def _cutoff_by_halving(scaled_RV: jax.Array, log_total_R1: jax.Array, draw: Draw, cut: Cut) -> jax.Array:
+    """``_cutoff`` from all logits of all devices, for rows that their highest ones do not decide."""
+    k = jnp.where((draw.top_k <= 0) | (draw.top_k > cut.vocab_size), cut.vocab_size, draw.top_k)[:, None]
+    mass_RV, wanted = jnp.exp(scaled_RV - log_total_R1), jnp.asarray(draw.top_p)[:, None]
+    last = lowest_within(scaled_RV, jnp.ones_like(mass_RV), k.astype(jnp.float32), cut)
+    above = scaled_RV > last
+    ties = k - summed(above.astype(jnp.float32), cut)
+    of_k = summed(jnp.where(above, mass_RV, 0.0), cut) + ties * jnp.exp(last - log_total_R1)
+    least = lowest_within(scaled_RV, mass_RV, wanted * jnp.where(k < cut.vocab_size, of_k, 1.0), cut)
+    return jnp.maximum(last, jnp.where(wanted >= 1.0, -jnp.inf, least))
+
+
+@partial(jax.jit, static_argnames="cut")
+def sample(logits_RV: jax.Array, draw: Draw, cut: Cut | None = None) -> jax.Array:
     """One token per row, (R,) int32, from float32 logits. Rows at temperature 0 are as in ``greedy``."""
-    vocab = logits_RV.shape[-1]
+    vocab = cut.vocab_size if cut else logits_RV.shape[-1]
     draw = Draw(*map(jnp.asarray, draw))
     cold = draw.temperature <= 0
     scaled = logits_RV / jnp.where(cold, 1.0, draw.temperature)[:, None]
-    log_total = jax.nn.logsumexp(scaled, axis=-1, keepdims=True)
-    quick, enough = _cutoff(lax.top_k(scaled, min(PREFILTER, vocab))[0], log_total, draw, vocab)
+    most = highest(scaled, cut)
+    if cut is None:
+        log_total = jax.nn.logsumexp(scaled, axis=-1, keepdims=True)
+    else:
+        log_total = most + jnp.log(summed(jnp.exp(scaled - most), cut))
+    quick, enough = _cutoff(top(scaled, min(PREFILTER, vocab), cut)[0], log_total, draw, vocab)
     open_end = (draw.top_p >= 1.0) & ((draw.top_k <= 0) | (draw.top_k >= vocab))
 
     def sorted_cutoff() -> jax.Array:
+        if cut is not None:
+            return _cutoff_by_halving(scaled, log_total, draw, cut)
         return _cutoff(lax.top_k(scaled, vocab)[0], log_total, draw, vocab)[0]
 
     # A row uses the sorted value only if it needs it itself, so neighbours do not change its result.
     full = lax.cond(jnp.any(~enough & ~open_end), sorted_cutoff, lambda: quick)
     cutoff = jnp.where(open_end[:, None], -jnp.inf, jnp.where(enough[:, None], quick, full))
-    least = scaled.max(axis=-1) + jnp.log(draw.min_p)  # log 0 is -inf: no bound
-    cutoff = jnp.maximum(cutoff, least[:, None])
+    cutoff = jnp.maximum(cutoff, most + jnp.log(draw.min_p)[:, None])  # log 0 is -inf: no bound
 
     def noise(seed: jax.Array, sample_index: jax.Array, position: jax.Array) -> jax.Array:
         key = jax.random.fold_in(jax.random.wrap_key_data(seed), sample_index)
         return jax.random.gumbel(jax.random.fold_in(key, position), (vocab,))
 
-    noisy = jnp.where(scaled >= cutoff, scaled, -jnp.inf) + jax.vmap(noise)(
-        *map(jnp.asarray, (draw.seed, draw.sample_index, draw.position))
-    )
-    return jnp.where(cold, jnp.argmax(logits_RV, axis=-1), jnp.argmax(noisy, axis=-1)).astype(jnp.int32)
+    all_noise = jax.vmap(noise)(*map(jnp.asarray, (draw.seed, draw.sample_index, draw.position)))
+    noisy = jnp.where(scaled >= cutoff, scaled, -jnp.inf) + own_columns(all_noise, scaled, cut)
+    return jnp.where(cold, argmax(logits_RV, cut), argmax(noisy, cut))
 
 
 def seed_words(seed: int) -> tuple[int, int]:

@@ -1,8 +1,9 @@
 """The next token of every sequence of a step, each by its own sampling options.
 
-Greedy sequences, the most of them, share one program. The others are taken out of the step's logits ``ROWS`` at a time,
-edited and sampled; a sequence's token does not depend on its neighbours. Knows nothing of queues, the cache or
-listeners.
+On a CPU greedy sequences, the most of them, share one program; the others are taken out of the step's logits ``ROWS``
+at a time, edited and sampled. On accelerators a step has drawn every row itself; only if a row's logits are edited or
+its log-probabilities wanted, all rows are drawn once more. A sequence's token does not depend on its neighbours. Knows
+nothing of queues, the cache or listeners.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ Edit = tuple[LogitBias, dict[int, float]]
 
 def next_tokens(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
     """Next token of each (row of logits, sequence); None: it failed. Appends log-probabilities if requested."""
+    if programs.draws:
+        return _sample(programs, logits, rows)
     is_greedy = [sequence.request.is_greedy for _, sequence in rows]
     tokens: list[int | None] = [None] * len(rows)
     if any(is_greedy):
@@ -39,20 +42,22 @@ def next_tokens(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveS
     sampled = [i for i, greedy in enumerate(is_greedy) if not greedy]
     for begin in range(0, len(sampled), ROWS):
         few = sampled[begin : begin + ROWS]
-        for i, token in zip(few, _sample_few(programs, logits, [rows[i] for i in few]), strict=True):
+        numbers = np.resize([rows[i][0] for i in few], ROWS).astype(np.int32)
+        picked = programs.run("pick", logits.shape[0], logits, numbers)
+        own = [(r, rows[i][1]) for r, i in enumerate(few)]
+        for i, token in zip(few, _sample(programs, picked, own), strict=True):
             tokens[i] = token
     return tokens
 
 
-def _sample_few(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
-    """``next_tokens`` for at most ``ROWS`` rows with any options."""
-    numbers = np.resize([row for row, _ in rows], ROWS).astype(np.int32)
-    unedited = programs.run("pick", logits.shape[0], logits, numbers)
-    draw, failed, edits = empty_draw(ROWS), set[int](), dict[int, Edit]()
-    allowed = allow_all(ROWS, programs.config.vocab_size)
-    for r, (_, sequence) in enumerate(rows):
+def _sample(programs: Programs, unedited: Any, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
+    """``next_tokens`` for rows with any options, of logits that ``programs`` draws from all at once."""
+    num_rows = unedited.shape[0]
+    draw, failed, edits = empty_draw(num_rows), set[int](), dict[int, Edit]()
+    allowed = allow_all(num_rows, programs.config.vocab_size)
+    for r, sequence in rows:
         try:
-            _write_row(draw, r, sequence)
+            write_row(draw, r, sequence, sequence.computed)
             edits[r] = sequence.request.sampling.logit_bias, _penalties(sequence)
             if (constraint := sequence.request.constraint) is not None:
                 allowed[r] = _allowed_words(constraint.allowed(), allowed.shape[1])
@@ -64,23 +69,23 @@ def _sample_few(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveS
             failed.add(r)
     is_constrained = any(sequence.request.constraint is not None for _, sequence in rows)
     edited = _edit(programs, unedited, edits, allowed, is_constrained=is_constrained)
-    if (draw.temperature > 0).any():
-        ids = np.asarray(programs.run("sample", ROWS, edited, draw))
+    if programs.draws or (draw.temperature > 0).any():
+        ids = np.asarray(programs.run("sample", num_rows, edited, draw))
     else:
-        ids = np.asarray(programs.run("greedy", ROWS, edited))
+        ids = np.asarray(programs.run("greedy", num_rows, edited))
     if any(sequence.request.logprobs for _, sequence in rows):
-        logprobs = TokenLogprobs.on_host(programs.run("logprobs", ROWS, unedited, ids))
-        for r, (_, sequence) in enumerate(rows):
+        logprobs = TokenLogprobs.on_host(programs.run("logprobs", num_rows, unedited, ids))
+        for r, sequence in rows:
             if sequence.request.logprobs:
                 sequence.logprobs.append(logprobs.part(r, r + 1))
-    for r, (_, sequence) in enumerate(rows):
+    for r, sequence in rows:
         try:
             if (constraint := sequence.request.constraint) is not None and r not in failed:
                 constraint.accept(int(ids[r]))
         except Exception as error:
             _record_failure(sequence, error)
             failed.add(r)
-    return [None if r in failed else int(ids[r]) for r in range(len(rows))]
+    return [None if r in failed else int(ids[r]) for r, _ in rows]
 
 
 def _record_failure(sequence: LiveSequence, error: Exception) -> None:
@@ -91,14 +96,14 @@ def _record_failure(sequence: LiveSequence, error: Exception) -> None:
         log.exception("request %d failed", sequence.number)
 
 
-def _write_row(draw: Draw, row: int, sequence: LiveSequence) -> None:
+def write_row(draw: Draw, row: int, sequence: LiveSequence, position: int) -> None:
     """Write a sequence's sampling options and the position of its next token into row ``row``, unless it is greedy."""
     if sequence.draw_row is None:
         sequence.draw_row = draw_row(sequence.request)
     if sequence.draw_row:
         for column, value in zip(draw, sequence.draw_row, strict=False):
             column[row] = value
-        draw.position[row] = sequence.computed
+        draw.position[row] = position
 
 
 def _penalties(sequence: LiveSequence) -> dict[int, float]:
@@ -111,23 +116,23 @@ def _penalties(sequence: LiveSequence) -> dict[int, float]:
 
 
 def _edit(programs: Programs, logits: Any, edits: dict[int, Edit], allowed: np.ndarray, *, is_constrained: bool) -> Any:
-    """Logits (ROWS, V) after the edits of each row, -inf for tokens that are not allowed."""
+    """Logits after the edits of each row, -inf for tokens that are not allowed."""
     largest = max((len(bias) + len(penalties) for bias, penalties in edits.values()), default=0)
-    arrays = empty_edits(allowed)
+    arrays, num_rows = empty_edits(allowed), len(allowed)
     if largest > EDITS:
-        logits = programs.run("shift", ROWS, logits, _shifts(edits, programs.config.vocab_size))
+        logits = programs.run("shift", num_rows, logits, _shifts(edits, num_rows, programs.config.vocab_size))
     else:
         for r, (bias, penalties) in edits.items():
             sums = dict(bias)
             for token, penalty in penalties.items():
                 sums[token] = sums.get(token, 0.0) - penalty
             arrays.ids[r, : len(sums)], arrays.values[r, : len(sums)] = list(sums), list(sums.values())
-    return programs.run("edit", ROWS, logits, arrays) if is_constrained or 0 < largest <= EDITS else logits
+    return programs.run("edit", num_rows, logits, arrays) if is_constrained or 0 < largest <= EDITS else logits
 
 
-def _shifts(edits: dict[int, Edit], vocab: int) -> np.ndarray:
-    """(ROWS, V) float32: the edits of any number of tokens, summed in float64."""
-    shifts = np.zeros((ROWS, vocab), np.float32)
+def _shifts(edits: dict[int, Edit], num_rows: int, vocab: int) -> np.ndarray:
+    """(R, V) float32: the edits of any number of tokens, summed in float64."""
+    shifts = np.zeros((num_rows, vocab), np.float32)
     for r, (bias, penalties) in edits.items():
         row = np.zeros(vocab)
         row[bias.tokens] = bias.values

@@ -1,12 +1,16 @@
 """One step of the engine: admit waiting sequences, prefill tiles of prompts, decode one token of each reply.
 
-A step is at most two calls of the programs, one for tiles of prompts and one for a token each. Runs in the engine's
-thread.
+A step is at most two calls of the programs, one for tiles of prompts and one for a token each. If programs run ahead, a
+step that only decodes is sent before the tokens of the step before have arrived; it starts from them on the devices,
+and rows of replies that end meanwhile are dropped. Runs in the engine's thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
 
 from lemur_ray.serve.engine.block_cache import BlockCache
 from lemur_ray.serve.engine.compute_protocol import Compute, Row, Step, WarmPrograms
@@ -18,12 +22,26 @@ Drawn = list[tuple[LiveSequence, int | None]]
 """Sequences and their next tokens; None: the sequence failed, or generates no tokens."""
 
 
+class Sent(NamedTuple):
+    """A decode step whose tokens have not arrived."""
+
+    step: Step
+    rows: tuple[tuple[int, LiveSequence, int], ...]
+    """Row of the step, its sequence, and the sequence's number of admissions when it was sent"""
+
+    @property
+    def running(self) -> list[tuple[int, LiveSequence]]:
+        """Rows whose sequences have not ended or been preempted since."""
+        return [(r, s) for r, s, admissions in self.rows if s.handle >= 0 and s.admissions == admissions]
+
+
 class Batch:
     """Runs the steps of one engine, with its cache, scheduler and compiled programs."""
 
     def __init__(self, compute: Compute, programs: WarmPrograms, stats: Stats):
         sizes, options = compute.sizes, compute.options
         self.programs, self._stats, self._tile = programs, stats, sizes.tile
+        self._sent: Sent | None = None
         # With one shape for decoding, one for prefilling and reuse of whole prefilled tiles only, every token is
         # computed in the same way at any load.
         align = sizes.tile if programs.is_padded else 1
@@ -52,7 +70,17 @@ class Batch:
             yield sequence
 
     def step(self) -> Iterator[Drawn]:
-        """Compute one step; yields the first tokens after completed prompts, then those of decoding sequences."""
+        """Compute one step; yields the first tokens after completed prompts, then those of decoding sequences.
+
+        Tokens that were sent for are appended to their sequences before the generator goes on.
+        """
+        if (before := self._sent) is not None:
+            self._sent = self._send_ahead(before)
+            yield self._draw(before.step, before.running)
+            if self._sent is not None:
+                for _, sequence in self._sent.running:
+                    self.scheduler.decoded(sequence)
+                return
         decoding = self.scheduler.decoding()
         if tiles := self.scheduler.tiles():
             yield self._prefill(tiles)
@@ -66,7 +94,7 @@ class Batch:
         self._stats.recompiles_after_warmup = self.programs.compiled_after_warmup
 
     def _prefill(self, tiles: list[Tile]) -> Drawn:
-        rows = [Row(tile.tokens, self.cache.table(tile.sequence.handle), tile.start) for tile in tiles]
+        rows = [Row(tile.tokens, self.cache.table(tile.sequence.handle), tile.start, tile.sequence) for tile in tiles]
         step = self.programs.step(rows, self._tile)
         for r, tile in enumerate(tiles):
             logprobs = None
@@ -78,14 +106,33 @@ class Batch:
         return self._draw(step, [end for end in ends if end[1].is_complete])
 
     def _decode(self, sequences: list[LiveSequence]) -> Drawn:
-        rows = [Row(s.next_decoded, self.cache.table(s.handle), s.computed) for s in sequences]
-        step = self.programs.step(rows, 1)
+        rows = [Row(s.next_decoded, self.cache.table(s.handle), s.computed, s) for s in sequences]
+        step = self._send(rows)
         for sequence in sequences:
             self.scheduler.decoded(sequence)
-        self._stats.decode_steps += 1
-        self._stats.decode_rows += len(sequences)
-        self._stats.padding_rows += step.num_rows - len(sequences)
+        if self.programs.runs_ahead and all(s.is_complete and s.request.is_unedited for s in sequences):
+            self._sent = Sent(step, tuple((r, s, s.admissions) for r, s in enumerate(sequences)))
+            return []
         return self._draw(step, [(r, s) for r, s in enumerate(sequences) if s.is_complete])
+
+    def _send(self, rows: list[Row]) -> Step:
+        step = self.programs.step(rows, 1)
+        self._stats.decode_steps += 1
+        self._stats.decode_rows += len(rows)
+        self._stats.padding_rows += step.num_rows - len(rows)
+        return step
+
+    def _send_ahead(self, before: Sent) -> Sent | None:
+        """Send the step after ``before``; None if other work comes first or all its sequences are about to end."""
+        drawn = before.running
+        going_on = [(r, s) for r, s in drawn if len(s.generated) + 1 < s.request.max_tokens]
+        if len(drawn) < len(self.scheduler.running) or not going_on:
+            return None
+        if not all(self.cache.reserve(s.handle, s.computed + 1) for _, s in going_on):
+            return None
+        nothing = np.zeros(0, np.int32)
+        step = self._send([Row(nothing, self.cache.table(s.handle), s.computed, s, r) for r, s in going_on])
+        return Sent(step, tuple((r, s, s.admissions) for r, (_, s) in enumerate(going_on)))
 
     @staticmethod
     def _draw(step: Step, rows: list[tuple[int, LiveSequence]]) -> Drawn:

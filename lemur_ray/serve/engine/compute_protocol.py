@@ -44,6 +44,9 @@ class Row(NamedTuple):
     """(table_width,) int32 block ids of the sequence"""
     start: int
     """Position of the first of the tokens"""
+    sequence: LiveSequence
+    source: int = -1
+    """Row of the step before whose drawn token, not yet on the host, is this row's only one; -1: ``tokens``"""
 
 
 class Step(Protocol):
@@ -65,6 +68,8 @@ class WarmPrograms(Protocol):
 
     is_exact: bool
     """Measured: logits do not depend, to the last bit, on what else a step computes"""
+    runs_ahead: bool
+    """A step can start from the tokens that the step before draws: they need not have arrived"""
     is_padded: bool
     """Logits depend on it despite ``batch_invariant``, so steps are padded to one shape and only whole tiles reused"""
 

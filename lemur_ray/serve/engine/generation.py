@@ -54,8 +54,12 @@ class Generation:
     @property
     def is_greedy(self) -> bool:
         """Whether the reply takes the likeliest tokens and needs nothing but them."""
-        s = self.sampling
-        return s.temperature <= 0 and not self.logprobs and not s.edits_logits and self.constraint is None
+        return self.sampling.temperature <= 0 and self.is_unedited
+
+    @property
+    def is_unedited(self) -> bool:
+        """Whether tokens are drawn from the model's logits as they are, and log-probabilities are not asked for."""
+        return not (self.logprobs or self.sampling.edits_logits or self.constraint is not None)
 
     def check(self, vocab_size: int, context: int) -> None:
         """Raise ContextExceeded if prompt and reply exceed ``context`` tokens, InvalidRequest for an invalid field."""

@@ -101,7 +101,7 @@ class ServingPlan:
             step, kind = planned.step, name_of(planned.step)
             if step.temporaries > STEP_BYTES:
                 out.append(f"{kind}: {gib(step.temporaries)} of temporaries and code, at most {gib(STEP_BYTES)}")
-            layers = sum(c.count for c in planned.collectives if c.count >= self.config.num_layers)
+            layers = sum(c.count for c in planned.collectives if _is_in_layers(c, self.config.num_layers))
             if layers != expected and self.config.num_layers > 1:
                 out.append(f"{kind}: {layers} collectives in layers, expected {expected} for sums {sums}")
             if planned.copied_bytes >= smallest * (1 if self.int8 else itemsize_of(self.options)):
@@ -145,6 +145,7 @@ class ServingPlan:
             for c in sorted(planned.collectives, key=lambda c: -c.sent_bytes):
                 shape = f"{c.dtype}[{','.join(map(str, c.shape))}]"
                 yield f"  {c.count:4d} x {c.kind} of {shape}, {c.sent_bytes / 1e6:.2f} MB sent: {c.origin or 'unknown'}"
+        yield f"a token: 1 program, 1 array of {step.host_bytes / 1e3:.1f} kB from the host, no wait unless edited"
         rows, context = self.options.max_slots, ESTIMATED_CONTEXT
         tokens = prompt_tokens(self.config, machine, step.weights, rows, context)
         yield (
@@ -211,7 +212,7 @@ def _scaled(step: Step, config: ModelConfig, compiled: int, dtype: str) -> Plann
     """A step of ``compiled`` layers with cache, code and collectives of all layers; its weights are those of all."""
     by = config.num_layers / compiled
     program, dtypes = hlo.read(step.hlo, dynamic_trips=1), ("s8", {"float32": "f32", "bfloat16": "bf16"}[dtype])
-    in_layers = (c if c.count % compiled or compiled == 1 else _times(c, by) for c in program.collectives)
+    in_layers = (_times(c, by) if compiled > 1 and _is_in_layers(c, compiled) else c for c in program.collectives)
     in_memory = "\n".join(line for line in step.hlo.splitlines() if not _ON_CHIP.search(line))
     aliases = re.findall(r"output_to_operand_aliasing=\{\{\}.*calls=%([\w.\-]+)", in_memory)
     copies = [
@@ -225,6 +226,11 @@ def _scaled(step: Step, config: ModelConfig, compiled: int, dtype: str) -> Plann
         step, cache=int(step.cache * by), code=code, temporaries=step.temporaries - step.code + code
     )
     return PlannedStep(scaled, tuple(in_layers), max(copies, default=0))
+
+
+def _is_in_layers(collective: hlo.Collective, layers: int) -> bool:
+    """Whether each of ``layers`` layers asks for a collective, not the drawing of tokens behind them."""
+    return collective.count % layers == 0 and "cut_logits.py" not in collective.origin
 
 
 def _times(collective: hlo.Collective, by: float) -> hlo.Collective:

@@ -21,6 +21,7 @@ class Counted:
     """The programs of ``sampling`` without an engine."""
 
     config = SimpleNamespace(vocab_size=VOCAB)
+    draws = False
 
     def __init__(self) -> None:
         self.calls: list[str] = []

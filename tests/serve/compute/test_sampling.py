@@ -1,5 +1,9 @@
 """Drawing tokens: which may be drawn, and what a draw depends on."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -133,3 +137,49 @@ def test_seeds_of_any_sign_and_length_are_two_words() -> None:
     assert seed_words(5) == (0, 5)
     assert seed_words(-1) == (0xFFFFFFFF, 0xFFFFFFFF)
     assert seed_words((1 << 64) + 3) == (0, 3)
+
+
+CUT = """
+import sys
+from functools import partial
+import jax, numpy as np
+from jax.sharding import PartitionSpec as P
+from lemur_ray.serve.compute.cut_logits import Cut, padded_vocab
+from lemur_ray.serve.compute.devices import AXIS, WHOLE, Devices
+from lemur_ray.serve.compute import sampling
+
+rows, vocab, parts, cut = 64, 1003, 4, Cut(AXIS, 1003)
+rng, devices = np.random.default_rng(0), Devices.take(4)
+def run(name, x, *arguments):
+    padded = np.pad(x, ((0, 0), (0, padded_vocab(vocab, parts) - vocab)), constant_values=-np.inf)
+    function, spec = partial(getattr(sampling, name), cut=cut), P(None, AXIS)
+    out = spec if name in ("edit", "shift") else WHOLE
+    got = devices.program(function, (spec, *[WHOLE] * len(arguments)), out)(padded, *arguments)
+    return got, getattr(sampling, name)(x, *arguments)
+for spread in (0.2, 1, 4):
+    x = (rng.normal(size=(rows, vocab)) * spread).astype(np.float32)
+    x[:, 7] = x[:, 900] = x.max(axis=1)  # the highest one twice, on two devices
+    draw = sampling.empty_draw(rows)
+    draw.temperature[:] = rng.choice([0, 0.7, 1, 1.3], rows)
+    draw.top_k[:] = rng.choice([0, 0, 1, 50, 400, 1003, 5000], rows)
+    draw.top_p[:] = rng.choice([1, 0.9, 0.5, 0.99], rows)
+    draw[3][:] = rng.choice([0, 0, 0.05], rows)
+    draw.seed[:], draw.position[:] = rng.integers(0, 2**32, (rows, 2)), rng.integers(0, 4000, rows)
+    for name, arguments in (("sample", (draw,)), ("greedy", ()), ("shift", (np.where(x > 1, x, 0),))):
+        cut_result, whole = run(name, x, *arguments)
+        assert np.array_equal(np.asarray(cut_result)[:, :vocab] if name == "shift" else cut_result, whole), name
+    edits = sampling.empty_edits(sampling.allow_all(rows, vocab))
+    edits.allowed[:, 3:], edits.ids[:, :9], edits.values[:, :9] = 0x55555555, rng.integers(0, vocab, (rows, 9)), 2.5
+    edited, whole = run("edit", x, edits)
+    assert np.array_equal(np.asarray(edited)[:, :vocab], whole)
+    (own, ids, top), (own_whole, ids_whole, top_whole) = run("compute_logprobs", x, rng.integers(0, vocab, rows))
+    assert np.array_equal(ids, ids_whole)
+    assert max(np.abs(own - own_whole).max(), np.abs(top - top_whole).max()) < 2e-6
+"""
+
+
+@pytest.mark.slow
+def test_logits_that_four_devices_share_give_the_tokens_of_whole_ones() -> None:
+    env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    done = subprocess.run([sys.executable, "-c", CUT], capture_output=True, text=True, timeout=300, env=env)
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -1,0 +1,137 @@
+"""Logits that lie on several devices, each with some tokens of the vocabulary: maxima, sums and candidates of them all.
+
+Between devices go the results of each, never the logits. Sums over devices are added in a fixed order, so they do not
+depend on the load. ``cut`` None: one device has all logits. Knows nothing of sampling options.
+
+Legend: R rows, V tokens of a device, P candidates.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+from lemur_ray.config import ModelConfig
+from lemur_ray.serve.compute.devices import AXIS, WHOLE, gather_columns
+from lemur_ray.serve.compute.invariant import Arithmetic, row_sum
+
+_LOWEST = 0x007FFFFF
+"""``_ordered`` of -inf."""
+
+
+class Cut(NamedTuple):
+    """How the vocabulary is cut: in device order, padded with logits of -inf at the end."""
+
+    axis: str
+    vocab_size: int
+    """Without padding"""
+
+
+def cut_of(config: ModelConfig, how: Arithmetic) -> Cut | None:
+    """The cut of a model's logits; None if every device gets them whole, as devices do that gather everything."""
+    return Cut(how.axis, config.vocab_size) if how.axis and how.sums != "gather" else None
+
+
+def logits_spec(cut: Cut | None) -> P:
+    """Partition of logits over devices."""
+    return WHOLE if cut is None else P(None, AXIS)
+
+
+def padded_vocab(vocab_size: int, parts: int) -> int:
+    """Tokens of a vocabulary that is cut into equal parts."""
+    return -(-vocab_size // parts) * parts
+
+
+def own_logits(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
+    """A device's logits, -inf where they are padding."""
+    if cut is None:
+        return x_RV
+    return jnp.where(_first(x_RV, cut) + jnp.arange(x_RV.shape[1]) < cut.vocab_size, x_RV, -jnp.inf)
+
+
+def own_columns(whole_RV: jax.Array, like_RV: jax.Array, cut: Cut | None) -> jax.Array:
+    """A device's columns of an array for the whole vocabulary, as many as ``like_RV`` has; padding is 0."""
+    width = like_RV.shape[1]
+    if cut is None:
+        return whole_RV[:, :width]
+    padded = jnp.pad(whole_RV, ((0, 0), (0, max(0, width * lax.axis_size(cut.axis) - whole_RV.shape[1]))))
+    return lax.dynamic_slice_in_dim(padded, _first(like_RV, cut), width, 1)
+
+
+def _first(x_RV: jax.Array, cut: Cut) -> jax.Array:
+    """The first token id of a device."""
+    return lax.axis_index(cut.axis) * x_RV.shape[1]
+
+
+def own_ids(ids: jax.Array, x_RV: jax.Array, cut: Cut | None) -> tuple[jax.Array, jax.Array]:
+    """Columns of token ids in ``x_RV``, and whether it has them; columns of those that it has not are valid, too."""
+    if cut is None:
+        return ids, jnp.ones(ids.shape, bool)
+    at, width = ids - _first(x_RV, cut), x_RV.shape[1]
+    return jnp.clip(at, 0, width - 1), (at >= 0) & (at < width)
+
+
+def argmax(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
+    """(R,) int32: the id of the highest logit, the lowest one on ties."""
+    best = jnp.argmax(x_RV, axis=-1).astype(jnp.int32)
+    if cut is None:
+        return best
+    values = gather_columns(jnp.take_along_axis(x_RV, best[:, None], axis=-1), cut.axis)
+    ids = gather_columns((best + _first(x_RV, cut))[:, None].astype(jnp.int32), cut.axis)
+    return jnp.take_along_axis(ids, jnp.argmax(values, axis=-1)[:, None], axis=-1)[:, 0]
+
+
+def highest(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
+    """(R, 1): the highest logit."""
+    own = x_RV.max(axis=-1, keepdims=True)
+    return own if cut is None else gather_columns(own, cut.axis).max(axis=-1, keepdims=True)
+
+
+def summed(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
+    """(R, 1): the sum of a row, as a tree of additions on each device and over the devices."""
+    own = row_sum(x_RV)
+    return own if cut is None else row_sum(gather_columns(own, cut.axis))
+
+
+def top(x_RV: jax.Array, count: int, cut: Cut | None) -> tuple[jax.Array, jax.Array]:
+    """The ``count`` highest logits, highest first, and their ids, the lowest on ties: both (R, count)."""
+    values, ids = lax.top_k(x_RV, min(count, x_RV.shape[-1]))
+    if cut is None:
+        return values, ids.astype(jnp.int32)
+    all_values = gather_columns(values, cut.axis)
+    all_ids = gather_columns((ids + _first(x_RV, cut)).astype(jnp.int32), cut.axis)
+    values, places = lax.top_k(all_values, count)
+    return values, jnp.take_along_axis(all_ids, places, axis=-1)
+
+
+def logits_at(x_RV: jax.Array, ids_R: jax.Array, cut: Cut | None) -> jax.Array:
+    """(R, 1): the logit of one token of each row."""
+    columns, has = own_ids(ids_R[:, None], x_RV, cut)
+    own = jnp.take_along_axis(x_RV, columns, axis=-1)
+    return own if cut is None else gather_columns(jnp.where(has, own, -jnp.inf), cut.axis).max(axis=-1, keepdims=True)
+
+
+def lowest_within(x_RV: jax.Array, weight_RV: jax.Array, limit_R1: jax.Array, cut: Cut | None) -> jax.Array:
+    """(R, 1): the lowest logit above which the weights sum to less than ``limit_R1``, by halving, without a sort."""
+    order_RV = _ordered(x_RV)
+
+    def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = bounds
+        middle = low + (high - low) // 2
+        enough = summed(jnp.where(order_RV > middle, weight_RV, 0.0), cut) < limit_R1
+        return jnp.where(enough, low, middle + 1), jnp.where(enough, middle, high)
+
+    above = _ordered(highest(x_RV, cut))
+    bits = lax.fori_loop(0, 32, halve, (jnp.full_like(above, _LOWEST), above))[1]
+    bits = jnp.where(bits >> 31 == 1, bits ^ jnp.uint32(1 << 31), ~bits)
+    return lax.bitcast_convert_type(bits, jnp.float32)
+
+
+def _ordered(x: jax.Array) -> jax.Array:
+    """uint32 in the order of float32 numbers."""
+    bits = lax.bitcast_convert_type(x, jnp.uint32)
+    return jnp.where(bits >> 31 == 1, ~bits, bits | jnp.uint32(1 << 31))
