@@ -171,7 +171,7 @@ def row_sets(
 
 
 class MoreFilesNeeded(Exception):
-    """Sources of which a sample of the files was read, with fewer tokens than are wanted."""
+    """Raised if only a sample of some sources' files was read (``names``) and has fewer tokens than wanted."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(f"{', '.join(names)}: too few tokens are left of the files that were read: more are read")
@@ -179,7 +179,8 @@ class MoreFilesNeeded(Exception):
 
 
 def sources_short_of_tokens(listing: Listing, clean: CleanDocuments) -> list[str]:
-    """A line for each source with fewer tokens than are wanted in all of its files. Raises MoreFilesNeeded."""
+    """A message for each source whose files, all of them, have fewer tokens than wanted. Raises MoreFilesNeeded if only
+    a sample of a source's files was read."""
     lines, more = [], []
     for entry, counts in zip(listing.sources, clean.counts, strict=True):
         wanted, tokens = entry.get("spec", {}).get("tokens", 0), counts.get("tokens", 0)

@@ -21,9 +21,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 Step = Callable[[pa.Table], Any]
 """A function from a table to a table, or to an iterator of tables."""
 WAVE = 20_000
-"""Tasks of one Ray Data pipeline, which holds the state of all of its tasks in the driver."""
+"""Maximum tasks of one Ray Data pipeline: the driver holds the state of all of them."""
 _ONE_THREAD = {"RAYON_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-"""Variables by which libraries of a task keep to its one core; Ray itself sets OMP_NUM_THREADS."""
+"""Environment variables that limit a task's libraries to its one core; Ray itself sets OMP_NUM_THREADS."""
 
 
 class Workers:

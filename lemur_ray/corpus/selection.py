@@ -154,8 +154,8 @@ def _check_sources(listing: Listing, clean: CleanDocuments, config: CorpusConfig
 
 
 def _hold_out(listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> None:
-    """Mark a seeded sample as held out: about ``heldout_rows`` rows of each source where there is a file of sources, at
-    most 1 % of its bytes; else of each kind, at most 5 %."""
+    """Mark a seeded sample as held out: about ``heldout_rows`` rows of each source if a file lists the sources, at most
+    1 % of its bytes; else of each kind, at most 5 %."""
     limit = _HELDOUT_OF_SOURCE if config.sources else _HELDOUT_OF_KIND
     groups: dict[Any, list[int]] = {}
     for index, entry in enumerate(listing.sources):

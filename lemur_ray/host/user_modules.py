@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def look_here_for(module: str) -> None:
-    """If only the working directory has ``module``, add that directory after all others, for this process and for
+    """If only the working directory has ``module``, append that directory to the import path of this process and of
     those that it starts. An installed ``lemur`` would not look there, unlike ``python -m``."""
     top, here = module.partition(".")[0], Path.cwd()
     try:

@@ -1,4 +1,4 @@
-"""Frames of a zstd file, which can be decompressed alone: where they end, and the lines of a run of them.
+"""Reads single frames of a zstd file, which decompress independently: their ends, and the lines of a run of frames.
 
 A frame's end is found in the table of frames at the end of the file, or by the headers of its blocks.
 """
@@ -19,9 +19,8 @@ _LINE_BYTES = 1 << 12
 
 
 def frame_ends(stream: BinaryIO, size: int, walk: bool) -> list[int]:
-    """Positions at which the frames of a zstd file end, up to where it is damaged or cut short.
-    size: of the file. walk: go through the headers of all blocks, which reads most of the file, if there is no
-    table."""
+    """Positions at which the frames of a zstd file end, up to where it is damaged or cut short. size: of the file.
+    walk: without a table, go through all block headers, which reads most of the file."""
     if size > _FOOTER_BYTES:
         stream.seek(size - _FOOTER_BYTES)
         count, flags, magic = stream.read(4), stream.read(1), stream.read(4)
@@ -68,8 +67,8 @@ def _frame_end(stream: BinaryIO, at: int, size: int) -> tuple[int, bool] | None:
 
 
 class FrameLines:
-    """Lines of a run of frames: the line within which the run begins belongs to the run before, also if it begins at
-    the first byte; the one within which the run ends is read to its end. So runs of a file hold every line once."""
+    """Lines of a run of frames. A line that begins before the run, or exactly at its first byte, belongs to the run
+    before; the line that is cut by the run's end is read to its end. So the runs of a file yield every line once."""
 
     def __init__(self, stream: BinaryIO, begin: int, end: int, size: int, longest: int) -> None:
         """begin, end: bytes of the run in a file of ``size`` bytes. longest: bytes read at a time of the first line."""
@@ -95,7 +94,7 @@ class FrameLines:
 
 
 def frame_content(stream: BinaryIO, begin: int, end: int, buffer: int = 1 << 20) -> BinaryIO:
-    """What the frames in bytes ``begin`` to ``end`` of a stream hold. buffer: bytes that are decompressed at a time."""
+    """Decompressed content of the frames in bytes ``begin`` to ``end``. buffer: bytes decompressed at a time."""
     return decompressed(io.BufferedReader(_Window(stream, begin, end), 1 << 16), buffer)
 
 

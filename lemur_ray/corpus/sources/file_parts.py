@@ -1,5 +1,5 @@
-"""Splits large files of records into parts that can be read alone: row groups of parquet, byte ranges of plain lines,
-runs of frames of zstd.
+"""Splits large files of records into parts that tasks read separately: row groups of parquet, byte ranges of lines,
+zstd frames.
 
 A file of gzip, one of a single frame and a JSON list stay whole: they can be read from their beginning only.
 """
@@ -59,7 +59,7 @@ def _is_json_lines(ref: FileRef, stream: BinaryIO) -> bool:
 
 
 def _parts_of_frames(ref: FileRef, stream: BinaryIO, part_bytes: float) -> Iterator[tuple[int, tuple[str, int, int]]]:
-    """Runs of frames. What follows the last whole frame of a damaged file is in the last run, whose part fails."""
+    """Yield runs of frames. The last one includes what follows the last whole frame of a damaged file, and fails."""
     ends = frame_ends(stream, ref.size, walk="://" not in ref.path)  # a remote file would be read for it
     bounds = [0, *ends[:-1], ref.size]
     runs = list(_runs([end - begin for begin, end in itertools.pairwise(bounds)], part_bytes))

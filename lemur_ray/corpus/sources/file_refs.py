@@ -38,10 +38,10 @@ class FileRef:
     """(unit, begin, end) of a part of the file, with the unit groups (row groups of parquet), bytes (of the lines that
     begin there) or frames (bytes of a run of frames of zstd); empty: all of it."""
     file_size: int = 0
-    """Bytes of the whole file, where this is a part."""
+    """Bytes of the whole file if this is a part of it."""
 
     def open(self) -> AbstractContextManager[BinaryIO]:
-        """A stream over the whole file, of the size and version that were listed. Raises ReadFailure."""
+        """Open a stream over the whole file. Raises ReadFailure, also if its size or version is not as listed."""
         size = (self.file_size or self.size) if self.version else -1
         return open_stream(self.path, self.name, size=size, version=self.version)
 

@@ -1,6 +1,6 @@
-"""Notebooks of Jupyter as scripts: their code as it is, their prose as comments, without outputs.
+"""Converts Jupyter notebooks to scripts: code unchanged, prose as comments, without outputs.
 
-A notebook is recognised by its content, JSON with ``nbformat`` and cells, in a file as in a column of a data set.
+A notebook is recognised by its content, JSON with ``nbformat`` and cells, whether from a file or from a record.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def script_of_notebook(text: str) -> str | None:
-    """Script of a notebook, with an empty line between cells; None if the text is no notebook."""
+    """The notebook ``text`` (JSON) as a script, with an empty line between cells; None if it is not a notebook."""
     if not text.lstrip().startswith("{") or '"nbformat"' not in text:
         return None
     try:

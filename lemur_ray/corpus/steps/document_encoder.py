@@ -20,7 +20,7 @@ _EVERY = 10_000
 _LONGEST = 1 << 16
 """Characters of the longest document that is compared; longer ones leave it to the next."""
 _RENEWED = 64 << 20
-"""Characters after which the fast encoder is made anew: gigatoken remembers words, in up to 7 bytes a character."""
+"""Characters after which the fast encoder is replaced: gigatoken caches words, in up to 7 bytes per character."""
 _ODD_TEXTS = (
     *("", " ", "a", " a", "  a  ", "\n", "\n\n  \n", "\t\tx", "a\r\nb", "\0", "\u2028", "\u00a0x", "\u2581"),
     *("e\u0301 \u00e9 \ufb01", "\u4f60\u597d", "\U0001f98a\U0001f3fd", "\ue000", "\ufffd", "a\u2581b"),
@@ -44,7 +44,7 @@ class DocumentEncoder:
     fast: Callable[[str], np.ndarray] | None = field(default=None, repr=False)
     """Function from a text to its ids by gigatoken."""
     renewed: Callable[[], Callable[[str], np.ndarray]] | None = field(default=None, repr=False)
-    """Makes ``fast`` anew, without the words that it remembers."""
+    """Function that returns a new ``fast`` with an empty cache of words."""
     _until_compared: int = 0
     _encoded: int = 0
 
