@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-from envs.alfworld.expert import demonstrations
+from envs.alfworld.demonstrations import demonstrations
 from envs.alfworld.games.catalogue import class_names
 from envs.alfworld.games.game_file import digest_of_all
 from envs.alfworld.package_play import package_missing

@@ -6,16 +6,9 @@ It searches in the order of the room line and writes the new grammar.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from envs.alfworld.games.catalogue import LAMP, TOOL_OF_VERB
-from envs.alfworld.games.game import Game, Goal
-from envs.alfworld.games.generator import draw_game
+from envs.alfworld.games.game import Goal
 from envs.alfworld.knowledge import Knowledge, kind_of
-from envs.alfworld.play import Play
-from envs.alfworld.prompts import Prompt, opening
-from envs.alfworld.tasks import MAX_TURNS
-from lemur_ray.agents.messages import Message
 
 NOTHING_LEFT = "look"
 """The expert's command when nothing remains to search, or the room lacks the furniture that the goal needs."""
@@ -95,24 +88,3 @@ class Expert:
     def _at_open(self, receptacle: str, command: str) -> str:
         is_shut = self.knowledge.here == receptacle and receptacle in self.knowledge.shut
         return f"open {receptacle}" if is_shut else self._at(receptacle, command)
-
-
-def demonstrations(count: int, seed: int = 0, *, prompt: Prompt = "brief") -> Iterator[tuple[str, tuple[Message, ...]]]:
-    """Yield (id, messages) for each of the first ``count`` training games that the expert wins, up to its last command.
-    A reply is the expert's thought, if it has one, and its command on the last line (docs/decisions/004). A pure
-    function of its arguments. No held-out game is used, and no goal of one."""
-    for index in range(count):
-        play = Play(Game.from_spec(draw_game("train", seed, index)))
-        first, system = opening(play, play.game, prompt, MAX_TURNS)
-        messages = [Message("system", system)] if system else []
-        messages.append(Message("user", first))
-        expert = Expert(play.opening)
-        for _ in range(MAX_TURNS):
-            thought, command = expert.thought(), expert.advice()
-            answer = play.step(command)
-            reply = f"{thought}\n{command}" if thought else command
-            messages += [Message("assistant", reply), Message("user", answer)]
-            expert.observe(command, answer)
-            if play.won:
-                yield f"train-{seed}-{index:05d}", tuple(messages[:-1])
-                break

@@ -146,8 +146,9 @@ class BenchmarkDetails:
     """Default of --replay. ``grading`` if only the recorded submissions are comparable"""
     published_runs: PublishedRuns | None = None
     """Recorded runs that the authors published, and the agreement that replays must reach"""
-    demonstrations: Callable[[int], Iterable[tuple[str, Sequence[Message]]]] = lambda count: ()
-    """Transcripts (id, messages) of up to that many tasks that an expert solved, as instruction data"""
+    demonstrations: Callable[[int, float], Iterable[tuple[str, Sequence[Message]]]] = lambda count, slips: ()
+    """Transcripts (id, messages) of up to ``count`` tasks that an expert solved, as instruction data. ``slips``: share
+    of the turns with a mistake before them, which has weight 0"""
     vocabulary: Callable[[], Sequence[str]] = lambda: ()
     """Nouns of the environment that a tokenizer trained for it should know"""
     restored_task: Callable[[Task, Episode], Task] = lambda task, episode: task

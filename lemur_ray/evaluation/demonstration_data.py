@@ -21,9 +21,10 @@ _MAX_INVALID = 5
 """Invalid rows of chat files that an error names."""
 
 
-def conversations(games: int, chats: int) -> Iterator[Conversation]:
-    """Yield ``games`` expert games, then ``chats`` questions about standard library functions."""
-    expert = find(GAMES).details.demonstrations(games)
+def conversations(games: int, chats: int, slips: float = 0.0) -> Iterator[Conversation]:
+    """Yield ``games`` expert games, then ``chats`` questions about standard library functions. slips: share of the
+    games' turns with a mistake before them."""
+    expert = find(GAMES).details.demonstrations(games, slips)
     yield from (Conversation("alfworld", name, tuple(messages)) for name, messages in expert)
     yield from itertools.islice(code_chats(standard_library()), chats)
 
@@ -48,7 +49,7 @@ def own_conversations(files: Sequence[str]) -> tuple[Conversation, ...]:
 def conversations_of(talks: TalksConfig) -> Iterator[Conversation]:
     """The conversations to tune on: the user's own, the demo's, or with ``demo`` both."""
     if talks.demo or not talks.conversations:
-        yield from conversations(talks.games, talks.chats)
+        yield from conversations(talks.games, talks.chats, talks.slips)
     yield from own_conversations(talks.conversations)
 
 

@@ -134,12 +134,17 @@ class TalksConfig:
     """With --conversations: tune on the demo's games and questions, too. Without: they are what is tuned on."""
     chats: int = 400
     """Number of questions about functions of the Python standard library in the demo's conversations."""
+    slips: float = 0.0
+    """Share of the turns of these games before which the player makes a mistake that the game refuses; mistakes are not
+    trained, the expert's way on is."""
 
     def __post_init__(self) -> None:
         """Find files in the working directory, too. Raise ValueError for options of the demo's conversations where
         those are not tuned on."""
         object.__setattr__(self, "conversations", tuple(map(resolve_input, self.conversations)))
-        for name in ("games", "chats"):
+        if not 0 <= self.slips < 1:
+            raise ValueError(f"--slips {self.slips:g}: expected a share from 0 to below 1")
+        for name in ("games", "chats", "slips"):
             value = getattr(self, name)
             if self.conversations and not self.demo and value != getattr(TalksConfig, name):
                 raise ValueError(f"--{name} {value} beside --conversations: expected --demo with it, or neither")

@@ -47,7 +47,7 @@ NAMES = {
     "build_sets": "lemur_ray.instruct.pipeline:build_sets",
     "build_table": "lemur_ray.instruct.table:build_table",
     "Conversation": "lemur_ray.instruct.conversation:Conversation",
-    "demonstrations": "envs.alfworld.expert:demonstrations",
+    "demonstrations": "envs.alfworld.demonstrations:demonstrations",
     "Tokenizer": "lemur_ray.text.tokenizer:Tokenizer",
     # Where an evaluation has planned all its episodes and is about to play them.
     "missing_requirements": "lemur_ray.evaluation.preflight:missing_requirements",

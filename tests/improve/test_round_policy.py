@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from envs.alfworld.expert import demonstrations
+from envs.alfworld.demonstrations import demonstrations
 from envs.alfworld.tasks import load_tasks
 from lemur_ray.agents.baselines.scripted import HintsMissing
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Message, PolicyUnreachable, Sampling, Trace

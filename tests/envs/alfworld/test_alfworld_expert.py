@@ -6,7 +6,8 @@ import re
 import pytest
 from alfworld_players import play_expert
 
-from envs.alfworld.expert import Expert, demonstrations
+from envs.alfworld.demonstrations import demonstrations
+from envs.alfworld.expert import Expert
 from envs.alfworld.games.catalogue import TASK_LINES, TASK_TYPES
 from envs.alfworld.games.game import Game
 from envs.alfworld.games.generator import draw_game
@@ -14,6 +15,7 @@ from envs.alfworld.games.triples import SPLITS
 from envs.alfworld.knowledge import Knowledge, read_goal
 from envs.alfworld.play import Play
 from envs.alfworld.reply import read_command
+from envs.alfworld.sentences import NOTHING_HAPPENS
 
 
 def replay(game: Game, turns) -> bool:
@@ -92,6 +94,37 @@ def test_demonstrations_are_the_expert_s_won_games_in_the_words_of_the_environme
             answer = play.step(read_command(said.content))
             assert answered is None or answer == answered.content
         assert play.won
+
+
+def test_slips_are_refused_untrained_and_the_expert_goes_on_to_win():
+    count, kinds = 0, {"take": 0, "absent": 0, "here": 0}
+    talks = dict(demonstrations(80, slips=0.15))
+    assert len(talks) >= 78
+    for name, messages in talks.items():
+        play = Play(Game.from_spec(draw_game("train", 0, int(name[-5:]))))
+        expert = Expert(play.opening)
+        for said, answered in zip(messages[1::2], [*messages[2::2], None], strict=True):
+            command = read_command(said.content)
+            if not said.weight:
+                count += 1
+                walks = command.startswith("go to ")
+                here = walks and command == f"go to {expert.knowledge.here}"
+                kinds["here" if here else "absent" if walks else "take"] += 1
+                assert answered is not None
+                assert answered.content == NOTHING_HAPPENS
+            else:
+                assert command == expert.advice()
+            answer = play.step(command)
+            expert.observe(command, answer)
+        assert play.won
+    turns = sum(len(messages) // 2 for messages in talks.values())
+    assert 0.08 < count / turns < 0.16
+    assert min(kinds.values()) > 5
+    assert talks == dict(demonstrations(80, slips=0.15))
+    untrained = [
+        message for messages in dict(demonstrations(80)).values() for message in messages if not message.weight
+    ]
+    assert untrained == []
 
 
 def test_a_demonstration_says_what_it_looks_for_and_where_it_knows_one():
