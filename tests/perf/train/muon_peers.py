@@ -1,4 +1,6 @@
-"""Our muon beside that of optax.contrib on one model and the same data: python tests/perf/muon_peers.py [--steps 250].
+"""Our muon beside that of optax.contrib, on one model and the same data.
+
+    python tests/perf/train/muon_peers.py [--steps 250]
 
 Directions of a stacked matrix update by update, losses of a small model over a run with several seeds, and CPU time of
 one update of nano's matrices in a process with one thread. The text is Python's standard library, byte by byte.
@@ -18,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LENGTH, ROWS = 256, 2
 OURS, ROUNDED, THEIRS = "ours, float32", "ours, bfloat16", "optax"
 
