@@ -90,7 +90,7 @@ def adapter_shapes(config: ModelConfig, lora: LoraConfig) -> dict[str, tuple[int
 
 
 class MergedWeights:
-    """A weight source (``weights.Source``) of base weights with adapters added to them, float32."""
+    """A weight source (``weights.param_slices.Source``) of base weights with adapters added to them, float32."""
 
     def __init__(self, base: Any, adapters: Any, lora: LoraConfig) -> None:
         """base, adapters: weight sources; ``adapters`` has the leaves of ``adapter_shapes``."""

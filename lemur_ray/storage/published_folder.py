@@ -33,7 +33,9 @@ def work_folder(url: str) -> Path:
 
 
 def publish(folder: Path, url: str, *, last: str) -> None:
-    """Upload all files below ``folder`` except hidden ones; the object ``last`` is removed first and uploaded last."""
+    """Upload all files below ``folder`` except hidden ones. The object ``last`` is removed first and uploaded last.
+
+    Raises OSError."""
     fs, there = file_system(url)
     if fs.exists(f"{there}/{last}"):
         fs.rm_file(f"{there}/{last}")

@@ -77,7 +77,7 @@ class MarkedText:
         return self.encode_by_twin(text, disguise)
 
     def encode_by_twin(self, text: str, disguise: Disguise) -> Encoding:
-        """``encode`` by the twin tokenizer, also for a text without replaced characters (then with the same ids)."""
+        """``encode`` with the twin tokenizer, also for a text without replaced characters. Raises TemplateError."""
         revealed = disguise.reveal(text)
         twin = self._twin_for(revealed)
         matches = list(self._meant.finditer(text))

@@ -141,7 +141,7 @@ class TensorFile:
 
 
 class TensorFolder:
-    """All tensors in the safetensors files of a model folder or URI, by name."""
+    """All tensors in the safetensors files of a model folder or URI, by name. Opening raises TensorFileError."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = str(folder)

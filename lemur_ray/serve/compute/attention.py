@@ -161,7 +161,7 @@ def attend(
 def copy_block(cache: Cache, source: jax.Array, target: jax.Array, *, layers: int = 1) -> Cache:
     """The cache after block ``source`` is copied to block ``target`` (scalar ids) in all layers.
 
-    layers: in a pool.
+    layers: number of layers whose blocks lie in one pool.
     """
 
     def copied(pool: jax.Array) -> jax.Array:

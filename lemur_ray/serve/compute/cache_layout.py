@@ -98,8 +98,8 @@ def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = Fa
 
 
 def allocate(layout: CacheLayout, config: ModelConfig, num_blocks: int, dtype: Any, *, scanned: bool) -> Cache:
-    """The pools of a layout, of ``num_blocks`` blocks for each layer; scanned: all layers' blocks in one, layer after
-    layer."""
+    """The empty pools of a layout: one of ``num_blocks`` blocks for each layer, or if ``scanned`` a single one with the
+    blocks of all layers, layer after layer."""
     if not scanned:
         return layout.allocate(config, num_blocks, dtype)
     return layout.allocate(replace(config, num_layers=1), config.num_layers * num_blocks, dtype)

@@ -65,10 +65,10 @@ def prepared(source: Source, options: EngineOptions, devices: Devices) -> Weight
 
 
 def is_scanned(config: ModelConfig, parts: int, platform: str = "") -> bool:
-    """Whether layers are stacked and scanned: on several TPU chips, if all layers are alike. platform: default, jax's.
+    """Whether layers are stacked and scanned: on several TPU chips, if all layers are alike. platform: default jax's.
 
-    Only the compiler for TPU fuses a slice of stacked weights into its product; elsewhere it would be copied. One chip
-    with a whole model is short of the memory that a loop takes beside it.
+    Only the compiler for TPU fuses a slice of stacked weights into its product; elsewhere the slice would be copied.
+    One chip that holds a whole model may lack the memory that the loop needs in addition.
     """
     return (platform or jax.default_backend()) == "tpu" and parts > 1 and not config.global_every
 

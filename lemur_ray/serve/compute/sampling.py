@@ -85,7 +85,7 @@ def _greedy_draw(rows: int) -> Draw:
 
 
 def empty_draw(rows: int) -> Draw:
-    """Arrays on the host that draw greedily, to be written into."""
+    """Draw of ``rows`` greedy rows in writable arrays on the host."""
     return Draw(*(column.copy() for column in _greedy_draw(rows)))
 
 
@@ -98,12 +98,12 @@ def draw_row(request: Generation) -> tuple[Any, ...]:
 
 
 def allow_all(rows: int, vocab_size: int) -> np.ndarray:
-    """``Edits.allowed`` in which every token may be drawn, to be written into."""
+    """Writable ``Edits.allowed`` of ``rows`` rows in which every token may be drawn."""
     return np.full((rows, -(-vocab_size // 32)), 0xFFFFFFFF, np.uint32)
 
 
 def empty_edits(allowed: np.ndarray) -> Edits:
-    """Arrays on the host that add nothing to any logit, to be written into."""
+    """Edits in writable arrays on the host that add nothing to any logit. allowed: as in ``Edits``."""
     ids, values = np.zeros((len(allowed), EDITS), np.int32), np.zeros((len(allowed), EDITS), np.float32)
     return Edits(ids, values, allowed)
 

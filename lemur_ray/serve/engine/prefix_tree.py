@@ -89,8 +89,8 @@ class PrefixTree:
         return nodes
 
     def find(self, tokens: np.ndarray) -> tuple[list[Node], Node | None, int]:
-        """(nodes of full blocks that match the first tokens, node that matches most tokens after them or None, their
-        number)."""
+        """(nodes of full blocks that match the first tokens, node that matches most tokens after them or None, number
+        of tokens that it matches)."""
         nodes: list[Node] = []
         node, limit = self.root, len(tokens) - 1
         while (end := (len(nodes) + 1) * self.block) <= limit:

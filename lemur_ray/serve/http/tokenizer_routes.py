@@ -35,7 +35,7 @@ _AT_ONCE = 8192
 
 
 def tokenizer_routes(served: TextEngine) -> APIRouter:
-    """The three endpoints of one model."""
+    """The routes /tokenizer_info, /tokenize and /detokenize of one model."""
     router = APIRouter()
     tokenizer, one_at_a_time = served.tokenizer, asyncio.Lock()
 

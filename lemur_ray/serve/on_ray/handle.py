@@ -21,7 +21,7 @@ from lemur_ray.agents.handle_policy import HandlePolicy
 
 @dataclass(frozen=True)
 class HandleSpec:
-    """A served model. Calling the spec, in any process of the cluster, builds the policy."""
+    """Factory of a policy that asks a served model; to be called in any process of the cluster."""
 
     app_name: str
     label: str

@@ -38,7 +38,7 @@ OTHERS_S = 5.0
 
 @serve.ingress()
 class ChatModel:
-    """A replica: loads the model, starts the engine, and is healthy while the engine's thread lives."""
+    """A replica of Ray Serve: loads a model, starts its engine, and is healthy while the engine's thread lives."""
 
     def __init__(
         self,

@@ -87,7 +87,8 @@ def _smallest(job: PlanServingJob, say: Say) -> int:
 
 
 def _on_devices(job: PlanServingJob, where: Devices, flags: set[str], say: Say) -> int:
-    """Without --engine.cache-bytes in ``flags`` the cache is what the devices' memory leaves."""
+    """Print the plan for ``where``; returns the exit code. Without the flag --engine.cache-bytes the cache takes the
+    memory that the devices have left."""
     if isinstance(where, GpuHosts):
         absent_gpus.check_installed()
         os.environ.update(absent_gpus.environment())
