@@ -37,8 +37,8 @@ def runs_code_of_models(document: Document, group: Group) -> bool:
 
 
 def select(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield (place, value) for every value at a path such as ``containers.*.env.*.name``; nothing where it is absent.
-    A step ``*`` stands for every item of a list; ``a|b`` for either field."""
+    """Yield (place, value) for every value at a path such as ``containers.*.env.*.name``; nothing if it is absent. A
+    step ``*`` stands for every item of a list; ``a|b`` for either field."""
     step, _, rest = path.partition(".")
     if not path:
         yield "", value

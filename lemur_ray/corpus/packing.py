@@ -23,7 +23,7 @@ class PackedRow:
     tokens: np.ndarray
     """int32. Token ids; the padding id where segment_ids is 0."""
     targets: np.ndarray
-    """int32. The next token of the same document; 0 where there is none."""
+    """int32. The next token of the same document; 0 if there is none."""
     loss_weights: np.ndarray
     """float32. Weight of predicting ``targets``: 0 at a document's last token and on padding."""
     segment_ids: np.ndarray

@@ -1,6 +1,6 @@
 """Checks of this machine: one line each, with the exact command that fixes what is missing.
 
-Uses the standard library alone, so it runs where nothing is installed yet. Ray and jax run in processes of their own,
+Uses the standard library alone, so it runs before anything is installed. Ray and jax run in processes of their own,
 with a time limit. Checks access the machine only through ``Machine``.
 """
 
@@ -33,7 +33,7 @@ def healthy(checks: Sequence[Check]) -> bool:
 
 
 def lines(checks: Sequence[Check]) -> Iterator[str]:
-    """One line per check, followed by the command that fixes it where one is needed."""
+    """One line per check, followed by the command that fixes it if needed."""
     wide = max(len(check.name) for check in checks)
     for check in checks:
         yield f"{check.status:7}  {check.name:{wide}}  {check.found}"

@@ -19,7 +19,7 @@ TOPOLOGY_LABEL = "ray.io/tpu-topology"
 
 @dataclass(frozen=True)
 class Devices:
-    """Devices of a machine or cluster. ``memory_bytes``, ``gpu_bytes`` (summed over all GPUs): None where unknown."""
+    """Devices of a machine or cluster. ``memory_bytes``, ``gpu_bytes`` (summed over all GPUs): None if unknown."""
 
     cpus: float
     gpus: int = 0
@@ -29,7 +29,7 @@ class Devices:
     in_cluster: bool = False
     """Whether these are the devices of a whole cluster, not of this machine."""
     tpu_hosts: Mapping[str, int] = field(default_factory=dict)
-    """Topology of a TPU slice -> number of its hosts; empty where unknown or where the cluster may grow."""
+    """Topology of a TPU slice -> number of its hosts; empty if unknown or if the cluster may grow."""
 
     @property
     def where(self) -> str:

@@ -27,7 +27,7 @@ class Check:
 
 
 def _run(command: Sequence[str], timeout_s: float) -> tuple[int, str]:
-    """Exit code and output of a command; 127 where it does not exist, 124 after ``timeout_s`` seconds."""
+    """Exit code and output of a command; 127 if it does not exist, 124 after ``timeout_s`` seconds."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, errors="replace")
     except FileNotFoundError:
@@ -62,7 +62,7 @@ class Machine:
     disk: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
 
     def read(self, path: str) -> str:
-        """Text of a system file, empty where there is none."""
+        """Text of a system file, empty if there is none."""
         try:
             return (self.system / path).read_text()
         except OSError:

@@ -61,7 +61,7 @@ def envs_package(machine: Machine) -> Check:
 
 
 def _package(entry: str, name: str) -> Path | None:
-    """Folder or file that ``import name`` would take from one entry of the path; None where it takes none."""
+    """Folder or file that ``import name`` would take from one entry of the path; None if there is none."""
     spec = importlib.machinery.PathFinder.find_spec(name, [entry or os.getcwd()])
     if spec is None:
         return None

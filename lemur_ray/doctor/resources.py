@@ -64,7 +64,7 @@ def cores(machine: Machine) -> Check:
 
 
 def usable_cores(machine: Machine) -> float:
-    """Number of cores that this process may use; a fraction where the container has a quota."""
+    """Number of cores that this process may use; a fraction if the container has a quota."""
     number = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     quota = machine.read("sys/fs/cgroup/cpu.max").split()
     if len(quota) == 2 and quota[0].isdigit():

@@ -23,8 +23,8 @@ _CHUNK = 1 << 20
 
 
 def content_sum(path: Path, *, packed: bool) -> tuple[str, int]:
-    """SHA-256 and size of a file's content, decompressed where ``packed``.
-    Raises ValueError for an incomplete gzip file."""
+    """SHA-256 and size of a file's content, decompressed if ``packed``. Raises ValueError for an incomplete gzip
+    file."""
     try:
         with open_bytes(path) if packed else path.open("rb") as data:
             return _sum(data)

@@ -27,7 +27,7 @@ def write(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The record of ``path``; empty where the project did not fetch it."""
+    """The record of ``path``; empty if the project did not fetch it."""
     try:
         record = read_json(place(path))
     except (FileNotFoundError, NotJson, NotADirectoryError):

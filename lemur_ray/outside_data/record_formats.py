@@ -40,9 +40,8 @@ def peek(stream: BinaryIO, count: int) -> bytes:
 
 
 def decompressed(stream: BinaryIO, buffer: int = 1 << 20) -> BinaryIO:
-    """The content of a buffered stream that holds plain bytes, or members of gzip or frames of zstd.
-    buffer: bytes that are decompressed at a time.
-    Reading raises OSError where a member or frame ends too early, or is damaged."""
+    """The content of a buffered stream that holds plain bytes, or members of gzip or frames of zstd. buffer: bytes that
+    are decompressed at a time. Reading raises OSError if a member or frame ends too early, or is damaged."""
     if not (kind := compression(stream)):
         return stream
     unpacked = pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), kind)
@@ -61,7 +60,7 @@ def is_parquet(stream: BinaryIO) -> bool:
 
 
 def open_parquet(source: Path | BinaryIO) -> pq.ParquetFile:
-    """Open a parquet file; checksums of pages are verified where it has any. Raises ArrowException, OSError."""
+    """Open a parquet file; checksums of pages are verified if it has any. Raises ArrowException, OSError."""
     return pq.ParquetFile(source, page_checksum_verification=True)
 
 
@@ -125,8 +124,8 @@ def json_lines(data: Lines, path: Path, longest: int = -1) -> Iterator[tuple[int
 
 
 def json_list(data: BinaryIO, path: Path) -> Iterator[Any]:
-    """Yield the elements of one JSON list, however it is broken into lines; holds one element at a time.
-    Raises ValueError with the number of the element at which the content is no list, and UnicodeDecodeError."""
+    """Yield the elements of one JSON list, however it is broken into lines; holds one element at a time. Raises
+    ValueError with the number of the element at which the content is not a list, and UnicodeDecodeError."""
     text = io.TextIOWrapper(data, encoding="utf-8-sig")
     try:
         yield from _elements(text, path)

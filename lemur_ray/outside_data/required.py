@@ -9,8 +9,8 @@ from lemur_ray.outside_data.source import Source, readable
 
 
 def required(data: Path, path: str, sets: Mapping[str, Sequence[Source]]) -> Path:
-    """The path of a file declared in one of ``sets`` (name -> sources).
-    Raises FileNotFoundError, which states size, licence and how to fetch it, where it is missing."""
+    """The path of a file declared in one of ``sets`` (name -> sources). Raises FileNotFoundError, which states size,
+    licence and how to fetch it, if it is missing."""
     place = data / path
     if place.is_file():
         return place

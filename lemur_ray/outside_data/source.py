@@ -18,7 +18,7 @@ _OTHERS = re.compile(r"(https?|s3|gs|file)://.+")
 @dataclass(frozen=True)
 class Address:
     """``hub:REPO@COMMIT/FILE`` (a data set of the Hugging Face Hub), ``git:OWNER/REPO@COMMIT/FILE`` (GitHub), or a URL.
-    The commit may be ``main`` where none is known; the served commit is then recorded."""
+    The commit may be ``main`` if none is known; the served commit is then recorded."""
 
     kind: Literal["hub", "git", "url"]
     text: str
@@ -73,10 +73,10 @@ class Source:
     path: str
     """Path below the data folder."""
     url: str
-    """An ``Address``; empty where ``by_hand`` is set."""
+    """An ``Address``; empty if ``by_hand`` is set."""
     sha256: str
-    """Checksum of upstream's content, decompressed where stored with gzip; of a tar, that of ``making.tree_sum``. Empty
-    where none is published: the first fetch records it, and later fetches must match."""
+    """Checksum of upstream's content, decompressed if stored with gzip; of a tar, that of ``making.tree_sum``. Empty if
+    none is published: the first fetch records it, and later fetches must match."""
     size: int
     """Bytes of that content; of an unpacked archive: of the archive. An estimate without a checksum; 0: unknown."""
     licence: str
@@ -88,7 +88,7 @@ class Source:
     left_out: tuple[str, ...] = ()
     """For a tar: shell patterns of names to leave out."""
     by_hand: str = ""
-    """Instructions for people, where no program can fetch the file."""
+    """Instructions for people, if no program can fetch the file."""
     lists_files: bool = False
     """Whether the file is a list of addresses of the set's files, one a line."""
     seen_in: int = 0

@@ -50,7 +50,7 @@ class Remote(Protocol):
 
     def append(self, file: BinaryIO, have: int, info: RemoteInfo) -> None:
         """Append the content after the first ``have`` bytes to ``file``, which is positioned there; may truncate
-        ``file`` and start again where the server cannot resume. Raises Interrupted, FetchError, OSError."""
+        ``file`` and start again if the server cannot resume. Raises Interrupted, FetchError, OSError."""
         ...
 
 

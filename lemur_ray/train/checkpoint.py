@@ -101,7 +101,7 @@ class Checkpoints:
         self._distributed = jax.distributed.is_initialized()
         """Lost workers, and Ray when it resizes the group, can interrupt a save."""
         self.ignored: list[Uncommitted] = []
-        """Torn and uncommitted checkpoints that were in the folder at the start; empty where not ``primary``."""
+        """Torn and uncommitted checkpoints that were in the folder at the start; empty if not ``primary``."""
         self._start = _Contents(**share(self._tidy))
         self._paths = dict(zip(reversed(self._start.steps), reversed(self._start.folders), strict=True))
         """Path or URL of each known checkpoint by step."""

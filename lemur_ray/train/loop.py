@@ -271,7 +271,7 @@ class RowSupply:
         self._batches = iter(feed(run.row_after(first_step)))
 
     def batch(self, step: int) -> HostBatch:
-        """The batch of step number ``step``, counted from 0. Raises TrainingStopped where the data has ended."""
+        """The batch of step number ``step``, counted from 0. Raises TrainingStopped if the data has ended."""
         batch = next(self._batches, None)
         if batch is None:
             raise TrainingStopped(

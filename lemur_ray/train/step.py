@@ -90,7 +90,7 @@ class Execution(NamedTuple):
     unroll: bool
     """Layers are unrolled in the program instead of run in a compiled loop."""
     fallback: str
-    """Reason why attention is not the platform's fastest kernel; "" where it is."""
+    """Reason why attention is not the platform's fastest kernel; "" if it is."""
 
 
 def execution(recipe: Recipe, mesh: Mesh | None = None) -> Execution:

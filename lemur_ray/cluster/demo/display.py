@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MARKS = (1 / 3, 2 / 3)
-"""Shares of a stage at which a line is printed where there is no terminal: 11 stages stay below 41 lines."""
+"""Shares of a stage at which a line is printed if there is no terminal: 11 stages stay below 41 lines."""
 _COLOURS = {"": "dim", "now": "bold cyan", "done": "green", "failed": "bold red", "stopped": "yellow"}
 
 

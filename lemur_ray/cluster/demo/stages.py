@@ -24,7 +24,7 @@ _LEFT = re.compile(r"\b(?:\d+ d \d+ h|[\d:]+) left\b")
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a job. Texts are as printed by the job, empty where missing."""
+    """Progress of a job. Texts are as printed by the job, empty if missing."""
 
     done: int
     total: int

@@ -104,9 +104,7 @@ def _batches(refs: Sequence[FileRef], part_bytes: float) -> Iterator[list[FileRe
 
 def sampled(refs: Sequence[FileRef], source: Source, seed: int) -> list[FileRef]:
     """The files, in their order, of a seeded sample large enough for the tokens wanted of ``source``.
-
-    Compressed files hold several times more text than they have bytes, which leaves room for the filters.
-    """
+    Compressed files hold several times more text than they have bytes, which leaves room for the filters."""
     wanted = source.spec.tokens * _BYTES_PER_TOKEN * source.read_factor if source.spec else 0
     if not wanted:
         return list(refs)

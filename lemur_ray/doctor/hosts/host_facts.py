@@ -45,7 +45,7 @@ class HostFacts:
     shm_bytes: int = 0
     """Size of /dev/shm."""
     clock_ahead_s: float = 0.0
-    """Seconds ahead of the asking process's clock; 0 where not measured."""
+    """Seconds ahead of the asking process's clock; 0 if not measured."""
     clock_unsure_s: float = 0.0
     """Uncertainty of ``clock_ahead_s`` in seconds."""
     cpus: float = 0.0
@@ -102,7 +102,7 @@ def packages() -> dict[str, str]:
 
 
 def project(path: Sequence[str]) -> str:
-    """Version and source hash of this project's packages along the import ``path``; empty where one is absent."""
+    """Version and source hash of this project's packages along the import ``path``; empty if one is absent."""
     digest, version = hashlib.sha256(), "no version"
     for name in PACKAGES_OF_OURS:
         spec = importlib.machinery.PathFinder.find_spec(name, list(path))

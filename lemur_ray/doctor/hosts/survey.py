@@ -38,7 +38,7 @@ class Answers:
     most_cpus: float = 0.0
     """Upper limit of an autoscaling cluster; 0 for others."""
     bucket: Mapping[str, Mapping[str, AccessFailure | None]] = field(default_factory=dict)
-    """Host -> client -> why it could not use the named bucket; None where it could."""
+    """Host -> client -> why it could not use the named bucket; None if it could."""
 
 
 def ask(timeout_s: float = 60.0, bucket: str = "") -> Answers:

@@ -174,9 +174,9 @@ def _remove(folder: str) -> None:
 
 
 class _Trainer(JaxTrainer):
-    """JaxTrainer without the placement group cleaner where there is no dashboard.
-    The cleaner polls the dashboard for the state of the controller and would warn every second; Ray removes the
-    placement group of a dead controller by itself."""
+    """JaxTrainer that omits the placement group cleaner if there is no dashboard. The cleaner polls the dashboard for
+    the state of the controller and would warn every second; Ray removes the placement group of a dead controller by
+    itself."""
 
     def _create_default_callbacks(self) -> list[Any]:
         callbacks = super()._create_default_callbacks()

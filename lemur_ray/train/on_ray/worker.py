@@ -24,7 +24,7 @@ from lemur_ray.train.run.fence import Fence, Superseded
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped, lock, read_object
 
 WATCHES_PREEMPTION = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
-"""Environment variable of Ray Train; "0" where no preemption watcher runs."""
+"""Environment variable of Ray Train; "0" if no preemption watcher runs."""
 _LOCK_WAIT_S = 120.0
 """Seconds to wait for the worker of a killed driver that is still ending."""
 

@@ -179,9 +179,9 @@ def worker_counts(mesh: MeshConfig) -> list[int]:
 
 
 def run_shape(mesh: MeshConfig, *, num_workers: int | None = None, cpu_devices: int = 1) -> RunShape:
-    """The shape of a run with ``num_workers`` workers (None: ``mesh.num_workers``).
-    cpu_devices: devices of one worker that has neither TPU nor GPU. In an elastic run dcn follows the number of slices,
-    and on GPU and CPU fsdp that of workers. Raises ValueError where topology, workers and mesh do not agree."""
+    """The shape of a run with ``num_workers`` workers (None: ``mesh.num_workers``). cpu_devices: devices of one worker
+    that has neither TPU nor GPU. In an elastic run dcn follows the number of slices, and on GPU and CPU fsdp that of
+    workers. Raises ValueError if topology, workers and mesh do not agree."""
     workers = mesh.num_workers if num_workers is None else num_workers
     if mesh.use_tpu and mesh.use_gpu:
         raise ValueError("use_tpu and use_gpu are both set: choose one")

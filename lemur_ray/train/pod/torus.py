@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 def along_torus(devices: Sequence[Any], dcn: int, fsdp: int, tp: int) -> list[Any]:
     """Reorder ``devices``, sorted by slice, for a mesh (dcn, fsdp, tp); returns a flat list.
 
-    The order is unchanged off TPUs, and where a mesh axis is not a product of whole torus axes: splitting one shortens
+    The order is unchanged off TPUs, and if a mesh axis is not a product of whole torus axes: splitting one shortens
     paths, but up to four rings then share a link (tests/train/pod/test_torus.py counts). It is also unchanged, with a
-    warning, where the devices are not a whole torus.
+    warning, if the devices are not a whole torus.
     """
     if devices[0].platform != "tpu":
         return list(devices)

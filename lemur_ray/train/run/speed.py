@@ -26,7 +26,7 @@ def speeds(recipe: Recipe, num_steps: int, elapsed_s: float) -> dict[str, float]
 
 
 def utilisation(recipe: Recipe, tokens_per_s: float) -> dict[str, float]:
-    """Model FLOP/s of the whole run in both conventions, and MFU where the peak of the devices is known."""
+    """Model FLOP/s of the whole run in both conventions, and MFU if the peak of the devices is known."""
     out = {}
     peak = PEAK_FLOPS.get(jax.devices()[0].device_kind, 0.0) * len(jax.devices())
     for convention in CONVENTIONS:
@@ -38,7 +38,7 @@ def utilisation(recipe: Recipe, tokens_per_s: float) -> dict[str, float]:
 
 
 def memory_peaks() -> dict[str, int]:
-    """``host_memory_peak_bytes`` of this process, and ``device_memory_peak_bytes`` of the fullest of its devices where
+    """``host_memory_peak_bytes`` of this process, and ``device_memory_peak_bytes`` of the fullest of its devices if
     their backend counts (TPU and GPU do)."""
     peaks = [(device.memory_stats() or {}).get("peak_bytes_in_use", 0) for device in jax.local_devices()]
     unit = 1 if sys.platform == "darwin" else 1024
