@@ -112,7 +112,7 @@ class Group:
 
     @property
     def accelerator(self) -> str:
-        """tpu, gpu or cpu, by the limits."""
+        """Accelerator of the pods by their limits: tpu, gpu or cpu."""
         return "tpu" if TPU in self.limits else "gpu" if GPU in self.limits else "cpu"
 
     @property

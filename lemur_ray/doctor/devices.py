@@ -65,7 +65,7 @@ def cluster_devices(
 
 
 def tpu_chips(machine: Machine) -> list[str]:
-    """Device files of TPU chips."""
+    """Sorted paths of the device files of TPU chips."""
     files = [*(machine.system / "dev").glob("accel*"), *(machine.system / "dev/vfio").glob("[0-9]*")]
     return sorted(map(str, files))
 

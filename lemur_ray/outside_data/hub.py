@@ -82,8 +82,8 @@ class HubFile:
         return metadata
 
     def append(self, file: BinaryIO, have: int, info: RemoteInfo) -> None:
-        """Download what follows the first ``have`` bytes into ``file``, which is positioned there.
-        Raises Interrupted for a failure that may pass, FetchError for another one."""
+        """Download what follows the first ``have`` bytes into ``file``, which is positioned there. Raises Interrupted
+        for a temporary failure, FetchError for any other."""
         with _translated_errors(self._address):
             http_get(
                 self._url, file, resume_size=have, headers=build_hf_headers(), expected_size=info.size,

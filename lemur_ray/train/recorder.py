@@ -84,7 +84,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def pausing(self) -> Iterator[None]:
-        """A context whose time does not count in the training speed."""
+        """Context manager whose time does not count in the training speed."""
         began = time.monotonic()
         yield
         self._paused_s += time.monotonic() - began

@@ -268,7 +268,7 @@ def read_lengths(build: Path, name: str) -> np.ndarray:
 
 
 def rows_of(build: Path, name: str) -> Path:
-    """Folder of a row set in the corpus folder of this build."""
+    """Folder of the row set ``name`` of the corpus whose build folder is ``build``."""
     return build.parent / "rows" / name
 
 

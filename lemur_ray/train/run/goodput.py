@@ -113,7 +113,7 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def during(self, item: str) -> Iterator[None]:
-        """A context whose time belongs to ``item``."""
+        """Context manager that attributes the time of its block to ``item``."""
         before = self.switch(item)
         try:
             yield

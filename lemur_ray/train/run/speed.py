@@ -18,7 +18,8 @@ PEAK_FLOPS = {"NVIDIA A100-SXM4-80GB": 312e12} | {
 
 
 def speeds(recipe: Recipe, num_steps: int, elapsed_s: float) -> dict[str, float]:
-    """``tokens_per_s``, ``step_s`` and `utilisation` of ``num_steps`` steps that took ``elapsed_s`` seconds."""
+    """Speed of ``num_steps`` steps in ``elapsed_s`` seconds: tokens_per_s, step_s (not without steps),
+    `utilisation`."""
     if num_steps < 1 or elapsed_s <= 0:
         return {"tokens_per_s": 0.0, **utilisation(recipe, 0.0)}
     rate = num_steps * recipe.tokens_per_step / elapsed_s
