@@ -17,7 +17,7 @@ _NUMPY = {
     for name in ("numpy", "numpy.libs")
     if (folder / name).is_dir()
 }
-_SOLUTIONS = SandboxSpec(mounts=_NUMPY, env={"PYTHONPATH": ":".join(own_packages())}, run="program-solutions")
+SOLUTIONS = SandboxSpec(mounts=_NUMPY, env={"PYTHONPATH": ":".join(own_packages())}, run="program-solutions")
 """Solutions can import NumPy, as in HumanEval's first runs."""
 _TESTS = SandboxSpec(run="program-tests")
 
@@ -25,7 +25,7 @@ _TESTS = SandboxSpec(run="program-tests")
 def run_of(program: str, tests: str, backend: str, time_s: float, setup: str = "") -> TestRun:
     """Run a program's tests. ``setup`` is code that the tests need, which the program cannot replace. Raises
     SandboxDestroyed if the machine ended a sandbox."""
-    with shared_pool(_SOLUTIONS, backend).one() as of_solution, shared_pool(_TESTS, backend).one() as of_tests:
+    with shared_pool(SOLUTIONS, backend).one() as of_solution, shared_pool(_TESTS, backend).one() as of_tests:
         return run_tests(program, tests, of_solution, of_tests, time_s, setup)
 
 

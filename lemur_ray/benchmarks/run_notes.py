@@ -103,7 +103,7 @@ class PublishedProtocol:
     judge: str = "none"
     estimator: str = "one reply to each task"
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Options and their values by the protocol, which ``--protocol published`` sets"""
+    """Options and common flags with their values by the protocol, which ``--protocol published`` sets"""
     own_words: str = ""
     """Texts that are in this project's words, because the published ones are in no file that is fetched: always a
     departure"""
@@ -112,7 +112,8 @@ class PublishedProtocol:
         """Departures from this protocol of a run with these settings, in words; empty if there are none."""
         other = [name for name, value in self.settings.items() if settings.get(name, value) != value]
         changed = [f"{name.replace('_', ' ')} {settings[name]}" for name in other]
-        return [*filter(None, [self.own_words]), *changed, *common_departures(settings)]
+        rest = {name: value for name, value in settings.items() if name not in self.settings}
+        return [*filter(None, [self.own_words]), *changed, *common_departures(rest)]
 
     def lines(self) -> list[str]:
         """One line for each part of the protocol."""

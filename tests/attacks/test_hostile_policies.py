@@ -78,6 +78,7 @@ PLAYED_AS = {
         ("", "a reply is read as a text, nothing of it is run"),
     ),
     "mmlu_pro": ("", "a reply is read as a text, nothing of it is run"),
+    "livecodebench": ("", "its own attacks, in its tests"),
     "bfcl/multi_turn": ("", "its own tests: calls go to methods of fixed classes, in a process of their own"),
 }
 """Benchmarks that no act is played in: which one stands for each, and why."""

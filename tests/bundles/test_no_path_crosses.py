@@ -72,8 +72,8 @@ def assert_tasks_cross(tasks: Any, home: Path, data: Path | None) -> Published:
     return published
 
 
-WRITTEN = ("bfcl", "gpqa", "ifeval", "math_500", "mmlu_pro")
-"""Families without test data, whose tests write a few rows: their tasks hold texts alone."""
+WRITTEN = ("bfcl", "gpqa", "ifeval", "livecodebench", "math_500", "mmlu_pro")
+"""Families without test data, whose tests write a few rows: their tasks hold texts, or a file as a ``HostPath``."""
 
 
 @pytest.mark.parametrize("name", list(names()))

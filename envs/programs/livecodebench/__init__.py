@@ -1,0 +1,1 @@
+"""LiveCodeBench: programs for contest problems, by the date of the contest."""
