@@ -14,6 +14,7 @@ from functools import partial
 from lemur_ray.benchmarks.run_notes import (
     UNKNOWN,
     EvaluationRun,
+    PublishedProtocol,
     RecordedName,
     RunDescription,
     common_departures,
@@ -47,6 +48,12 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "compat": ("upstream's quirks", "without upstream's quirks"),
     "engine_kind": ("engine {value}", "engine {value}"),
 }
+PROTOCOL = PublishedProtocol(
+    "an instruction, the question, and the newest messages of the dialogue", "none",
+    f"share of tasks with a reward of 1 within {_PAPER_TURNS} turns (Python: 7)", by_about=True,
+    judge="rows of the result (SQL), changed files and output (Bash), the flag (CTF), tests (Python)",
+    own_words="instruction in other words",
+)  # fmt: skip
 
 
 def about(kind: str) -> Callable[[EvaluationRun], RunDescription]:

@@ -13,6 +13,7 @@ from lemur_ray.agents.trajectory import Episode
 from lemur_ray.benchmarks.run_notes import (
     UNKNOWN,
     EvaluationRun,
+    PublishedProtocol,
     RecordedName,
     RunDescription,
     Settings,
@@ -40,6 +41,11 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "feedback": ("feedback of {value}", "no feedback"),
     "judged_by": ("{value} grader", "{value} grader"),
 }
+PROTOCOL = PublishedProtocol(
+    "MINT's instruction with the tools, a worked example, the task", "1 worked example of the subset",
+    "share of tasks solved within 5 turns, of which 2 propose an answer", judge="MINT's graders of 2023", by_about=True,
+    own_words="instruction in other words where the published one is not among the data",
+)  # fmt: skip
 
 
 def about(subset: str) -> Callable[[EvaluationRun], RunDescription]:

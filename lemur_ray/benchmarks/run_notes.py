@@ -107,6 +107,9 @@ class PublishedProtocol:
     own_words: str = ""
     """Texts that are in this project's words, because the published ones are in no file that is fetched: always a
     departure"""
+    by_about: bool = False
+    """Whether ``BenchmarkDetails.about`` states the departures, as for a column of the paper; its settings are those of
+    ``BenchmarkDetails.settings``"""
 
     def departures(self, settings: Settings) -> list[str]:
         """Departures from this protocol of a run with these settings, in words; empty if there are none."""
@@ -116,9 +119,10 @@ class PublishedProtocol:
         return [*filter(None, [self.own_words]), *changed, *common_departures(rest)]
 
     def lines(self) -> list[str]:
-        """One line for each part of the protocol."""
+        """One line for each part of the protocol, and one for what is in this project's words."""
         parts = ("prompt", "shots", "decoding", "judge", "metric", "estimator")
-        return [f"{part}: {getattr(self, part)}" for part in parts]
+        lines = [f"{part}: {getattr(self, part)}" for part in parts]
+        return [*lines, f"different here: {self.own_words}"] if self.own_words else lines
 
 
 def default_description(run: EvaluationRun) -> RunDescription:

@@ -23,7 +23,7 @@ def test_the_flag_sets_what_the_protocol_prescribes_and_another_flag_wins(capsys
         return parse_evaluation(["--benchmark", name, "--protocol", "published", *more], "").options
 
     assert parsed("mmlu").mode == "lemur"  # type: ignore[attr-defined]
-    assert capsys.readouterr().err == ""
+    assert "shots: 5 of the subject" in capsys.readouterr().err
     assert parsed("bfcl").tools == "native"  # type: ignore[attr-defined]
     assert "shots: none\n" in capsys.readouterr().err
     assert parsed("bfcl", "--tools", "words").tools == "words"  # type: ignore[attr-defined]

@@ -21,6 +21,7 @@ from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.protocol_options import Protocol, version_by_prefill
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows, read_text, row_number
+from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.outside_data.source import Source
 
@@ -121,6 +122,13 @@ def _file(data: Path, homes: Sequence[str], file: str, endings: Sequence[str]) -
 _PATTERNS = (
     *(f"{home}/*{ending}" for home in _HOMES for ending in _ENDINGS), *(f"{home}/*.txt" for home in _PROMPTS),
 )  # fmt: skip
+PROTOCOLS = {
+    kind: PublishedProtocol(
+        f"the authors' description, examples {how} steps, and the question", "3, in the authors' order",
+        "mean over the 23 tasks of the share with the right answer", judge="the exact answer", by_about=True,
+    )
+    for kind, how in {"direct": "without", "cot": "with"}.items()
+}  # fmt: skip
 BENCHMARKS = {
     kind: Benchmark(
         Protocol, partial(_load, kind), {"full": 512, "brief": 512},
@@ -129,6 +137,7 @@ BENCHMARKS = {
         details=BenchmarkDetails(
             "6511", file_patterns=_PATTERNS, notes=macro_averages,
             settings={"mode": "lemur"} if kind == "direct" else {},  # the released script asks for no steps
+            protocol=PROTOCOLS[kind],
             about=Column("BBH", Protocol, 512, "" if kind == "direct" else kind, released=kind == "direct"),
         ),
     )

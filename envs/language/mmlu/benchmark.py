@@ -19,7 +19,7 @@ from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.protocol_options import Protocol, version_by_mode
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_cells, read_rows
-from lemur_ray.benchmarks.run_notes import Settings
+from lemur_ray.benchmarks.run_notes import PublishedProtocol, Settings
 from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.outside_data.source import Source
 
@@ -181,8 +181,14 @@ def _version(options: MmluOptions) -> int:
     return version_by_mode(options) + 2 * (not options.weighs)
 
 
+_PROTOCOL = PublishedProtocol(
+    "a line with the subject, examples, the question with its options", "5 of the subject, in their order",
+    "share of questions with the right letter", judge="the likeliest of the four letters", by_about=True,
+    own_words="line above the examples in other words (--header)",
+)  # fmt: skip
 _DETAILS = BenchmarkDetails(
-    "14042", file_patterns=tuple(f"{home}/{files}" for home in _HOMES for files in _LAYOUTS), notes=means,
+    "14042", protocol=_PROTOCOL,
+    file_patterns=tuple(f"{home}/{files}" for home in _HOMES for files in _LAYOUTS), notes=means,
     about=Column("MMLU", MmluOptions, 16, begun=False, more=_not_weighed, in_more=("ask",)), settings={"mode": "lemur"},
 )  # fmt: skip
 BENCHMARKS = {

@@ -24,9 +24,9 @@ from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_i
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
-from lemur_ray.benchmarks.run_notes import Settings
+from lemur_ray.benchmarks.run_notes import PublishedProtocol, Settings
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
-from lemur_ray.benchmarks.table3 import Column
+from lemur_ray.benchmarks.table3 import UNPUBLISHED, Column
 from lemur_ray.outside_data.source import Source
 from lemur_ray.storage.bundles.host_path import HostPath
 
@@ -140,7 +140,13 @@ def _some_libraries(settings: Settings) -> Sequence[str]:
 
 
 _ABOUT = Column("DS-1000", Ds1000Options, 1024, released=False, more=_some_libraries, in_more=("libraries",))
-_DETAILS = BenchmarkDetails("1000", file_patterns=tuple(FILES), departures=_departures, notes=by_library, about=_ABOUT)
+_PROTOCOL = PublishedProtocol(
+    "the data's completion prompt, unchanged", "none", "pass@1, by library", judge="the problem's own tests",
+    by_about=True, own_words=UNPUBLISHED,
+)  # fmt: skip
+_DETAILS = BenchmarkDetails(
+    "1000", file_patterns=tuple(FILES), departures=_departures, notes=by_library, about=_ABOUT, protocol=_PROTOCOL
+)
 BENCHMARKS = {
     "": Benchmark(
         Ds1000Options, _load, {"full": 1024, "brief": 1024}, identity=single_protocol_identity,

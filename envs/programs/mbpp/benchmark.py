@@ -18,7 +18,7 @@ from lemur_ray.benchmarks.protocol_options import Protocol, version_by_mode
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.resource_request import COMMANDS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
-from lemur_ray.benchmarks.run_notes import Settings
+from lemur_ray.benchmarks.run_notes import PublishedProtocol, Settings
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
 from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.outside_data.source import Source
@@ -121,9 +121,13 @@ def _turn_departures(settings: Settings) -> Sequence[str]:
     return ("examples' turns are ended",) if there and settings.get("shots", 1) else ()
 
 
+_PROTOCOL = PublishedProtocol(
+    "the task with its three assertions", "3: tasks 2, 3 and 4", "pass@1", judge="the three assertions", by_about=True,
+    own_words="request in other words",
+)  # fmt: skip
 _DETAILS = BenchmarkDetails(
     "500 (974 with --split all)", file_patterns=(*FILES, *PARQUET.values()), settings={"mode": "lemur"},
-    about=Column("MBPP", MbppOptions, 650, more=_turn_departures),
+    about=Column("MBPP", MbppOptions, 650, more=_turn_departures), protocol=_PROTOCOL,
 )  # fmt: skip
 BENCHMARKS = {
     "": Benchmark(

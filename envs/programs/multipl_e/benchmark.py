@@ -22,6 +22,7 @@ from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_i
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
+from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.benchmarks.sandboxed import (
     PROGRAM_S,
     Sandboxed,
@@ -29,7 +30,7 @@ from lemur_ray.benchmarks.sandboxed import (
     missing_programs,
     rebuild_hint,
 )
-from lemur_ray.benchmarks.table3 import Column
+from lemur_ray.benchmarks.table3 import UNPUBLISHED, Column
 from lemur_ray.outside_data.source import Source
 from lemur_ray.storage.bundles.host_path import HostPath
 
@@ -104,6 +105,10 @@ def _departures(
     return (f"TypeScript as the sandbox has it, 4.8 in Debian 12, instead of {typescript.pinned()} ({COMMAND})",)
 
 
+_PROTOCOL = PublishedProtocol(
+    "the data's prompt, unchanged", "none", "pass@1, mean over cpp, java, php, ts, cs and sh",
+    judge="the problem's tests, compiled and run", by_about=True, own_words=UNPUBLISHED,
+)  # fmt: skip
 BENCHMARKS = {
     language: Benchmark(
         MultiplEOptions, partial(_load, language), {"full": 512, "brief": 512}, identity=single_protocol_identity,
@@ -114,6 +119,7 @@ BENCHMARKS = {
         ),
         details=BenchmarkDetails(
             departures=partial(_departures, language), file_patterns=tuple(_files(language)), size="about 160",
+            protocol=_PROTOCOL,
             about=Column(
                 "MultiPL-E" if language in DEFAULT else "", MultiplEOptions, 512, part=language, released=False,
                 in_more=("javatuples",),
