@@ -1,7 +1,8 @@
 """One optimizer step as a pure function: loss, gradient, guard, clip, update.
 
-The loss of a batch is a sum over tokens divided once by the batch's sum of weights, so it does not depend on how the
-batch is cut into microbatches or spread over devices. Knows nothing of Ray, files or where batches come from.
+The loss of a batch is a sum over tokens divided once by the batch's sum of weights or its normaliser, so it does not
+depend on how the batch is cut into microbatches or spread over devices. Knows nothing of Ray, files or where batches
+come from.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ from lemur_ray.train.optimizer import direction, learning_rate
 from lemur_ray.train.pod.compiler_options import step_options
 
 Batch = dict[str, jax.Array]
-"""tokens, targets, segment_ids, positions: (rows, length) int32; loss_weights: same, float32; source: (rows,) int32."""
+"""tokens, targets, segment_ids, positions: (rows, length) int32; loss_weights: same, float32; source: (rows,) int32.
+
+``normaliser``, optional: (rows,) float32, whose sum divides the loss in place of the sum of the weights, which means
+nothing where weights have signs (reinforcement: the number of trained ids)."""
 Metrics = dict[str, jax.Array]
 
 UNROLL_LAYERS = 8
@@ -198,11 +202,15 @@ def train_step(
     rule = direction(recipe.optimizer, recipe.model, how.forward.operand_dtype, adapters=base is not None)
     total, grads, row_losses = gradients(state.params, batch, recipe, how, base)
     weight_sum = jnp.sum(batch["loss_weights"])
+    divisor = jnp.sum(batch["normaliser"]) if "normaliser" in batch else weight_sum
     # A batch without a trained token has gradient zero, not 0 / 0.
-    scale = 1.0 / jnp.maximum(weight_sum, 1e-6)
+    scale = 1.0 / jnp.maximum(divisor, 1e-6)
     loss = total * scale
     grad_norm = optax.tree.norm(grads) * scale
     skip, guard = check(state.opt["guard"], loss, grad_norm, recipe.train.spike_sigmas)
+    if "normaliser" in batch:
+        nothing = divisor <= 0
+        skip, guard = skip | nothing, jax.tree.map(lambda a, b: jnp.where(nothing, a, b), state.opt["guard"], guard)
     clip = recipe.optimizer.clip_norm
     factor = scale * jnp.minimum(1.0, clip / jnp.maximum(grad_norm, 1e-12)) if clip > 0 else scale
     grads = jax.tree.map(lambda g: g * factor, grads)

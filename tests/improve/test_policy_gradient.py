@@ -137,6 +137,8 @@ def test_a_sampler_with_other_weights_than_the_learner_stops_the_run(bandit: Lea
     order = round_batches(len(rows["tokens"]), 1, DRAWS, (0, 1))
     numbers = bandit.train(1, rows, order).numbers
     assert numbers["mismatch_mean"] <= 2e-6
+    assert 0 < numbers["grad_norm"] < 10, "the sum is divided by the number of drawn ids, not by that of the weights"
+    assert abs(numbers["loss"]) < 10
     assert (numbers["clipped"], numbers["updates"]) == (0.0, 1)
     rows, _ = play(bandit, "rloo", 2)
     rows["behaviour"] *= np.float32(1.001)

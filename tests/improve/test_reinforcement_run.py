@@ -25,6 +25,7 @@ def test_a_run_of_policy_gradients_trains_what_it_drew_and_counts_its_groups(sta
         assert played["mixed"] + played["flat"] == 6
         assert f"{played['mixed']} of 6 groups differ" in lines[number - 1]
         assert 4 < played["entropy"] < 6, "a random model draws from 260 ids"
+        assert 0 < trained["grad_norm"] < 10
         assert trained["mismatch_mean"] <= 2e-6
         assert trained["mismatch_max"] <= 1e-4
         traces = load_traces(out / "traces" / f"{number}.npz")

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from lemur_ray.config import DataConfig, ModelConfig, OptimizerConfig, Recipe, TrainConfig
@@ -87,6 +88,30 @@ def test_a_batch_with_nan_or_without_trained_tokens_changes_no_parameter_by_acci
     assert float(metrics["loss"]) == 0.0
     assert float(metrics["grad_norm"]) == 0.0
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
+
+
+def test_signed_weights_are_divided_by_the_normaliser_and_none_changes_nothing() -> None:
+    step, weights = step_of(RECIPE), batch()["loss_weights"]
+    signs = jnp.where(jnp.cumsum(weights, axis=1) % 2 == 0, -1.0, 1.0)
+    signed = weights * signs - (weights * signs).sum() / weights.sum() * weights  # their sum is 0
+    counted = {**batch(), "loss_weights": signed, "normaliser": weights.sum(axis=1)}
+    state, metrics = step(init_state(RECIPE), counted)
+    grads = gradient(init_state(RECIPE).params, {**batch(), "loss_weights": signed}, RECIPE, HOW)[1]
+    assert float(jnp.abs(signed.sum())) < 1e-4
+    wanted = float(optax.tree.norm(grads)) / float(weights.sum())
+    assert float(metrics["grad_norm"]) == pytest.approx(wanted, rel=1e-5)
+    before = jax.tree.map(np.array, state)
+    state, metrics = step(state, {**counted, "loss_weights": 0 * signed, "normaliser": jnp.zeros(8)})
+    assert (bool(metrics["skipped"]), int(state.step)) == (True, 2)
+    kept = zip(*map(jax.tree.leaves, ((before.params, before.opt), (state.params, state.opt))), strict=True)
+    assert all(np.array_equal(a, b) for a, b in kept)
+
+
+def test_the_sum_of_the_weights_as_normaliser_is_the_default_to_the_bit() -> None:
+    given = {**batch(), "normaliser": jnp.zeros(8).at[0].set(batch()["loss_weights"].sum())}
+    outcomes = [step_of(RECIPE)(init_state(RECIPE), one) for one in (batch(), given)]
+    for a, b in zip(*map(jax.tree.leaves, outcomes), strict=True):
+        assert np.array_equal(np.asarray(a), np.asarray(b))
 
 
 def test_sums_per_source_add_up_to_the_loss() -> None:
