@@ -101,7 +101,7 @@ def config_words(file: ConfigFile, argv: Sequence[str], config: Any, default: An
         more = f" and {len(new) - _MAX_NAMES} more" if len(new) > _MAX_NAMES else ""
         print(
             f"{file.path} was written by lemur-ray {written_by}, this is {__version__}: it lacks "
-            f"{', '.join(new[:_MAX_NAMES])}{more}, which have their defaults",
+            f"{', '.join(new[:_MAX_NAMES])}{more}, at {'its default' if len(new) == 1 else 'their defaults'}",
             file=sys.stderr,
         )
     return words

@@ -203,7 +203,10 @@ def read_records(path: Path, known: dict[str, tuple[Message, ...]]) -> Iterator[
             try:
                 yield offset, line, _record(line, known)
             except ValueError as error:
-                raise LedgerError(f"{path}, line {number}: {error}; move the file away or mend the line") from error
+                raise LedgerError(
+                    f"{path}, line {number}: {error}; move the file away or mend the line. If a newer version of "
+                    "lemur-ray wrote it, use that"
+                ) from error
             offset += len(line)
 
 

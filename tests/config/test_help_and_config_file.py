@@ -225,7 +225,7 @@ def test_a_file_of_an_older_version_names_the_flags_that_are_new(
     monkeypatch.setattr(config_file, "__version__", "9.0.0")
     assert parse_job(RunJob, ["--config", str(tmp_path / "c.yaml")], prog="p").keep_guard
     printed = capsys.readouterr().err
-    assert "this is 9.0.0: it lacks --keep-guard, --train.seed, which have their defaults" in printed
+    assert "this is 9.0.0: it lacks --keep-guard, --train.seed, at their defaults" in printed
 
 
 def test_passwords_are_not_written() -> None:

@@ -24,7 +24,6 @@ from lemur_ray.report.pages.markup import page
 from lemur_ray.report.pages.running_page import RunningEpisodes
 from lemur_ray.report.pages.whole_page import render_report
 from lemur_ray.rollout.evaluation_folder import LEDGER, evaluation_folders
-from lemur_ray.rollout.ledger import LedgerError
 
 VERSION = "version.json"
 _NO_CONNECTIONS, _OWN_CONNECTIONS = b"default-src 'none';", b"default-src 'none'; connect-src 'self';"
@@ -70,12 +69,7 @@ class LiveReport:
             return False
         with_episodes = [path.parent for path, size in zip(ledgers, sizes, strict=True) if size]
         title = ", ".join(folder.name for folder in self._folders)
-        try:
-            render_report(self._out, runs=[], episodes=with_episodes, corpus=None, title=title)
-        except LedgerError as error:
-            raise LedgerError(
-                f"{error}. If a newer version of lemur-ray wrote the folder, view it with that"
-            ) from error
+        render_report(self._out, runs=[], episodes=with_episodes, corpus=None, title=title)
         self._sizes, self.version = sizes, self.version + 1
         (self._out / VERSION).write_text(json.dumps(self.version))
         return True

@@ -77,7 +77,7 @@ def test_a_taken_port_and_a_ledger_of_a_newer_version_are_one_sentence(
     record = json.loads((folder / "episodes.jsonl").read_text())
     (folder / "episodes.jsonl").write_text(json.dumps({**record, "outcome": "dreamt"}) + "\n")
     assert job.main([str(folder), "--port", "0"]) == 1
-    assert "If a newer version of lemur-ray wrote the folder, view it with that" in capsys.readouterr().err
+    assert "If a newer version of lemur-ray wrote it, use that" in capsys.readouterr().err
     with pytest.raises(LedgerError, match="dreamt"):
         LiveReport([folder], tmp_path / "pages").refresh()
 
