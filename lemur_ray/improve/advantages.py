@@ -27,6 +27,8 @@ DISCOUNT = 0.95
 """gigpo: discount of the reward for each turn that follows."""
 _DEVIATION = 1e-6
 """grpo: added to the standard deviation."""
+_ROUNDING = 1e-12
+"""Advantages below this are differences of rounding alone."""
 
 
 class Turn(NamedTuple):
@@ -53,7 +55,7 @@ def advantages(group: Sequence[Member], algorithm: Reinforcement) -> list[np.nda
     if not ((rewards >= 0) & (rewards <= 1)).all():
         raise ValueError(f"rewards {', '.join(f'{one:g}' for one in rewards)}: expected numbers from 0 to 1")
     if algorithm == "state":
-        return _of_commands(group)
+        return [np.where(np.abs(one) < _ROUNDING, 0.0, one) for one in _of_commands(group)]
     outcome = _centred(rewards)
     outcome = outcome / (rewards.std() + _DEVIATION) if algorithm == "grpo" else outcome * len(group) / (len(group) - 1)
     of_turns = _of_visits(group) if algorithm == "gigpo" else [np.zeros(len(member.turns)) for member in group]

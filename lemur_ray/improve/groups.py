@@ -27,6 +27,7 @@ class GroupBatch(NamedTuple):
     """As of ``training_rows.rows_of``; ``loss_weights`` are advantages, ``drawn`` is 1 where an id was drawn, and
     ``behaviour`` its log-probability; ``normaliser`` (rows,) counts the drawn ids. None: no group has differences."""
     numbers: dict[str, Any]
+    """Counts of groups, and ``cut_ids``: drawn ids behind the end of a row, which are not trained."""
 
 
 def group_batch(
@@ -61,11 +62,13 @@ def group_batch(
             values = advantages(group, algorithm)
         except ValueError as error:
             raise BadInput(f"task {task} of {members[0].key.benchmark}: {error}") from error
-        counts["alike"] += len({tuple(turn.drawn for turn in turns) for turns in traced}) == 1
         is_mixed = any(one.any() for one in values)
+        counts["alike"] += not is_mixed and len({tuple(turn.drawn for turn in turns) for turns in traced}) == 1
         counts["mixed" if is_mixed else "flat"] += 1
         if is_mixed:
             pieces += [piece for turns, one in zip(traced, values, strict=True) for piece in sequences(turns, one)]
+    counts["cut_ids"] = sum(int(piece["drawn"][seq_len:].sum()) for piece in pieces)
+    pieces = [piece for piece in pieces if piece["drawn"][1:seq_len].any()]
     rows = packed_rows(pieces, filler_id, seq_len) if pieces else None
     if rows is not None:
         rows["normaliser"] = rows["drawn"].sum(axis=1).astype(np.float32)

@@ -115,17 +115,18 @@ class Learner:
             self._state, metrics = self._programs.step(len(chosen))(self._state, to_devices(batch, self._mesh))
             history.append({name: metrics[name] for name in ("loss", "grad_norm", "skipped", "weight_sum")})
         values = {name: np.array([float(one[name]) for one in history]) for name in history[0]}
-        skipped = int(values["skipped"].sum())
+        empty = int((order < 0).all(axis=1).sum())  # updates without a row, which the step skips as well
+        skipped = int(values["skipped"].sum()) - empty
         finite = all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(self._state.params))
-        if not finite or skipped == len(order):
+        if not finite or skipped == len(order) - empty:
             what = "weights that are not finite" if not finite else "no update that could be kept"
             raise TrainingStopped(
-                f"round {number}: its updates gave {what} ({skipped} of {len(order)} were skipped): nothing is saved, "
-                f"the weights of round {number - 1} stay; choose a lower --optimizer.peak-lr and another --out"
+                f"round {number}: its updates gave {what} ({skipped} of {len(order) - empty} were skipped): nothing "
+                f"is saved, the weights of round {number - 1} stay; choose a lower --optimizer.peak-lr and another --out"
             )
         kept = values["skipped"] == 0
         numbers = {
-            "round": number, "updates": len(order), "skipped": skipped, "num_rows": len(rows["tokens"]),
+            "round": number, "updates": len(order), "empty": empty, "skipped": skipped, "num_rows": len(rows["tokens"]),
             "loss": float(values["loss"][kept].mean()), "grad_norm": float(values["grad_norm"][kept].mean()),
             "trained_weight": float(values["weight_sum"].sum()), "learn_s": round(time.monotonic() - begun, 2),
             **(_summary(all_ratios) if all_ratios else {}),

@@ -216,8 +216,8 @@ class ImproveRun:
         if digest(rows) != played["rows"]:
             raise RoundFailed(
                 f"round {number}: its ledger gives training rows {digest(rows) or 'none'}, but {rounds.path} has "
-                f"{played['rows']}: the ledger in {self.out}/rounds/{number} was changed; bring it back, or choose "
-                "another --out"
+                f"{played['rows']}: {self.out}/rounds/{number} was changed, or its traces were lost and the "
+                "episodes came out differently when played again; bring the files back, or choose another --out"
             )
 
     def _finish(self, rounds: Rounds, number: int, commit: Committed) -> dict[str, Any]:

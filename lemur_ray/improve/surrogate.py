@@ -48,6 +48,6 @@ def ratios(learner: np.ndarray, sampler: np.ndarray, advantage: np.ndarray, draw
     if not (count := int(trained.sum())):
         return Ratios(weights, 0.0, 0.0, 1.0, 0.0, 0.0)
     size = np.abs(difference)
-    k3 = (np.exp(-difference) - 1 + difference).sum() / count
+    k3 = (ratio - 1 - difference).sum() / count
     equal, clipped = ((trained & one).sum() / count for one in (size == 0, ~free))
     return Ratios(weights, float(size.max()), float(size.sum() / count), float(equal), float(k3), float(clipped))

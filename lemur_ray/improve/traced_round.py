@@ -38,7 +38,7 @@ class TracedRound:
             traces = {}
             if isinstance(error, TracesDamaged):
                 self._say(str(error))
-        traces = {**self._journal.read(), **traces}
+        traces = {**traces, **self._journal.read()}  # a journal is newer: it goes once the file is written
         if complete(episodes, traces):
             return traces
         self._say(f"round {self._number}: traces of some episodes are missing, so it is played again")
@@ -50,6 +50,8 @@ class TracedRound:
         self._journal.path.unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Remove episodes and traces of the round."""
+        """Put the episodes of the round aside, in place of any put aside before, and remove its traces."""
         self._file.unlink(missing_ok=True)
-        shutil.rmtree(self._folder)
+        aside = self._folder.with_name(f"{self._folder.name}.without-traces")
+        shutil.rmtree(aside, ignore_errors=True)
+        self._folder.rename(aside)

@@ -44,10 +44,15 @@ Traces = dict[str, tuple[TracedTurn, ...]]
 """By key of the episode."""
 
 
-def traced_turns(traces: Sequence[Trace]) -> tuple[TracedTurn, ...]:
-    """The turns of an episode, its prompts cut to what is new in them."""
+def traced_turns(traces: Sequence[Trace | None]) -> tuple[TracedTurn, ...]:
+    """The turns of an episode, its prompts cut to what is new in them. A turn without a trace, for example one whose
+    request was refused, has no ids."""
     turns, before = list[TracedTurn](), ()  # type: list[TracedTurn], tuple[int, ...]
     for one in traces:
+        if one is None:
+            turns.append(TracedTurn(True, (), (), (), ""))
+            before = ()
+            continue
         goes_on = bool(before) and one.prompt[: len(before)] == before
         new = one.prompt[len(before) :] if goes_on else one.prompt
         turns.append(TracedTurn(not goes_on, new, one.drawn, one.logprobs, one.state))
@@ -61,24 +66,25 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def append(self, ended: Sequence[tuple[str, Sequence[Trace]]]) -> None:
+    def append(self, ended: Sequence[tuple[str, Sequence[Trace | None]]]) -> None:
         """Store the traces of episodes by their keys; they are on the disk afterwards."""
         lines = [json.dumps([key, [list(turn) for turn in traced_turns(traces)]]) for key, traces in ended]
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
-            if file.tell() and self.path.read_bytes()[-1:] != b"\n":
+        with self.path.open("a+b") as file:
+            if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
                 file.write(b"\n")  # after a line that a kill cut short
             file.write("".join(f"{line}\n" for line in lines).encode())
             file.flush()
             os.fsync(file.fileno())
 
     def read(self) -> Traces:
-        """The traces of all complete lines; of several with one key, the first."""
+        """The traces of all complete lines. Of several with one key the last counts: an attempt that a kill kept out of
+        the ledger is played again."""
         traces: Traces = {}
         for line in self.path.read_text().splitlines() if self.path.exists() else ():
             try:
                 key, turns = json.loads(line)
-                traces.setdefault(key, tuple(TracedTurn(b, tuple(p), tuple(d), tuple(v), s) for b, p, d, v, s in turns))
+                traces[key] = tuple(TracedTurn(b, tuple(p), tuple(d), tuple(v), s) for b, p, d, v, s in turns)
             except (TypeError, ValueError):
                 continue
         return traces
@@ -107,7 +113,7 @@ class TracedPool:
     def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
         ended = self._pool.collect(timeout_s)
         scored = [
-            (str(spec.key), [one for one in attempt.traces if one])
+            (str(spec.key), attempt.traces or (None,) * len(attempt.trajectory.steps))
             for spec, attempt in ended
             if attempt.outcome.scored
         ]  # fmt: skip

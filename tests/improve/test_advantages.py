@@ -40,6 +40,11 @@ def test_gigpo_prefers_the_shorter_of_two_wins_and_teaches_nothing_of_lost_group
     assert not np.concatenate(advantages([B, C], "gigpo")).any()
 
 
+def test_commands_of_equal_worth_have_no_advantage_in_spite_of_rounding() -> None:
+    group = [Member(reward, [Turn("s", command)]) for command in ("a", "b") for reward in (1.0, 0.0, 0.0)]
+    assert not np.concatenate(advantages(group, "state")).any()
+
+
 def test_unknown_states_are_compared_with_no_others() -> None:
     group = [Member(m.reward, [Turn("", turn.command) for turn in m.turns]) for m in (A, B, C)]
     assert [list(one) for one in advantages(group, "gigpo")] == [list(one) for one in advantages(group, "rloo")]

@@ -67,6 +67,9 @@ def test_the_gradient_of_the_clipped_surrogate_is_that_of_weighted_losses(spread
     if spread:
         assert 0.1 < found.clipped < 0.5
         assert found.k3 > 0.01
+        # KL of the sampler from the learner is that of what the sampler draws: mean of exp(d) - 1 - d.
+        d = (learner - behaviour)[drawn > 0].astype(float)
+        assert found.k3 == pytest.approx(float((np.exp(d) - 1 - d).mean()), rel=1e-6)
         assert (found.equal, found.mean > 0.1) == (0.0, True)
     else:
         np.testing.assert_array_equal(found.weights, advantage)
@@ -130,6 +133,16 @@ def test_a_bandit_of_two_commands_is_learned_in_thirty_updates(bandit: Learner, 
 def test_with_rewards_dealt_at_random_the_bandit_is_not_learned(bandit: Learner) -> None:
     shares = learn(bandit, "rloo", lambda number: (0, number))
     assert max(shares) < 0.8
+
+
+def test_updates_are_divided_by_the_number_of_drawn_ids_and_those_without_rows_change_nothing(bandit: Learner) -> None:
+    rows, _ = play(bandit, "rloo", 1)
+    rows["loss_weights"] -= np.float32(0.5) * (rows["drawn"] > 0)  # lost episodes outweigh: their sum is negative
+    order = round_batches(len(rows["tokens"]), 1, DRAWS, (0, 1))
+    numbers = bandit.train(1, rows, np.concatenate([order, np.full_like(order, -1)])).numbers
+    assert rows["loss_weights"].sum() < 0
+    assert numbers["grad_norm"] < 10, "of the size of a mean, not of a sum divided by 1e-6"
+    assert (numbers["updates"], numbers["empty"], numbers["skipped"]) == (2, 1, 0)
 
 
 def test_a_sampler_with_other_weights_than_the_learner_stops_the_run(bandit: Learner) -> None:

@@ -31,8 +31,10 @@ def test_files_of_traces_give_back_what_was_stored_and_equal_ones_are_equal_byte
     journal.append([("a", [FIRST, GOES_ON, CUT]), ("b", [])])
     with journal.path.open("a") as file:
         file.write('["d", [[true, [1')  # a kill
-    journal.append([("c", [CUT]), ("a", [FIRST])])
+    journal.append([("c", [CUT])])
     assert journal.read() == traces
+    journal.append([("c", [FIRST, None, CUT])])  # its first attempt never came into the ledger
+    assert journal.read()["c"] == traced_turns([FIRST, None, CUT])
     for name in ("one", "two"):
         save_traces(tmp_path / name, traces, ["c", "a", "b"])
     assert load_traces(tmp_path / "one") == traces
@@ -80,6 +82,19 @@ def test_a_batch_has_advantages_where_an_id_was_drawn_and_counts_flat_and_incomp
     assert len(np.unique(rows["segment_ids"])) == 3, "the cut prompt begins a sequence of its own"
 
 
+def test_ids_behind_the_end_of_a_row_are_counted_and_rows_without_drawn_ids_are_none() -> None:
+    episodes = [episode("x", epoch, score, "a") for epoch, score in enumerate((1.0, 0.0))]
+    late = Trace(tuple(range(10)), (5, 3), (-0.5, -0.25))
+    traces = {str(one.key): traced_turns([late]) for one in episodes}
+    batch = group_batch(episodes, traces, "rloo", "x", 0, 8)
+    assert batch.rows is None
+    assert (batch.numbers["cut_ids"], batch.numbers["mixed"]) == (4, 1)
+    traces[str(episodes[1].key)] = traced_turns([None])
+    batch = group_batch(episodes, traces, "rloo", "x", 0, 16)
+    assert batch.rows is not None
+    assert list(batch.rows["normaliser"]) == [2]
+
+
 def test_a_round_without_differences_has_no_rows_and_bad_input_is_refused_by_name() -> None:
     episodes, traces = round_of(("x", 1.0), ("x", 1.0))
     assert group_batch(episodes, traces, "grpo", "x", 0, 16).rows is None
@@ -118,6 +133,10 @@ def test_damaged_or_missing_traces_are_said_and_those_of_the_journal_count(tmp_p
     (tmp_path / "traces" / "2.npz").write_bytes(b"PK")
     assert files.load(episodes) is None
     assert "2.npz is damaged" in lines[-2]
+    files.keep(episodes, stored)
+    anew = [(str(one.key), [CUT, CUT]) for one in episodes]
+    Journal(folder / "traces.jsonl").append(anew)
+    assert files.load(episodes) == {key: traced_turns(turns) for key, turns in anew}, "played again: these count"
     assert complete(episodes, traces)
     assert not complete([episode("x", 0, 1.0, "abc")], traces)
 

@@ -150,11 +150,12 @@ def _stack(layer: Callable[[int], LayerWeights], specs: Sequence[Any], devices: 
         return jax.tree.map(lambda all_, own: all_.at[i].set(own), stack, layer)
 
     first = layer(0)
-    stack = devices.program(zeros, (one,), all_layers)(first)
     placed = devices.program(put, (all_layers, one, WHOLE), all_layers, donate=(0,))
-    for i in range(len(specs)):
-        stack = jax.block_until_ready(placed(stack, layer(i) if i else first, np.int32(i)))
-    return stack
+    stack = placed(devices.program(zeros, (one,), all_layers)(first), first, np.int32(0))
+    del first  # else it stays beside the layers that are read
+    for i in range(1, len(specs)):
+        stack = jax.block_until_ready(placed(stack, layer(i), np.int32(i)))
+    return jax.block_until_ready(stack)
 
 
 class _Reader:
