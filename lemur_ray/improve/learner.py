@@ -122,7 +122,8 @@ class Learner:
             what = "weights that are not finite" if not finite else "no update that could be kept"
             raise TrainingStopped(
                 f"round {number}: its updates gave {what} ({skipped} of {len(order) - empty} were skipped): nothing "
-                f"is saved, the weights of round {number - 1} stay; choose a lower --optimizer.peak-lr and another --out"
+                f"is saved, the weights of round {number - 1} stay; choose a lower --optimizer.peak-lr and another "
+                "--out"
             )
         kept = values["skipped"] == 0
         numbers = {
