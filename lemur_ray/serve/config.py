@@ -24,7 +24,8 @@ class EngineOptions:
     max_slots: int = 64
     """Sequences that are generated at the same time; at least 2."""
     cache_bytes: int = 2**30
-    """Memory for keys and values in bytes, over all devices; if it is too small for all slots, fewer are used."""
+    """Memory for keys and values in bytes, over all devices; if it is too small for all slots, fewer are used. 0: what
+    the memory of accelerators leaves, on CPUs 1 GiB."""
     pin_s: float = 30.0
     """Seconds that the cache of a session (X-Session-Id, prompt_cache_key) is pinned after each of its replies."""
     pinned_share: float = 0.5
@@ -32,9 +33,10 @@ class EngineOptions:
     max_queue: int = 256
     """Requests that may wait for a slot; more are refused (429)."""
     prefill_tiles: int = 4
-    """Tiles of 32 prompt tokens that are computed with each decode step."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Number format of weights and cache; sums are always float32."""
+    """Tiles of 32 prompt tokens that are computed with each decode step; 0: as many as take no longer than reading the
+    weights, on CPUs 4."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "float32"
+    """Number format of weights and cache; sums are always float32. auto: bfloat16 on accelerators, float32 on CPUs."""
     quantization: Literal["none", "int8"] = "none"
     """int8: matrices rounded to eight bits, a quarter of their memory and faster; accuracy: docs/log/serving.md."""
     batch_invariant: bool = True
@@ -47,9 +49,13 @@ class EngineOptions:
     """Devices that share the model, each with a part of every matrix and of the cache; 0: all devices."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, context=FROM_ZERO, max_slots=(2, 4096), cache_bytes=COUNT, max_queue=FROM_ZERO)
+        check_ranges(self, context=FROM_ZERO, max_slots=(2, 4096), cache_bytes=FROM_ZERO, max_queue=FROM_ZERO)
         check_ranges(self, pin_s=FROM_ZERO, pinned_share=(0, 1))
-        check_ranges(self, prefill_tiles=COUNT, compile_threads=COUNT, tensor_parallel=FROM_ZERO)
+        check_ranges(self, prefill_tiles=FROM_ZERO, compile_threads=COUNT, tensor_parallel=FROM_ZERO)
+
+
+BY_MACHINE = EngineOptions(dtype="auto", cache_bytes=0, prefill_tiles=0)
+"""Options that ``planning.machine_defaults.chosen`` fills in for the machine that serves: the defaults of a job."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,7 @@ class ServeJob:
     """Seconds between checks for a newer checkpoint of the run, which is then served; 0: no checks."""
     api_key: str = field(default="", repr=False)
     """Key that requests must bring; by default that of LEMUR_API_KEY, which process lists do not show."""
-    engine: EngineOptions = EngineOptions()
+    engine: EngineOptions = BY_MACHINE
 
     def __post_init__(self) -> None:
         check_ranges(self, port=(0, 65535), num_cpus=FROM_ZERO, follow_s=FROM_ZERO, replicas=COUNT)

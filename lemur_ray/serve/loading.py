@@ -7,13 +7,17 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 
+from lemur_ray.config import ModelConfig
 from lemur_ray.model.compile_cache import cache_folder, use_compile_cache
+from lemur_ray.serve.compute.devices import present
 from lemur_ray.serve.compute.lockstep import Group
 from lemur_ray.serve.compute.on_devices import OnDevices
 from lemur_ray.serve.compute.wire import Line
-from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.config import BY_MACHINE, EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.errors import EngineClosed
+from lemur_ray.serve.planning.machine_defaults import TILE, chosen
+from lemur_ray.serve.planning.machines import attached_machine
 from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.chat_template import Chat, TemplateError, TemplateMissing, TemplateUnusable
 from lemur_ray.text.templates.template_files import template_of, with_template
@@ -42,9 +46,9 @@ def load_text_engine(
     (``on_ray.host_group``). template: chat template, instead of the model's own. Raises RuntimeError with the reason
     if the model cannot be served.
     """
-    options = options or EngineOptions()
     try:
         model = open_chat_model(spec)
+        options = options_here(model.source.config, options or BY_MACHINE)
         tokenizer = with_template(model.tokenizer, template) if template else model.tokenizer
         check_template(tokenizer)
         group = Group(list(followers), model.version) if followers else None
@@ -57,6 +61,22 @@ def load_text_engine(
     if follow_s:
         threading.Thread(target=_follow, args=(engine, spec, follow_s), name="follow", daemon=True).start()
     return TextEngine(engine, tokenizer, name or model.name)
+
+
+def options_here(config: ModelConfig, options: EngineOptions) -> EngineOptions:
+    """The options with what they leave open chosen for this process's devices. Raises ValueError for too little memory.
+
+    On accelerators the log says what serves.
+    """
+    machine = attached_machine(*present(options.tensor_parallel))
+    options = chosen(options, config, machine)
+    if machine.platform != "cpu":
+        log.warning(
+            "serving in %s on %d device(s): %.1f GiB of cache, sequences of up to %d tokens, %d prompt tokens a step",
+            options.dtype, machine.num_devices, options.cache_bytes / 2**30, options.context,
+            options.prefill_tiles * TILE,
+        )  # fmt: skip
+    return options
 
 
 def check_template(tokenizer: Tokenizer) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lemur_ray.agents.handle_policy import HandlePolicy
 from lemur_ray.agents.messages import ChatRequest, Message, Sampling
 from lemur_ray.host.home import find_model
-from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.config import BY_MACHINE, EngineOptions
 from lemur_ray.serve.loading import load_text_engine
 from lemur_ray.serve.token_requests import converse
 
@@ -53,4 +54,4 @@ def load_model(model: str, *, chat_template: str = "", **options: Any) -> LocalM
 
     Raises RuntimeError with the reason if the model cannot be served, ValueError if there is none.
     """
-    return LocalModel(model, EngineOptions(**options) if options else None, chat_template)
+    return LocalModel(model, replace(BY_MACHINE, **options), chat_template)

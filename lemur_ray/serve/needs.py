@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.doctor.devices import Devices
@@ -113,15 +113,17 @@ def memory_faults(config: ModelConfig, job: ServeJob, devices: Devices) -> list[
     memories = [size for size in (devices.memory_bytes, devices.gpu_bytes) if size is not None]
     if job.hosts.topology or job.backend == "vllm" or not memories:
         return []
-    free, copies = max(memories), job.replicas
-    size = copies * weight_bytes(config, job.engine)
+    free, copies, engine = max(memories), job.replicas, job.engine
+    if engine.dtype == "auto":
+        engine = replace(engine, dtype="bfloat16" if devices.gpus else "float32")
+    size = copies * weight_bytes(config, engine)
     if size <= free:
         return []
     smaller = {"--engine.dtype bfloat16": 2, "--engine.quantization int8": 1}
     fits = [flag for flag, width in smaller.items() if copies * config.num_params * width < min(free, size)]
     instead = f"take {' or '.join(fits)}" if fits else "take a smaller model, or more GPUs or TPU chips"
     return [
-        f"memory: {config.num_params / 1e9:.1f} billion parameters as {_form(job.engine)} take {size / GIB:.1f} GiB"
+        f"memory: {config.num_params / 1e9:.1f} billion parameters as {_form(engine)} take {size / GIB:.1f} GiB"
         f"{f' in {copies} replicas' if copies > 1 else ''}, {devices.where} has {free / GIB:.1f} GiB to give: {instead}"
     ]
 

@@ -121,11 +121,11 @@ def test_a_number_out_of_its_range_is_refused_by_name_with_code_2(
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
-        ("engine.prefill-tiles", "0"),
+        ("engine.prefill-tiles", "-1"),
         ("engine.context", "-5"),
         ("engine.compile-threads", "0"),
         ("engine.max-slots", "0"),
-        ("engine.cache-bytes", "0"),
+        ("engine.cache-bytes", "-1"),
         ("engine.max-queue", "-1"),
         ("port", "99999999"),
         ("num-cpus", "-1.0"),

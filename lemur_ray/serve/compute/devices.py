@@ -129,6 +129,11 @@ class Devices:
 ONE: Devices = Devices()
 
 
+def present(count: int) -> tuple[list[Any], int]:
+    """This process's devices, and the number of devices of all processes that share a model; count 0: all of them."""
+    return jax.local_devices(), count or jax.device_count()
+
+
 def _is_spec(x: Any) -> bool:
     return isinstance(x, P)
 

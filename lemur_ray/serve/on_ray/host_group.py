@@ -29,6 +29,7 @@ from lemur_ray.model.compile_cache import cache_folder, use_compile_cache
 from lemur_ray.serve.compute.lockstep import follow
 from lemur_ray.serve.compute.wire import FollowerListener, Line, connect
 from lemur_ray.serve.config import EngineOptions, Hosts
+from lemur_ray.serve.loading import options_here
 from lemur_ray.weights.open_model import open_chat_model
 
 GATHER_TIMEOUT_S = 300
@@ -156,6 +157,7 @@ class Follower:
         line = connect(address, secret)
         _join(coordinator, num, rank)
         use_compile_cache(cache_folder())
+        options = options_here(open_chat_model(spec).source.config, options)
         follow(line, spec, options, open_chat_model)
 
 

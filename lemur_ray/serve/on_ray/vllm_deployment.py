@@ -39,8 +39,7 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
     engine: dict[str, Any] = {
         "max_model_len": min(job.engine.context or longest, longest) if longest else job.engine.context or None,
         "max_num_seqs": job.engine.max_slots,
-        # float32 is only the default of this project's engine; vLLM then uses the dtype of the folder.
-        "dtype": "auto" if job.engine.dtype == "float32" else job.engine.dtype,
+        "dtype": job.engine.dtype,  # auto: that of the folder
         "enable_prefix_caching": True,
         "tensor_parallel_size": job.engine.tensor_parallel,
     }

@@ -8,9 +8,10 @@ Legend: L layers, D model, H heads, K kv heads, h head width, F feed-forward, V 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lemur_ray.config import ModelConfig
+from lemur_ray.serve.config import EngineOptions
 
 BLOCK = 128
 """Tokens of a block of the cache (``attention.BLOCK``)."""
@@ -22,6 +23,7 @@ USABLE = {"tpu": 0.90, "gpu": 0.92}
 """Platform -> share of a device's memory that a plan may use; the rest is for the runtime, on GPUs for NCCL, too."""
 ESTIMATED_CONTEXT = 1024
 """Tokens of every row in an estimate of speed."""
+_ON_CPU = EngineOptions()
 _BANDWIDTH, _PEAK = 0.85, 0.6
 """Shares of the memory's bandwidth and of the peak of products that estimates assume; nothing was measured."""
 _COLLECTIVE_S = 5e-6
@@ -40,6 +42,50 @@ class Machine:
     peak_flops: float
     link_bytes_per_s: float
     """Bytes per second that a device sends in one direction to all devices of a ring together."""
+
+
+def chosen(options: EngineOptions, config: ModelConfig, machine: Machine) -> EngineOptions:
+    """The options with a dtype, a cache, prompt tokens of a step and a context for the machine, where none is set.
+
+    Raises ValueError, with sizes, if the weights leave no room for the cache.
+    """
+    by_machine = "float32" if machine.platform == "cpu" else "bfloat16"
+    dtype = by_machine if options.dtype == "auto" else options.dtype
+    options = replace(options, dtype=dtype)  # type: ignore[arg-type]
+    if machine.platform == "cpu":
+        cache_bytes, tiles = options.cache_bytes or _ON_CPU.cache_bytes, options.prefill_tiles or _ON_CPU.prefill_tiles
+        return replace(options, cache_bytes=cache_bytes, prefill_tiles=tiles)
+    n, itemsize, int8 = machine.num_devices, itemsize_of(options), options.quantization == "int8"
+    weights, room = weight_bytes(config, n, itemsize, int8=int8), cache_room(config, machine, itemsize, int8=int8)
+    block, usable = BLOCK * kv_bytes_per_token(config, n, itemsize), USABLE[machine.platform] * machine.memory_bytes
+    if room < 2 * block:
+        raise ValueError(
+            f"{_gib(weights)} of weights a device, {_gib(usable)} usable: use {'' if int8 else 'int8 or '}more devices "
+            f"than {n}"
+        )
+    if options.cache_bytes > n * (usable - weights):
+        raise ValueError(
+            f"--engine.cache-bytes {options.cache_bytes} is more than the {n} devices have beside the weights: at most "
+            f"{n * room}"
+        )
+    cache_bytes = options.cache_bytes or n * room
+    tokens = (cache_bytes // (n * block) - 1) * BLOCK
+    at_once = prompt_tokens(config, machine, weights, options.max_slots, ESTIMATED_CONTEXT) // TILE
+    return replace(
+        options,
+        cache_bytes=cache_bytes,
+        context=options.context or min(config.max_seq_len, max(BLOCK, tokens)),
+        prefill_tiles=options.prefill_tiles or at_once,
+    )
+
+
+def itemsize_of(options: EngineOptions) -> int:
+    """Bytes of a number of weights and cache."""
+    return 4 if options.dtype == "float32" else 2
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:.2f} GiB"
 
 
 def kv_bytes_per_token(config: ModelConfig, num_devices: int, itemsize: int = 2) -> int:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.config import EngineOptions
-from lemur_ray.serve.planning.machine_defaults import ESTIMATED_CONTEXT, Machine, cache_tokens, decode_s, weight_bytes
+from lemur_ray.serve.planning.machine_defaults import (
+    ESTIMATED_CONTEXT,
+    Machine,
+    cache_tokens,
+    decode_s,
+    itemsize_of,
+    weight_bytes,
+)
 from lemur_ray.train.pod.chips import CHIPS, GIB
 from lemur_ray.train.pod.gpu_hosts import GPUS, PER_HOST, Devices, GpuHosts, parse_devices
 from lemur_ray.train.pod.slices import GENERATIONS, parse_slice, small_slices
@@ -20,6 +29,20 @@ def machine_of(where: Devices) -> Machine:
     if isinstance(where, GpuHosts) and where.num_hosts > 1:
         link = chip.network_bytes_per_s
     return Machine(platform, where.num_chips, chip.hbm_bytes, chip.hbm_bytes_per_s, chip.peak_flops, link)
+
+
+def attached_machine(devices: Sequence[Any], count: int = 0) -> Machine:
+    """Figures of jax's devices of this process, of which ``count`` share a model (0: all). The memory is what the
+    poorest gives, rounded down, as hosts of one engine must agree; figures of an unknown kind are those of a v4.
+    """
+    first, rounding = devices[0], GIB // 4
+    chip = next((chip for chip in CHIPS.values() if first.device_kind in chip.kinds), CHIPS["v4"])
+    limits = [(device.memory_stats() or {}).get("bytes_limit", chip.hbm_bytes) for device in devices]
+    memory = min(limits) // rounding * rounding
+    platform = first.platform if first.platform in ("cpu", "tpu") else "gpu"
+    return Machine(
+        platform, count or len(devices), memory, chip.hbm_bytes_per_s, chip.peak_flops, chip.link_bytes_per_s
+    )
 
 
 def parse_machine(slice_text: str, gpu_text: str) -> Devices | None:
@@ -68,8 +91,3 @@ def describe(name: str, where: Devices | None, config: ModelConfig, options: Eng
         f"{name:5s} {where.topology:8s} {weights / GIB:6.2f} GiB of weights a device, {tokens:9,} tokens of cache, "
         f"about {rate:6,.0f} tokens/s"
     )
-
-
-def itemsize_of(options: EngineOptions) -> int:
-    """Bytes of a number of weights and cache."""
-    return 4 if options.dtype == "float32" else 2

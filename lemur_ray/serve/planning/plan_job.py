@@ -12,7 +12,7 @@ from lemur_ray.config import Recipe
 from lemur_ray.config.help_page import Topics
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.planning import machines
-from lemur_ray.serve.planning.machine_defaults import USABLE
+from lemur_ray.serve.planning.machine_defaults import USABLE, chosen
 from lemur_ray.serve.planning.planned_flags import check_flags
 from lemur_ray.train.aot import absent_gpus, absent_slice
 from lemur_ray.train.job_arguments import Flat
@@ -51,7 +51,7 @@ class PlanServingJob:
     """Short for --engine.quantization."""
     every_shape: bool = False
     """Plan every step that an engine compiles, not only the largest ones."""
-    engine: EngineOptions = EngineOptions(dtype="bfloat16")
+    engine: EngineOptions = EngineOptions(dtype="bfloat16", cache_bytes=0, prefill_tiles=0)
     recipe: Flat = field(default_factory=Recipe)
 
 
@@ -87,8 +87,7 @@ def _smallest(job: PlanServingJob, say: Say) -> int:
 
 
 def _on_devices(job: PlanServingJob, where: Devices, flags: set[str], say: Say) -> int:
-    """Print the plan for ``where``; returns the exit code. Without the flag --engine.cache-bytes the cache takes the
-    memory that the devices have left."""
+    """Print the plan for ``where``; returns the exit code. What ``flags`` leave open is chosen as a server would."""
     if isinstance(where, GpuHosts):
         absent_gpus.check_installed()
         os.environ.update(absent_gpus.environment())
@@ -102,8 +101,7 @@ def _on_devices(job: PlanServingJob, where: Devices, flags: set[str], say: Say) 
         raise ValueError(
             "--layers: layers of a slice are scanned, so all are compiled at the cost of one, leave it out"
         )
-    if "engine.cache-bytes" not in flags:
-        engine = serving_plan.filled(model, engine, where)
+    engine = chosen(engine, model, machines.machine_of(where))
     plan = serving_plan.plan(job.recipe.name, model, engine, where, job.layers, every_shape=job.every_shape)
     _print(job, say, plan.lines(), plan.to_json())
     return 1 if (plan.broken() if job.check else plan.peak > plan.limit) else 0
@@ -116,8 +114,11 @@ def _on_chip(job: PlanServingJob, say: Say) -> int:
     from lemur_ray.serve.planning.serving_plan import gib
 
     device = absent_slice.devices(where, 1)[:1]
-    shapes = ahead_of_time.shapes(job.engine, every_shape=job.every_shape)
-    steps = [ahead_of_time.compile_step(job.recipe.model, job.engine, device, *shape) for shape in shapes]
+    on_cpu = EngineOptions()
+    cache_bytes, tiles = job.engine.cache_bytes or on_cpu.cache_bytes, job.engine.prefill_tiles or on_cpu.prefill_tiles
+    engine = replace(job.engine, cache_bytes=cache_bytes, prefill_tiles=tiles)
+    shapes = ahead_of_time.shapes(engine, every_shape=job.every_shape)
+    steps = [ahead_of_time.compile_step(job.recipe.model, engine, device, *shape) for shape in shapes]
     most, limit = max(step.total for step in steps), USABLE["tpu"] * CHIPS[job.chip].hbm_bytes
     lines = [*map(str, steps), f"{gib(most)} of {gib(limit)} that a plan may use of a {job.chip}"]
     result = {"model": job.recipe.name, "chip": job.chip, "fits": most <= limit}

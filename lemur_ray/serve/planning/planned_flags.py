@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from lemur_ray.train.pod.gpu_hosts import Devices
@@ -12,8 +13,9 @@ _COMPILED |= {"engine.batch-invariant"}
 
 
 def given_flags(arguments: Sequence[str]) -> set[str]:
-    """Names of the flags on a command line, without dashes before them and with dashes for underscores."""
-    return {word[2:].split("=")[0].replace("_", "-") for word in arguments if word.startswith("--")}
+    """Names of the flags on a command line without dashes before them; - for _ and x for --no-x."""
+    names = (word[2:].split("=")[0].replace("_", "-") for word in arguments if word.startswith("--"))
+    return {re.sub(r"(^|\.)no-", r"\1", name) for name in names}
 
 
 def check_flags(given: set[str], tensor_parallel: int, where: Devices | None, chip: str) -> None:

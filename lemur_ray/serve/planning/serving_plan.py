@@ -22,14 +22,13 @@ from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.planning.machine_defaults import (
     ESTIMATED_CONTEXT,
     STEP_BYTES,
+    TILE,
     USABLE,
     Machine,
-    cache_room,
     decode_s,
-    prompt_tokens,
-    weight_bytes,
+    itemsize_of,
 )
-from lemur_ray.serve.planning.machines import itemsize_of, machine_of
+from lemur_ray.serve.planning.machines import machine_of
 from lemur_ray.train.aot import hlo, hlo_text
 from lemur_ray.train.aot.compiled_step import devices as described
 from lemur_ray.train.pod.chips import GIB
@@ -146,14 +145,15 @@ class ServingPlan:
                 shape = f"{c.dtype}[{','.join(map(str, c.shape))}]"
                 yield f"  {c.count:4d} x {c.kind} of {shape}, {c.sent_bytes / 1e6:.2f} MB sent: {c.origin or 'unknown'}"
         yield f"a token: 1 program, 1 array of {step.host_bytes / 1e3:.1f} kB from the host, no wait unless edited"
-        rows, context = self.options.max_slots, ESTIMATED_CONTEXT
-        tokens = prompt_tokens(self.config, machine, step.weights, rows, context)
+        rows, context, prompts = self.options.max_slots, ESTIMATED_CONTEXT, self.options.prefill_tiles * TILE
         yield (
             f"an estimate, nothing was measured: {self.decode_s * 1e3:.1f} ms a decode step of {rows} rows of "
-            f"{context:,} tokens = {rows / self.decode_s:,.0f} tokens/s; {tokens} prompt tokens would fit beside"
+            f"{context:,} tokens = {rows / self.decode_s:,.0f} tokens/s, {prompts} prompt tokens beside"
         )
-        flags = f"--engine.tensor-parallel {machine.num_devices} --engine.cache-bytes {self.options.cache_bytes}"
-        yield f"as flags: {flags}"
+        yield (
+            f"as flags: --engine.tensor-parallel {machine.num_devices} --engine.cache-bytes {self.options.cache_bytes} "
+            f"--engine.prefill-tiles {self.options.prefill_tiles}"
+        )
         yield from (f"BROKEN: {sentence}" for sentence in self.broken())
 
 
@@ -165,21 +165,6 @@ def gib(size: float) -> str:
 def name_of(step: Step) -> str:
     """Kind of a step as text."""
     return "decode" if step.length == 1 else "prefill"
-
-
-def filled(config: ModelConfig, options: EngineOptions, where: Devices) -> EngineOptions:
-    """The options with a cache of what the devices' memory leaves. Raises ValueError, with sizes, if none is left."""
-    machine, int8 = machine_of(where), options.quantization == "int8"
-    itemsize = itemsize_of(options)
-    n, room = machine.num_devices, cache_room(config, machine, itemsize, int8=int8)
-    if room < block_bytes(config, options.dtype, n) // n * 2:
-        weights = weight_bytes(config, n, itemsize, int8=int8)
-        usable = USABLE[machine.platform] * machine.memory_bytes
-        raise ValueError(
-            f"{gib(weights)} of weights a device, {gib(usable)} usable: use {'' if int8 else 'int8 or '}more devices "
-            f"than the {n} of {where.name}:{where.topology}"
-        )
-    return dataclasses.replace(options, cache_bytes=room * n)
 
 
 def plan(

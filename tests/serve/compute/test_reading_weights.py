@@ -1,16 +1,18 @@
 """What an engine reads of a model: matrix by matrix, in the form it wants, never more than one at a time."""
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lemur_ray.serve.compute.invariant import Transposed, product
-from lemur_ray.serve.compute.weights import prepare
+from lemur_ray.serve.compute.weights import LayerWeights, prepare
 from lemur_ray.weights.open_model import HostWeights, random_weights
-from lemur_ray.weights.param_slices import Index, normalised
+from lemur_ray.weights.param_slices import Index, leaves, normalised
 from tests.serve.tiny import TINY
 from tests.weights.whole_models import whole
 
@@ -63,3 +65,28 @@ def test_every_form_holds_the_same_matrices() -> None:
     names = ("wq", "wk", "wv")
     assert np.array_equal(columns.layers[1].wqkv, np.concatenate([params["layers"][n][1] for n in names], axis=1))
     assert np.array_equal(columns.head, params["head"])
+
+
+class Made:
+    """A model of many layers that is nowhere: every read makes its numbers."""
+
+    def __init__(self, num_layers: int):
+        self.config = replace(TINY, num_layers=num_layers, dim=128, ffn_dim=512)
+        self._shapes = leaves(self.config)
+
+    def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
+        return np.full([len(part) for part in normalised(index, self._shapes[label])], 0.5, dtype)
+
+
+def test_the_host_holds_a_layer_of_a_model_whose_layers_are_stacked() -> None:
+    peaks, layer = [], 4 * (128 * 4 * 16 * 2 + 2 * 128 * 2 * 16 + 3 * 128 * 512)
+    for num_layers in (4, 40):
+        source: Any = Made(num_layers)
+        tracemalloc.start()
+        weights = prepare(source, form="rows", scanned=True)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert isinstance(weights.layers, LayerWeights)
+        assert jax.tree.leaves(weights.layers.down)[0].shape == (num_layers, 128, 512)
+    assert peaks[1] < 2 * layer + 4 * 2 * 128 * 512, "one, and a copy of its largest matrix while it is read"
+    assert peaks[1] < peaks[0] + layer / 4, "the host's memory does not grow with the layers"

@@ -1,17 +1,17 @@
 """Formulas of sizes and defaults against the arrays that an engine would hold, and figures of lemur-70b-chat."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from lemur_ray.recipes import get_recipe
 from lemur_ray.serve.compute import ahead_of_time, attention, invariant
 from lemur_ray.serve.compute.devices import splits
-from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.config import BY_MACHINE, EngineOptions
 from lemur_ray.serve.planning import machine_defaults as m
-from lemur_ray.serve.planning.machines import machine_of, parse_machine, smallest
+from lemur_ray.serve.planning.machines import attached_machine, machine_of, parse_machine, smallest
 from lemur_ray.serve.planning.planned_flags import check_flags, given_flags
-from lemur_ray.serve.planning.serving_plan import filled
 from lemur_ray.train.pod.gpu_hosts import GpuHosts
 from lemur_ray.train.pod.slices import parse_slice
 
@@ -124,12 +124,51 @@ def test_flags_that_a_plan_uses_are_accepted() -> None:
     flags = "--slice v4:2x2x2 --check --engine.max-slots 8 --model.num-layers=2 --engine.tensor-parallel 8"
     check_flags(given_flags(flags.split()), 8, parse_slice("v4:2x2x2"), "")
     check_flags(given_flags(["--engine.context", "2048", "--json"]), 1, None, "")
+    check_flags(given_flags(["--engine.no-batch-invariant", "--no-check"]), 8, parse_slice("v4:2x2x2"), "")
 
 
 def test_a_model_without_room_is_refused_with_its_sizes() -> None:
     with pytest.raises(
         ValueError, match=r"16\.06 GiB of weights a device, 14\.40 GiB usable: use int8 or more devices"
     ):
-        filled(CHAT, EngineOptions(dtype="bfloat16"), parse_slice("v5e:2x4"))
-    int8 = filled(CHAT, EngineOptions(dtype="bfloat16", quantization="int8"), parse_slice("v5e:2x4"))
+        m.chosen(BY_MACHINE, CHAT, machine("v5e:2x4"))
+    int8 = m.chosen(replace(BY_MACHINE, quantization="int8"), CHAT, machine("v5e:2x4"))
     assert int8.cache_bytes == 8 * m.cache_room(CHAT, machine("v5e:2x4"), int8=True)
+    with pytest.raises(ValueError, match="is more than the 8 devices have beside the weights: at most 1"):
+        m.chosen(replace(BY_MACHINE, cache_bytes=2**40), CHAT, machine("v4:2x2x2"))
+
+
+@pytest.mark.parametrize(("where", "tiles"), [("v4:2x2x2", 3), ("v6e:2x4", 12), ("v5e:4x4", 5)])
+def test_what_a_user_leaves_open_is_chosen_for_the_machine(where: str, tiles: int) -> None:
+    one = machine(where)
+    options = m.chosen(BY_MACHINE, CHAT, one)
+    assert (options.dtype, options.context, options.prefill_tiles) == ("bfloat16", CHAT.max_seq_len, tiles)
+    assert options.cache_bytes == one.num_devices * m.cache_room(CHAT, one)
+    assert m.chosen(options, CHAT, one) == options
+
+
+def test_what_a_user_sets_stays() -> None:
+    own = EngineOptions(dtype="float32", cache_bytes=2**32, prefill_tiles=7, context=300)
+    assert m.chosen(own, replace(CHAT, num_layers=4), machine("v4:2x2x2")) == own
+    small = m.chosen(replace(BY_MACHINE, cache_bytes=8 * 128 * 40_960 * 5), CHAT, machine("v4:2x2x2"))
+    assert small.context == 4 * 128
+
+
+def test_cpus_are_served_as_before() -> None:
+    import jax
+
+    cpu = attached_machine(jax.local_devices(), 1)
+    assert m.chosen(BY_MACHINE, CHAT, cpu) == EngineOptions()
+    assert (cpu.platform, cpu.num_devices) == ("cpu", 1)
+
+
+def test_the_memory_is_that_of_the_poorest_device() -> None:
+    def device(limit: int) -> SimpleNamespace:
+        return SimpleNamespace(platform="tpu", device_kind="TPU v4", memory_stats=lambda: {"bytes_limit": limit})
+
+    found = attached_machine([device(33 * 10**9), device(32 * 10**9)])
+    assert (found.platform, found.num_devices) == ("tpu", 2)
+    assert 32 * 10**9 - 2**28 < found.memory_bytes <= 32 * 10**9
+    assert replace(machine("v4:2x2x2"), num_devices=2, memory_bytes=0, link_bytes_per_s=0) == replace(
+        found, memory_bytes=0, link_bytes_per_s=0
+    )
