@@ -102,7 +102,7 @@ def test_a_writer_that_fails_commits_nothing_and_hides_the_set_before_it(tmp_pat
 
 
 def test_sets_of_more_shards_than_a_process_may_open_files_are_read_by_threads(tmp_path: Path) -> None:
-    count, number = 150, 300
+    count, number = 60, 300
     for name in ("one", "two"):
         write(tmp_path / name, [[[index] * 5] for index in range(count)], shard_rows=1)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
