@@ -78,11 +78,11 @@ def status_lines(everything: Sequence[BenchmarkStatus]) -> Iterator[str]:
     requirement once, with its remedy."""
     ordered = sorted(everything, key=lambda one: one.name)
     yield from _table([_HEAD, *map(_row, ordered)])
-    missing: dict[str, list[str]] = {}
+    missing: dict[str, dict[str, None]] = {}
     for one in ordered:
         for lack in one.lacks:
             shared = _ABOUT_DATA if _is_about_files(lack, one.to_fetch) else lack.removeprefix(f"{one.name}: ")
-            missing.setdefault(shared, []).append(one.name)
+            missing.setdefault(shared, {})[one.name] = None
     if names := missing.pop(_ABOUT_DATA, None):
         sizes = {part.path: part.size for one in ordered for part in one.to_fetch}
         unknown = list(sizes.values()).count(0)

@@ -147,7 +147,10 @@ def _elements(text: io.TextIOWrapper, path: Path) -> Iterator[Any]:
             separator, at = ",", at + 1
             continue
         if at < len(buffer) and (separator or number == 0):
-            value, end = _element(decoder, buffer, at)
+            try:
+                value, end = _element(decoder, buffer, at)
+            except RecursionError:
+                raise ValueError(f"{path}, element {number + 1}: nested too deeply") from None
             if end >= 0 and (end < len(buffer) or whole):
                 yield value
                 at, number, separator = end, number + 1, ""
@@ -155,17 +158,16 @@ def _elements(text: io.TextIOWrapper, path: Path) -> Iterator[Any]:
         elif at < len(buffer):
             raise ValueError(f"{path}, element {number}: expected a comma or the end of the JSON list")
         if whole or len(buffer) - at > _LIST_CHARACTERS:
-            raise ValueError(f"{path}, element {number}: begins as a JSON list and is none, or is cut short")
+            raise ValueError(f"{path}, element {number + 1}: not JSON, or cut short")
         more = text.read(max(1 << 16, len(buffer) - at))
         buffer, at, whole = buffer[at:] + more, 0, not more
 
 
 def _element(decoder: json.JSONDecoder, buffer: str, at: int) -> tuple[Any, int]:
-    """(JSON value at index ``at``, index after it); index -1 if the value is incomplete or not JSON."""
+    """(JSON value at index ``at``, index after it); index -1 if the value is incomplete or not JSON. Raises
+    RecursionError."""
     try:
         return decoder.raw_decode(buffer, at)
-    except RecursionError:
-        raise ValueError("an element is nested too deeply") from None
     except json.JSONDecodeError:
         return None, -1
 

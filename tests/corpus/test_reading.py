@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lemur_ray.corpus.sources.folders import folder_source
+from lemur_ray.corpus.sources.notebooks import script_of_notebook
 from lemur_ray.corpus.sources.texts import FileRef, TextResult, read_texts
 from lemur_ray.outside_data.byte_stream import ReadFailure
 
@@ -64,6 +65,7 @@ def test_a_hundred_megabytes_on_one_line_are_passed_over_in_little_memory(tmp_pa
     assert peak < 30e6
 
 
+@pytest.mark.slow
 def test_texts_of_two_gigabytes_are_too_large_whatever_holds_them(tmp_path: Path) -> None:
     """Holes in files stand for the texts, so that nothing is written; of their memory, see worker_memory.py."""
     found = {}
@@ -83,7 +85,7 @@ def test_texts_of_two_gigabytes_are_too_large_whatever_holds_them(tmp_path: Path
             found[name] = [error.reason]
     assert found["whole.txt"] == ["too_large"]
     assert found["line.jsonl"] == ["first", "too_large", "last"]
-    assert "element 0" in found["list.json"][0]
+    assert "element 1" in found["list.json"][0]
 
 
 def test_an_archive_that_would_unpack_to_too_much_is_not_unpacked(tmp_path: Path) -> None:
@@ -165,6 +167,9 @@ def test_a_notebook_is_a_script_without_its_outputs_in_files_and_in_columns(tmp_
     script = "# # Title\n#\n# some words\n\nx = 1\nprint(x)\n"
     assert of_file == [script]
     assert of_column == [script, "y = 2\n", '{"nbformat": 4']
+    for cells in (12, True, None, {"a": 1}, ["x"], [{"source": "x"}]):
+        for form in ({"cells": cells}, {"worksheets": cells}, {"worksheets": [{"cells": cells}]}):
+            assert script_of_notebook(json.dumps({"nbformat": 4, **form})) is None, "text like any other"
 
 
 def test_named_fields_are_read_and_a_missing_one_is_a_failure_that_names_the_columns(tmp_path: Path) -> None:

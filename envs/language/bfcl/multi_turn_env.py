@@ -49,7 +49,7 @@ class MultiTurnEnv(TextEnv):
         try:
             return self._called(apis, reply, calls) if calls else self._next_turn(apis, reply)
         except ApisEnded as error:
-            raise SandboxDestroyed(str(error)) from error
+            raise SandboxDestroyed(str(error), error.blame) from error
 
     def _called(self, apis: SimulatedApis, reply: str, calls: Sequence[ToolCall]) -> Turn:
         self._steps += 1

@@ -13,6 +13,7 @@ import inspect
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -20,10 +21,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 CALLS_S = 20.0
 """Time limit of the calls of one reply, in seconds"""
+START_S = 120.0
+"""Time limit of the imports and of the task's setting, in seconds"""
+_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+"""Environment variables that the process gets: it needs no keys"""
+_MOST_CHARACTERS = 10_000_000
+"""Limit of the text of one result"""
 MEMORY_BYTES = 2 * 2**30
 """Limit of the address space of the process"""
 WrittenCall = tuple[str, Sequence[Any], Mapping[str, Any]]
@@ -31,7 +39,12 @@ WrittenCall = tuple[str, Sequence[Any], Mapping[str, Any]]
 
 
 class ApisEnded(Exception):
-    """Raised if the process did not answer within the time limit or ended, for example by its memory limit."""
+    """Raised if the process did not answer within the time limit or ended. ``blame``: ``infra`` if the machine killed
+    it or let it run for less than half of the time, else ``policy``."""
+
+    def __init__(self, message: str, blame: Literal["policy", "infra"] = "policy") -> None:
+        super().__init__(message)
+        self.blame = blame
 
 
 class SimulatedApis:
@@ -44,10 +57,14 @@ class SimulatedApis:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": paths},
+            env={name: os.environ[name] for name in _VARIABLES if name in os.environ} | {"PYTHONPATH": paths},
         )
         self._unread = b""
-        if fault := self._ask(dict(task), 120.0):
+        try:
+            fault = self._ask(dict(task), START_S)
+        except ApisEnded as error:
+            fault = str(error)
+        if fault:
             self.close()
             raise RuntimeError(f"the simulated APIs of bfcl-eval do not start: {fault}")
 
@@ -69,21 +86,29 @@ class SimulatedApis:
         self._process.wait()
 
     def _ask(self, request: Mapping[str, Any], time_s: float) -> Any:
-        until = time.monotonic() + time_s
+        until, (_, before) = time.monotonic() + time_s, self._state()
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")  # type: ignore[union-attr]
             self._process.stdin.flush()  # type: ignore[union-attr]
             output = self._process.stdout.fileno()  # type: ignore[union-attr]
             while b"\n" not in self._unread:
                 if not select.select([output], [], [], max(0.0, until - time.monotonic()))[0]:
-                    raise ApisEnded(f"the calls did not end within {time_s:g} s")
+                    waits, used = self._state()
+                    starved = not waits and used - before < time_s / 2
+                    raise ApisEnded(f"the calls did not end within {time_s:g} s", "infra" if starved else "policy")
                 if not (part := os.read(output, 2**20)):
-                    raise ApisEnded("the process of the simulated APIs ended")
+                    killed = self._process.wait() == -signal.SIGKILL  # its own memory limit raises MemoryError instead
+                    raise ApisEnded("the process of the simulated APIs ended", "infra" if killed else "policy")
                 self._unread += part
         except (OSError, ValueError) as error:
             raise ApisEnded(f"the process of the simulated APIs ended ({error})") from error
         line, _, self._unread = self._unread.partition(b"\n")
         return json.loads(line)
+
+    def _state(self) -> tuple[bool, float]:
+        """Whether the process waits for anything but a processor or a disk, and its processor time in seconds."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[0] not in "RD", (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def written_call(text: str) -> WrittenCall:
@@ -114,7 +139,7 @@ class _Instances:
         try:
             if name not in self._methods:
                 raise NameError(f"name '{name}' is not defined")
-            return _shown(self._methods[name](*positional, **named))
+            return _shown(self._methods[name](*positional, **named))[:_MOST_CHARACTERS]
         except Exception as error:  # any error of a call is its result
             return f"Error during execution: {error}"
 

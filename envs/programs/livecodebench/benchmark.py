@@ -57,10 +57,9 @@ class LiveCodeBenchOptions(Sandboxed):
 
     def __post_init__(self) -> None:
         for name in ("since", "until"):
-            try:
-                assert not getattr(self, name) or date.fromisoformat(getattr(self, name))
-            except ValueError as error:
-                raise ValueError(f"--{name} {getattr(self, name)}: expected a date, YYYY-MM-DD") from error
+            value = getattr(self, name)
+            if value and not _is_date(value):
+                raise ValueError(f"--{name} {value}: expected a date, YYYY-MM-DD")
         if self.since and self.until and self.since > self.until:
             raise ValueError(f"--since {self.since} is after --until {self.until}")
 
@@ -69,11 +68,22 @@ class LiveCodeBenchOptions(Sandboxed):
         return (self.since or contest[:10]) <= contest[:10] <= (self.until or contest[:10])
 
 
+def _is_date(text: str) -> bool:
+    """Whether a text is a date of the form YYYY-MM-DD, by which contests are compared."""
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
 def _load(options: LiveCodeBenchOptions, request: EvaluationRequest) -> Iterator[Task]:
     data = request.data_folder("what LiveCodeBench asks")
     find_file(data, _PATTERNS, _HELP)
-    paths = [path for name in _PATTERNS for path in (data / name, data / f"{name}.gz") if path.is_file()]
-    for path in paths:
+    places = ([data / name for name in _PATTERNS if name.endswith(f"/{file}")] for file in FILES)
+    either = (
+        [path for place in of_file for path in (place, place.with_name(f"{place.name}.gz"))] for of_file in places
+    )
+    for path in filter(None, (next(filter(Path.is_file, paths), None) for paths in either)):
         with open_bytes(path) as lines:
             offset = 0
             for number, line in enumerate(lines, 1):

@@ -1,6 +1,7 @@
 """Converts Jupyter notebooks to scripts: code unchanged, prose as comments, without outputs.
 
-A notebook is recognised by its content, JSON with ``nbformat`` and cells, whether from a file or from a record.
+A notebook is recognised by its content, JSON with ``nbformat`` and lists of cells that all say their type, whether
+from a file or from a record.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ def script_of_notebook(text: str) -> str | None:
         notebook = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    sheets = [notebook, *(sheet for sheet in notebook.get("worksheets") or () if isinstance(sheet, dict))]
-    cells = [cell for sheet in sheets for cell in sheet.get("cells") or () if isinstance(cell, dict)]
-    if not any("cells" in sheet for sheet in sheets):
+    sheets = notebook["worksheets"] if isinstance(notebook.get("worksheets"), list) else [notebook]
+    lists = [sheet.get("cells") if isinstance(sheet, dict) else None for sheet in sheets]
+    if not lists or not all(isinstance(cells, list) for cells in lists):
         return None
-    pieces = [_commented(_source(cell), cell.get("cell_type")) for cell in cells]
+    cells = [cell for cells in lists for cell in cells or ()]
+    if not all(isinstance(cell, dict) and isinstance(cell.get("cell_type"), str) for cell in cells):
+        return None
+    pieces = [_commented(_source(cell), cell["cell_type"]) for cell in cells]
     return "\n\n".join(piece for piece in pieces if piece.strip()) + "\n"
 
 
@@ -32,7 +36,7 @@ def _source(cell: dict[str, Any]) -> str:
     return "".join(line for line in lines if isinstance(line, str)).strip("\n")
 
 
-def _commented(source: str, kind: Any) -> str:
+def _commented(source: str, kind: str) -> str:
     if kind == "code":
         return source
     return "\n".join(f"# {line}".rstrip() for line in source.split("\n")) if source.strip() else ""

@@ -9,6 +9,7 @@ import importlib.util
 import itertools
 import json
 import random
+import signal
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from envs.language.bfcl.multi_turn_env import STEPS, MultiTurnEnv
+from envs.language.bfcl.simulated_apis import ApisEnded, SimulatedApis
 from lemur_ray.agents.baselines.scripted import ExpertPolicy, NoopPolicy
 from lemur_ray.agents.messages import ChatReply, ChatRequest, ToolCall
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
@@ -203,6 +205,17 @@ def test_a_call_that_never_ends_is_the_policys(tmp_path: Path, monkeypatch: pyte
     episode, _ = episode_of("base", tmp_path, [("wait", {})])
     assert (episode.outcome, episode.score) == (Outcome.SANDBOX_DESTROYED, 0.0)
     assert "the calls did not end within 0.5 s" in episode.trajectory.steps[-1].observation
+
+
+@pytest.mark.usefixtures("package")
+def test_a_process_that_the_machine_kills_is_no_fault_of_the_policy(tmp_path: Path) -> None:
+    episode_of("base", tmp_path, [("show", {})])
+    apis = SimulatedApis({"classes": {}, "stateless": [], "initial_config": {}, "long_context": False})
+    apis._process.send_signal(signal.SIGKILL)
+    with pytest.raises(ApisEnded) as ended:
+        apis.call([("show", {})])
+    assert ended.value.blame == "infra"
+    apis.close()
 
 
 def test_without_the_package_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

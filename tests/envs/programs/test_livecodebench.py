@@ -161,6 +161,12 @@ def test_packed_tests_are_read_without_running_anything(capsys: pytest.CaptureFi
 
 
 def test_dates_are_checked() -> None:
-    for wrong in ({"since": "2024"}, {"until": "1.1.2024"}, {"since": "2024-02-01", "until": "2024-01-01"}):
+    for wrong in (
+        {"since": "2024"},
+        {"since": "20240801"},
+        {"until": "2024-W31-4"},
+        {"until": "1.1.2024"},
+        {"since": "2024-02-01", "until": "2024-01-01"},
+    ):
         with pytest.raises(ValueError, match=r"--since|--until"):
             LiveCodeBenchOptions(**wrong)  # type: ignore[arg-type]
