@@ -233,7 +233,7 @@ class Programs:
             "edit": (partial(edit, cut=cut), of_logits, empty_edits(allow_all(rows, vocab))),
             "shift": (partial(shift, cut=cut), of_logits, jax.ShapeDtypeStruct((rows, vocab), jnp.float32)),
             "logprobs": (partial(compute_logprobs, cut=cut), WHOLE, ids),
-            "sample": (partial(sample, cut=cut), WHOLE, empty_draw(rows)),
+            "sample": (partial(sample, cut=cut, halve=self.draws), WHOLE, empty_draw(rows)),
             "greedy": (partial(greedy, cut=cut), WHOLE),
         }
         function, results, *arguments = functions[name]
@@ -300,7 +300,7 @@ def step_and_draw(
     tokens = jnp.where(source[:, None] >= 0, before, tokens) if length == 1 else tokens
     logits, hidden, cache = forward(weights, cache, tokens, place, config=config, how=how, layout=layout)
     cut, is_drawn = cut_of(config, how), jnp.any(draw.temperature > 0)
-    ids = jax.lax.cond(is_drawn, lambda: sample(logits, draw, cut=cut), lambda: greedy(logits, cut=cut))
+    ids = jax.lax.cond(is_drawn, lambda: sample(logits, draw, cut=cut, halve=True), lambda: greedy(logits, cut=cut))
     return logits, hidden, jnp.zeros_like(last_ids).at[: len(ids)].set(ids), cache
 
 

@@ -168,21 +168,26 @@ def compute_logprobs(
     return (logits_at(logits_RV, ids_R, cut) - log_total)[:, 0], ids, likeliest - log_total
 
 
-def _cutoff_by_halving(scaled_RV: jax.Array, log_total_R1: jax.Array, draw: Draw, cut: Cut) -> jax.Array:
+def _cutoff_by_halving(
+    scaled_RV: jax.Array, log_total_R1: jax.Array, draw: Draw, vocab: int, cut: Cut | None
+) -> jax.Array:
     """``_cutoff`` from all logits of all devices, for rows that their highest ones do not decide."""
-    k = jnp.where((draw.top_k <= 0) | (draw.top_k > cut.vocab_size), cut.vocab_size, draw.top_k)[:, None]
+    k = jnp.where((draw.top_k <= 0) | (draw.top_k > vocab), vocab, draw.top_k)[:, None]
     mass_RV, wanted = jnp.exp(scaled_RV - log_total_R1), jnp.asarray(draw.top_p)[:, None]
     last = lowest_within(scaled_RV, jnp.ones_like(mass_RV), k.astype(jnp.float32), cut)
     above = scaled_RV > last
     ties = k - summed(above.astype(jnp.float32), cut)
     of_k = summed(jnp.where(above, mass_RV, 0.0), cut) + ties * jnp.exp(last - log_total_R1)
-    least = lowest_within(scaled_RV, mass_RV, wanted * jnp.where(k < cut.vocab_size, of_k, 1.0), cut)
+    least = lowest_within(scaled_RV, mass_RV, wanted * jnp.where(k < vocab, of_k, 1.0), cut)
     return jnp.maximum(last, jnp.where(wanted >= 1.0, -jnp.inf, least))
 
 
-@partial(jax.jit, static_argnames="cut")
-def sample(logits_RV: jax.Array, draw: Draw, cut: Cut | None = None) -> jax.Array:
-    """One token per row, (R,) int32, from float32 logits. Rows at temperature 0 are as in ``greedy``."""
+@partial(jax.jit, static_argnames=("cut", "halve"))
+def sample(logits_RV: jax.Array, draw: Draw, cut: Cut | None = None, *, halve: bool = False) -> jax.Array:
+    """One token per row, (R,) int32, from float32 logits. Rows at temperature 0 are as in ``greedy``.
+
+    halve: without a sort of whole logits, which takes the memory of accelerators; cut ones are never sorted.
+    """
     vocab = cut.vocab_size if cut else logits_RV.shape[-1]
     draw = Draw(*map(jnp.asarray, draw))
     cold = draw.temperature <= 0
@@ -196,8 +201,8 @@ def sample(logits_RV: jax.Array, draw: Draw, cut: Cut | None = None) -> jax.Arra
     open_end = (draw.top_p >= 1.0) & ((draw.top_k <= 0) | (draw.top_k >= vocab))
 
     def sorted_cutoff() -> jax.Array:
-        if cut is not None:
-            return _cutoff_by_halving(scaled, log_total, draw, cut)
+        if halve or cut is not None:
+            return _cutoff_by_halving(scaled, log_total, draw, vocab, cut)
         return _cutoff(lax.top_k(scaled, vocab)[0], log_total, draw, vocab)[0]
 
     # A row uses the sorted value only if it needs it itself, so neighbours do not change its result.
