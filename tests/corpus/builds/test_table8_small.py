@@ -138,6 +138,8 @@ def test_a_build_of_table_8_killed_at_twenty_moments_ends_in_the_same_bytes(make
     lasted, killed, pause = time.monotonic() - began, 0, threading.Event()
     for moment in np.linspace(0.02, 0.98, 20).tolist():
         child = forked(lambda moment=moment: make(f"killed-{moment}", 3))  # type: ignore[misc]
+        while os.getpgid(child) != child:  # its processes are killed as a group
+            pause.wait(0.001)
         deadline = time.monotonic() + moment * lasted
         while time.monotonic() < deadline and not os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             pause.wait(0.001)
