@@ -39,7 +39,7 @@ class HashStep:
 class HashPrograms:
     """A cache whose entries are hashes; only whole tiles of prompts are equal however they came to be."""
 
-    is_exact, is_padded, compiled_after_warmup = False, True, 0
+    is_exact, is_padded, compiled_after_warmup, runs_ahead = False, True, 0, False
 
     def __init__(self, num_blocks: int):
         self._cache = np.zeros((num_blocks, BLOCK), np.uint32)

@@ -109,15 +109,15 @@ def test_a_request_that_fails_alone_is_a_500_and_the_server_goes_on(
     _, http = small
     drawn: list[int] = []
 
-    write_row = token_choice._write_row
+    write_row = token_choice.write_row
 
-    def breaks(draw: Draw, row: int, sequence: LiveSequence) -> None:
+    def breaks(draw: Draw, row: int, sequence: LiveSequence, position: int) -> None:
         drawn.append(sequence.request.sampling.seed)
         if drawn.count(13) > 1 and drawn[-1] == 13:
             raise OverflowError("too large")
-        write_row(draw, row, sequence)
+        write_row(draw, row, sequence, position)
 
-    monkeypatch.setattr(token_choice, "_write_row", breaks)
+    monkeypatch.setattr(token_choice, "write_row", breaks)
     body = {"model": "tiny", "prompt": [9], "max_tokens": 20, "temperature": 0.5, "stream": stream}
     answer = http.post("/completions", json={**body, "seed": 13})
     failed = json.loads([e for e in answer.text.split("\n\n") if e][-1][6:]) if stream else answer.json()
