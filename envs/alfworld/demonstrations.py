@@ -18,11 +18,12 @@ from lemur_ray.agents.messages import Message
 def demonstrations(
     count: int, slips: float = 0.0, seed: int = 0, *, prompt: Prompt = "brief"
 ) -> Iterator[tuple[str, tuple[Message, ...]]]:
-    """Yield (id, messages) for each of the first ``count`` training games that the expert wins, up to its last command.
-    A reply is the expert's thought, if it has one, and its command on the last line (docs/decisions/004).
+    """Play the first ``count`` training games with the expert, and yield (id, messages up to its last command) for each
+    that it wins, so there may be fewer than ``count``. A reply is the expert's thought, if it has one, and its command
+    on the last line (docs/decisions/004).
 
-    slips: share of the turns before which a command that the game refuses is said, with weight 0, and refused; the
-    expert goes on from there. A pure function of its arguments. No held-out game is used, and no goal of one.
+    slips: chance that the expert's turn comes after one with a command that the game refuses (weight 0). A pure
+    function of its arguments. No held-out game is used, and no goal of one.
     """
     for index in range(count):
         play, random = Play(Game.from_spec(draw_game("train", seed, index))), Random(f"slips {seed} {index}")

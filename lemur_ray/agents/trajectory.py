@@ -189,7 +189,8 @@ class EpisodeKey:
 
 @dataclass(frozen=True)
 class Episode:
-    """Record of a finished episode. ``score`` is None if, and only if, the outcome is not the policy's."""
+    """Record of a finished episode. ``score`` is None if, and only if, the policy is not to blame for the outcome
+    (``Outcome.scored`` is false); anything else raises ValueError."""
 
     key: EpisodeKey
     category: str

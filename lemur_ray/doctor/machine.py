@@ -70,5 +70,5 @@ class Machine:
 
 
 def last_line(text: str) -> str:
-    """The last line of a command's output, at most 300 characters."""
+    """The last line of a command's output that is not blank, cut to 300 characters; "no output" if there is none."""
     return text.strip().splitlines()[-1][:300] if text.strip() else "no output"

@@ -44,7 +44,8 @@ MOST_MISSING = 0.1
 
 
 class RoundFailed(CausedError):
-    """Raised if a round cannot be trained; the message says why, and whether the same command helps."""
+    """Raised if a round cannot be trained. The message says why and, if something helps, what to do: run the same
+    command again, bring files back, or choose another ``--out``."""
 
 
 class EpisodesMissing(RoundFailed):

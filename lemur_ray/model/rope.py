@@ -24,7 +24,8 @@ def rope_tables(positions: jax.Array, config: ModelConfig) -> tuple[Table, Table
 
 
 def rope_table(positions: jax.Array, config: ModelConfig) -> Table:
-    """Cosines and sines of the rotation angles of tokens, each float32 (*positions.shape, head_dim // 2).
+    """Cosines and sines of the rotation angles of tokens, times ``rope_scaling.gain`` (1 except with YaRN), each
+    float32 (*positions.shape, head_dim // 2).
 
     positions: any shape, integer; position of each token inside its document.
     """

@@ -86,8 +86,9 @@ def evaluation_folders(named: Sequence[str]) -> list[Path]:
 
 
 def folders_to_follow(named: Sequence[str]) -> list[Path]:
-    """Local folders of the evaluations and suites that a command line names, which may still be empty. Folders in
-    buckets are downloaded once. Raises as ``evaluation_folders``, and EvaluationError if ``named`` is empty."""
+    """Folders that a command line names: local ones as they are, a suite's too, even if they do not exist yet; those in
+    buckets as ``evaluation_folders`` gives them, downloaded once. Raises as it does, and EvaluationError if none is
+    named."""
     places = [resolve_out(name, "") for name in named]
     folders = [one for place in places for one in (evaluation_folders([place]) if is_bucket(place) else [Path(place)])]
     if not folders:

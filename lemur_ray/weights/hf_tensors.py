@@ -163,7 +163,8 @@ class HuggingFaceWeights:
 
 
 def entry_of(label: str, config: ModelConfig) -> Entry:
-    """How the leaf ``label`` of a model is stored."""
+    """Name of the tensor in Hugging Face files, and whether it is transposed, for a leaf of the parameter tree.
+    label: its dotted path, such as "layers.wq". Raises KeyError for an unknown one."""
     return _MLP_NORM_OF_FOUR if config.post_norms and label == "layers.mlp_norm" else TABLE[label]
 
 

@@ -48,6 +48,7 @@ def surrogate(params: Any, batch: dict[str, jax.Array], recipe: Recipe) -> jax.A
     return -jnp.sum(batch["drawn"] * jnp.minimum(ratio * batch["advantage"], clipped * batch["advantage"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [0.0, 0.3], ids=["at r = 1", "with other behaviour"])
 def test_the_gradient_of_the_clipped_surrogate_is_that_of_weighted_losses(spread: float) -> None:
     recipe = dataclasses.replace(BANDIT, data=dataclasses.replace(BANDIT.data, seq_len=32))

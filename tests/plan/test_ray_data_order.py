@@ -40,6 +40,7 @@ def test_order_is_not_kept_by_default_and_is_kept_when_asked_for(ray_local: str,
     assert out_of_order(tmp_path / "default", preserve_order=False) == [1, 0]
 
 
+@pytest.mark.slow
 def test_what_streaming_split_gives_a_rank_is_not_its_share_of_global_batches(ray_local: str) -> None:
     def rows(split: Any) -> list[int]:
         return [int(row["id"]) for row in split.iter_rows()]

@@ -9,7 +9,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class GameSpec:
-    """A game. Ids are ALFRED's (``Cabinet_bar_02``, ``Mug_bar_00_bar_o``), classes its CamelCase names."""
+    """A game. ``task``: its goal in words; ``object``, ``target``: classes of the thing and of its destination (or the
+    lamp). Ids are ALFRED's (``Cabinet_bar_02``, ``Mug_bar_00_bar_o``), classes its CamelCase names."""
 
     task_type: str
     room: str

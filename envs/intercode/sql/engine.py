@@ -11,7 +11,8 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class QueryLimits:
-    """Limits of one query. ``max_bytes`` limits the memory of its rows."""
+    """Limits of one query. Rows beyond ``max_rows``, or beyond ``max_bytes`` of memory, are left out, and the result
+    has ``cut``. A query that takes longer than ``time_s`` gives an SqlError with ``timed_out``."""
 
     time_s: float = 10.0
     max_rows: int = 10_000

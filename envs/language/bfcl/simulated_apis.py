@@ -74,7 +74,9 @@ class SimulatedApis:
         return results
 
     def fault_of_turn(self, gold: Sequence[WrittenCall]) -> str:
-        """Why the calls since the last turn do not do what the gold calls do; empty if they do. Raises ApisEnded."""
+        """Run a turn's gold calls on instances of their own, and return why the model's turn fails (no call, another
+        state, or a gold result that none of its calls so far had); empty if it passes, or if ``gold`` is empty. Call
+        once a turn, in order. Raises ApisEnded."""
         return str(self._ask({"gold": list(gold)}, CALLS_S))
 
     def close(self) -> None:

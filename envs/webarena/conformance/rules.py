@@ -99,7 +99,8 @@ def _early_stop(row: Mapping[str, Any]) -> list[Any]:
 
 
 def answer_gates(folder: Path, records: Mapping[int, Record]) -> Iterator[Gate]:
-    """Yield gates on recorded scores of answers and of URLs. ``records``: WebArena's tasks by id."""
+    """Yield two gates: whether our scores of answers and of URLs equal those in ``folder``, in the files
+    string_match_scores.json and url_match_scores.json. ``records``: WebArena's tasks by id."""
     rows = rows_in(folder, "string_match_scores.json")
     exempt: list[Row] = []
 

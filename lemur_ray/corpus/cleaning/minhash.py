@@ -24,7 +24,8 @@ _LARGEST_STAR = 1000
 
 
 def minhash_name() -> str:
-    """Library that computes the minima, for keys and messages: signatures of different libraries are not comparable."""
+    """Name of the library that computes the minima, for keys and messages: "rensa VERSION" if installed, else "numpy".
+    Signatures of different libraries are not comparable."""
     try:
         return f"rensa {importlib.metadata.version('rensa')}"
     except importlib.metadata.PackageNotFoundError:

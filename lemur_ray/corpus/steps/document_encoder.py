@@ -70,7 +70,8 @@ class DocumentEncoder:
 
 
 def document_encoder(tokenizer: Tokenizer) -> DocumentEncoder:
-    """Encoder for one part, by gigatoken if it is installed and equals the tokenizers library on odd texts."""
+    """The encoder of one part of the corpus: gigatoken if it is installed and gives the ids of the tokenizers library
+    for a list of unusual texts, else that library, with the reason in ``fallback_reason``."""
     try:
         from gigatoken import Tokenizer as Gigatoken
     except ImportError:

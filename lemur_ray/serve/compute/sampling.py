@@ -103,7 +103,8 @@ def allow_all(rows: int, vocab_size: int) -> np.ndarray:
 
 
 def empty_edits(allowed: np.ndarray) -> Edits:
-    """Edits in writable arrays on the host that add nothing to any logit. allowed: as in ``Edits``."""
+    """Edits that add nothing to any logit, with new NumPy arrays to fill in, one row for each of ``allowed``, which is
+    used without a copy (see ``Edits``)."""
     ids, values = np.zeros((len(allowed), EDITS), np.int32), np.zeros((len(allowed), EDITS), np.float32)
     return Edits(ids, values, allowed)
 

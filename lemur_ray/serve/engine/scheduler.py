@@ -135,7 +135,8 @@ class Scheduler:
         self.cache.record(sequence.handle, tile.tokens, known)
 
     def decoded(self, sequence: LiveSequence) -> None:
-        """Record that the last generated token was computed."""
+        """Count the sequence's ``next_decoded`` as computed once a step with it as input was sent; with
+        ``reuse_decoded`` other sequences may use it from the cache."""
         if self.reuse_decoded:
             self.cache.record(sequence.handle, sequence.next_decoded)
         sequence.computed += 1

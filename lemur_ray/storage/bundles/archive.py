@@ -121,9 +121,11 @@ def _kind(mode: int) -> str:
 
 
 def unpack(archive: Path, folder: Path, what: str) -> None:
-    """Extract an archive into a new folder with the original modes and times. what: its name for messages.
+    """Extract an archive, with the original modes and times, into ``folder``, which must not exist. what: its name for
+    messages.
 
-    Raises BundleError if it cannot be extracted, OSError if the disk is full."""
+    Raises BundleError if it cannot be extracted, and OSError if the folder exists or the disk is full; the folder may
+    then be half filled."""
     folder.mkdir()
     try:
         with tarfile.open(archive) as tar:

@@ -110,7 +110,8 @@ class PodPlan:
 
 
 def axis_of(group: tuple[int, ...], mesh: MeshConfig) -> str:
-    """Mesh axes along which a group's devices differ, joined by "+"; "all" for an empty group, else "none"."""
+    """Mesh axes along which the devices of a group differ, joined by "+"; "none" if along none, "all" for an empty
+    group. group: numbers of devices in mesh order (dcn, fsdp, tp), the last axis fastest."""
     if not group:
         return "all"
     places = np.unravel_index(np.array(group), (mesh.dcn, mesh.fsdp, mesh.tp))

@@ -283,7 +283,8 @@ def _check_cores_for_data(mesh: MeshConfig, max_workers: int, devices: Devices) 
 
 
 def check_memory(recipe: Recipe, devices: Devices) -> None:
-    """Raises ValueError if parameters, gradients and optimizer state exceed the memory of the devices."""
+    """Raise ValueError if parameters, gradients and optimizer state do not fit: on each TPU or GPU, or, on CPUs, in the
+    memory of the hosts. Activations are not counted; GPUs and hosts whose memory is unknown pass."""
     mesh = recipe.mesh
     where = run_shape(mesh)
     each = bytes_per_device(recipe, where)
