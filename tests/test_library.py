@@ -114,7 +114,12 @@ def test_a_model_of_this_process_chats_and_plays(lemur_home: Path) -> None:
         reply = model.chat("hello", max_tokens=4)
         assert reply == model.chat([{"role": "user", "content": "hello"}], max_tokens=4)
         result = lr.evaluate(model, limit=1, prompt="brief", max_tokens=4, episode_tokens=1500, out="five")
-        assert result.rows()[0]["policy"] == "function:random-nano"
+        name = result.rows()[0]["policy"]
+        assert name == f"function:random-nano@{model.engine.engine.version}", "other weights are another policy"
+        lr.evaluate(looks, limit=1, out="five")
+        with pytest.raises(ValueError, match=r"five holds 2 evaluations .*choose one with policy="):
+            lr.load_evaluation("five")
+        assert lr.load_evaluation("five", policy=name).rows() == result.rows()[:1]
         assert result.rows()[0]["completion_tokens"] > 0
     finally:
         model.close()

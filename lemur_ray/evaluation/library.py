@@ -12,7 +12,7 @@ from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.benchmarks.discovery import find, names
 from lemur_ray.evaluation.evaluate import evaluate as evaluate_config
-from lemur_ray.report.ledgers.stored_episodes import stored_episodes
+from lemur_ray.report.ledgers.stored_episodes import StoredEpisode, stored_episodes
 from lemur_ray.rollout.benchmark_tasks import options_of
 from lemur_ray.rollout.evaluation_config import EvalConfig
 from lemur_ray.rollout.evaluation_folder import LEDGER, evaluation_folders, with_local_folder
@@ -30,6 +30,8 @@ class Evaluation:
     """Local folder with episodes.jsonl, report.json and index.html; the copy of one in a bucket has episodes.jsonl."""
     headline: Mapping[str, Any]
     """The numbers of the report: success_rate, its 95 % interval, counts by outcome, ..."""
+    policy: str = ""
+    """Name of the policy whose episodes are meant; empty: all of the folder."""
 
     @property
     def page(self) -> Path:
@@ -38,11 +40,11 @@ class Evaluation:
 
     def episodes(self) -> list[Episode]:
         """All episodes with their conversations. Raises LedgerError, FileNotFoundError."""
-        return [stored.load() for stored in stored_episodes(self.folder / LEDGER)]
+        return [stored.load() for stored in self._stored()]
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat dict for each episode: its key, outcome, score, number of turns, tokens and seconds."""
-        return [_row(episode) for episode in stored_episodes(self.folder / LEDGER)]
+        return [_row(episode) for episode in self._stored()]
 
     def to_pandas(self) -> pandas.DataFrame:
         """``rows`` as a DataFrame."""
@@ -63,6 +65,10 @@ class Evaluation:
             for episode in self.episodes()
         ]
         return datasets.Dataset.from_list(rows)
+
+    def _stored(self) -> list[StoredEpisode]:
+        stored = stored_episodes(self.folder / LEDGER)
+        return [one for one in stored if self.policy in ("", one.key.policy)]
 
     def _repr_html_(self) -> str:
         """The headline numbers as an HTML table, which notebooks show."""
@@ -111,13 +117,19 @@ def evaluate(
     return Evaluation(evaluation_folders([headline["out"]])[0], headline)
 
 
-def load_evaluation(out: str | Path) -> Evaluation:
-    """The evaluation that a folder holds, also in a bucket; relative paths are below LEMUR_HOME. Raises
-    FileNotFoundError, EvaluationError."""
+def load_evaluation(out: str | Path, policy: str = "") -> Evaluation:
+    """The evaluation that a folder holds, also in a bucket; relative paths are below LEMUR_HOME. policy: its name in the
+    episodes, if the folder holds evaluations of several. Raises FileNotFoundError, EvaluationError, and ValueError if
+    the folder holds several evaluations (of that policy)."""
     from lemur_ray.report.tables import summarise
 
     folder = evaluation_folders([str(out)])[0]
-    return Evaluation(folder, {**summarise(stored_episodes(folder / LEDGER)).headline(), "out": str(out)})
+    episodes = [one for one in stored_episodes(folder / LEDGER) if policy in ("", one.key.policy)]
+    runs = sorted({(one.key.benchmark, one.key.policy, one.key.recipe) for one in episodes})
+    if len(runs) != 1:
+        raise ValueError(f"{out} holds {len(runs)} evaluations{f' of {policy}' if policy else ''} (benchmark, policy, "
+                         f"recipe): {', '.join(map(str, runs)) or 'none'}; choose one with policy=")  # fmt: skip
+    return Evaluation(folder, {**summarise(episodes).headline(), "out": str(out)}, policy)
 
 
 def list_benchmarks() -> Sequence[str]:

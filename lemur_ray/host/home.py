@@ -55,4 +55,7 @@ def find_model(name: str, *, buckets: bool = False) -> str:
         if name and folder.is_dir():
             return str(folder.absolute())
     there = ", ".join(sorted(run.name for run in runs.glob("*") if run.is_dir())) or "none"
-    raise ValueError(f"model {name!r}: neither a folder nor a run in {runs} (there: {there})")
+    raise ValueError(
+        f"model {name!r}: neither a folder nor a run in {runs} (there: {there}); random:NAME is a "
+        "recipe with random weights"
+    )

@@ -198,7 +198,10 @@ def _add_ledgers(inputs: Inputs, folders: Sequence[Path]) -> None:
     inputs.ledgers.sort(key=lambda ledger: (ledger[0] / "episodes.jsonl").stat().st_mtime_ns)
     if not inputs.num_episodes:
         places = ", ".join(map(display_name, folders)) or "no folder was given, and none is under LEMUR_HOME/episodes"
-        raise ReportError(f"no episodes found ({places}): run jobs/agent_eval.py first, or pass --episodes")
+        raise ReportError(
+            f"no episodes found ({places}): run jobs/agent_eval.py first, or name the folder that "
+            "an evaluation wrote to (its --out) with --episodes"
+        )
 
 
 def _with_unique_anchors(ledgers: list[tuple[Path, list[StoredEpisode]]]) -> list[tuple[Path, list[StoredEpisode]]]:

@@ -26,7 +26,8 @@ class LocalModel(HandlePolicy):
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="local-model", daemon=True)
         self._thread.start()
-        super().__init__(self._converse, self.engine.name)
+        version = self.engine.engine.version  # in the name, so that other weights are another policy
+        super().__init__(self._converse, f"{self.engine.name}@{version}" if version else self.engine.name)
 
     def chat(self, messages: str | Sequence[Mapping[str, Any] | Message], **sampling: Any) -> str:
         """Text of the reply to a conversation, or to one user message. sampling: fields of ``Sampling`` (max_tokens,
