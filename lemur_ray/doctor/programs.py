@@ -63,7 +63,8 @@ def compiler(machine: Machine) -> Check:
 def textworld(machine: Machine) -> Check:
     version, lock = machine.version("textworld"), machine.root / "requirements-alfworld.lock"
     if version is None:
-        fix = f"apt-get install -y g++ make python3-dev && {sys.executable} -m pip install -r {lock}"
+        what = f"-r {lock}" if lock.is_file() else "'lemur-ray[alfworld]'"
+        fix = f"apt-get install -y g++ make python3-dev && {sys.executable} -m pip install {what}"
         return Check("textworld", "missing", "not installed (an extra: the oracle of the ALFWorld tests)", fix)
     return Check("textworld", "ok", f"version {version}")
 
