@@ -99,13 +99,20 @@ class SimulatedApis:
                     starved = not waits and used - before < time_s / 2
                     raise ApisEnded(f"the calls did not end within {time_s:g} s", "infra" if starved else "policy")
                 if not (part := os.read(output, 2**20)):
-                    killed = self._process.wait() == -signal.SIGKILL  # its own memory limit raises MemoryError instead
-                    raise ApisEnded("the process of the simulated APIs ended", "infra" if killed else "policy")
+                    raise self._ended()
                 self._unread += part
         except (OSError, ValueError) as error:
-            raise ApisEnded(f"the process of the simulated APIs ended ({error})") from error
+            raise self._ended(f" ({error})") from error
         line, _, self._unread = self._unread.partition(b"\n")
         return json.loads(line)
+
+    def _ended(self, why: str = "") -> ApisEnded:
+        """The error of a process whose pipes are closed."""
+        try:
+            killed = self._process.wait(5) == -signal.SIGKILL  # its own memory limit raises MemoryError instead
+        except subprocess.TimeoutExpired:
+            killed = False
+        return ApisEnded(f"the process of the simulated APIs ended{why}", "infra" if killed else "policy")
 
     def _state(self) -> tuple[bool, float]:
         """Whether the process waits for anything but a processor or a disk, and its processor time in seconds."""

@@ -211,11 +211,11 @@ def test_a_call_that_never_ends_is_the_policys(tmp_path: Path, monkeypatch: pyte
 def test_a_process_that_the_machine_kills_is_no_fault_of_the_policy(tmp_path: Path) -> None:
     episode_of("base", tmp_path, [("show", {})])
     apis = SimulatedApis({"classes": {}, "stateless": [], "initial_config": {}, "long_context": False})
-    apis._process.send_signal(signal.SIGKILL)
-    with pytest.raises(ApisEnded) as ended:
-        apis.call([("show", {})])
+    with closing(apis):
+        apis._process.send_signal(signal.SIGKILL)
+        with pytest.raises(ApisEnded) as ended:
+            apis.call([("show", {})])
     assert ended.value.blame == "infra"
-    apis.close()
 
 
 def test_without_the_package_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
