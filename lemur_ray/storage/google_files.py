@@ -5,11 +5,13 @@ Listings are not cached because other hosts may write at any moment.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from typing import Any
 
 import aiohttp
+from fsspec.asyn import sync_wrapper
 from fsspec.spec import make_instance
 from gcsfs.core import GCSFileSystem
 from gcsfs.retry import HttpError
@@ -128,14 +130,15 @@ class GoogleFiles(GCSFileSystem):
         except FileNotFoundError:
             return False
 
-    async def _delete_files(self, files: list[str], batchsize: int) -> list[Any]:
-        """Delete objects in any order, but markers of checkpoints first: no half-deleted checkpoint looks complete."""
-        marker = f"/{COMMIT_MARKER}"
-        markers = sorted((file for file in files if file.endswith(marker)), key=len)
-        first = [m for m in markers if not any(m.startswith(f"{n.removesuffix(marker)}/") for n in markers if n != m)]
-        rest = [file for file in files if file not in set(first)]
-        deleted = await super()._delete_files(first, batchsize) if first else []
-        return [*deleted, *await super()._delete_files(rest, batchsize)]
+    async def _rm(self, path: str | list[str], recursive: bool = False, **kwargs: Any) -> None:
+        """Delete objects or whole folders. A folder's own commit marker goes first, even if the listing does not show
+        it yet: no half-deleted checkpoint looks complete."""
+        for folder in ([path] if isinstance(path, str) else path) if recursive else ():
+            with contextlib.suppress(FileNotFoundError):
+                await self._rm_file(f"{self._strip_protocol(folder).rstrip('/')}/{COMMIT_MARKER}")
+        await super()._rm(path, recursive=recursive, **kwargs)
+
+    rm = sync_wrapper(_rm)  # gcsfs binds its own
 
     def _where(self, path: str, args: tuple[Any, ...]) -> str:
         """Name of the bucket of a request, for error messages; ``args`` are the parts of its path."""

@@ -101,10 +101,11 @@ def put_aside(folder: str) -> str:
         fs.mv(inner, aside, recursive=True)
         return f"{folder}.torn{number or ''}"
     # Object by object, with requests that every service supports. The commit marker goes first, so that a half-moved
-    # checkpoint does not count as committed. The listing may name objects that another host has just removed.
+    # checkpoint does not count as committed. The listing may name objects that another host has just removed, and lack
+    # the marker if it is new.
     paths = fs.find(inner)
-    ends = [path for path in paths if path.endswith(COMMIT_MARKER)]
-    for part in (ends, [path for path in paths if path not in ends]):
+    marker = f"{inner}/{COMMIT_MARKER}"
+    for part in ([marker], [path for path in paths if path != marker]):
         if part:
             fs.copy(part, [f"{aside}{path.removeprefix(inner)}" for path in part], on_error="ignore")
             with contextlib.suppress(FileNotFoundError):

@@ -10,8 +10,11 @@ import time
 import urllib.error
 import urllib.request
 
+import fsspec
 import pytest
 
+from lemur_ray.storage.file_system import file_system
+from lemur_ray.weights.checkpoints import put_aside
 from tests.faults.history import Client
 from tests.storage.bucket_server import Service, google_service
 
@@ -83,6 +86,26 @@ def test_listings_are_late_for_others_and_reads_are_not() -> None:
         assert listed(service) == ["old"]
         service.objects.listing_delay_s = 1e-9
         assert listed(service) == ["new"]
+
+
+def test_a_removed_checkpoint_loses_its_marker_first_also_where_the_listing_does_not_show_it_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = "bucket/run/checkpoints/4"
+    url = f"gs://{folder}"
+    for remove in (lambda: file_system(url)[0].rm(folder, recursive=True), lambda: put_aside(url)):
+        with google_service() as service:
+            for variable, value in service.entrance("another host").environment.items():
+                monkeypatch.setenv(variable, value)
+            fsspec.filesystem("gs").clear_instance_cache()
+            for name in ("plan/metadata", "state/_METADATA", "state/manifest.ocdbt"):
+                put(service.url, f"run/checkpoints/4/{name}")
+            service.objects.listing_delay_s = 3600.0
+            put(service.url, "run/checkpoints/4/commit_success.txt")
+            remove()
+            deleted = [write.name for write in service.history.accepted() if write.deletes]
+            assert deleted[0] == f"{folder}/commit_success.txt"
+            assert len(deleted) == 4
 
 
 def test_an_entrance_that_is_cut_holds_requests_back_and_drops_those_that_are_given_up() -> None:
