@@ -19,7 +19,7 @@ class GrammarError(ValueError):
 
 
 class Grammars:
-    """Compiles grammars into constraints for one tokenizer; for use from any thread."""
+    """Compiles grammars into constraints for one tokenizer. May be used from any thread."""
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer: llguidance.LLTokenizer | None = None
@@ -29,7 +29,8 @@ class Grammars:
             self._tokenizer = llguidance.LLTokenizer(wrapped, eos_token=_ends(tokenizer))
 
     def start(self, grammar: str) -> Matching:
-        """The constraint of a new reply (may take a second). Raises GrammarError for an invalid grammar."""
+        """The constraint of a new reply by ``grammar``, text in llguidance's format (may take a second). Raises
+        GrammarError for an invalid grammar, or if the tokenizer cannot be used with any."""
         if self._tokenizer is None:
             raise GrammarError(f"cannot be used with this model: {self._obstacle}")
         problem = llguidance.LLMatcher.validate_grammar(grammar, self._tokenizer)

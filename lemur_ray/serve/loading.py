@@ -64,10 +64,8 @@ def load_text_engine(
 
 
 def options_here(config: ModelConfig, options: EngineOptions) -> EngineOptions:
-    """The options with what they leave open chosen for this process's devices. Raises ValueError for too little memory.
-
-    On accelerators the log says what serves.
-    """
+    """Fill in what ``options`` leave open (dtype, cache, prompt tokens, context) for this process's devices. Raises
+    ValueError if their memory does not suffice. On accelerators the choice is logged."""
     machine = attached_machine(*present(options.tensor_parallel))
     options = chosen(options, config, machine)
     if machine.platform != "cpu":
@@ -80,7 +78,8 @@ def options_here(config: ModelConfig, options: EngineOptions) -> EngineOptions:
 
 
 def check_template(tokenizer: Tokenizer) -> None:
-    """Raise TemplateUnusable for a chat template that renders no chat; log the limits of any other."""
+    """Raise TemplateUnusable if the tokenizer's chat template renders no chat; log a warning if there is none, or if it
+    knows no tools."""
     try:
         template = template_of(tokenizer)
         template.render([Chat([{"role": "user", "content": "Hello."}], add_generation_prompt=True)])
@@ -118,7 +117,8 @@ def update_weights(engine: Engine, spec: str) -> str:
 
 
 def served_version(version: str, options: EngineOptions) -> str:
-    """``version`` with the quantization or reduced dtype appended, as rounded weights give other replies."""
+    """``version`` with the quantization or the reduced dtype appended (``V-int8``, ``V-bfloat16``), because rounded
+    weights give other replies."""
     if options.quantization != "none":
         return f"{version}-{options.quantization}"
     return version if options.dtype == "float32" else f"{version}-{options.dtype}"

@@ -17,11 +17,14 @@ from lemur_ray.serve.token_requests import converse
 
 
 class LocalModel(HandlePolicy):
-    """A chat model on this process's devices. Thread-safe; concurrent requests share batches."""
+    """A chat model on this process's devices, also a policy for evaluations. Thread-safe; concurrent requests share
+    batches. Starts threads, which ``close`` ends."""
 
     def __init__(self, model: str, options: EngineOptions | None = None, chat_template: str = "") -> None:
-        """model: a run folder or its name under LEMUR_HOME/runs, or a Hugging Face folder. Raises RuntimeError,
-        ValueError."""
+        """Load and compile the model, which may take minutes.
+        model: a run folder or its name under LEMUR_HOME/runs, a Hugging Face folder, or an address in a bucket.
+        chat_template: text of the template, "": the model's own. Raises RuntimeError if it cannot be served, ValueError
+        if there is none."""
         self.engine = load_text_engine(find_model(model, buckets=True), options, template=chat_template)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="local-model", daemon=True)
@@ -30,8 +33,9 @@ class LocalModel(HandlePolicy):
         super().__init__(self._converse, f"{self.engine.name}@{version}" if version else self.engine.name)
 
     def chat(self, messages: str | Sequence[Mapping[str, Any] | Message], **sampling: Any) -> str:
-        """Text of the reply to a conversation, or to one user message. sampling: fields of ``Sampling`` (max_tokens,
-        temperature, top_p, top_k, seed, stop). Raises ContextOverflow, PolicyUnreachable."""
+        """Text of the reply to a conversation, or to one user message given as a str. Blocks until it is complete.
+        sampling: fields of ``Sampling`` (max_tokens, by default 256; temperature, top_p, top_k, seed, stop). Raises
+        ContextOverflow if the conversation is too long, PolicyUnreachable if the engine has ended."""
         if isinstance(messages, str):
             messages = [Message("user", messages)]
         parsed = tuple(one if isinstance(one, Message) else Message.from_json(one) for one in messages)
@@ -51,8 +55,7 @@ class LocalModel(HandlePolicy):
 
 
 def load_model(model: str, *, chat_template: str = "", **options: Any) -> LocalModel:
-    """Load a chat model into this process. options: fields of ``EngineOptions`` (dtype, quantization, max_slots, ...).
-
-    Raises RuntimeError with the reason if the model cannot be served, ValueError if there is none.
-    """
+    """Load a chat model into this process and return it ready (may take minutes). model: as for ``LocalModel``.
+    options: fields of ``EngineOptions`` (dtype, quantization, max_slots, ...), by default chosen for the machine.
+    Raises RuntimeError with the reason if the model cannot be served, ValueError if there is none."""
     return LocalModel(model, replace(BY_MACHINE, **options), chat_template)

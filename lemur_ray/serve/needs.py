@@ -26,7 +26,7 @@ _BYTES = {"float32": 4, "bfloat16": 2}
 
 
 class NotServed(ValueError):
-    """Raised when a model cannot be served here; the message and ``faults`` list everything missing or wrong."""
+    """Raised when a model cannot be served here; the message lists all faults, and ``faults`` has each of them."""
 
     def __init__(self, spec: str, faults: Sequence[str]) -> None:
         super().__init__("\n- ".join([f"{spec} is not served:", *faults]))
@@ -34,10 +34,8 @@ class NotServed(ValueError):
 
 
 def check_job(spec: str, job: ServeJob, devices: Devices) -> OpenShape | None:
-    """Check a serving job; returns the model's config and tokenizer, None for a model that only vLLM computes.
-
-    Raises NotServed with every fault.
-    """
+    """Check a serving job on ``devices``; returns the model's config and tokenizer, None for a model that only vLLM
+    computes. spec: the model, as in ``weights.open_model``. Raises NotServed with every fault."""
     faults = engine_faults(job) + device_faults(job, devices)
     opened = None
     try:
@@ -66,7 +64,8 @@ class OpenShape:
 
 
 def shape_of(spec: str) -> OpenShape:
-    """Config and tokenizer of the model that a spec of ``weights.open_model`` names. Raises MODEL_ERRORS."""
+    """Config and tokenizer of the model that ``spec`` of ``weights.open_model`` names; no weights are read or made.
+    Raises one of MODEL_ERRORS if it cannot be opened."""
     if spec.startswith(RANDOM):  # opening such a model would make its weights
         config = get_recipe(spec.removeprefix(RANDOM).partition("@")[0]).model
         return OpenShape(config, load_tokenizer(spec))
@@ -91,7 +90,8 @@ def vllm_on_cpus() -> bool:
 
 
 def device_faults(job: ServeJob, devices: Devices) -> list[str]:
-    """A fault for each kind (cores, GPUs, TPU chips) of which all replicas together need more than there are."""
+    """A message for each kind of device (CPU cores, GPUs, TPU chips) of which all replicas together need more than
+    there are; [] if all suffice."""
     engines, hosts, each = job.replicas, job.hosts, max(1, job.engine.tensor_parallel)
     needs = {"CPU cores": (engines * hosts.num * job.num_cpus * (not job.no_ray), devices.cpus)}
     on_gpus = hosts.on_gpus(devices.gpus > 0 and not job.no_ray)
@@ -109,7 +109,8 @@ def device_faults(job: ServeJob, devices: Devices) -> list[str]:
 
 
 def memory_faults(config: ModelConfig, job: ServeJob, devices: Devices) -> list[str]:
-    """A fault if the weights of all replicas exceed known memory; not checked for TPU slices and vLLM."""
+    """A list with one message if the weights of all replicas exceed the memory of ``devices``, else []. Nothing is
+    checked for TPU slices, for vLLM, or if the memory is unknown."""
     memories = [size for size in (devices.memory_bytes, devices.gpu_bytes) if size is not None]
     if job.hosts.topology or job.backend == "vllm" or not memories:
         return []
@@ -129,7 +130,8 @@ def memory_faults(config: ModelConfig, job: ServeJob, devices: Devices) -> list[
 
 
 def port_faults(job: ServeJob, devices: Devices) -> list[str]:
-    """A fault if the server cannot listen there; not checked on a cluster, where Serve may listen already."""
+    """A list with one message if the job's host and port cannot be listened on, else []. Nothing is checked on a
+    cluster, where Serve may listen already."""
     why = unusable(job.host, job.port) if not devices.in_cluster else ""
     if not why:
         return []
@@ -139,7 +141,8 @@ def port_faults(job: ServeJob, devices: Devices) -> list[str]:
 
 
 def weight_bytes(config: ModelConfig, options: EngineOptions) -> int:
-    """Lower bound of the bytes of a model's weights in an engine."""
+    """Lower bound of the bytes of a model's weights in an engine, all devices together. ``options.dtype`` must not be
+    "auto"."""
     return config.num_params * (1 if options.quantization == "int8" else _BYTES[options.dtype])
 
 

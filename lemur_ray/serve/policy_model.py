@@ -24,7 +24,7 @@ _ELSEWHERE = " (flags of jobs/serve.py: serve it with them, and ask it with --po
 
 @dataclass(frozen=True)
 class PolicyModel:
-    """Limits of a policy's model. ``context``: tokens of a prompt and its reply together."""
+    """Context and tokenizer of a policy's model. ``context``: most tokens of a prompt and its reply together."""
 
     context: int
     tokenizer: Tokenizer
@@ -36,11 +36,10 @@ class PolicyModel:
 
 @lru_cache(maxsize=8)
 def check_policy_model(model: str, chat_template: str, chats: bool) -> PolicyModel:
-    """Check a model; returns its context and tokenizer. Raises NotServed with every fault.
-
-    ``model``: a spec of ``weights.open_model``. ``chat_template``: as --chat-template. ``chats``: whether the policy
-    sends conversations, which need a template.
-    """
+    """Check a model that will be served for a policy; returns its context and tokenizer. Raises NotServed with every
+    fault. The last eight results are cached.
+    model: as in ``weights.open_model``. chat_template: file or name as of --chat-template. chats: whether the policy
+    sends conversations, which need a template."""
     faults: list[str] = []
     context, tokenizer = 0, None
     try:

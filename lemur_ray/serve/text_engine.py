@@ -36,7 +36,7 @@ _ENCODED_AT_ONCE = 8192
 
 
 class TextEngine:
-    """One model on one engine, for one event loop."""
+    """A named model on one engine, whose replies are pieces of text. Its coroutines belong to one event loop."""
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, name: str):
         self.engine, self.tokenizer, self.name = engine, tokenizer, name
@@ -63,11 +63,12 @@ class TextEngine:
         return self.template.knows_tools and OPEN not in self.template.source
 
     def encode_text(self, text: str) -> tuple[int, ...]:
-        """Prompt ids of plain text, after the tokenizer's BOS, if it has one."""
+        """Prompt ids of a plain text, after the tokenizer's BOS if it adds one."""
         return (*self.tokenizer.special.before, *self.tokenizer.encode(text))
 
     async def prompt(self, chat: Chat) -> tuple[int, ...]:
-        """Ids of a chat, for the event loop. Raises TemplateError, and ContextExceeded before it encodes a long one."""
+        """Token ids of a chat's prompt; long chats are rendered and encoded in threads. Raises TemplateError if the
+        template cannot render it, and ContextExceeded, before encoding, if it cannot fit."""
         if self.template.quick and sum(map(len, iter_texts([chat.messages]))) <= _ENCODED_AT_ONCE:
             return self._encoder(chat)()
         # One after another, in a thread of their own, so that slow templates do not occupy the shared threads.
@@ -91,26 +92,27 @@ class TextEngine:
             raise ContextExceeded(tokens, 1, self.engine.context, at_least=True)
 
     def token_text(self, token: int) -> bytes:
-        """Bytes of a token's text; none for special tokens and for padding rows of the head."""
+        """Bytes of a token's text; b"" for special tokens, and for ids that only pad the model's vocabulary."""
         return b"" if token in self.hidden_ids else self.tokenizer.token_bytes(token)
 
     @cached_property
     def hidden_ids(self) -> frozenset[int]:
-        """Ids of tokens without text: special tokens and padding rows of the head."""
+        """Ids without text: special tokens, and ids that only pad the model's vocabulary."""
         padding = range(self.tokenizer.vocab_size, self.engine.config.vocab_size)
         return self.tokenizer.special_ids.union(padding)
 
     def byte_stream(self, before: Sequence[int]) -> Callable[[int], bytes]:
-        """Function from each token after those in ``before``, in order, to the bytes that it adds to the text."""
+        """See ``response_bodies.Served.byte_stream``."""
         return self.tokenizer.byte_stream(before)
 
     def spelling(self, token: int) -> bytes:
-        """Bytes by which log-probabilities name a token; for a special one its name."""
+        """Bytes that stand for a token in log-probabilities; for a special token those of its name, for an unused id
+        "<unused ID>"."""
         known = token < self.tokenizer.vocab_size
         return self.tokenizer.token_bytes(token) if known else f"<unused {token}>".encode()
 
     def text(self, tokens: Sequence[int]) -> str:
-        """The text that tokens spell, without ids beyond the tokenizer's vocabulary."""
+        """The text of a sequence of tokens; ids beyond the tokenizer's vocabulary are skipped."""
         return self.tokenizer.decode([i for i in tokens if i < self.tokenizer.vocab_size])
 
     async def constraint(self, grammar: str) -> Matching:
@@ -122,13 +124,15 @@ class TextEngine:
         return Grammars(self.tokenizer)
 
     def text_stream(self, stop: Sequence[str], prompt: Sequence[int]) -> TextStream:
-        """A decoder for the tokens of one reply to ``prompt``, cut at the strings ``stop``."""
+        """A decoder for the tokens of one reply to ``prompt``, which ends the text before the first of the strings
+        ``stop``."""
         return TextStream(self.tokenizer.text_stream(prompt), stop)
 
     def generation(
         self, prompt: tuple[int, ...], max_tokens: int | None, sampling: SamplingOptions, **more: Any
     ) -> Generation:
-        """A checked request; max_tokens None: the rest of the context. Raises ContextExceeded, InvalidRequest."""
+        """A checked request for one reply. max_tokens None: the rest of the context. more: further fields of
+        ``Generation``. Raises ContextExceeded, InvalidRequest."""
         vocab_size, context = self.engine.config.vocab_size, self.engine.context
         limit = max(context - len(prompt), 1) if max_tokens is None else max_tokens
         request = Generation(prompt, limit, sampling.for_vocabulary(vocab_size), self.stop_ids, **more)
@@ -136,10 +140,10 @@ class TextEngine:
         return request
 
     def open(self, requests: Sequence[Generation], stop: Sequence[str] = (), *, whole: bool = False) -> Replies:
-        """Submit requests, in a running event loop. Raises what ``Engine.submit`` raises; then none is queued.
-
-        whole: the replies are read in one piece, so the engine sends no event for single tokens.
-        """
+        """Submit requests together; must be called in a running event loop. Raises what ``Engine.submit`` raises, and
+        then none stays queued.
+        stop: strings that end a reply, without being part of it. whole: the caller only uses ``Replies.collect``, so
+        the engine sends no event for single tokens."""
         self._loop = asyncio.get_running_loop()
         replies = Replies(self, stop)
         try:
@@ -154,11 +158,11 @@ class TextEngine:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a reply is unfinished. From any thread."""
+        """Whether any reply is unfinished. May be called from any thread."""
         return bool(self._queues)
 
     def forget(self, number: int) -> None:
-        """Drop events of this request from now on."""
+        """Drop all later events of request ``number``."""
         self._queues.pop(number, None)
 
     def _listen(self, events: Sequence[Event]) -> None:
@@ -174,7 +178,7 @@ class TextEngine:
 
 
 class Replies:
-    """The replies to requests that were submitted together. Must be closed, which cancels unfinished ones."""
+    """The replies to requests that were submitted together. ``close`` must be called; it cancels unfinished ones."""
 
     def __init__(self, served: TextEngine, stop: Sequence[str]):
         self.queue: asyncio.Queue[Event] = asyncio.Queue()
@@ -187,7 +191,8 @@ class Replies:
         self._total += 1
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """All pieces until every reply is complete. Raises EngineClosed, RequestFailed or RequestRefused."""
+        """Yield pieces of all replies as they come, until every reply is complete. Raises EngineClosed, RequestFailed
+        or RequestRefused."""
         while self._open:
             event = await self.queue.get()
             if event.number in self._open:
@@ -207,7 +212,7 @@ class Replies:
         return replies
 
     def close(self) -> None:
-        """Cancel unfinished replies. May be called twice."""
+        """Cancel unfinished replies; nothing happens if there are none."""
         for number in list(self._open):
             self._forget(number, cancel=True)
 

@@ -23,7 +23,7 @@ class TextStream:
         """A stop string ended the text; later tokens are ignored."""
 
     def push(self, token: int) -> str:
-        """Add a token; returns the text that is certain now, perhaps none."""
+        """Add a token; returns the text that is certain now: "" while it may begin a stop string, and after one."""
         return "" if self.stopped else self._take(self._text.push(token))
 
     def end(self) -> str:

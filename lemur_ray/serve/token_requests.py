@@ -31,7 +31,8 @@ CONTINUATION = range(0x80, 0xC0)
 
 
 async def converse(served: TextEngine, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to one request, both as in the module's docstring; errors of the request become ``refused``."""
+    """The answer to one request, both in the form of the module's docstring. Errors of the request become an answer
+    with ``refused``; a request with missing keys raises KeyError."""
     options = dict(request["sampling"])
     max_tokens, stop = options.pop("max_tokens"), tuple(options.pop("stop"))
     try:
@@ -88,10 +89,8 @@ def _refusal(error: EngineError | ValueError) -> dict[str, Any]:
 
 
 def content_ids(served: TextEngine, reply: Reply, stop: Sequence[str]) -> list[int]:
-    """The ids of a reply's text: without the one that ended the turn, and without those of a stop string.
-
-    If a stop string begins inside a token, the part of the token in front of it is encoded by itself.
-    """
+    """Ids of a reply's text: without the id that ended the turn, and without those of a stop string.
+    If a stop string begins inside a token, the part of the token before it is encoded by itself."""
     if reply.finish_reason == "length":
         return list(reply.tokens)
     if reply.tokens and reply.tokens[-1] in served.stop_ids:

@@ -42,7 +42,8 @@ class EngineDoesNotFit(ValueError):
 
 @dataclass(frozen=True)
 class Step:
-    """Memory in bytes that a step, compiled for a number of rows and new tokens per row, takes on each device."""
+    """Memory in bytes on each device of one compiled step of the engine, for ``rows`` sequences of ``length`` new
+    tokens each."""
 
     rows: int
     length: int
@@ -73,15 +74,17 @@ class Step:
         return f"{kind}, {self.rows} rows: {self.total / 2**30:.2f} GiB ({', '.join(parts)}), {kernel}"
 
     def to_json(self) -> dict[str, Any]:
-        """All fields but ``hlo`` by name, and ``total``."""
+        """All fields except ``hlo``, by name, and ``total``; sizes in bytes, compile_s in seconds."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "hlo"} | {"total": self.total}
 
 
 def abstract_weights(
     config: ModelConfig, dtype: Any, form: Form = "columns", *, parts: int = 1, scanned: bool = False
 ) -> Weights:
-    """The weights that ``weights.prepare`` returns, as ShapeDtypeStruct of the whole arrays, before they are divided;
-    KV heads and vocabulary are padded for ``parts`` devices."""
+    """Shapes and dtypes (ShapeDtypeStruct) of the weights that ``weights.prepare`` would return; nothing is read or
+    allocated. The arrays are whole, not one device's part; KV heads and vocabulary are padded for ``parts`` devices.
+    form: storage of the matrices, "columns", "rows" or "int8" (see ``weights.Form``). scanned: one stacked array for
+    all layers."""
     c = config
     heads = (c.num_heads + 2 * max(c.num_kv_heads, parts)) * c.head_dim
 
@@ -117,7 +120,8 @@ def abstract_weights(
 
 
 def weight_bytes(config: ModelConfig, options: EngineOptions, parts: int, platform: str) -> int:
-    """Bytes of the weights on one of ``parts`` devices of a platform."""
+    """Bytes of the model's weights on one of ``parts`` devices. platform: "cpu", "gpu" or "tpu", on which the partition
+    of the matrices depends."""
     form: Form = "int8" if options.quantization == "int8" else "columns"
     weights = abstract_weights(config, jnp.dtype(options.dtype), form, parts=parts)
     where = weight_specs(config, form, sums_for(options, platform))
@@ -129,10 +133,10 @@ def weight_bytes(config: ModelConfig, options: EngineOptions, parts: int, platfo
 def compile_step(
     config: ModelConfig, options: EngineOptions, devices: Sequence[Any], rows: int, length: int, platform: str = "tpu"
 ) -> Step:
-    """Compile a step of ``rows`` x ``length`` tokens for devices that share the model, attached or described.
-
-    platform: tpu or gpu. Raises EngineDoesNotFit, and ValueError if the model does not divide over the devices.
-    """
+    """Compile a step for ``rows`` sequences of ``length`` new tokens each (1: decoding), and measure its memory.
+    devices: jax's, attached or described by a topology; together they hold one model. platform: "tpu" or "gpu". Raises
+    EngineDoesNotFit if a device's memory does not suffice, and ValueError if the model does not divide over the
+    devices."""
     group = Devices(Mesh(np.asarray(devices), (AXIS,), axis_types=(AxisType.Auto,)))
     check_split(config, group.parts)
     dtype, part = jnp.dtype(options.dtype), part_of(config, group.parts)
@@ -166,7 +170,8 @@ def compile_step(
 
 
 def shapes(options: EngineOptions, *, every_shape: bool = False) -> list[tuple[int, int]]:
-    """Rows and new tokens per row of an engine's largest decode and prefill step; every_shape: of all steps."""
+    """(rows, new tokens per row) of the engine's largest decode step, then of its largest prefill step; with
+    ``every_shape`` all decode steps, then all prefill steps, each in ascending order."""
     decode, prefill = decode_buckets(options.max_slots, lone=False), prefill_buckets(options.prefill_tiles)
     sizes = [(rows, 1) for rows in (decode if every_shape else decode[-1:])]
     return sizes + [(rows, TILE) for rows in (prefill if every_shape else prefill[-1:])]

@@ -64,7 +64,7 @@ class Place(NamedTuple):
 
 
 def allocate(config: ModelConfig, num_blocks: int, dtype: Any = jnp.float32) -> Cache:
-    """Zeroed pools of all layers, of ``num_blocks`` blocks each, including the scrap block."""
+    """Zeroed pools, one for each layer, of ``num_blocks`` blocks including the scrap block 0."""
     k = (num_blocks, config.num_kv_heads, config.head_dim, BLOCK)
     v = (num_blocks, config.num_kv_heads, BLOCK, config.head_dim)
     stored = jnp.uint16 if jnp.dtype(dtype) == jnp.bfloat16 else dtype
@@ -84,13 +84,15 @@ def from_stored(x: jax.Array) -> jax.Array:
 
 
 def block_bytes(config: ModelConfig, dtype: Any = jnp.float32, parts: int = 1) -> int:
-    """Bytes of the keys and values of one block, over all layers and ``parts`` devices, replicas of heads included."""
+    """Bytes of the keys and values of one block, over all layers and ``parts`` devices together. If there are more
+    devices than kv heads, each device has a copy of one head, and every copy counts."""
     heads = max(config.num_kv_heads, parts)
     return 2 * config.num_layers * heads * config.head_dim * BLOCK * jnp.dtype(dtype).itemsize
 
 
 def targets(place: Place, num_tokens: int) -> tuple[jax.Array, jax.Array]:
-    """Block id, and offset in that block, of each of ``num_tokens`` new tokens, both (T,) int32; padding: block 0."""
+    """Block id, and offset in that block, of each of ``num_tokens`` (T) new tokens: both (T,) int32. Padding gets block
+    0."""
     offset_M = jnp.arange(num_tokens // place.starts.shape[0])
     position_RM = place.starts[:, None] + offset_M
     block_RM = jnp.take_along_axis(place.tables, position_RM // BLOCK, axis=1, mode="clip")
@@ -99,7 +101,7 @@ def targets(place: Place, num_tokens: int) -> tuple[jax.Array, jax.Array]:
 
 
 def write(cache: LayerCache, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -> LayerCache:
-    """The layer's cache after the new keys and values of all rows are written into their blocks."""
+    """Return the layer's cache with the new keys and values of all rows in their blocks; padding goes to block 0."""
     block_T, offset_T = targets(place, k_TKh.shape[0])
     return LayerCache(
         cache.k.at[block_T, :, :, offset_T].set(to_stored(k_TKh, cache.k), mode="promise_in_bounds"),
@@ -110,11 +112,10 @@ def write(cache: LayerCache, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -
 def attend(
     cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic, window: int = 0, cap: float = 0.0
 ) -> jax.Array:
-    """Attention of each query to its own sequence up to its own position: (R, K, G, M, h) float32.
-
+    """Attention of each query to its own sequence, up to and including its own position: (R, K, G, M, h) float32.
     With ``how.one_by_one``, a loop computes each row at its own length and no padding; otherwise rows are batched.
-    window, cap: as in ``model.attention.dispatch``; blocks before the window are not read.
-    """
+    window: a query attends only to that many last positions, and blocks before them are not read; 0: to all. cap: limit
+    of the attention scores, which are squashed by tanh; 0: none."""
     rows, kv_heads, groups, length, width = q_RKGMh.shape
     dtype = jnp.bfloat16 if cache.k.dtype == jnp.uint16 else cache.k.dtype
     q_RKQh = q_RKGMh.astype(dtype).reshape(rows, kv_heads, groups * length, width) * width**-0.5

@@ -81,7 +81,10 @@ class Native(Plain):
 
 
 def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = False) -> CacheLayout:
-    """``Paged`` on TPU, ``Native`` with CPU kernels (``native``); ``PLAIN`` if the model does not suit the kernel."""
+    """The layout for a platform: ``Paged`` on "tpu"; with ``native``, ``Native`` (the C++ kernel for CPUs); else
+    ``PLAIN``.
+    Also ``PLAIN``, with a warning in the log, if the kernel does not support the model. config: the model with the
+    heads of one device."""
     if platform != "tpu":
         if not native:
             return PLAIN
@@ -106,10 +109,9 @@ def allocate(layout: CacheLayout, config: ModelConfig, num_blocks: int, dtype: A
 
 
 def pool_size(config: ModelConfig, options: EngineOptions, parts: int = 1) -> tuple[int, int]:
-    """Number of blocks in a sequence's table, and in the whole pool, including the scrap block. parts: devices.
-
-    The pool holds at least one sequence, and at most twice what all slots can fill.
-    """
+    """(blocks in the table of a sequence of full length, blocks of the whole pool including scrap block 0).
+    The pool is what ``options.cache_bytes`` can hold, but at least one sequence, and at most twice what all slots can
+    fill. parts: devices."""
     width = -(-min(options.context or config.max_seq_len, config.max_seq_len) // BLOCK)
     fitting = options.cache_bytes // block_bytes(config, options.dtype, parts)
     return width, 1 + max(width, min(fitting, 2 * options.max_slots * width))

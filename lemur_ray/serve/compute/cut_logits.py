@@ -1,10 +1,9 @@
-"""Logits that lie on several devices, each with some tokens of the vocabulary: maxima, sums and candidates of them all.
-
-Between devices go the results of each, never the logits. Sums over devices are added in a fixed order, so they do not
-depend on the load. ``cut`` None: one device has all logits. Knows nothing of sampling options.
-
-Legend: R rows, V tokens of a device, P candidates.
-"""
+"""Operations on logits whose vocabulary is divided over several devices: maximum, sum, top candidates, the logit of a
+token.
+Each device reduces its own part and only these results are exchanged, never the logits. Sums over devices are added in
+a fixed order, so they do not depend on the load. All functions run inside a program; with ``cut`` None, one device has
+all logits. Knows nothing of sampling options.
+Legend: R rows, V tokens of a device, P candidates."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _LOWEST = 0x007FFFFF
 
 
 class Cut(NamedTuple):
-    """How the vocabulary is cut: in device order, padded with logits of -inf at the end."""
+    """How logits are divided: equal, consecutive ranges of token ids in device order, padded at the end with -inf."""
 
     axis: str
     vocab_size: int
@@ -32,17 +31,18 @@ class Cut(NamedTuple):
 
 
 def cut_of(config: ModelConfig, how: Arithmetic) -> Cut | None:
-    """The cut of a model's logits; None if every device gets them whole, as devices do that gather everything."""
+    """The division of a model's logits over devices; None if every device holds all of them, as on one device or if
+    ``how.sums`` is "gather"."""
     return Cut(how.axis, config.vocab_size) if how.axis and how.sums != "gather" else None
 
 
 def logits_spec(cut: Cut | None) -> P:
-    """Partition of logits over devices."""
+    """PartitionSpec of logits (R, V): whole on every device, or cut along V."""
     return WHOLE if cut is None else P(None, AXIS)
 
 
 def padded_vocab(vocab_size: int, parts: int) -> int:
-    """Tokens of a vocabulary that is cut into equal parts."""
+    """``vocab_size`` rounded up to a multiple of ``parts`` devices."""
     return -(-vocab_size // parts) * parts
 
 
@@ -54,7 +54,8 @@ def own_logits(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
 
 
 def own_columns(whole_RV: jax.Array, like_RV: jax.Array, cut: Cut | None) -> jax.Array:
-    """A device's columns of an array for the whole vocabulary, as many as ``like_RV`` has; padding is 0."""
+    """This device's columns of ``whole_RV``, which spans the whole vocabulary; as many as ``like_RV`` has, padded with
+    0."""
     width = like_RV.shape[1]
     if cut is None:
         return whole_RV[:, :width]
@@ -68,7 +69,8 @@ def _first(x_RV: jax.Array, cut: Cut) -> jax.Array:
 
 
 def own_ids(ids: jax.Array, x_RV: jax.Array, cut: Cut | None) -> tuple[jax.Array, jax.Array]:
-    """Columns of token ids in ``x_RV``, and whether it has them; columns of those that it has not are valid, too."""
+    """(column of each token id in this device's ``x_RV``, whether this device has that id). Of an id that it does not
+    have, the column is a valid but arbitrary one."""
     if cut is None:
         return ids, jnp.ones(ids.shape, bool)
     at, width = ids - _first(x_RV, cut), x_RV.shape[1]
@@ -92,7 +94,7 @@ def highest(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
 
 
 def summed(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
-    """(R, 1): the sum of a row, as a tree of additions on each device and over the devices."""
+    """(R, 1): the sum over a row's whole vocabulary, as a tree of additions on each device and then over the devices."""
     own = row_sum(x_RV)
     return own if cut is None else row_sum(gather_columns(own, cut.axis))
 
@@ -116,7 +118,8 @@ def logits_at(x_RV: jax.Array, ids_R: jax.Array, cut: Cut | None) -> jax.Array:
 
 
 def lowest_within(x_RV: jax.Array, weight_RV: jax.Array, limit_R1: jax.Array, cut: Cut | None) -> jax.Array:
-    """(R, 1): the lowest logit above which the weights sum to less than ``limit_R1``, by halving, without a sort."""
+    """(R, 1): the lowest logit above which the weights sum to less than ``limit_R1``, found by bisection, without a
+    sort. The cutoff of top-k (weights 1) and top-p (weights: probabilities)."""
     order_RV = _ordered(x_RV)
 
     def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

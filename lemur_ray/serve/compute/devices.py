@@ -37,7 +37,7 @@ all_reduce: as ordered, but added by the network, in an order that may depend on
 
 @dataclass(frozen=True)
 class Devices:
-    """The devices of one engine. ``mesh`` None: a single device, without meshes in programs."""
+    """The devices that hold one engine's model. ``mesh`` None: one device, and programs without a mesh."""
 
     mesh: Mesh | None = None
 
@@ -87,8 +87,9 @@ class Devices:
         return tuple(size * (self.parts if name else 1) for size, name in zip(part, names, strict=True))
 
     def assemble(self, part: Callable[[int], Any], specs: Any) -> Any:
-        """Build a tree of arrays on the devices. specs: partitions, as a prefix of the tree. part: makes the arrays of
-        device n (from 0) on the host; called for the devices of this process, one after the other."""
+        """Build a tree of arrays on the devices, and wait until they are there. part: called with n, for each device n
+        (from 0 in the mesh) of this process in turn, makes that device's arrays on the host. specs: PartitionSpecs, as
+        a prefix of the tree."""
         if self.mesh is None:
             return jax.block_until_ready(jax.device_put(part(0)))
         own = [(n, self.mesh.devices.flat[n]) for n in self.own_parts]
@@ -102,20 +103,23 @@ class Devices:
         return jax.tree.map(one, jax.tree.broadcast(specs, placed[0], is_leaf=_is_spec), *placed, is_leaf=_is_spec)
 
     def abstract(self, make: Callable[[], Any], spec: P) -> Any:
-        """Shapes and dtypes of the whole arrays of which ``make`` makes one device's part. spec: the partition."""
+        """Shapes and dtypes of the whole arrays, of which ``make`` returns one device's part. spec: PartitionSpec of
+        each array. ``make`` is only traced."""
         return jax.tree.map(
             lambda part: jax.ShapeDtypeStruct(self._whole_shape(part.shape, spec), part.dtype), jax.eval_shape(make)
         )
 
     def allocate(self, make: Callable[[], Any], spec: P) -> Any:
-        """Zeros, allocated on the devices only. make: makes the zeros of one device; spec: the partition."""
+        """Arrays of zeros on the devices, without memory on the host. make: returns the zeros of one device; spec:
+        PartitionSpec of each array."""
         if self.mesh is None:
             return make()
         sharding = self._sharding(spec)
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype, device=sharding), self.abstract(make, spec))
 
     def program(self, function: Callable, inputs: Any, outputs: Any, donate: tuple[int, ...] = ()) -> Any:
-        """Jit a function that devices run on their parts. inputs, outputs: partitions; donate: arguments to reuse."""
+        """Jit ``function``, which every device runs on its own parts (``shard_map``; on one device a plain ``jit``).
+        inputs, outputs: trees of PartitionSpecs; donate: indices of arguments whose memory is reused."""
         if self.mesh is None:
             return jax.jit(function, donate_argnums=donate)
         split = jax.shard_map(function, mesh=self.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
@@ -130,7 +134,7 @@ ONE: Devices = Devices()
 
 
 def present(count: int) -> tuple[list[Any], int]:
-    """This process's devices, and the number of devices of all processes that share a model; count 0: all of them."""
+    """(this process's devices, number of devices of all processes that share a model). count: that number if not 0."""
     return jax.local_devices(), count or jax.device_count()
 
 
@@ -144,7 +148,8 @@ def gather_columns(x_TI: jax.Array, axis: str | None) -> jax.Array:
 
 
 def total(part_TD: jax.Array, axis: str, sums: Sums) -> jax.Array:
-    """Inside a program: the sum of the devices' partial products, in the dtype of ``part_TD``; sums: not gather."""
+    """Inside a program: the sum over devices of their partial products (T, D), whole on every device, in the dtype of
+    ``part_TD``. sums: "ordered" or "all_reduce"."""
     if sums == "all_reduce":
         return lax.psum(part_TD, axis)
     rows, parts = part_TD.shape[0], lax.axis_size(axis)
@@ -157,24 +162,26 @@ def total(part_TD: jax.Array, axis: str, sums: Sums) -> jax.Array:
 
 
 def part_of(config: ModelConfig, parts: int) -> ModelConfig:
-    """The model's config with the number of heads, and of at least one kv head, that each of ``parts`` devices has."""
+    """The model's config with the number of heads that each of ``parts`` devices computes, and with at least one kv
+    head."""
     return replace(config, num_heads=config.num_heads // parts, num_kv_heads=max(1, config.num_kv_heads // parts))
 
 
 def can_split(config: ModelConfig, parts: int) -> bool:
-    """Whether ``parts`` devices can share a model: equal numbers of heads and features, and of devices per kv head."""
+    """Whether ``parts`` devices can share a model: they must divide its heads, feed-forward and model widths, and
+    divide its kv heads or be a multiple of them."""
     kv_heads = config.num_kv_heads
     divides = not any(size % parts for size in (config.num_heads, config.ffn_dim, config.dim))
     return divides and (kv_heads % parts == 0 or parts % kv_heads == 0)
 
 
 def splits(config: ModelConfig) -> list[int]:
-    """All numbers of devices that a model can be cut over, ascending."""
+    """All numbers of devices, ascending from 1, that can share a model."""
     return [n for n in range(1, config.num_heads + 1) if can_split(config, n)]
 
 
 def check_split(config: ModelConfig, parts: int) -> None:
-    """Raise ValueError if a model cannot be cut into ``parts`` parts, with its sizes and the numbers that it can."""
+    """Raise ValueError if ``parts`` devices cannot share a model; the message names its sizes and the possible numbers."""
     if not can_split(config, parts):
         *others, last = map(str, splits(config))
         raise ValueError(

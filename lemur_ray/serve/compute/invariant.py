@@ -72,7 +72,8 @@ def product(x_TI: jax.Array, w: Matrix, tile: int, real: jax.Array | None = None
 def tiled_queries(
     dot: Callable[[jax.Array, jax.Array], jax.Array], x_KQh: jax.Array, y: jax.Array, tile: int
 ) -> jax.Array:
-    """``dot(x, y)``, batched over kv heads, for at most ``tile`` query rows of x at a time; 0: all rows at once."""
+    """``dot(x, y)``, batched over kv heads, computed for at most ``tile`` query rows of x (axis 1) at a time; 0: for
+    all at once."""
     queries = x_KQh.shape[1]
     if queries == 1 and x_KQh.dtype != jnp.float32:  # as in ``product``, and summed in the order of many
         x_KQh = jnp.concatenate([x_KQh, x_KQh], axis=1)

@@ -1,10 +1,9 @@
-"""One engine in several processes: a leader, and followers that make the same calls of their programs in order.
-
-The leader has the scheduler, the tree of blocks and the requests; a follower has its part of weights and cache. The
-leader sends every call before it makes the call itself, so all devices run the same program. Arrays left on the devices
-are named by their number since the last step. A lost follower fails the engine; a lost leader ends its followers. Knows
-nothing of Ray.
-"""
+"""One engine in several processes: a leader, and followers that make the same calls of their programs in the same
+order.
+Only the leader has the scheduler, the prefix tree and the requests; a follower has its part of the weights and the
+cache. The leader sends every call before it makes the call itself, so that all devices run the same program. Arrays
+that stay on the devices are referred to by their number since the last step. If a follower is lost, the engine fails;
+if the leader is lost, its followers exit. Knows nothing of Ray."""
 
 from __future__ import annotations
 
@@ -47,10 +46,11 @@ class Model(Protocol):
 
 
 class Group:
-    """The leader's connections to the followers of an engine."""
+    """The leader's connections to the followers of an engine; starts a daemon thread for each, which receives its
+    answers."""
 
     def __init__(self, lines: list[Line], version: str):
-        """lines: a connection to each follower. version: of the weights that every follower must load."""
+        """lines: a connection to each follower. version: of the weights, which must be the same at every follower."""
         self.on_loss: Callable[[EngineClosed], None] = lambda _: None
         """Called once, in a thread of its own, when a follower is lost."""
         self._version = version
@@ -61,7 +61,9 @@ class Group:
             threading.Thread(target=self._listen, args=(rank,), name=f"follower {rank + 1}", daemon=True).start()
 
     def send(self, name: str, *arguments: Any, arrays: list[jax.Array] | None = None) -> None:
-        """Send a call to every follower. Raises EngineClosed if one is lost."""
+        """Send a call of the function ``name`` to every follower. arrays: the arrays on devices that arguments may
+        refer to.
+        Raises EngineClosed if a follower is lost."""
         message = encode(name, arguments, arrays or [])
         for rank, line in enumerate(self._lines):
             try:
@@ -72,10 +74,9 @@ class Group:
             raise self._lost
 
     def answers(self, name: str) -> list[tuple[Any, ...]]:
-        """Arguments of each follower's answer ``name``, which is waited for.
-
-        Raises EngineClosed if a follower is lost, ValueError if one answers otherwise.
-        """
+        """Wait for one answer of each follower, which must be called ``name``; returns their arguments, in the order of
+        the followers.
+        Raises EngineClosed if a follower is lost, ValueError if one answers with another name (an error)."""
         received = [answers.get() for answers in self._answers]  # all, before one of them raises
         for rank, answer in enumerate(received, 1):
             if answer is not None and answer[0] != name:
@@ -85,7 +86,8 @@ class Group:
         return [answer[1] for answer in received if answer is not None]
 
     def wait_until_warm(self, form: Form) -> None:
-        """Wait until followers are warm. Raises EngineClosed if one is lost, ValueError for other weights or form."""
+        """Wait until all followers have loaded and compiled. Raises EngineClosed if one is lost, and ValueError if one
+        has other weights or another storage ``form`` of the matrices than the leader."""
         answers = self.answers("warm")
         self._check_version([version for version, _ in answers], self._version)
         if other := {theirs for _, theirs in answers} - {form}:
@@ -96,10 +98,10 @@ class Group:
 
     @contextlib.contextmanager
     def staged(self, spec: str, version: str) -> Iterator[None]:
-        """Context in which the followers have loaded the weights of ``spec``, to switch to them when the leader does.
-
-        Raises ValueError if a follower cannot read them or reads another version than the leader.
-        """
+        """Context in which every follower has loaded the weights of ``spec``; they switch when the leader calls
+        ``replace``. If the context ends with an error, they drop them.
+        spec: model as in ``ServeJob.model``. Raises ValueError if a follower cannot read them or reads another version,
+        EngineClosed if one is lost."""
         with self._one_update:
             self.send("stage", spec)
             try:
@@ -115,7 +117,7 @@ class Group:
             raise ValueError(f"other hosts read the weights {', '.join(sorted(wrong))}, this one {version}: try again")
 
     def close(self) -> None:
-        """Ask the followers to end."""
+        """Tell the followers to end; errors of lost connections are ignored."""
         self._closing = True
         for line in self._lines:
             with contextlib.suppress(OSError):
@@ -178,11 +180,9 @@ class LeadingPrograms(Programs):
 
 
 def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], Model]) -> None:
-    """Run a follower: make the leader's calls until it closes the group. Exits the process if the connection is lost.
-
-    load: opens the model of a spec without reading its weights. Raises what loading, compiling and running raise, after
-    sending the error to the leader.
-    """
+    """Run a follower in this process: make the leader's calls until it closes the group.
+    spec: model to load, as in ``ServeJob.model``. load: opens a spec without reading its weights. If the connection is
+    lost, the process exits with code 1. What loading, compiling and running raise is sent to the leader and raised."""
     calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     staged: list[Weights] = []
     devices = Devices.take(options.tensor_parallel)

@@ -1,4 +1,4 @@
-"""The engine's ``Compute`` for jax: weights on devices, shapes of steps, and other hosts that compute a part."""
+"""The engine's ``Compute`` in jax: weights on devices, steps of fixed shapes, and other hosts that compute a part."""
 
 from __future__ import annotations
 
@@ -130,7 +130,8 @@ _NUM_PREFIX = 40
 
 
 def is_batch_invariant(programs: Programs, width: int) -> bool:
-    """Whether logits after a test prompt are bit-equal in all programs. Overwrites block 1; width: of a table."""
+    """Measure whether the logits after a test prompt are bit-equal in programs of all shapes. Runs every program, and
+    overwrites cache block 1. width: blocks of a table."""
     table, scrap = np.zeros(width, np.int32), np.zeros(width, np.int32)
     table[0] = 1
     vocab = programs.config.vocab_size

@@ -33,7 +33,7 @@ SCORE_BYTES = 2**19
 
 
 def unfit(config: ModelConfig, dtype: Any) -> str:
-    """Reason why the kernel does not support a model with this cache dtype; empty if it does."""
+    """Reason why the TPU kernel does not support a model with this cache dtype; "" if it does."""
     if config.head_dim % LANES:
         return f"the paged kernel needs heads of a multiple of {LANES} features, got {config.head_dim}"
     if jnp.dtype(dtype) not in (jnp.bfloat16, jnp.float32):
@@ -48,7 +48,8 @@ def unfit(config: ModelConfig, dtype: Any) -> str:
 
 
 def heads_at_once(num_heads: int, num_kv_heads: int, dtype: Any) -> tuple[int, int]:
-    """Number of query heads, and of kv heads' keys plus values, per block of the kernel. Raises ValueError for none."""
+    """(query heads, kv heads' keys plus values) in one block of the kernel. Raises ValueError if the kernel cannot tile
+    them."""
     from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel
 
     heads, both = kernel.get_min_heads_per_blk(num_heads, 2 * num_kv_heads, jnp.dtype(dtype), jnp.dtype(dtype))
@@ -56,7 +57,8 @@ def heads_at_once(num_heads: int, num_kv_heads: int, dtype: Any) -> tuple[int, i
 
 
 def pages_at_once(num_heads: int, num_kv_heads: int, width: int, queries: int, dtype: Any) -> int:
-    """Pages per buffer of the kernel: as many as BUFFER_BYTES and SCORE_BYTES allow, at least one."""
+    """Pages per buffer of the kernel: as many as BUFFER_BYTES and SCORE_BYTES allow, but at least one. width: features
+    of a head; queries: new tokens per block."""
     page_bytes = BLOCK * heads_at_once(num_heads, num_kv_heads, dtype)[1] * width * jnp.dtype(dtype).itemsize
     score_bytes = BLOCK * queries * (num_heads // num_kv_heads) * 4
     return max(1, min(BUFFER_BYTES // page_bytes, SCORE_BYTES // score_bytes))

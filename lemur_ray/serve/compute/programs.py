@@ -48,18 +48,20 @@ from lemur_ray.weights.param_slices import Source
 
 
 def prefill_buckets(most: int) -> tuple[int, ...]:
-    """Sizes of prefill steps in tiles: the powers of two below ``most``, and ``most`` itself."""
+    """Sizes of prefill steps in tiles, ascending: the powers of two below ``most``, and ``most`` itself."""
     return (*(2**i for i in range(most.bit_length()) if 2**i < most), most)
 
 
 def decode_buckets(num_slots: int, *, lone: bool) -> tuple[int, ...]:
-    """Sizes of decode steps in rows, the largest for all slots; lone: include 1, which may sum in another order."""
+    """Sizes of decode steps in rows, ascending up to ``num_slots`` (at least 2). lone: include a step of one row, which
+    may sum in another order."""
     sizes = [n for n in (1, 2, 8, 32, 64, 128, 256, 512) if n < num_slots and (n > 1 or lone)]
     return (*sizes, max(num_slots, 2))
 
 
 def prepared(source: Source, options: EngineOptions, devices: Devices) -> Weights:
-    """Read the weights onto the devices, in the storage form for these options. Raises what ``prepare`` raises."""
+    """Read a model's weights onto the devices, stored as these options and the platform require. Raises what
+    ``weights.prepare`` raises."""
     sums, scanned = sums_for(options, jax.default_backend()), is_scanned(source.config, devices.parts)
     return prepare(source, jnp.dtype(options.dtype), devices, _form(options, scanned), sums, scanned=scanned)
 
@@ -74,7 +76,8 @@ def is_scanned(config: ModelConfig, parts: int, platform: str = "") -> bool:
 
 
 def sums_for(options: EngineOptions, platform: str) -> Sums:
-    """How devices combine products: gathered on CPU, elsewhere added, with batch_invariant in a fixed order."""
+    """How devices combine products: "gather" on "cpu"; elsewhere "ordered" with batch_invariant, else "all_reduce" (see
+    ``devices.Sums``)."""
     if platform == "cpu":
         return "gather"
     return "ordered" if options.batch_invariant else "all_reduce"
@@ -102,7 +105,9 @@ class Programs:
     """The weights, the cache and the compiled programs on them. For one thread at a time."""
 
     def __init__(self, weights: Weights, config: ModelConfig, options: EngineOptions, devices: Devices = ONE):
-        """options.batch_invariant: use arithmetic whose bits do not depend on the shape of a step, if there is any."""
+        """Allocate the cache on the devices; nothing is compiled yet. weights: as ``prepared`` returns for these
+        options.
+        options.batch_invariant: use arithmetic whose bits do not depend on the shape of a step, if there is any."""
         self.config, self.compiled_after_warmup = config, 0
         self._table_width, num_blocks = pool_size(config, options, devices.parts)
         is_reduced = options.dtype != "float32" or options.quantization != "none"
@@ -156,18 +161,17 @@ class Programs:
         self.decode_rows, self.prefill_rows = self.decode_rows[-1:], self.prefill_rows[-1:]
 
     def bucket(self, rows: int, length: int) -> int:
-        """Rows of the smallest compiled step for ``rows`` rows of ``length`` new tokens each."""
+        """Rows of the smallest compiled step that holds ``rows`` rows of ``length`` (1 or TILE) new tokens each."""
         sizes = self.decode_rows if length == 1 else self.prefill_rows
         return sizes[bisect.bisect_left(sizes, rows)]
 
     def forward(
         self, tokens_RM: np.ndarray, place: Place, draw: Draw | None = None, source_R: np.ndarray | None = None
     ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-        """Run a step of a bucket's shape; returns logits (R, V), hidden states (T, D) and drawn ids, on the device.
-
-        The ids are None if the step does not draw. draw: by default greedy. source_R: for each row -1, or the row of
-        the step before whose id is its only token.
-        """
+        """Run a step of a bucket's shape; returns logits (R, V), hidden states (T, D) and drawn ids (at least R,), on
+        the device.
+        The ids are None if steps do not draw (on CPUs). draw: sampling options of the rows; by default greedy.
+        source_R: for each row -1, or the row of the previous step whose drawn id is this row's only token."""
         rows, length = tokens_RM.shape
         program = self._program("forward", rows, length)
         if not self.draws:
@@ -179,11 +183,14 @@ class Programs:
         return logits, hidden, self._last_ids
 
     def run(self, name: str, rows: int, *arguments: Any) -> Any:
-        """Run the program ``name``, one that needs neither weights nor cache, compiled for ``rows`` rows."""
+        """Run a program that needs neither weights nor cache, compiled for ``rows`` rows: "sample", "edit", "shift",
+        "logprobs", "greedy" or "pick", with the arguments of that function of ``sampling``. Compiles it if it was not
+        warmed up."""
         return self._program(name, rows, 1)(*arguments)
 
     def prompt_logprobs(self, hidden: jax.Array, row: int, next_ids_M: np.ndarray) -> TokenLogprobs:
-        """Log-probabilities of ``next_ids_M``, which follow the tokens of a prefilled row; hidden: of ``forward``."""
+        """Log-probabilities of ``next_ids_M``, which follow the tokens of row ``row`` of a prefill. hidden: that
+        ``forward`` returned."""
         program = self._program("prompt_logprobs", len(hidden) // TILE, TILE)
         return TokenLogprobs.on_host(program(self._weights, hidden, np.int32(row), next_ids_M))
 
@@ -254,18 +261,20 @@ class Programs:
 
 
 def empty_step(rows: int, length: int, table_width: int) -> tuple[np.ndarray, Place]:
-    """Tokens and ``Place`` of an empty step, to be written into; its rows point to the scrap block."""
+    """Tokens (rows, length) and ``Place`` of an empty step, in zeroed arrays to be filled in; its rows point to the
+    scrap block."""
     tables, zeros = np.zeros((rows, table_width), np.int32), np.zeros(rows, np.int32)
     return np.zeros((rows, length), np.int32), Place(tables, zeros, zeros.copy(), np.zeros((), np.int32))
 
 
 def empty_inputs(rows: int, length: int, table_width: int) -> np.ndarray:
-    """The one array of an empty step that draws."""
+    """The array of an empty step that draws, as ``pack`` returns it."""
     return pack(*empty_step(rows, length, table_width), empty_draw(rows), np.zeros(rows, np.int32))
 
 
 def pack(tokens_RM: np.ndarray, place: Place, draw: Draw, source_R: np.ndarray) -> np.ndarray:
-    """All that a step takes from the host as one array (R, columns) of int32: each transfer costs as much again."""
+    """Everything that a step takes from the host as one array (R, columns) of int32, because each transfer has a fixed
+    cost."""
     rows = len(tokens_RM)
     numbers = (source_R, place.starts, place.counts, np.full(rows, place.num_rows, np.int32))
     settings = [np.asarray(field).reshape(rows, -1).view(np.int32) for field in draw]
@@ -273,7 +282,7 @@ def pack(tokens_RM: np.ndarray, place: Place, draw: Draw, source_R: np.ndarray) 
 
 
 def unpack(inputs: jax.Array, length: int) -> tuple[jax.Array, Place, Draw, jax.Array]:
-    """Inverse of ``pack``, inside a program."""
+    """Inverse of ``pack``, inside a program: tokens, place, draw, source. length: tokens per row."""
     at, settings = 4, []
     for like in empty_draw(1):
         column = jax.lax.bitcast_convert_type(inputs[:, at : at + like.size], like.dtype)
@@ -294,7 +303,9 @@ def step_and_draw(
     how: Arithmetic,
     layout: CacheLayout,
 ) -> tuple[jax.Array, jax.Array, jax.Array, Cache]:
-    """``forward`` of packed inputs, and a token for each row, in an array like ``last_ids``."""
+    """Run ``forward`` on packed inputs and draw a token for each row. Returns logits, hidden states, the drawn ids (in
+    an array of the size of ``last_ids``, zeros behind the last row) and the cache.
+    last_ids: ids that the previous step drew. length: tokens per row."""
     tokens, place, draw, source = unpack(inputs, length)
     before = last_ids[jnp.maximum(source, 0)][:, None]
     tokens = jnp.where(source[:, None] >= 0, before, tokens) if length == 1 else tokens
@@ -305,5 +316,6 @@ def step_and_draw(
 
 
 def step_specs(weights: Weights, cache: P, cut: Cut | None) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Partitions of the arguments and of the results of ``step_and_draw``."""
+    """PartitionSpecs of the arguments and of the results of ``step_and_draw``. weights, cache: those of these two
+    arguments."""
     return (weights, cache, WHOLE, WHOLE), (logits_spec(cut), WHOLE, WHOLE, cache)

@@ -43,7 +43,7 @@ Array = np.ndarray | jax.Array
 
 
 class Edits(NamedTuple):
-    """Changes to the logits of each row."""
+    """Changes to the logits of each row: values added to some tokens, and which tokens are allowed."""
 
     ids: Array
     """(R, EDITS) int32; unused entries add 0 to token 0"""
@@ -54,7 +54,7 @@ class Edits(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """Sampling options of each row (see ``SamplingOptions``), then what its noise depends on."""
+    """Sampling options of each row (see ``SamplingOptions``), and the numbers that its random noise depends on."""
 
     temperature: Array
     """(R,) float32; 0 is greedy"""
@@ -90,7 +90,8 @@ def empty_draw(rows: int) -> Draw:
 
 
 def draw_row(request: Generation) -> tuple[Any, ...]:
-    """A request's values of ``Draw`` without the position, the only one that changes per token; () at temperature 0."""
+    """A request's values of the fields of ``Draw`` except the position, which alone changes per token; () at
+    temperature 0."""
     sampling = request.sampling
     if sampling.temperature <= 0:
         return ()
@@ -103,8 +104,8 @@ def allow_all(rows: int, vocab_size: int) -> np.ndarray:
 
 
 def empty_edits(allowed: np.ndarray) -> Edits:
-    """Edits that add nothing to any logit, with new NumPy arrays to fill in, one row for each of ``allowed``, which is
-    used without a copy (see ``Edits``)."""
+    """Edits that change no logit: new zeroed NumPy arrays to fill in, and ``allowed`` itself, not a copy. allowed: (R,
+    words) uint32, as in ``Edits``."""
     ids, values = np.zeros((len(allowed), EDITS), np.int32), np.zeros((len(allowed), EDITS), np.float32)
     return Edits(ids, values, allowed)
 
@@ -117,7 +118,7 @@ def pick(logits_NV: jax.Array, rows_R: jax.Array) -> jax.Array:
 
 @partial(jax.jit, static_argnames="cut")
 def edit(logits_RV: jax.Array, edits: Edits, cut: Cut | None = None) -> jax.Array:
-    """Logits with edits added, and -inf for tokens that are not allowed."""
+    """Logits with ``values`` of the edits added, and -inf for tokens that are not allowed."""
     rows = len(logits_RV)
     columns, has = own_ids(jnp.asarray(edits.ids), logits_RV, cut)
     values = edits.values if cut is None else jnp.where(has, edits.values, 0.0)
@@ -128,7 +129,7 @@ def edit(logits_RV: jax.Array, edits: Edits, cut: Cut | None = None) -> jax.Arra
 
 @partial(jax.jit, static_argnames="cut")
 def shift(logits_RV: jax.Array, changes: jax.Array, cut: Cut | None = None) -> jax.Array:
-    """Logits plus changes of the whole vocabulary; a change of 0 leaves a logit's bits as they are."""
+    """Logits plus ``changes`` (R, whole vocabulary) float32; a change of 0 leaves a logit's bits as they are."""
     changes_RV = own_columns(changes, logits_RV, cut)
     return jnp.where(changes_RV == 0, logits_RV, logits_RV + changes_RV)
 
@@ -159,10 +160,9 @@ def _cutoff(sorted_RP: jax.Array, log_total_R1: jax.Array, draw: Draw, vocab: in
 def compute_logprobs(
     logits_RV: jax.Array, ids_R: jax.Array, cut: Cut | None = None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """``TokenLogprobs`` fields of one token per row, from float32 logits.
-
-    The sum is a tree of additions, so a token has the same bits whether it was generated or part of a prompt.
-    """
+    """Fields of ``TokenLogprobs`` for one token of each row, from float32 logits: its log-probability (R,), then ids
+    and log-probabilities of the likeliest tokens (R, ALTERNATIVES).
+    Sums are trees of additions, so a token has the same bits whether it was generated or part of a prompt."""
     most = highest(logits_RV, cut)
     log_total = most + jnp.log(summed(jnp.exp(logits_RV - most), cut))
     likeliest, ids = top(logits_RV, min(ALTERNATIVES, cut.vocab_size if cut else logits_RV.shape[-1]), cut)
@@ -185,10 +185,9 @@ def _cutoff_by_halving(
 
 @partial(jax.jit, static_argnames=("cut", "halve"))
 def sample(logits_RV: jax.Array, draw: Draw, cut: Cut | None = None, *, halve: bool = False) -> jax.Array:
-    """One token per row, (R,) int32, from float32 logits. Rows at temperature 0 are as in ``greedy``.
-
-    halve: without a sort of whole logits, which takes the memory of accelerators; cut ones are never sorted.
-    """
+    """Draw one token for each row, (R,) int32, from float32 logits; rows at temperature 0 get the likeliest token.
+    halve: find cutoffs by bisection instead of a sort of all logits, for which accelerators lack the memory. With
+    ``cut`` this is always so."""
     vocab = cut.vocab_size if cut else logits_RV.shape[-1]
     draw = Draw(*map(jnp.asarray, draw))
     cold = draw.temperature <= 0
@@ -221,6 +220,6 @@ def sample(logits_RV: jax.Array, draw: Draw, cut: Cut | None = None, *, halve: b
 
 
 def seed_words(seed: int) -> tuple[int, int]:
-    """A 64-bit seed as the two words of a key; negative and longer ones wrap."""
+    """A seed as (high, low) words of 32 bits; only its lowest 64 bits count, so negative and longer seeds wrap."""
     seed &= (1 << 64) - 1
     return seed >> 32, seed & 0xFFFFFFFF

@@ -29,7 +29,9 @@ Edit = tuple[LogitBias, dict[int, float]]
 
 
 def next_tokens(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
-    """Next token of each (row of logits, sequence); None: it failed. Appends log-probabilities if requested."""
+    """Next token of each (row of ``logits``, sequence); None if the computation for that sequence failed.
+    Side effects on sequences: log-probabilities are appended if requested, constraints advance, a constraint that
+    allows nothing sets ``refusal``. Other errors are logged."""
     if programs.draws:
         return _sample(programs, logits, rows)
     is_greedy = [sequence.request.is_greedy for _, sequence in rows]
@@ -97,7 +99,8 @@ def _record_failure(sequence: LiveSequence, error: Exception) -> None:
 
 
 def write_row(draw: Draw, row: int, sequence: LiveSequence, position: int) -> None:
-    """Write a sequence's sampling options and the position of its next token into row ``row``, unless it is greedy."""
+    """Write a sequence's sampling options and ``position``, the index of its next token, into row ``row`` of ``draw``.
+    A sequence at temperature 0 leaves the row as it is."""
     if sequence.draw_row is None:
         sequence.draw_row = draw_row(sequence.request)
     if sequence.draw_row:

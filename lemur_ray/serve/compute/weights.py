@@ -30,7 +30,8 @@ scan on TPU), rounded, or packed in panels for the kernels for CPUs."""
 
 
 class LayerWeights(NamedTuple):
-    """The weights of one layer; matrices with the same input are fused, norms are what they multiply by."""
+    """The weights of one layer; matrices with the same input are fused. Norm weights are float32 and include any
+    offset. None: the model has no such part."""
 
     attn_norm: jax.Array
     wqkv: Matrix
@@ -81,7 +82,8 @@ _ALONG_INPUTS: dict[Form, Any] = {
 def weight_specs(
     config: ModelConfig, form: Form = "columns", sums: Sums = "gather", *, scanned: bool = False
 ) -> Weights:
-    """Partition of every array over devices; the embedding is cut along D. scanned: layers are stacked."""
+    """PartitionSpec of every array of ``Weights``; the embedding is cut along D. sums: how products are combined, which
+    decides along which axis ``wo`` and ``down`` are cut. scanned: layers are stacked."""
     matrix, columns, whole = _SPECS[form], _COLUMNS, WHOLE
     inner = matrix if sums == "gather" else _ALONG_INPUTS[form]
     more: Any = {"qkv_bias": P(AXIS)} if config.qkv_bias else {}

@@ -46,7 +46,9 @@ def encode(name: str, arguments: tuple[Any, ...], arrays: list[jax.Array]) -> by
 def decode(
     message: bytes, arrays: list[jax.Array], forms: Mapping[str, type] | None = None
 ) -> tuple[str, tuple[Any, ...]]:
-    """Inverse of ``encode``: name and arguments. forms: accepted named tuples. Raises ValueError, LookupError."""
+    """Inverse of ``encode``: name and arguments. arrays: those that the arguments may refer to by number. forms: types
+    of named tuples by name.
+    Raises ValueError for a malformed message, LookupError for an unknown array or type."""
     begin = 4 + int.from_bytes(message[:4], "big")
     at = begin
 
@@ -69,12 +71,13 @@ def decode(
 
 
 def called(message: bytes) -> str:
-    """Name of the function that an encoded call is for, without decoding its arguments."""
+    """Name of the function in an encoded call; its arguments are not decoded."""
     return json.loads(message[4 : 4 + int.from_bytes(message[:4], "big")])[0]
 
 
 class Line:
-    """One end of the TCP connection of a leader and a follower. ``send`` from any thread, ``receive`` from one."""
+    """One end of the TCP connection between leader and follower, with keep-alive (a silent peer is lost after 20 s).
+    ``send`` may be called from any thread, ``receive`` from one."""
 
     def __init__(self, connection: Connection[Any, Any]):
         self._connection, self._lock = connection, threading.Lock()
@@ -101,12 +104,14 @@ class Line:
 
 
 def connect(address: tuple[str, int], secret: bytes) -> Line:
-    """Connect a follower to the leader. Raises AuthenticationError for another secret, and OSError."""
+    """Connect a follower to the leader's (host, port). Raises AuthenticationError if the secrets differ, OSError if
+    nothing listens there."""
     return Line(Client(address, "AF_INET", authkey=secret))
 
 
 class FollowerListener:
-    """The leader's listening socket, to which followers connect."""
+    """The leader's listening socket on a free port of ``host``; a daemon thread accepts followers that know ``secret``.
+    ``address`` is its (host, port)."""
 
     def __init__(self, host: str, secret: bytes):
         self._listener = Listener((host, 0), "AF_INET", backlog=64, authkey=secret)

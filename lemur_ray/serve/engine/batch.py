@@ -23,7 +23,7 @@ Drawn = list[tuple[LiveSequence, int | None]]
 
 
 class Sent(NamedTuple):
-    """A decode step whose tokens have not arrived."""
+    """A decode step that was sent to the devices and whose tokens have not arrived."""
 
     step: Step
     rows: tuple[tuple[int, LiveSequence, int], ...]
@@ -36,7 +36,7 @@ class Sent(NamedTuple):
 
 
 class Batch:
-    """Runs the steps of one engine, with its cache, scheduler and compiled programs."""
+    """Runs the steps of one engine; owns its cache and scheduler. Used by the engine's thread only."""
 
     def __init__(self, compute: Compute, programs: WarmPrograms, stats: Stats):
         sizes, options = compute.sizes, compute.options
@@ -57,7 +57,8 @@ class Batch:
         return not (self.scheduler.running or self.scheduler.waiting)
 
     def admit(self) -> Iterator[LiveSequence]:
-        """Give waiting sequences their cache blocks; yields those admitted for the first time."""
+        """Give waiting sequences cache blocks and slots as far as there are any; yields those admitted for the first
+        time. Must be iterated to its end."""
         for sequence, place in self.scheduler.admit():
             if place.copy is not None:
                 self.programs.copy(*place.copy)
@@ -71,9 +72,8 @@ class Batch:
 
     def step(self) -> Iterator[Drawn]:
         """Compute one step; yields the first tokens after completed prompts, then those of decoding sequences.
-
-        Tokens that were sent for are appended to their sequences before the generator goes on.
-        """
+        The caller appends the yielded tokens to their sequences before it asks for more. Yields nothing if there is no
+        work."""
         if (before := self._sent) is not None:
             self._sent = self._send_ahead(before)
             yield self._draw(before.step, before.running)

@@ -20,7 +20,7 @@ from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 @dataclass(frozen=True)
 class Admission:
-    """Blocks reserved for a sequence."""
+    """Blocks reserved for a sequence. ``handle`` identifies the sequence in later calls of ``BlockCache``."""
 
     handle: int
     cached: int
@@ -42,15 +42,15 @@ class _Path:
 
 
 class BlockCache:
-    """``num_blocks`` blocks of ``block`` tokens, including scrap block 0; a sequence has at most ``width`` blocks."""
+    """Assigns the ``num_blocks`` blocks of ``block`` tokens (block 0 is scrap and has no owner); a sequence has at most
+    ``width`` blocks."""
 
     def __init__(
         self, num_blocks: int, block: int, width: int, align: int = 1, min_copy: int = 16, pinned_share: float = 0.5
     ):
-        """align: reuse whole multiples of this many tokens; min_copy: fewer are not worth the copy of a block.
-
-        pinned_share: largest share of the blocks that pins hold; one sequence of full length always has room too.
-        """
+        """align: cached tokens are reused only in whole multiples of this number. min_copy: fewer matching tokens are
+        not worth the copy of a block. pinned_share: largest share of the blocks that pins hold; room for one sequence
+        of full length always remains."""
         self.num_blocks, self.width, self._block = num_blocks, width, block
         self.tree = PrefixTree(block, align, min_copy)
         self._free = list(range(num_blocks - 1, 0, -1))
@@ -79,11 +79,12 @@ class BlockCache:
         return self._pins.blocks
 
     def blocks(self, num_tokens: int) -> int:
-        """Number of blocks for this many tokens."""
+        """Number of blocks that ``num_tokens`` tokens need, rounded up."""
         return -(-num_tokens // self._block)
 
     def num_cached(self, tokens: np.ndarray, with_logprobs: bool = False) -> int:
-        """Number of leading tokens that ``admit`` would reuse; with_logprobs: only those with log-probabilities."""
+        """Number of leading tokens that ``admit`` would reuse, with no effect; with_logprobs: only those whose
+        log-probabilities are known."""
         nodes, _, extra = self.tree.find(tokens)
         return min(len(nodes) * self._block + extra, self.tree.known(tokens)[1] if with_logprobs else len(tokens))
 
@@ -140,7 +141,8 @@ class BlockCache:
         return True
 
     def record(self, handle: int, tokens: np.ndarray, logprobs: TokenLogprobs | None = None) -> None:
-        """Append computed tokens to a sequence: their keys, values and log-probabilities may be reused from now on."""
+        """Append tokens whose keys and values were computed to a sequence; from now on other sequences may reuse them.
+        logprobs: their log-probabilities, if they were computed."""
         path = self._paths[handle]
         while len(tokens):
             index, offset = divmod(path.recorded, self._block)
@@ -163,12 +165,13 @@ class BlockCache:
         self._release_nodes(path.nodes)
 
     def pin(self, handle: int, session: str, until: float) -> None:
-        """Pin the blocks of a sequence for a session, up to the time ``until`` of ``expire``'s clock."""
+        """Keep the blocks of a sequence for its session until ``until`` (on the clock of ``expire``), in place of the
+        session's earlier pin."""
         nodes = [node for node in self._paths[handle].nodes if node.length and node.parent is not None]
         self._pins.put(session, Pin(nodes, until))
 
     def expire(self, now: float) -> None:
-        """End the pins whose time is up."""
+        """End the pins whose time is at most ``now``, a number on the caller's clock."""
         self._pins.expire(now)
 
     def table(self, handle: int) -> np.ndarray:
@@ -176,7 +179,8 @@ class BlockCache:
         return self._paths[handle].table
 
     def forget(self) -> None:
-        """Drop every cached prefix, for example because the weights changed."""
+        """Drop every cached prefix and every pin, for example because the weights changed. Running sequences keep their
+        blocks."""
         self._pins.clear()
         self._idle = []
         self._num_idle = 0

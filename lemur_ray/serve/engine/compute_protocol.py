@@ -21,7 +21,7 @@ from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 @dataclass(frozen=True)
 class CacheSizes:
-    """Size of the cache, and of the pieces in which it is filled."""
+    """Size of the cache, and of the pieces in which it is filled, in tokens or blocks."""
 
     context: int
     """Longest sequence in tokens"""
@@ -57,10 +57,12 @@ class Step(Protocol):
         """Computed rows, including padding."""
 
     def next_tokens(self, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
-        """The next token of these rows, None where one failed; appends requested log-probabilities to the sequences."""
+        """The next token of each (row of the step, sequence), None where one failed; appends requested
+        log-probabilities to the sequences."""
 
     def prompt_logprobs(self, row: int, next_ids: np.ndarray) -> TokenLogprobs:
-        """Log-probabilities of the tokens that follow those of a prompt's row. next_ids: (tile,) int32."""
+        """Log-probabilities of ``next_ids``, the tokens that follow those of row ``row``, part of a prompt. next_ids:
+        (tile,) int32."""
 
 
 class WarmPrograms(Protocol):
@@ -75,10 +77,11 @@ class WarmPrograms(Protocol):
 
     @property
     def compiled_after_warmup(self) -> int:
-        """Number of programs compiled after the warm-up."""
+        """Number of programs compiled after the warm-up, which delayed requests; 0 is expected."""
 
     def step(self, rows: Sequence[Row], length: int) -> Step:
-        """Compute new tokens, at most ``length`` of each row; their keys and values go into the blocks."""
+        """Compute ``length`` (1, or a tile) or fewer new tokens of each row; their keys and values are written to the
+        cache blocks."""
 
     def copy(self, source: int, target: int) -> None:
         """Copy cache block ``source`` to ``target``."""
@@ -96,16 +99,16 @@ class Compute(Protocol):
     num_devices: int
 
     def prepare(self, source: Any) -> Any:
-        """Weights for ``WarmPrograms.replace``, from any thread. Raises what reading the source raises."""
+        """Weights for ``WarmPrograms.replace``, read from ``source`` onto the devices; from any thread. Raises what
+        reading the source raises."""
 
     def warm_up(self, on_loss: Callable[[BaseException], None]) -> WarmPrograms:
         """Compile all programs in the calling thread. on_loss: called once, in another thread, if a process is lost."""
 
     def staged(self, spec: str, version: str) -> AbstractContextManager[None]:
-        """Context in which other processes have loaded the weights of ``spec``, to switch to them when this one does.
-
-        Raises ValueError if a process cannot read them or reads another version.
-        """
+        """Context in which the other processes of this model have loaded the weights of ``spec``, to switch to them
+        when this one does. Does nothing if there is only one process.
+        Raises ValueError if a process cannot read them or reads another version than ``version``."""
 
     def close(self) -> None:
         """End the other processes that compute a part of the model."""

@@ -43,10 +43,12 @@ log = logging.getLogger(__name__)
 
 
 class Engine:
-    """Generates replies to submitted requests. Call ``start``, then ``submit`` from any thread."""
+    """Generates replies to requests in a thread of its own. Call ``start``, then ``submit`` from any thread, in the end
+    ``close``."""
 
     def __init__(self, compute: Compute, version: str = ""):
-        """compute: the model on its devices, with weights of that version (``serve.loading`` makes both)."""
+        """compute: the model on its devices. version: name of its weights, which every event repeats (``serve.loading``
+        makes both). Starts no thread."""
         self.compute, self.options = compute, compute.options
         self.config, self.version = compute.config, version
         self.stats = Stats()
@@ -68,7 +70,8 @@ class Engine:
     # Called from any thread.
 
     def start(self, wait: bool = True) -> Engine:
-        """Start the thread, which compiles first. wait: until it is ready; raises EngineClosed if it cannot start."""
+        """Start the engine's thread, which compiles all programs first. wait: return only when that is done. Raises
+        EngineClosed if it fails."""
         self._thread.start()
         if wait:
             self.ready.wait()
@@ -77,11 +80,10 @@ class Engine:
         return self
 
     def submit(self, request: Generation, listener: Listener, every_token: bool = True) -> int:
-        """Queue a request; returns its number. Its last event has ``finish``.
-
-        every_token False: one event with all tokens at the end. Raises ContextExceeded, QueueFull, EngineClosed, and
-        InvalidRequest for an empty prompt, ids outside the vocabulary and options out of their bounds.
-        """
+        """Queue a request and return its number, which its events carry; the last of them has ``finish``.
+        listener: called in the engine's thread with a list of events. every_token False: a single event with all tokens
+        at the end. Raises ContextExceeded, QueueFull, EngineClosed (not running), and InvalidRequest for an empty
+        prompt, ids outside the vocabulary or options out of range."""
         request.check(self.config.vocab_size, self.context)
         with self._lock:
             if self.failure is not None:
@@ -103,7 +105,8 @@ class Engine:
         return number
 
     def cancel(self, number: int) -> None:
-        """Stop a request before the next step; it ends with ``cancelled`` unless it has ended already."""
+        """Stop a request before the next step; it ends with ``cancelled``. Nothing happens if it has ended or the
+        number is unknown."""
         self._inbox.put(Cancel(number))
 
     def update(self, source: Any, version: str) -> Future[None]:
@@ -132,7 +135,8 @@ class Engine:
             self._accepting = False
 
     def close(self, drain_s: float = 0.0) -> None:
-        """Accept no requests, let running ones finish for at most ``drain_s`` seconds, fail the rest, stop."""
+        """Accept no more requests, let running ones finish for at most ``drain_s`` seconds, fail the rest with
+        ``error``, and wait until the thread has ended."""
         self.refuse()
         deadline = time.monotonic() + drain_s
         while self._pending and self.failure is None and time.monotonic() < deadline:
@@ -143,7 +147,8 @@ class Engine:
             self._thread.join(None if self.failure is None else 5.0)
 
     def abandon(self, error: BaseException) -> None:
-        """Fail all requests now, without the engine's thread, which may wait for ever for lost devices."""
+        """Fail all requests with ``error`` now, without the engine's thread, which may hang because of lost devices.
+        error: kept as ``failure``."""
         self.failure = self.failure or error
         self._stopping = True
         self._fail_all()
@@ -158,6 +163,7 @@ class Engine:
 
     @property
     def accepting(self) -> bool:
+        """Whether ``submit`` takes requests: neither draining, closed nor dead."""
         return self._accepting and self.failure is None
 
     def _retry_after_s(self) -> int:

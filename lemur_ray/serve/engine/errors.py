@@ -16,7 +16,7 @@ class QueueFull(EngineError):
 
 
 class EngineClosed(EngineError):
-    """The engine is draining, was closed, or died."""
+    """The engine is draining, has been closed, or has died."""
 
 
 class RequestFailed(EngineError):
@@ -24,14 +24,16 @@ class RequestFailed(EngineError):
 
 
 class RequestRefused(EngineError):
-    """The request cannot be satisfied, which became known while its reply was generated."""
+    """The request turned out to be impossible while its reply was generated, for example by an unsatisfiable
+    constraint."""
 
 
 class ContextExceeded(EngineError):
-    """Prompt and reply do not fit the context."""
+    """Prompt and reply together are longer than the model's context."""
 
     def __init__(self, prompt_tokens: int, max_tokens: int, context: int, *, at_least: bool = False):
-        """at_least: prompt_tokens is a lower bound, because a far too long prompt is not counted."""
+        """Counts in tokens. at_least: prompt_tokens is a lower bound, because a prompt that is far too long is not
+        tokenised to its end."""
         bound = "at least " if at_least else ""
         super().__init__(
             f"This model's maximum context length is {context} tokens. However, you requested {bound}"

@@ -41,7 +41,7 @@ Listener = Callable[[Sequence[Event]], None]
 
 @dataclass
 class Stats:
-    """Counters since the start, and gauges. Read from any thread."""
+    """Counters since the start, and gauges of the current state, of one engine. Written by its thread, read from any."""
 
     active: int = 0
     queued: int = 0
@@ -91,7 +91,7 @@ log = logging.getLogger(__name__)
 
 
 class Outbox:
-    """Events by listener, until ``send`` delivers them."""
+    """Collects events by listener until ``send`` delivers them."""
 
     def __init__(self) -> None:
         self._events: dict[Listener, list[Event]] = {}
@@ -100,7 +100,8 @@ class Outbox:
         self._events.setdefault(listener, []).append(event)
 
     def send(self) -> set[int]:
-        """Call the listeners; returns the numbers of requests whose listeners raised."""
+        """Call every listener once with all its events, in order; returns the numbers of the requests whose listener
+        raised (logged). Empty: nothing is called."""
         events, self._events = self._events, {}
         failed: set[int] = set()
         for listener, batch in events.items():
@@ -134,7 +135,8 @@ Item = Submit | Cancel | Update | None
 
 
 def give_up(pending: dict[int, Submit], updates: Iterable[Update]) -> None:
-    """Fail pending requests and updates, for an engine that has ended."""
+    """Fail pending requests with an event ``error``, and updates with EngineClosed, for an engine that has ended.
+    pending: by request number."""
     outbox = Outbox()
     for number, item in pending.items():
         outbox.put(item.listener, Event(number, (), "error"))

@@ -25,15 +25,16 @@ class Constraint(Protocol):
     """
 
     def allowed(self) -> np.ndarray:
-        """(at least vocabulary / 32,) uint32: bit i % 32 of word i // 32 says whether token i may come next."""
+        """Bit mask of the tokens that may come next: (at least vocabulary / 32,) uint32, bit i % 32 of word i // 32 for
+        token i."""
 
     def accept(self, token: int) -> None:
-        """Advance past this token, which was drawn."""
+        """Advance the state by ``token``, which was drawn."""
 
 
 @dataclass(frozen=True)
 class Generation:
-    """A request for one reply."""
+    """A request for one reply, in token ids. It is validated only by ``check``."""
 
     prompt: tuple[int, ...]
     max_tokens: int
@@ -53,7 +54,8 @@ class Generation:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the reply takes the likeliest tokens and needs nothing but them."""
+        """Whether the reply takes the likeliest token at every step, from logits as they are, without
+        log-probabilities."""
         return self.sampling.temperature <= 0 and self.is_unedited
 
     @property
@@ -62,7 +64,9 @@ class Generation:
         return not (self.logprobs or self.sampling.edits_logits or self.constraint is not None)
 
     def check(self, vocab_size: int, context: int) -> None:
-        """Raise ContextExceeded if prompt and reply exceed ``context`` tokens, InvalidRequest for an invalid field."""
+        """Raise ContextExceeded if prompt and reply may exceed ``context`` tokens, and InvalidRequest for an empty
+        prompt, ids outside the vocabulary, or options out of range. max_tokens 0 is valid only with
+        ``prompt_logprobs``."""
         if not self.prompt or self.max_tokens < (not self.prompt_logprobs):
             raise InvalidRequest(
                 "prompt", "or max_tokens is empty: expected at least one prompt token and max_tokens of at least 1"

@@ -54,7 +54,8 @@ class LiveSequence:
 
     @property
     def next_decoded(self) -> np.ndarray:
-        """(1,) int32: the generated token that the model sees next."""
+        """(1,) int32: the first generated token whose keys and values are not computed yet, the input of the next
+        decode step."""
         at = self.computed - len(self.prompt)
         return np.array(self.generated[at : at + 1], np.int32)
 
@@ -74,7 +75,8 @@ class LiveSequence:
 
 @dataclass(frozen=True)
 class Tile:
-    """Consecutive tokens of one prompt that are computed together; ``start``: position of the first one."""
+    """Consecutive tokens of a prompt (up to the tile size) that are computed as one row; ``start``: position of the
+    first one."""
 
     sequence: LiveSequence
     start: int

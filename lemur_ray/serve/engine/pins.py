@@ -23,7 +23,8 @@ class Pin(Generic[Node]):
 
 
 class Pins(Generic[Node]):
-    """Pins by session, of at most ``limit`` blocks together; a pin holds its nodes as a running sequence does."""
+    """Pins by session name, of at most ``limit`` blocks together. hold, release: called with the nodes of a pin when it
+    begins and when it ends."""
 
     def __init__(self, limit: int, hold: Callable[[list[Node]], None], release: Callable[[list[Node]], None]) -> None:
         self._limit, self._hold, self._release = limit, hold, release
@@ -36,7 +37,8 @@ class Pins(Generic[Node]):
         return len(self._times)
 
     def put(self, session: str, pin: Pin[Node]) -> None:
-        """Replace the session's pin; then the oldest pins end while more than ``limit`` blocks are pinned."""
+        """Set the session's pin in place of an earlier one; then, while more than ``limit`` blocks are pinned, the
+        oldest pins end."""
         self._hold(pin.nodes)
         self.take(session)
         self._pins[session] = pin
@@ -47,7 +49,7 @@ class Pins(Generic[Node]):
             self.take(next(iter(self._pins)))
 
     def take(self, session: str) -> Pin[Node] | None:
-        """End and return the pin of a session, if there is one."""
+        """End a session's pin and return it; None if there is none."""
         pin = self._pins.pop(session, None)
         if pin is not None:
             self._release(pin.nodes)

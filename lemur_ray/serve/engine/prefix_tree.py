@@ -23,7 +23,8 @@ _numbers = itertools.count()
 
 @dataclass(eq=False)
 class Node:
-    """One block of tokens, which follow those of its parent."""
+    """One block of tokens in the tree, which follow the tokens of its parent (None: the root, or removed from the
+    tree)."""
 
     parent: Node | None
     block: int
@@ -53,7 +54,7 @@ class Node:
         return itertools.chain(self.full.values(), self.partial)
 
     def write(self, offset: int, tokens: np.ndarray) -> None:
-        """Replace the node's tokens from ``offset`` on by these, which become its last ones."""
+        """Replace the node's tokens from index ``offset`` on; ``tokens`` become its last ones."""
         self.length = offset + len(tokens)
         self.tokens[offset : self.length] = tokens
         self.move_to(self.parent)
@@ -73,7 +74,7 @@ class Node:
 
 
 class PrefixTree:
-    """Nodes of ``block`` tokens each, searched by the first tokens of a sequence."""
+    """Tree of nodes of ``block`` tokens each, searched by the first tokens of a sequence."""
 
     def __init__(self, block: int, align: int = 1, min_copy: int = 16):
         """align: reuse whole multiples of this many tokens; min_copy: fewer are not worth the copy of a block."""
@@ -89,8 +90,8 @@ class PrefixTree:
         return nodes
 
     def find(self, tokens: np.ndarray) -> tuple[list[Node], Node | None, int]:
-        """(nodes of full blocks that match the first tokens, node that matches most tokens after them or None, number
-        of tokens that it matches)."""
+        """Longest reusable prefix of ``tokens`` (int32), which leaves at least one token over: (full nodes that match
+        its first tokens, node that matches most tokens after them or None, how many of them it matches)."""
         nodes: list[Node] = []
         node, limit = self.root, len(tokens) - 1
         while (end := (len(nodes) + 1) * self.block) <= limit:
@@ -126,7 +127,8 @@ class PrefixTree:
         return best, extra
 
     def known(self, tokens: np.ndarray) -> tuple[TokenLogprobs | None, int]:
-        """Cached log-probabilities of the leading tokens, and their number; the first token needs none."""
+        """Cached log-probabilities of the leading tokens, and the number of these tokens; (None, 0) if there are none.
+        The first token needs none."""
         nodes, source, extra = self.find(tokens)
         parts: list[TokenLogprobs] = []
         for node, length in [(node, self.block) for node in nodes] + ([(source, extra)] if source else []):
@@ -140,8 +142,8 @@ class PrefixTree:
         return (joined(parts), sum(len(part.logprob) for part in parts)) if parts else (None, 0)
 
     def can_be_extended(self, node: Node | None, length: int) -> bool:
-        """Whether a sequence may append to this block itself: all its tokens match (``length`` of them do), it is not
-        full, and it has neither holders nor children."""
+        """Whether a sequence whose next ``length`` tokens match may append to this block itself: the block has no other
+        tokens, is not full, and has neither holders nor children. node None: False."""
         return node is not None and 0 < length == node.length < self.block and not node.holders and node.is_leaf
 
 

@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 
 
 class InvalidRequest(ValueError):
-    """A request that no model of this size can answer. ``param``: the option or field that is wrong."""
+    """A request that no model with this vocabulary and context can answer. ``param``: name of the invalid option or
+    field."""
 
     def __init__(self, param: str, problem: str):
         super().__init__(f"{param} {problem}")
@@ -28,7 +29,8 @@ class InvalidRequest(ValueError):
 
 
 class Bounds(NamedTuple):
-    """Range of a number, both ends included."""
+    """Range of a number; both ends belong to it, unless ``above`` excludes the lower one. Its text is "at least 0 and
+    at most 2"."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -47,11 +49,12 @@ class Bounds(NamedTuple):
 
 
 class LogitBias(tuple[tuple[int, float], ...]):
-    """Pairs of a token id and the number added to its logit; properties are computed once per request."""
+    """Pairs of (token id, number added to its logit); the properties are computed once and cached."""
 
     @classmethod
     def of(cls, biases: Mapping[Any, float]) -> LogitBias:
-        """The biases of a mapping from ids, also spelled in decimal as in JSON. Raises ValueError for other keys."""
+        """Biases from a mapping whose keys are ids, as int or in decimal as JSON spells them. Raises ValueError for
+        other keys."""
         return cls(sorted({int(token): bias for token, bias in biases.items()}.items()))
 
     @cached_property
@@ -76,7 +79,7 @@ class LogitBias(tuple[tuple[int, float], ...]):
 
 
 class NumberOption(NamedTuple):
-    """The declaration of a numeric option, which is an int if its default is one."""
+    """Declaration of a numeric option: an int if ``default`` is one, else a float."""
 
     default: float
     bounds: Bounds
@@ -119,7 +122,9 @@ class SamplingOptions:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SamplingOptions:
-        """Options from values by name, ``logit_bias`` as for ``LogitBias.of``. Raises InvalidRequest for wrong ones."""
+        """Options from JSON values by name; missing ones have their defaults, and ``logit_bias`` is as for
+        ``LogitBias.of``. Raises InvalidRequest for an unknown name or a wrong type; bounds are not checked (``check``).
+        """
         for name, value in values.items():
             if name not in cls.__dataclass_fields__:
                 raise InvalidRequest(name, f"is no sampling option: known are {', '.join(cls.__dataclass_fields__)}")
@@ -156,7 +161,7 @@ class SamplingOptions:
 
 
 def check_ids(param: str, id_range: tuple[int, int], vocab_size: int) -> None:
-    """Raise InvalidRequest where the lowest or the highest of some token ids is outside the vocabulary."""
+    """Raise InvalidRequest about ``param`` unless (lowest id, highest id) lie within 0..vocab_size - 1."""
     if not 0 <= id_range[0] <= id_range[1] < vocab_size:
         raise InvalidRequest(param, f"has token ids outside 0..{vocab_size - 1}")
 
@@ -170,10 +175,9 @@ _UNSUPPORTED = {"repetition_penalty": 1.0, "typical_p": 1.0, "epsilon_cutoff": 0
 
 
 def model_defaults(generation_config: Mapping[str, Any]) -> SamplingOptions:
-    """Defaults over HTTP for a model with this ``generation_config.json``; logs each value that is left out.
-
-    ``do_sample`` has no effect, as with other servers: temperature alone decides whether a model is greedy.
-    """
+    """Default options of HTTP requests to a model with this ``generation_config.json`` ({}: no such file). Invalid and
+    unsupported values are left out, with a warning in the log.
+    ``do_sample`` has no effect, as with other servers: temperature alone decides whether a model is greedy."""
     defaults: dict[str, Any] = {}
     for name, option in NUMBERS.items():
         value = generation_config.get(name) if option.in_generation_config else None

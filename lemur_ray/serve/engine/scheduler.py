@@ -18,14 +18,13 @@ from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 
 class Scheduler:
-    """Decides which waiting sequences run, and which tokens each step computes."""
+    """Decides which waiting sequences start, and which tokens each step computes. Used by the engine's thread only."""
 
     def __init__(self, cache: BlockCache, max_running: int, tile: int, prefill_tiles: int, reuse_decoded: bool = True):
-        """reuse_decoded: whether keys and values have the same bits if a token is decoded as if it is prefilled.
-
-        Then later prompts reuse decoded tokens, and a preempted sequence is computed again as one prompt. Otherwise the
-        reply of a preempted sequence is decoded again with the same tokens.
-        """
+        """max_running: sequences at the same time; tile: tokens of a tile; prefill_tiles: tiles of prompts in a step.
+        reuse_decoded: whether a decoded token has the same keys and values, to the last bit, as a prefilled one. Then
+        later prompts reuse decoded tokens, and a preempted sequence is computed again as one prompt. Otherwise the
+        reply of a preempted sequence is decoded again with the same tokens."""
         self.cache, self.max_running, self.tile, self.prefill_tiles = cache, max_running, tile, prefill_tiles
         self.reuse_decoded = reuse_decoded
         self.paused = False
@@ -37,7 +36,8 @@ class Scheduler:
         self.waiting.append(sequence)
 
     def admit(self) -> list[tuple[LiveSequence, Admission]]:
-        """Start waiting sequences in order while slots and blocks last; returns them with their blocks."""
+        """Start waiting sequences in order, as long as there are slots and blocks; returns them with their blocks, []
+        if none starts."""
         admitted = []
         for sequence in list(self.waiting):
             if len(self.running) == self.max_running:
@@ -97,7 +97,8 @@ class Scheduler:
         return bool(self.running) or any(sequence.admissions for sequence in self.waiting)
 
     def tiles(self) -> list[Tile]:
-        """The next tiles of prompts, oldest sequence first, tiles of one prompt in order."""
+        """The next tiles of prompts, at most ``prefill_tiles``: the oldest sequence first, tiles of one prompt in
+        order; [] if nothing is to be prefilled."""
         tiles: list[Tile] = []
         for sequence in self.running:
             start = sequence.computed
@@ -142,7 +143,7 @@ class Scheduler:
         sequence.computed += 1
 
     def remove(self, sequence: LiveSequence) -> None:
-        """Remove a sequence, running or waiting."""
+        """Remove a sequence and release its blocks; nothing happens if it is neither running nor waiting."""
         if sequence in self.running:
             self.running.remove(sequence)
             self.cache.release(sequence.handle)

@@ -17,7 +17,8 @@ ALTERNATIVES = 20
 
 
 class TokenLogprobs(NamedTuple):
-    """Log-probabilities of N tokens; NaN for the first token of a prompt, and for tokens without a request for them."""
+    """Log-probabilities (natural logarithm) of N tokens. NaN for the first token of a prompt, and for tokens of which
+    nobody requested them."""
 
     logprob: np.ndarray
     """(N,) float32, of the token itself"""
@@ -34,11 +35,11 @@ class TokenLogprobs(NamedTuple):
 
     @staticmethod
     def on_host(device: Any) -> TokenLogprobs:
-        """The results of a program as numpy arrays."""
+        """From three arrays that a program returned, as NumPy arrays; waits for the device."""
         return TokenLogprobs(*map(np.asarray, device))
 
     def part(self, begin: int, end: int) -> TokenLogprobs:
-        """A view of the tokens from ``begin`` up to ``end``."""
+        """A view of tokens ``begin`` to ``end`` (exclusive), not a copy."""
         return TokenLogprobs(*(field[begin:end] for field in self))
 
     def put(self, begin: int, other: TokenLogprobs) -> None:
@@ -48,5 +49,5 @@ class TokenLogprobs(NamedTuple):
 
 
 def joined(parts: Sequence[TokenLogprobs]) -> TokenLogprobs:
-    """Concatenate the log-probabilities of consecutive tokens."""
+    """Concatenate the log-probabilities of consecutive tokens. Raises ValueError for no parts."""
     return TokenLogprobs(*map(np.concatenate, zip(*parts, strict=True)))

@@ -36,7 +36,7 @@ def key_digest(key: str) -> bytes:
 
 
 def server_key_digest(host: str, key: str) -> bytes:
-    """``key_digest`` for a server that listens on ``host``; warns if other machines can reach it without a key."""
+    """``key_digest`` of ``key``. Logs a warning if the key is empty and ``host`` is not a loopback address."""
     if not key and not _is_loopback(host):
         log.warning(
             "%s: everybody who reaches this machine can use the model, because no key is asked for: set %s, or listen "
@@ -56,7 +56,8 @@ def _is_loopback(host: str) -> bool:
 
 
 class KeyRequired:
-    """Middleware that answers 401 unless a request has the key: ``Authorization: Bearer KEY``."""
+    """Middleware that answers 401 unless a request has the key, as ``Authorization: Bearer KEY``. digest: SHA-256 of
+    the key."""
 
     def __init__(self, app: ASGIApp, digest: bytes):
         self.app, self._digest = app, digest

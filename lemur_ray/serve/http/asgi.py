@@ -21,13 +21,13 @@ class ClientGone(Exception):
 
 
 def path_inside(scope: Scope) -> str:
-    """The path of a request relative to the app, without the prefix that it is served under."""
+    """The path of a request without the prefix under which the app is mounted (``root_path``)."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
 
 
 class RequestIds:
-    """Middleware that adds an x-request-id to every response; streams and disconnects are unchanged."""
+    """Middleware that adds a header x-request-id with a new random id to every HTTP response, also to streams."""
 
     def __init__(self, app: ASGIApp):
         self.app = app
@@ -47,7 +47,8 @@ class RequestIds:
 
 
 class Unbroken:
-    """Middleware that responds with ``answer`` if the app raises before its response begins; later errors pass on."""
+    """Middleware: if the app raises before its response begins, ``answer`` responds instead and the error is logged.
+    Errors after that pass on."""
 
     def __init__(self, app: ASGIApp, answer: ASGIApp):
         self.app, self._answer = app, answer
@@ -70,7 +71,8 @@ class Unbroken:
 
 
 class EventStream(Response):
-    """Response of server-sent events, each chunk sent at once. ``on_close`` runs at the end, also after an error."""
+    """Response of server-sent events: every item of ``chunks`` is sent at once. ``on_close`` is called at the end, also
+    after an error or if the client disconnects."""
 
     media_type = "text/event-stream"
 

@@ -18,7 +18,8 @@ from lemur_ray.text.tools_in_words import spell_out_calls
 
 
 def template_input(served: TextEngine, conversation: Conversation) -> Chat:
-    """A conversation in the form that the model's chat template renders. Raises TemplateMissing, TemplateUnusable."""
+    """A request's conversation in the form that the model's chat template renders: for a template that knows no tools,
+    calls become text and the tools a part of the system turn. Raises TemplateMissing, TemplateUnusable."""
     c = conversation
     messages, tools = c.messages, c.tools.raw if c.tools else ()
     if not served.template.knows_tools:
@@ -30,11 +31,13 @@ def template_input(served: TextEngine, conversation: Conversation) -> Chat:
 
 
 def reply_tools(served: TextEngine, tools: Toolbox | None) -> Toolbox | None:
-    """``tools``, ``bare`` if the template shows tools without call tags. Raises TemplateMissing, TemplateUnusable."""
+    """``tools``, marked ``bare`` if the template shows tools without tags around calls; None stays None. Raises
+    TemplateMissing, TemplateUnusable."""
     return replace(tools, bare=True) if tools and served.calls_are_bare else tools
 
 
 async def chat_prompt(served: TextEngine, conversation: Conversation) -> tuple[int, ...]:
-    """Token ids of a conversation. Raises ApiError: 400 if it cannot be rendered or fit, 500 for a bad template."""
+    """Token ids of a conversation's prompt. Raises ApiError: 400 if the template cannot render it or it exceeds the
+    context, 500 for a broken template."""
     with errors_about("messages"):
         return await served.prompt(template_input(served, conversation))

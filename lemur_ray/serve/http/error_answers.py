@@ -1,4 +1,4 @@
-"""Errors of a request as answers in OpenAI's form. Knows nothing of the endpoints."""
+"""Errors of a request as HTTP responses in OpenAI's form. Knows nothing of the endpoints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ FAILED = ApiError(500, "the server failed to answer; its log says why", kind="se
 
 
 def api_error(error: EngineError | ValueError, param: str | None = None) -> ApiError:
-    """Convert an error to OpenAI's form. param: the request's field at fault, unless the error names one."""
+    """Convert an error to OpenAI's form, with its HTTP status. param: the request's field at fault, unless the error
+    names one."""
     form = error_form(error)
     headers = {"retry-after": str(error.retry_after_s)} if isinstance(error, QueueFull) else {}
     param = error.param if isinstance(error, InvalidRequest) else param
@@ -38,7 +39,8 @@ def errors_about(param: str) -> Iterator[None]:
 
 
 def handle_errors(app: FastAPI, metrics: Metrics) -> None:
-    """Register handlers that answer ApiError and HTTPException in OpenAI's form, and count them by status."""
+    """Register handlers with the app that answer ApiError and HTTPException in OpenAI's form, and count them by status
+    in ``metrics``."""
 
     def response(error: ApiError) -> Response:
         metrics.refused(error.status)

@@ -41,7 +41,7 @@ _COUNTERS = {
 
 
 class Metrics:
-    """Gauges and counters of an engine and of its HTTP requests."""
+    """Metrics of one engine and of its HTTP requests, in a registry of their own."""
 
     def __init__(self, engine: Engine):
         self._registry = registry = _WithoutTimes(auto_describe=False)
@@ -60,11 +60,12 @@ class Metrics:
         self._request = durations("request", "Until the end of a reply")
 
     def first_token(self, duration_s: float) -> None:
-        """Record the time to the first token of a streamed reply."""
+        """Record the seconds from a request to the first token of its streamed reply."""
         self._first_token.observe(duration_s)
 
     def more_tokens(self, count: int, duration_s: float) -> None:
-        """Record ``count`` more tokens of a streamed reply, ``duration_s`` after the ones before."""
+        """Record ``count`` further tokens of a streamed reply, which came ``duration_s`` seconds after the previous
+        ones; 0 tokens record nothing."""
         if count:
             self._between_tokens.observe(duration_s / count)
 
@@ -77,7 +78,8 @@ class Metrics:
         self._request.observe(duration_s)
 
     def ignored(self, names: Iterable[str]) -> None:
-        """Count unknown parameters of a request by name, up to a number of names, because clients choose them."""
+        """Count unknown parameters of a request by name. Clients choose the names, so after 100 different ones, and for
+        names that are no identifiers, the count is that of "other"."""
         for name in names:
             if name.isidentifier() and (name in self._known or len(self._known) < _MOST_NAMES):
                 self._known.add(name)
@@ -86,12 +88,12 @@ class Metrics:
                 self._ignored.labels("other").inc()
 
     def render(self) -> str:
-        """The text of /metrics."""
+        """The text of /metrics, in Prometheus' format."""
         return rendered(self._registry)
 
 
 def rendered(registry: CollectorRegistry) -> str:
-    """The text of a registry, with integers written without a fraction."""
+    """The text of a registry in Prometheus' format, with integers written without a fraction."""
     return re.sub(r"\.0$", "", generate_latest(registry).decode(), flags=re.MULTILINE)
 
 

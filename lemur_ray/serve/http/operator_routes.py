@@ -19,7 +19,8 @@ MetricsPage = Callable[[], Awaitable[str]]
 
 
 def operator_routes(served: TextEngine, metrics: Metrics, page: MetricsPage | None = None) -> APIRouter:
-    """The routes of one model. page: makes the text of /metrics; None: from ``metrics``."""
+    """The routes /health, /ready, /metrics and /v1/models of one model. page: makes the text of /metrics; None: it is
+    that of ``metrics``."""
     router = APIRouter()
 
     @router.head("/health", include_in_schema=False)

@@ -21,7 +21,7 @@ MOST_GONE = 32
 
 
 class Page(NamedTuple):
-    """The metrics page of one replica at a time."""
+    """The metrics page of one replica at one time."""
 
     number: int
     """Nanoseconds since 1970 on its host, increasing with every page of a replica"""
@@ -33,7 +33,7 @@ Pages = Mapping[str, Page]
 
 
 def newest(*known: Pages) -> dict[str, Page]:
-    """The newest page of every replica."""
+    """The newest page of every replica in any of ``known``."""
     result: dict[str, Page] = {}
     for pages in known:
         for replica, page in pages.items():
@@ -43,14 +43,15 @@ def newest(*known: Pages) -> dict[str, Page]:
 
 
 def without_oldest(known: Pages, alive: Collection[str]) -> dict[str, Page]:
-    """The pages of live replicas, and of the ``MOST_GONE`` newest of the ended ones."""
+    """The pages of the replicas ``alive``, and of the ``MOST_GONE`` ended replicas with the newest pages."""
     gone = sorted((page.number, replica) for replica, page in known.items() if replica not in alive)
     last = {*alive, *(replica for _, replica in gone[-MOST_GONE:])}
     return {replica: page for replica, page in known.items() if replica in last}
 
 
 def merged(pages: Mapping[str, str], alive: Collection[str] | None = None) -> str:
-    """Merge pages by replica into one with a ``replica`` label. alive (None: all): replicas whose gauges are shown."""
+    """One page in Prometheus' format with the series of all pages, each with a label ``replica``. pages: text by
+    replica. alive: replicas whose gauges are shown; None: all."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Merged(pages, pages if alive is None else alive))
     return rendered(registry)

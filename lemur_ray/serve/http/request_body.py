@@ -42,12 +42,11 @@ _ID_BYTES = 12
 
 
 async def read_body(request: Request, context: int = 0) -> Any:
-    """The parsed body of a request; a body that is too large is refused before it is in memory.
-
-    context: the model's, in tokens. Raises ContextExceeded for a far longer list of ids, and ApiError 400 for more
-    values, names or digits than any request needs, before parsing, which would block the event loop for seconds from
-    any thread. The body must be UTF-8, as JSON is; other encodings could not be counted.
-    """
+    """The parsed JSON body of a request, at most 32 MiB and within 120 s; limits are checked before parsing, which
+    would block the event loop for seconds.
+    context: the model's, in tokens; 0: lists of ids are not limited. Raises ContextExceeded for a far longer list of
+    ids, and ApiError: 400 for invalid JSON, or more values, names or digits than any request needs, 408 if it is too
+    slow, 413 if it is too large, 499 if the client disconnects. The body must be UTF-8."""
     raw = await _read(request)
     if context:
         await _check_lists(raw, max(context, MANY_IDS), context)
@@ -59,10 +58,10 @@ async def read_body(request: Request, context: int = 0) -> Any:
 
 
 def check_lengths(body: Any, context: int, capacity: int) -> None:
-    """Check the number and lengths of prompts of token ids, before the ids themselves; ignores all other errors.
-
-    Raises ContextExceeded, and ApiError 400 for more prompts than the engine takes at once.
-    """
+    """Check number and lengths of a body's prompts of token ids, before the ids themselves. Any other form of ``body``
+    passes.
+    context: tokens; capacity: replies that the engine accepts at once. Raises ContextExceeded for too long a prompt,
+    ApiError 400 for too many."""
     prompt = body.get("prompt") if isinstance(body, dict) else None
     if not isinstance(prompt, list) or not prompt or not isinstance(prompt[0], int | list):
         return
@@ -147,7 +146,7 @@ async def _read(request: Request) -> bytearray:
 
 
 def check_model(served: TextEngine, name: str | None) -> None:
-    """Raise ApiError 404 if a request names another model; None: it names none."""
+    """Raise ApiError 404 if ``name``, the model that a request names, is not the served one; None passes."""
     if name not in (None, served.name):
         message = f"The model {name!r} does not exist; this server has {served.name!r}."
         raise ApiError(404, message, param="model", code="model_not_found")

@@ -43,10 +43,10 @@ SESSION_HEADER = "x-session-id"
 def build_app(
     served: TextEngine, key_digest: bytes = b"", metrics: Metrics | None = None, page: MetricsPage | None = None
 ) -> FastAPI:
-    """The FastAPI app of one model. key_digest: of the key that clients must send (``api_key.py``); empty: no key.
-
-    metrics: counters of its requests, by default new ones. page: makes the text of /metrics, by default from them.
-    """
+    """The FastAPI app of one model. key_digest: SHA-256 of the key that clients must send (``api_key.py``); b"": no
+    key.
+    metrics: counters of its requests, by default new ones. page: makes the text of /metrics, by default from
+    ``metrics``."""
     app = FastAPI(title="lemur-ray", docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(ChatPage)
     if key_digest:

@@ -1,9 +1,7 @@
 """The tokenizer over HTTP, at the server's root: /tokenizer_info, /tokenize and /detokenize.
-
-For evaluation clients (lm-eval's ``local-completions`` with ``tokenizer_backend=remote``). Special tokens spelled in a
-text are special tokens here, as in Hugging Face tokenizers; in a completion request they are text. Long texts are
-encoded in one thread, one after another, so that other requests' prompts have the other threads.
-"""
+For evaluation clients (lm-eval's ``local-completions`` with ``tokenizer_backend=remote``). A special token spelled in a
+text becomes that token here, as in Hugging Face tokenizers; in a completion request it is plain text. Long texts are
+encoded in one thread, one after another, so that prompts of other requests have the other threads."""
 
 from __future__ import annotations
 

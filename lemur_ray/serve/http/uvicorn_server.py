@@ -58,12 +58,11 @@ def running(
     key_digest: bytes = b"",
     on_death: Callable[[], None] = lambda: None,
 ) -> Iterator[str]:
-    """Run the server in a thread of this process; yields its base URL. Port 0: any free one.
-
-    At the end, running requests may finish; then the engine is closed if ``close_engine``. key_digest: of
-    ``http.api_key``. on_death: called in another thread once the engine has ended; the server answers 503 until it is
-    stopped.
-    """
+    """Context in which a server runs in a thread of this process; yields its base URL, which ends with /v1. Port 0: any
+    free one.
+    At the end, running requests may finish for up to 20 s; then the engine is closed if ``close_engine``. key_digest:
+    as for ``build_app``. on_death: called in another thread once the engine has ended; until the end of the context the
+    server then answers 503. Raises OSError if the port is not free."""
     server = _Server(served, host, port, close_engine, key_digest)
     with socket.create_server((host, port)) as listener:
         thread = threading.Thread(target=server.run, args=([listener],), name="uvicorn", daemon=True)

@@ -23,7 +23,8 @@ from lemur_ray.serve.on_ray.deployments import application_of
 
 
 def build(args: Mapping[str, str]) -> serve.Application:
-    """Build the application; called by Serve. Raises ValueError for an invalid command, with the reason."""
+    """Build the application; Ray Serve calls it with the ``args`` of its config file, of which only ``command`` is
+    allowed. Raises ValueError for an invalid command, with the reason."""
     job = job_of(args)
     return application_of(job, job.model, server_key_digest("0.0.0.0", os.environ.get(KEY_VARIABLE, "")))
 

@@ -37,11 +37,11 @@ class Running:
 
 
 def attach(spec: PolicySpec, connect: Callable[[], object]) -> PolicySpec:
-    """Add the application that serves a ``handle`` spec's target; the spec is unchanged if there is none.
-
-    The target names an application, a model, or the folder that a model was loaded from. connect: to the cluster.
-    Raises ValueError if several applications match.
-    """
+    """Add to a ``handle`` spec the application that serves its target already, with its context and its count of
+    tokens; prints a line on stderr.
+    The spec is returned unchanged if there is none, or if it is of another kind or has no target. The target names an
+    application, a model, or the folder that a model was loaded from. connect: called first, connects this process to
+    the cluster. Raises ValueError if several applications match."""
     if not spec.traits.by_handle or not spec.target:
         return spec
     connect()
@@ -62,7 +62,8 @@ def attach(spec: PolicySpec, connect: Callable[[], object]) -> PolicySpec:
 
 
 def num_tokens(application: str, text: str) -> int | None:
-    """Number of tokens of a text, counted by an application's model; None if it does not answer."""
+    """Number of tokens of a text by the tokenizer of an application's model; None, with a warning, if it does not
+    answer within ``ABOUT_S`` seconds."""
     return _answer(application, "count tokens", lambda handle: handle.num_tokens.remote(text))
 
 
@@ -80,7 +81,8 @@ def _answer(application: str, what: str, ask: Callable[[Any], Any]) -> Any:
 
 
 def served() -> list[Running]:
-    """The models that this project serves on the connected cluster, without those that do not answer in time."""
+    """The models that this project serves on the connected cluster; models that do not answer within ``ABOUT_S``
+    seconds are left out, with a warning."""
     from ray import serve
     from ray.serve.schema import ApplicationStatus
 

@@ -51,11 +51,10 @@ def serve_job(job: ServeJob, spec: str, key_digest: bytes = b"") -> str:
 
 
 def serve_handle(job: ServeJob, spec: str, app_name: str = "") -> str:
-    """Serve a model to processes of this cluster alone, by handle; returns the name of its application once it is warm.
-
-    Starts Serve without any HTTP proxy where it does not run yet. app_name: by default a new one; an application of
-    that name is replaced. Raises CannotServe if the model cannot be loaded.
-    """
+    """Serve a model to processes of this Ray cluster only, by handle; returns the name of its application once it is
+    warm.
+    Starts Serve without HTTP if it does not run yet. app_name: by default a new one; an application of that name is
+    replaced. Raises CannotServe if the model cannot be loaded."""
     start_without_proxies()
     app_name = app_name or f"lemur-{secrets.token_hex(4)}"
     run(application_of(job, spec), app_name, None, spec)
@@ -63,10 +62,10 @@ def serve_handle(job: ServeJob, spec: str, app_name: str = "") -> str:
 
 
 def serve_policy(spec: PolicySpec) -> Callable[[], Policy]:
-    """Serve the model of a ``checkpoint`` or ``handle`` spec; returns a factory of its policy for any cluster process.
-
-    A model that is served already (``attach``) is used as it is: with its options, on its hosts, in all its replicas.
-    """
+    """Serve the model of a ``checkpoint`` or ``handle`` spec; returns a function that makes its policy in any process
+    of the cluster.
+    A model that is served already (``attach``) is used with its own options, hosts and replicas. Raises as
+    ``serve_job``."""
     job = ServeJob(model=spec.target, name=spec.label, chat_template=spec.chat_template)
     if spec.traits.by_handle:
         app_name = spec.application or serve_handle(job, spec.target)
@@ -75,7 +74,8 @@ def serve_policy(spec: PolicySpec) -> Callable[[], Policy]:
 
 
 def application_of(job: ServeJob, spec: str, key_digest: bytes = b"") -> serve.Application:
-    """The application that ``serve_job`` runs, wherever Serve listens. Raises CannotServe, CannotUseVllm."""
+    """The application that ``serve_job`` would run; nothing is started. Arguments as there. Raises CannotServe,
+    CannotUseVllm."""
     if job.backend == "vllm":
         if key_digest:
             raise CannotUseVllm("Ray's LLM deployment asks nobody for a key: leave it out, and put a proxy in front")

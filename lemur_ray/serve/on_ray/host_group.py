@@ -40,14 +40,14 @@ _SLICE, _POD_TYPE, _WORKER = "ray.io/tpu-slice-name", "ray.io/tpu-pod-type", "ra
 
 
 class Reserved(NamedTuple):
-    """Resources that an engine reserves, one bundle per host."""
+    """Resources that one engine reserves on Ray, one bundle (amount by resource) for each host."""
 
     bundles: list[dict[str, float]]
     labels: list[dict[str, str]]
     """Labels that the node of each bundle must have; empty: any node"""
 
     def actor_options(self, rank: int) -> dict[str, Any]:
-        """Options of an actor that takes the whole bundle of a host."""
+        """Options of a Ray actor that takes all of the bundle of host ``rank`` (from 0)."""
         rest = dict(self.bundles[rank])
         options: dict[str, Any] = {"num_cpus": rest.pop("CPU")}
         if gpus := rest.pop("GPU", 0):
@@ -68,10 +68,9 @@ class Reserved(NamedTuple):
 
 
 def missing_bundles(reserved: Reserved, nodes: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
-    """Bundles for which the cluster has no host, idle or busy; for a TPU slice, in the slice that matches best.
-
-    nodes: as ``ray.nodes()`` lists them.
-    """
+    """Bundles for which the cluster has no host, busy or not; [] if it has all. For a TPU slice: those missing in the
+    slice that lacks fewest.
+    nodes: as ``ray.nodes()`` returns them."""
     alive = [node for node in nodes if node["Alive"]]
     if not reserved.labels:
         return _missing(reserved, alive)
@@ -98,16 +97,17 @@ def _missing(reserved: Reserved, nodes: Sequence[dict[str, Any]]) -> list[dict[s
 
 
 def gpus_of(nodes: Sequence[dict[str, Any]]) -> list[int]:
-    """Number of GPUs of each live host that has some, in descending order. nodes: of ``ray.nodes()``."""
+    """Number of GPUs of each live host that has some, most first; [] if there are none. nodes: as ``ray.nodes()``
+    returns them."""
     return sorted(int(n["Resources"].get("GPU", 0)) for n in nodes if n["Alive"] and n["Resources"].get("GPU"))[::-1]
 
 
 def reserve(hosts: Hosts, num_cpus: float, tensor_parallel: int, gpus: Sequence[int] = ()) -> Reserved:
-    """Resources to reserve on Ray. gpus: of each host of the cluster that has some, most first.
-
-    An actor that reserves no GPU sees none, so GPUs are reserved by default if the cluster has any. Raises ValueError
-    if hosts and devices do not match.
-    """
+    """Resources to reserve on Ray for one engine; nothing is reserved yet. num_cpus: of each host. tensor_parallel:
+    devices of all hosts together; 0: all that they have. gpus: number on each host of the cluster that has some, most
+    first.
+    GPUs are reserved if the cluster has any, because an actor that reserves none sees none. Raises ValueError if hosts
+    and devices do not match."""
     cpus = {"CPU": num_cpus}
     if hosts.topology:
         return _slice(hosts, cpus, tensor_parallel)
@@ -141,7 +141,7 @@ def _slice(hosts: Hosts, cpus: Mapping[str, float], tensor_parallel: int) -> Res
 
 @ray.remote(max_restarts=0)
 class Follower:
-    """A Ray actor on another host of the group, which computes that host's part of the model."""
+    """A Ray actor on one of the other hosts of a group, which computes that host's part of the model."""
 
     def follow(
         self,
@@ -153,7 +153,9 @@ class Follower:
         spec: str,
         options: EngineOptions,
     ) -> None:
-        """Compute this host's part of the model until the leader ends."""
+        """Connect to the leader, load this host's part of the model, and compute it until the leader ends.
+        address, secret: of the leader's listener. coordinator: host:port of jax.distributed, in which this is process
+        ``rank`` of ``num``."""
         line = connect(address, secret)
         _join(coordinator, num, rank)
         use_compile_cache(cache_folder())
@@ -170,10 +172,9 @@ class Gathered(NamedTuple):
 
 
 def gather(spec: str, options: EngineOptions, reserved: Reserved) -> Gathered:
-    """Start the followers on the other hosts of this replica, and join them in one jax.distributed.
-
-    Must be called before the first use of devices. Raises RuntimeError with the reason if a follower does not join.
-    """
+    """Start the followers on the other hosts of this replica, and join all processes in one jax.distributed.
+    Must be called before this process first uses devices. Raises RuntimeError with the reason if a follower does not
+    join within 300 s."""
     num, ip = len(reserved.bundles), ray.util.get_node_ip_address()
     secret, coordinator = secrets.token_bytes(32), f"{ip}:{free_port(ip)}"
     group, first = _follower_placement(reserved)

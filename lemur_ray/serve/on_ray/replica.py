@@ -51,7 +51,9 @@ class ChatModel:
         template: str = "",
         one_of_many: bool = False,
     ):
-        """one_of_many: there may be other replicas, so /metrics shows all of them."""
+        """Load the model and compile; for several hosts, start their followers first. Arguments as for
+        ``load_text_engine``. key_digest: SHA-256 of the key that HTTP requests must have; b"": none. one_of_many: there
+        may be other replicas, so /metrics shows all of them."""
         alone = len(reserved.bundles) == 1
         self._gathered = Gathered([], []) if alone else gather(spec, options, reserved)
         self._served = load_text_engine(spec, options, name, follow_s, self._gathered.lines, template)
@@ -112,7 +114,8 @@ class ChatModel:
         return await asyncio.to_thread(update_weights, self._served.engine, spec)
 
     async def drain(self, limit_s: float) -> None:
-        """Refuse new requests from now on; replies that take longer than ``limit_s`` seconds end with an error."""
+        """Refuse new requests from now on, and close the engine; replies that take longer than ``limit_s`` seconds end
+        with an error."""
         await asyncio.to_thread(self._served.engine.close, limit_s)
 
     def check_health(self) -> None:
@@ -126,10 +129,9 @@ class ChatModel:
 
 
 def leave_when_dead(served: TextEngine, leave: Callable[[int], None] = os._exit) -> None:
-    """Wait for the end of an engine; if it died, end the process after its clients have received their errors.
-
-    Serve redirects requests at once when a process ends, but only after three failed health checks otherwise.
-    """
+    """Wait until an engine has ended. If it died, call ``leave(1)``, by default ending the process, after its clients
+    have received their errors (at most 2 s).
+    Serve redirects requests at once when a process ends, but only after three failed health checks otherwise."""
     served.engine.ended.wait()
     if served.engine.failure is None:
         return

@@ -37,10 +37,10 @@ class CannotServe(ValueError):
 
 
 def listen(host: str, port: int) -> tuple[str, str]:
-    """Start Serve if it does not run; returns the URL in front of /v1, and its path, "" if Serve was started.
-
-    Raises CannotServe if Serve listens on another port.
-    """
+    """Start Serve with HTTP on this host and port (0: a free one) if it does not run; returns (URL in front of /v1,
+    path in that URL).
+    The path is "" if Serve was started; where it ran already, its address stays and the path is a new random one.
+    Raises CannotServe if Serve listens on another port."""
     running = _running_at()
     if running is None:
         port = port or free_port(host)
@@ -70,7 +70,8 @@ def _start(**where: Any) -> None:
 
 
 def run(application: Any, app_name: str, route: str | None, spec: str) -> None:
-    """Start an application; returns when its replicas are warm. Raises CannotServe with the reason if one fails."""
+    """Run an application in Serve, and record it for ``shutdown``; returns when its replicas are warm. route: URL path,
+    None: no HTTP; spec: the model, for the message. Raises CannotServe with the reason if a replica fails."""
     # Recorded first: an application whose model cannot be loaded must be removed as well.
     _apps.append(app_name)
     try:
@@ -80,10 +81,9 @@ def run(application: Any, app_name: str, route: str | None, spec: str) -> None:
 
 
 def shutdown() -> None:
-    """Remove the models that this process serves. Replies that take at most 20 s finish, the others get an error.
-
-    Serve itself is stopped if this process started it and it has no other applications.
-    """
+    """Remove the models that this process serves. Replies that take at most 20 s finish, others get an error.
+    Serve itself is stopped if this process started it and it runs nothing else. Does nothing without a connection to
+    Ray."""
     global _started_serve
     if not ray.is_initialized():
         return
@@ -128,7 +128,7 @@ def _running_at() -> tuple[str, int] | None:
 
 
 def await_ready(root: str) -> None:
-    """Wait until the server at this URL is ready. Raises TimeoutError."""
+    """Poll ``root``/ready until the server answers that it is ready. Raises TimeoutError after 60 s."""
     deadline, last = time.monotonic() + READY_TIMEOUT_S, "no answer"
     while time.monotonic() < deadline:
         try:

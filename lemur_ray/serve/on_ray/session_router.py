@@ -23,7 +23,7 @@ CHECK_S = 1.0
 
 
 class WatchedReplica(RunningReplica):
-    """A replica whose pending requests fail as soon as it is known to be dead."""
+    """A replica as Serve's router knows it, whose pending requests fail as soon as Ray reports it dead."""
 
     def __init__(self, *args: Any):
         super().__init__(*args)
@@ -58,13 +58,14 @@ class WatchedReplica(RunningReplica):
         return watched
 
     def give_up(self) -> None:
-        """Mark the replica dead, and cancel all its pending requests."""
+        """Mark the replica dead, and fail all its pending requests with ActorUnavailableError."""
         self._is_dead = True
         for result in list(self._waiting):
             result.cancel()
 
     def leave(self) -> None:
-        """Called when the replica gets no new requests: check until its last ones have ended or it is dead."""
+        """Called when the replica gets no more requests: until its last ones have ended, check every second whether it
+        is dead."""
         self._is_leaving = True
         if self._waiting and (self._check_task is None or self._check_task.done()):
             self._check_task = asyncio.ensure_future(self._check_until_dead())
@@ -81,7 +82,8 @@ class WatchedReplica(RunningReplica):
 
 
 class SessionRouter(ConsistentHashRouter):
-    """Routes requests with the same X-Session-Id to the same replica; none waits for a dead one."""
+    """Routes requests with the same X-Session-Id to the same replica, by consistent hashing; no request waits for a
+    dead one."""
 
     def create_replica_wrapper(self, replica_info: Any) -> RunningReplica:
         return WatchedReplica(replica_info)

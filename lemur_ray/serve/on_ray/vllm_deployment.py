@@ -59,7 +59,8 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
 
 
 def vllm_app(job: ServeJob, folder: str) -> Any:
-    """The vLLM application for ``serve.run``. Raises CannotUseVllm."""
+    """The vLLM application for ``serve.run``; nothing is started. Raises CannotUseVllm if vLLM is missing, or as
+    ``vllm_settings``."""
     settings = vllm_settings(job, folder)
     for fault in engine_faults(job):
         raise CannotUseVllm(fault)

@@ -40,7 +40,7 @@ def wrong(what: str) -> PydanticCustomError:
 
 
 class Body(BaseModel):
-    """Base of the models of JSON objects in a body. Nulls stand for defaults; unknown fields are ignored."""
+    """Base of the pydantic models of JSON objects in a body. A null stands for the default; unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -136,7 +136,8 @@ class Unsupported:
 
 
 def precondition(fits: Callable[[Any], object], what: str) -> BeforeValidator:
-    """Annotation of a type with a condition on the raw value, checked before its contents. what: the error text."""
+    """Pydantic annotation that checks the raw value before its contents: ``fits`` must return something true. what: the
+    error text after the field's name."""
 
     def checked(value: Any) -> Any:
         if not fits(value):
@@ -147,7 +148,7 @@ def precondition(fits: Callable[[Any], object], what: str) -> BeforeValidator:
 
 
 def checked_text(text: str) -> str:
-    """The same text. Raises PydanticCustomError if it has lone surrogates."""
+    """The same text. Raises PydanticCustomError for lone surrogates, which are no valid Unicode."""
     if not is_utf8(text):
         raise wrong(LONE_SURROGATE)
     return text
@@ -164,7 +165,8 @@ ModelName = Annotated[str, Field(min_length=1), Expects("must be the name of a m
 
 
 def described(body: type[Body], model: str) -> dict[str, Any]:
-    """``openapi_extra`` of a route: the JSON schema of its body, in which ``model`` is the only valid model name."""
+    """Value of FastAPI's ``openapi_extra`` for a route: the JSON schema of its body, with ``model`` as the only valid
+    model name."""
     schema = body.model_json_schema()
     inlined = _inlined(schema, schema.get("$defs", {}))
     inlined["properties"]["model"] = {"enum": [model]}

@@ -45,7 +45,7 @@ class Common:
 
 @dataclass(frozen=True)
 class Conversation:
-    """Checked input of a chat template."""
+    """Checked input of a chat template: messages, tools, documents and options."""
 
     messages: tuple[Message, ...]
     tools: Toolbox | None
@@ -89,7 +89,8 @@ class CompletionCall:
 
 
 def parse_chat(body: Any, defaults: SamplingOptions = HTTP_DEFAULTS) -> ChatCall:
-    """Check a body of /v1/chat/completions; defaults: the model's sampling options. Raises ApiError 400."""
+    """Check a parsed body of /v1/chat/completions. defaults: sampling options where the body has none; without a seed,
+    a random one is drawn. Raises ApiError 400 about the first invalid field."""
     valid = ChatBody.of(body)
     tools = toolbox(valid.tools, raw_tools(body), valid.tool_choice, valid.parallel_tool_calls)
     structure = valid.response_format.structure() if valid.response_format else None
@@ -102,7 +103,8 @@ def parse_chat(body: Any, defaults: SamplingOptions = HTTP_DEFAULTS) -> ChatCall
 
 
 def parse_tokenize(body: Any) -> TokenizeCall:
-    """Check a body of /tokenize. Raises ApiError 400."""
+    """Check a parsed body of /tokenize, which has either ``prompt`` or ``messages``. Raises ApiError 400 about the
+    first invalid field."""
     valid = TokenizeBody.of(body)
     if valid.prompt is None and valid.messages is None:
         raise invalid("prompt", "is missing: expected prompt or messages")
@@ -118,7 +120,8 @@ def parse_tokenize(body: Any) -> TokenizeCall:
 
 
 def parse_completion(body: Any, defaults: SamplingOptions = HTTP_DEFAULTS) -> CompletionCall:
-    """Check a body of /v1/completions; defaults: as for a chat. Raises ApiError 400."""
+    """Check a parsed body of /v1/completions; a single prompt becomes a list of one. defaults: as for ``parse_chat``.
+    Raises ApiError 400."""
     valid = CompletionBody.of(body)
     prompt = valid.prompt
     prompts: tuple[str | tuple[int, ...], ...]
@@ -159,7 +162,8 @@ def _common(
 
 
 def raw_tools(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """``tools`` of a body with all their fields, for the chat template. Raises ApiError 400 for lone surrogates."""
+    """``tools`` of a body with all their fields, for the chat template; [] if it has none. Raises ApiError 400 for lone
+    surrogates or too deep nesting."""
     tools = body.get("tools") or []
     json_text(tools, "tools")
     return list(tools)

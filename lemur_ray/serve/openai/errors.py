@@ -8,7 +8,8 @@ from typing import Any
 
 
 class ApiError(Exception):
-    """An error response in OpenAI's form."""
+    """An error response in OpenAI's form. status: of HTTP; kind: OpenAI's ``type``; param: the field at fault; headers:
+    of the response."""
 
     def __init__(
         self,
@@ -31,7 +32,7 @@ LONE_SURROGATE = "holds half of a surrogate pair, which is no text"
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a string can be encoded as UTF-8; JSON can spell lone surrogates, which cannot."""
+    """Whether a string can be encoded as UTF-8: False for lone surrogates, which JSON can spell as escapes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -40,7 +41,8 @@ def is_utf8(text: str) -> bool:
 
 
 def json_text(value: Any, param: str) -> str:
-    """JSON of a part of a body. Raises ApiError 400 for lone surrogates, or if it is nested too deeply."""
+    """JSON text of ``value``, the part of a body named ``param``. Raises ApiError 400 for lone surrogates, or if it is
+    nested too deeply."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except RecursionError as error:

@@ -132,7 +132,7 @@ class SamplingBody(NumbersBody):
 
     @classmethod
     def unknown(cls, body: dict[str, Any]) -> tuple[str, ...]:
-        """Names of a body's unknown parameters."""
+        """Names of parameters in ``body`` that this server does not know, sorted."""
         return tuple(sorted(body.keys() - cls.model_fields.keys() - WITHOUT_EFFECT))
 
 
@@ -181,7 +181,7 @@ class Turn(Body):
 
     @property
     def text(self) -> str:
-        """The text parts joined; empty for a turn of calls only."""
+        """The content as one text; "" for a turn that only has calls."""
         return self.content if isinstance(self.content, str) else ""
 
 

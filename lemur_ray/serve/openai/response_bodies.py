@@ -18,24 +18,26 @@ Prompt = tuple[int, ...]
 
 
 class Served(Protocol):
-    """The served model: its name, its stop ids and the text of its tokens."""
+    """What response bodies need of the served model: its name, its stop ids and the text of its tokens."""
 
     name: str
     stop_ids: frozenset[int]
 
     def byte_stream(self, before: Sequence[int]) -> Callable[[int], bytes]:
-        """Function from each token after those in ``before``, in order, to the bytes that it adds to the text."""
+        """A function to be called with each token after those in ``before``, in order; it returns the bytes that the
+        token adds to the text."""
 
     def spelling(self, token: int) -> bytes:
-        """Bytes by which log-probabilities name a token; for a special one its name."""
+        """Bytes that stand for a token in log-probabilities; for a special token those of its name."""
 
     def text(self, tokens: Sequence[int]) -> str:
-        """The text that tokens spell."""
+        """The text of a sequence of tokens."""
 
 
 @dataclass
 class Answer:
-    """The answer to one request: the common part of all its bodies, and the state of each choice."""
+    """The answer to one request, of which it makes the bodies: whole, or piece by piece. It has ``common.n`` choices
+    for each prompt, and keeps the state of each while it is streamed."""
 
     served: Served
     common: Common
@@ -55,13 +57,14 @@ class Answer:
         return len(self.prompts) * self.common.n
 
     def head(self, versions: Iterable[str], *, chunk: bool) -> dict[str, Any]:
-        """The first fields of every body. versions: of the weights of its replies, several after an update."""
+        """Fields common to all bodies: id, object, created, model, system_fingerprint. versions: of the weights of its
+        replies, several after an update, joined by "+". chunk: whether the body is part of a stream."""
         kind = "text_completion" if not self.is_chat else "chat.completion.chunk" if chunk else "chat.completion"
         body = {"id": self._number, "object": kind, "created": self.created, "model": self.served.name}
         return {**body, "system_fingerprint": "+".join(dict.fromkeys(versions))}
 
     def whole(self, replies: Sequence[Reply]) -> dict[str, Any]:
-        """The body of an answer in one piece."""
+        """The whole body of an answer that is not streamed. replies: one for each choice, in order."""
         choices = [self._choice(i).whole(reply) for i, reply in enumerate(replies)]
         tokens = sum(len(reply.tokens) for reply in replies)
         # Only the first choice of a prompt counts: the others may reuse what the first one computed.
@@ -70,23 +73,26 @@ class Answer:
         return {**head, "choices": choices, "usage": usage, **self.prompt_ids()}
 
     def prompt_ids(self) -> dict[str, Any]:
-        """Fields with the prompt's ids for a whole body or a stream's first chunk, if requested."""
+        """``prompt_token_ids`` for a whole body or a stream's first chunk; {} unless requested. With several prompts it
+        is a list of lists."""
         if not self.common.return_token_ids:
             return {}
         ids = [list(prompt) for prompt in self.prompts]
         return {"prompt_token_ids": ids[0] if len(ids) == 1 else ids}
 
     def first_deltas(self) -> list[dict[str, Any]]:
-        """The first chunks of a chat's stream, with the role."""
+        """The first stream chunks of a chat, one for each choice, with the role; [] for a completion."""
         role = {"role": "assistant", "content": ""}
         return [_chunk(i, {"delta": role}) for i in range(self.num_choices)] if self.is_chat else []
 
     def deltas(self, piece: Piece) -> list[dict[str, Any]]:
-        """Stream chunks for one piece of a reply; perhaps none."""
+        """Stream chunks for one piece of a reply; [] if its text is held back, for example because it may begin a tool
+        call."""
         return self._choice(piece.index).deltas(piece)
 
     def usage(self, num_tokens: int, cached: Sequence[int]) -> dict[str, Any]:
-        """Totals over all choices; each prompt counts once. cached: tokens of every choice."""
+        """``usage`` with totals over all choices, in which each prompt counts once. num_tokens: generated ones; cached:
+        prompt tokens from the cache, for every choice."""
         prompt = sum(map(len, self.prompts))
         counts = {"prompt_tokens": prompt, "completion_tokens": num_tokens, "total_tokens": prompt + num_tokens}
         return {**counts, "prompt_tokens_details": {"cached_tokens": sum(cached[:: self.common.n])}}
@@ -200,7 +206,8 @@ TokenBytes = Callable[[int], bytes]
 def chat_logprobs(
     spell: TokenBytes, tokens: Sequence[int], logprobs: TokenLogprobs, alternatives: int
 ) -> dict[str, Any]:
-    """``logprobs`` of a choice of a chat completion."""
+    """Value of ``logprobs`` of a chat completion's choice. spell: bytes of a token. logprobs: of ``tokens``;
+    alternatives: how many likeliest tokens are listed for each."""
     content = []
     for i, token in enumerate(tokens):
         others = zip(logprobs.top_ids[i, :alternatives].tolist(), logprobs.top_logprobs[i].tolist(), strict=False)
@@ -217,11 +224,13 @@ class CompletionLogprobs:
     """``logprobs`` of a choice of a completion, piece by piece; text offsets continue from the last piece."""
 
     def __init__(self, spell: TokenBytes, text_bytes: TokenBytes, alternatives: int):
-        """text_bytes: bytes that the next token adds to the text, none for a special one; called once per token."""
+        """spell: bytes of a token. text_bytes: bytes that the next token adds to the text, none for a special one;
+        called once per token in order. alternatives: how many likeliest tokens are listed for each."""
         self._spell, self._text_bytes, self._alternatives, self._offset = spell, text_bytes, alternatives, 0
 
     def __call__(self, tokens: Sequence[int], logprobs: TokenLogprobs) -> dict[str, Any]:
-        """Lists of one entry per token. The first token of a prompt has no logprobs: null."""
+        """Value of ``logprobs`` for the next tokens: lists with one entry per token; null for the first token of a
+        prompt, which has no probability."""
         body: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for i, token in enumerate(tokens):
             logprob = float(logprobs.logprob[i])

@@ -34,7 +34,8 @@ class Structure:
 
 
 def json_structure(schema: Mapping[str, Any], param: str) -> Structure:
-    """The structure of JSON that satisfies a schema. Raises ApiError 400 if the schema is too long or too deep."""
+    """The structure of JSON text that satisfies a JSON schema. param: the request's field, for errors. Raises ApiError
+    400 if the schema is too long (2**18 characters) or nested too deeply."""
     text = _bounded(json_text(schema, param), param)
     try:
         grammar = llguidance.LLMatcher.grammar_from_json_schema(text, overrides=COMPACT)  # type: ignore[arg-type]
@@ -44,12 +45,14 @@ def json_structure(schema: Mapping[str, Any], param: str) -> Structure:
 
 
 def lark_structure(grammar: str, param: str) -> Structure:
-    """The structure of text by a grammar in llguidance's dialect of Lark. Raises ApiError 400 if it is too long."""
+    """The structure of text that matches a grammar in llguidance's dialect of Lark, which is not compiled here. param:
+    the request's field. Raises ApiError 400 if it is longer than 2**18 characters."""
     return Structure(llguidance.LLMatcher.grammar_from_lark(_bounded(grammar, param)), param)
 
 
 def regex_structure(regex: str, param: str) -> Structure:
-    """The structure of text that matches a regular expression. Raises ApiError 400 if it is too long."""
+    """The structure of text that matches a regular expression as a whole; it is not compiled here. param: the request's
+    field. Raises ApiError 400 if it is longer than 2**18 characters."""
     return Structure(llguidance.LLMatcher.grammar_from_regex(_bounded(regex, param)), param)
 
 

@@ -122,7 +122,7 @@ def _arguments_text(arguments: dict[str, Any] | None) -> str:
 
 
 class EarlierFunction(Body):
-    """Name and arguments of an earlier call; arguments given as an object become JSON text."""
+    """Function name and arguments of a call in an earlier turn; arguments given as an object become JSON text."""
 
     name: str
     arguments: str = "{}"

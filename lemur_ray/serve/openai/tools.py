@@ -56,11 +56,12 @@ class Toolbox:
         return frozenset(function["name"] for function in self.functions)
 
     def described(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """The conversation with the tools in its system turn, for templates that do not know tools."""
+        """The conversation with descriptions of the tools in its system turn, for chat templates that do not know
+        tools."""
         return describe_tools(messages, self.functions)
 
     def structure(self) -> Structure | None:
-        """The form of a reply that must be a call; None if it need not be one."""
+        """The structure of a reply that must be one or more calls; None if it need not be a call."""
         if not self.must_call:
             return None
         rules = ['start: call ("\\n" call)*' if self.parallel else "start: call"]
@@ -78,7 +79,10 @@ class Toolbox:
 def toolbox(
     tools: Sequence[Tool], raw: Sequence[Mapping[str, Any]], choice: ToolChoice | None, parallel: bool
 ) -> Toolbox | None:
-    """The tools that a reply may call, None for none; raw: ``tools`` with all their fields. Raises ApiError 400."""
+    """The tools that a reply may call; None if there are none, or if ``choice`` is "none". raw: ``tools`` with all
+    fields of the request; parallel: whether a reply may have several calls.
+    A ``choice`` that names a function leaves only that one. Raises ApiError 400 for a name that stands twice, an
+    unknown name in ``choice``, and "required" without tools."""
     functions = tuple(tool.function.described() for tool in tools)
     names = [function["name"] for function in functions]
     if len(set(names)) < len(names):
@@ -96,7 +100,8 @@ def toolbox(
 
 
 class CallStream:
-    """Splits a streamed reply into text and calls. Text that may belong to a call is held back."""
+    """Splits a streamed reply into text and calls of tools. Text that may belong to a call is held back until that is
+    decided."""
 
     def __init__(self, tools: Toolbox):
         self._tools, self._pending, self._blank = tools, "", ""
@@ -104,7 +109,7 @@ class CallStream:
         self.num_calls = 0
 
     def push(self, text: str) -> tuple[str, list[Call]]:
-        """Add a piece of the reply; returns the text and the complete calls that are certain now."""
+        """Add a piece of the reply; returns (text, complete calls) as far as they are certain now, perhaps ("", [])."""
         self._pending += text
         if self._tools.bare and not self._has_text and self._pending.lstrip()[:1] in ("{", "["):
             return "", self._bare_calls()
@@ -129,7 +134,8 @@ class CallStream:
                 calls.append(call)
 
     def end(self, *, cut: bool = False) -> str:
-        """End the reply; returns held-back text. An unfinished call is text, unless the reply was cut."""
+        """End the reply; returns text that was held back, "" for none. An unfinished call becomes text, unless ``cut``:
+        a limit or a stop string ended the reply."""
         if cut and self._is_begun():
             return ""
         text = self._release(self._pending, len(self._pending))

@@ -45,10 +45,9 @@ class Machine:
 
 
 def chosen(options: EngineOptions, config: ModelConfig, machine: Machine) -> EngineOptions:
-    """The options with a dtype, a cache, prompt tokens of a step and a context for the machine, where none is set.
-
-    Raises ValueError, with sizes, if the weights leave no room for the cache.
-    """
+    """Replace "auto" and 0 in ``options`` (dtype, cache_bytes, prefill_tiles, context) by values for the machine; on a
+    CPU the context stays as it is.
+    Raises ValueError, with sizes, if the weights leave no memory for the cache, or less than ``cache_bytes``."""
     by_machine = "float32" if machine.platform == "cpu" else "bfloat16"
     dtype = by_machine if options.dtype == "auto" else options.dtype
     options = replace(options, dtype=dtype)  # type: ignore[arg-type]
@@ -80,7 +79,7 @@ def chosen(options: EngineOptions, config: ModelConfig, machine: Machine) -> Eng
 
 
 def itemsize_of(options: EngineOptions) -> int:
-    """Bytes of a number of weights and cache."""
+    """Bytes of one number of weights and cache: 4 for float32, else 2."""
     return 4 if options.dtype == "float32" else 2
 
 
@@ -89,7 +88,8 @@ def _gib(size: float) -> str:
 
 
 def kv_bytes_per_token(config: ModelConfig, num_devices: int, itemsize: int = 2) -> int:
-    """Bytes of the keys and values of a token on one device: 2 L max(1, K / N) h itemsize."""
+    """Bytes of the keys and values of one token on one device: 2 L max(1, K / N) h itemsize. itemsize: bytes of a
+    number."""
     return 2 * config.num_layers * max(1, config.num_kv_heads // num_devices) * config.head_dim * itemsize
 
 
@@ -114,28 +114,30 @@ def weight_bytes(config: ModelConfig, num_devices: int, itemsize: int = 2, *, in
 
 
 def cache_room(config: ModelConfig, machine: Machine, itemsize: int = 2, *, int8: bool = False) -> int:
-    """Bytes of one device left for the cache, negative if weights do not fit: the usable share less weights, a step,
-    and two layers for a change of weights."""
+    """Bytes of one device left for the cache: the usable share of its memory, minus weights, a step, and two layers for
+    an update of weights. Negative if the weights do not fit."""
     used = weight_bytes(config, machine.num_devices, itemsize, int8=int8)
     used += STEP_BYTES + 2 * layer_bytes(config, machine.num_devices, itemsize, int8=int8)
     return int(USABLE[machine.platform] * machine.memory_bytes) - used
 
 
 def step_tokens(config: ModelConfig, machine: Machine, weights: int, rows: int, context: int) -> int:
-    """Tokens T* of a step for which products take as long as reading weights and the keys and values of ``rows``."""
+    """Number of tokens T* of a step at which its products take as long as reading the weights and the cache. weights:
+    bytes on a device; rows: decoding sequences, each with ``context`` tokens in the cache."""
     read = weights + rows * context * kv_bytes_per_token(config, machine.num_devices)
     flops_per_s = _PEAK * machine.num_devices * machine.peak_flops
     return int(read / (_BANDWIDTH * machine.memory_bytes_per_s) * flops_per_s / (2 * config.num_params))
 
 
 def prompt_tokens(config: ModelConfig, machine: Machine, weights: int, rows: int, context: int) -> int:
-    """Prompt tokens of a step that cost a decode step of ``rows`` nothing: T* - rows in whole tiles, at least one."""
+    """Prompt tokens that a decode step of ``rows`` can compute without taking longer: T* - rows (``step_tokens``),
+    rounded down to whole tiles, at least one tile."""
     return max(1, (step_tokens(config, machine, weights, rows, context) - rows) // TILE) * TILE
 
 
 def decode_s(config: ModelConfig, machine: Machine, weights: int, rows: int, context: int) -> float:
-    """Estimated seconds of a decode step of ``rows`` with ``context`` tokens each: roofline plus two all-reduces a
-    layer, nothing overlapped."""
+    """Estimated seconds of a decode step of ``rows`` sequences with ``context`` tokens each: a roofline plus two
+    all-reduces per layer, nothing overlapped. weights: bytes on a device."""
     n = machine.num_devices
     memory = (weights + rows * context * kv_bytes_per_token(config, n)) / (_BANDWIDTH * machine.memory_bytes_per_s)
     products = 2 * config.num_params * rows / (_PEAK * n * machine.peak_flops)
@@ -145,6 +147,6 @@ def decode_s(config: ModelConfig, machine: Machine, weights: int, rows: int, con
 
 
 def cache_tokens(config: ModelConfig, machine: Machine, itemsize: int = 2, *, int8: bool = False) -> int:
-    """Tokens that ``cache_room`` holds, in whole blocks and without the scrap block; 0 where none fit."""
+    """Tokens that fit into ``cache_room``, in whole blocks and without the scrap block; 0 if none do."""
     block = BLOCK * kv_bytes_per_token(config, machine.num_devices, itemsize)
     return max(0, math.floor(cache_room(config, machine, itemsize, int8=int8) / block) - 1) * BLOCK

@@ -1,4 +1,4 @@
-"""Slices and boxes of GPUs that can serve a model: their figures, and the smallest that fit, by formula alone."""
+"""TPU slices and hosts of GPUs that can serve a model: their figures, and the smallest that fit, by formula alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from lemur_ray.train.pod.slices import GENERATIONS, parse_slice, small_slices
 
 
 def machine_of(where: Devices) -> Machine:
-    """Figures of a slice or of hosts of GPUs; links of a TPU are those of a ring, which sends both ways."""
+    """Figures of a TPU slice or of hosts of GPUs, from tables. Of a TPU, the link's rate counts both directions of a
+    ring."""
     chip = CHIPS[where.name]
     platform = "gpu" if isinstance(where, GpuHosts) else "tpu"
     link = chip.link_bytes_per_s * (1 if platform == "gpu" else 2)
@@ -32,9 +33,9 @@ def machine_of(where: Devices) -> Machine:
 
 
 def attached_machine(devices: Sequence[Any], count: int = 0) -> Machine:
-    """Figures of jax's devices of this process, of which ``count`` share a model (0: all). The memory is what the
-    poorest gives, rounded down, as hosts of one engine must agree; figures of an unknown kind are those of a v4.
-    """
+    """Figures of this process's jax devices, of which ``count`` share a model (0: all). Memory is that of the device
+    with the least, rounded down to 256 MiB, because hosts of one engine must agree; a device of an unknown kind has the
+    figures of a TPU v4."""
     first, rounding = devices[0], GIB // 4
     chip = next((chip for chip in CHIPS.values() if first.device_kind in chip.kinds), CHIPS["v4"])
     limits = [(device.memory_stats() or {}).get("bytes_limit", chip.hbm_bytes) for device in devices]
@@ -60,13 +61,15 @@ def parse_machine(slice_text: str, gpu_text: str) -> Devices | None:
 
 
 def candidates() -> dict[str, list[Devices]]:
-    """Generation or GPU -> slices of up to 64 chips, or boxes of up to eight GPUs, the smallest first."""
+    """Devices to try by TPU generation or GPU name, the smallest first: slices of up to 64 chips, hosts of up to eight
+    GPUs."""
     slices: dict[str, list[Devices]] = {name: list(small_slices(name)) for name in GENERATIONS}
     return slices | {name: [GpuHosts(name, 1, count) for count in PER_HOST] for name in GPUS}
 
 
 def smallest(config: ModelConfig, options: EngineOptions) -> dict[str, Devices | None]:
-    """Generation or GPU -> the smallest devices whose cache holds a whole context; None where none of them does."""
+    """For each TPU generation and GPU, the smallest devices whose cache holds one sequence of full length; None if none
+    do."""
     from lemur_ray.serve.compute.devices import can_split
 
     itemsize, int8 = itemsize_of(options), options.quantization == "int8"
@@ -80,7 +83,8 @@ def smallest(config: ModelConfig, options: EngineOptions) -> dict[str, Devices |
 
 
 def describe(name: str, where: Devices | None, config: ModelConfig, options: EngineOptions) -> str:
-    """A line on the smallest devices of a generation with the sizes of one device."""
+    """One line of text on the smallest devices ``where`` of generation or GPU ``name``, with sizes per device and an
+    estimated speed; where None: that none fits."""
     if where is None:
         return f"{name:5s} none of up to {'8 GPUs' if name in GPUS else '64 chips'} fits"
     machine, itemsize, int8 = machine_of(where), itemsize_of(options), options.quantization == "int8"

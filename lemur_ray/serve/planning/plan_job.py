@@ -1,4 +1,5 @@
-"""A plan of a served model as a job asks for it: a slice or GPUs, one chip, or the smallest devices by formula."""
+"""The plan of a served model that ``jobs/plan_serving.py`` prints: on a slice, GPUs or one chip, or the smallest
+devices by formula."""
 
 from __future__ import annotations
 
@@ -56,10 +57,10 @@ class PlanServingJob:
 
 
 def run(job: PlanServingJob, flags: set[str], say: Say) -> int:
-    """Print a plan, and as the last line its JSON object. Returns the exit code: 1 if it does not fit.
-
-    flags: names of the flags that were given. Raises ValueError, NoLibtpu.
-    """
+    """Make a plan and write it by ``say``, line by line, the last one a JSON object. Returns the exit code: 0, or 1 if
+    the model does not fit.
+    flags: names of the flags given on the command line. Sets environment variables for the compiler. Raises ValueError
+    for flags that do not fit together, NoLibtpu without the TPU compiler."""
     if job.quantization != "none":
         job = replace(job, engine=replace(job.engine, quantization=job.quantization))
     where = machines.parse_machine(job.slice, job.gpu)

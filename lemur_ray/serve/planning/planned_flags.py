@@ -13,7 +13,7 @@ _COMPILED |= {"engine.batch-invariant"}
 
 
 def given_flags(arguments: Sequence[str]) -> set[str]:
-    """Names of the flags on a command line without dashes before them; - for _ and x for --no-x."""
+    """Names of the flags on a command line, without leading dashes, with - for _, and x for --no-x."""
     names = (word[2:].split("=")[0].replace("_", "-") for word in arguments if word.startswith("--"))
     return {re.sub(r"(^|\.)no-", r"\1", name) for name in names}
 

@@ -42,7 +42,7 @@ _ON_CHIP = re.compile(r"= \S+S\([1-4]\)\} copy\(")
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """One step on one device, scaled from the compiled layers to all of the model's."""
+    """One step on one device; cache, code and collectives are scaled from the compiled layers to all of the model's."""
 
     step: Step
     collectives: tuple[hlo.Collective, ...]
@@ -52,7 +52,7 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class ServingPlan:
-    """An engine on devices that are not attached; sizes are those of one device."""
+    """Plan of an engine on devices that are not attached; sizes are bytes of one device."""
 
     model: str
     config: ModelConfig
@@ -71,17 +71,17 @@ class ServingPlan:
 
     @property
     def peak(self) -> int:
-        """Bytes of the larger step."""
+        """Bytes of the largest step."""
         return max(planned.step.total for planned in self.steps)
 
     @property
     def limit(self) -> int:
-        """Bytes that a plan may use."""
+        """Bytes of a device's memory that a plan may use."""
         return int(USABLE[self.machine.platform] * self.machine.memory_bytes)
 
     @property
     def cache_tokens(self) -> int:
-        """Tokens of the pool without the scrap block, as the engine allocates it."""
+        """Tokens that the whole cache holds, without the scrap block."""
         return (pool_size(self.config, self.options, self.machine.num_devices)[1] - 1) * BLOCK
 
     @property
@@ -127,7 +127,7 @@ class ServingPlan:
         }  # fmt: skip
 
     def lines(self) -> Iterator[str]:
-        """The plan as text."""
+        """Yield the plan as lines of text for people."""
         machine, step, layers = self.machine, self.steps[0].step, self.config.num_layers
         yield f"{self.model} on {self.where}, {self.options.dtype}{', int8 weights' if self.int8 else ''}: compiled"
         if self.compiled_layers < layers:
@@ -158,22 +158,22 @@ class ServingPlan:
 
 
 def gib(size: float) -> str:
-    """A size in GiB as text."""
+    """A size in bytes as text in GiB: "1.50 GiB"."""
     return f"{size / GIB:.2f} GiB"
 
 
 def name_of(step: Step) -> str:
-    """Kind of a step as text."""
+    """ "decode" or "prefill"."""
     return "decode" if step.length == 1 else "prefill"
 
 
 def plan(
     model: str, config: ModelConfig, options: EngineOptions, where: Devices, layers: int, *, every_shape: bool
 ) -> ServingPlan:
-    """Compile an engine's steps for all devices. layers: number to compile, unless they are scanned; 0: all.
-
-    Raises EngineDoesNotFit, NoLibtpu, NoGpuCompiler and ValueError.
-    """
+    """Compile an engine's largest steps (every_shape: all) for devices that are not attached, and plan from them.
+    model: name for the report. layers: number to compile, from which the others are scaled; 0: all; without effect
+    where layers are scanned. Raises EngineDoesNotFit, ValueError if the model does not divide over the devices, and
+    NoLibtpu or NoGpuCompiler without the compiler."""
     machine = machine_of(where)
     check_split(config, machine.num_devices)
     absent = described(where, MeshConfig())

@@ -67,7 +67,9 @@ def _registered() -> bool:
 
 
 def load_or_build(folder: Path) -> ctypes.CDLL:
-    """``load``, built in a temporary folder if ``folder`` cannot be written to or executed from."""
+    """Load the library from ``folder``; if it cannot be written to or executed from, from a temporary folder, with a
+    warning.
+    Raises RuntimeError if it cannot be compiled, and OSError if it cannot be loaded from there either."""
     try:
         return load(folder)
     except OSError as error:
@@ -77,12 +79,16 @@ def load_or_build(folder: Path) -> ctypes.CDLL:
 
 
 def load(folder: Path) -> ctypes.CDLL:
-    """The library loaded into this process, built if ``folder`` lacks it. Raises what ``build`` does, and OSError."""
+    """Load the library into this process, after compiling it into ``folder`` if it is missing. Raises RuntimeError if
+    that fails, and OSError if the folder cannot be used."""
     return ctypes.CDLL(str(build(folder)))
 
 
 def build(folder: Path) -> Path:
-    """Path of the library for this CPU in ``folder``, compiled if missing. Raises RuntimeError, OSError (no access)."""
+    """Path in ``folder`` of the library for this CPU, compiled (up to 300 s) unless it is there. The name depends on
+    sources, compiler and CPU.
+    The compiler is CXX, or else the first of g++, clang++ and c++. Raises RuntimeError if there is none or it fails,
+    OSError for a folder that cannot be written to."""
     installed = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
     compiler = shlex.split(os.environ.get("CXX", "")) or ([installed] if installed else [])
     if not compiler:

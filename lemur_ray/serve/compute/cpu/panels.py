@@ -33,7 +33,7 @@ class Packed:
 
 
 def pack(w_IO: np.ndarray) -> Packed:
-    """Pack a matrix into panels, on the host."""
+    """Pack a matrix (I, O) of float32, bfloat16 or int8 into panels, on the host."""
     inputs, outputs = w_IO.shape
     each = _WORD // w_IO.dtype.itemsize
     words, panels = -(-inputs // each), -(-outputs // COLUMNS)
@@ -47,7 +47,8 @@ def pack(w_IO: np.ndarray) -> Packed:
 
 
 def packed_product(x_TI: jax.Array, w: Packed, real: jax.Array | None = None) -> jax.Array:
-    """x @ w for x in the dtype of ``w``: (T, O) float32, or int32 for int8. real: leading rows to compute, others 0."""
+    """x @ w, for x in the dtype of ``w``: (T, O) float32, or int32 for int8. CPU only, with the kernels registered.
+    real: scalar, number of leading rows to compute; the others are 0. None: all rows."""
     each = _WORD // x_TI.dtype.itemsize
     missing = w.words.shape[1] * each - x_TI.shape[1]
     out = jax.ShapeDtypeStruct((x_TI.shape[0], w.outputs), jnp.int32 if x_TI.dtype == jnp.int8 else jnp.float32)
