@@ -50,7 +50,8 @@ CHUNK_BYTES = 2**25
 
 
 class UnreadableCheckpoint(Exception):
-    """Raised when a committed checkpoint is damaged (it is put aside, if possible) or missing on this host."""
+    """Raised when a committed checkpoint is damaged (it is renamed, if possible, so that it is not used again) or
+    missing on this host."""
 
 
 class SaveInterrupted(CausedError):
@@ -87,14 +88,16 @@ class _Manager(ocp.CheckpointManager):
 
 
 class Checkpoints:
-    """The ``checkpoints`` folder of one run, open for writing. Every process of a run makes the same calls."""
+    """The ``checkpoints`` folder of one run (path or URL), open for writing; a context that ends by finishing the
+    current save. Every process of a run makes the same calls."""
 
     def __init__(
         self, folder: str, *, keep: int, keep_every: int = 0, primary: bool = True, fence: Fence | None = None
     ) -> None:
-        """keep: number of newest checkpoints to keep. keep_every: those at multiples of this step are never removed (0:
-        none). primary: this process (rank 0) removes unfinished checkpoints. fence: that of this attempt, given to
-        every process; the primary one checks it before each save and each commit."""
+        """List the folder; the primary process removes temporary folders and renames unfinished checkpoints.
+        keep: number of newest checkpoints to keep. keep_every: those at multiples of this step are never removed (0:
+        none). primary: this process is rank 0. fence: that of this attempt (``run.fence``), given to every process; the
+        primary one checks it before each save and each commit."""
         self.folder, self._fence, self._primary = folder, fence, primary
         self.before_commit: Callable[[], object] = lambda: None
         """Called by the primary process in the background before each commit; an exception prevents the commit."""
@@ -193,7 +196,8 @@ class Checkpoints:
 
     def save(self, step: int, state: Any, plan: dict[str, Any]) -> None:
         """Begin to save ``state`` and the JSON object ``plan`` in the background; returns once the arrays are copied.
-        Waits for the previous save first. Raises SaveFailed, SaveInterrupted."""
+        Waits for the previous save first. Raises SaveFailed if a person must act, SaveInterrupted if a restart may
+        help."""
         self.wait()
         self._saving, self.saved_at = step, time.monotonic()
         with self._save_errors(step):
@@ -218,13 +222,14 @@ class Checkpoints:
             self._fence.check()
 
     def poll(self) -> None:
-        """Raise SaveFailed or SaveInterrupted if the save in the background has failed; does not wait."""
+        """Raise SaveFailed or SaveInterrupted if the save in the background has failed; does not wait, and does nothing
+        if there is none."""
         if self._saving is not None:
             with self._save_errors(self._saving):
                 self._manager.check_for_errors()
 
     def wait(self) -> None:
-        """Wait until the current save is committed. Raises SaveFailed, SaveInterrupted."""
+        """Wait until the current save, if any, is committed. Raises SaveFailed, SaveInterrupted."""
         if self._saving is not None:
             with self._save_errors(self._saving):
                 run_while_reachable(self.folder, self._manager.wait_until_finished)

@@ -35,8 +35,9 @@ class CheckpointSchedule:
         preempted: Callable[[], Notice | None] | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
-        """agreement: shared by the processes of a run; None for one alone. preempted: returns a notice or None; called
-        on rank 0 every ``preemption_every_steps`` steps."""
+        """agreement: shared by the processes of a run; None for a process alone. report: called for every committed
+        checkpoint. preempted: returns a preemption notice or None; called on rank 0 every ``preemption_every_steps``
+        steps. say: logs a line."""
         self.saved: int | None = None
         """Step of the newest checkpoint that a save was begun for; None before the first."""
         self._checkpoints, self._config, self._attempt = checkpoints, config, attempt
@@ -68,8 +69,10 @@ class CheckpointSchedule:
         return "" if old and step % config.log_every_steps == 0 else None
 
     def save(self, step: int, state: Any, content: dict[str, Any], loss: float | None = None) -> None:
-        """Begin a save; returns once the arrays are copied, with the previous checkpoint committed and reported.
-        content: the checkpoint's JSON object; ``rows``, the number of rows trained on, is required."""
+        """Begin to save ``state`` after ``step``; returns once the arrays are copied, and the previous checkpoint is
+        committed and reported.
+        content: the checkpoint's JSON object; its field ``rows``, the number of plan rows read, is required. loss: for
+        the report, in nats per token."""
         with self._attempt.spent.during("checkpoint"):
             self._checkpoints.save(step, state, content)
         if self.saved is not None:
@@ -77,7 +80,7 @@ class CheckpointSchedule:
         self.saved = step
 
     def finish(self, step: int, loss: float | None = None) -> None:
-        """Wait until the last checkpoint, of ``step``, is committed, and report it."""
+        """Wait until the last checkpoint, of ``step``, is committed, and report it. loss: for the report."""
         with self._attempt.spent.during("checkpoint"):
             self._checkpoints.wait()
         self._report_commit(step, loss)

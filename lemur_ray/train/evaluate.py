@@ -31,7 +31,7 @@ BY_KIND, BY_SOURCE = "heldout/", "heldout_source/"
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The rows of an evaluation, concatenated over all sources."""
+    """The rows of an evaluation, of all sources together."""
 
     rows: dict[str, np.ndarray]
     """Arrays of PackedRow, padded with rows of weight 0 to whole batches."""
@@ -44,7 +44,8 @@ class HeldOut:
 
 
 class Evaluator:
-    """Evaluates parameters on the held-out rows of a corpus; ``due`` is always False if the corpus has none."""
+    """Evaluates parameters on the held-out rows of a corpus. Reads them at the first evaluation; ``due`` is always
+    False if the corpus has none, or with ``eval_rows`` 0."""
 
     def __init__(self, recipe: Recipe, mesh: jax.sharding.Mesh, corpus: str, base: Any = None) -> None:
         """corpus: path or URI. base: frozen base parameters if adapters are evaluated, else None."""
@@ -56,13 +57,14 @@ class Evaluator:
         self._loss = jax.jit(self._row_losses, out_shardings=replicated(mesh))
 
     def due(self, step: int) -> bool:
-        """Whether to evaluate after this step: every ``eval_every_steps`` and after the last."""
+        """Whether to evaluate after this step: every ``eval_every_steps`` steps (0: never) and after the last one."""
         every = self.recipe.train.eval_every_steps
         return bool(self._sets) and (step == self.recipe.train.steps or (every > 0 and step % every == 0))
 
     def __call__(self, params: Any) -> dict[str, float | None]:
-        """Evaluate parameters: ``heldout/<kind>/loss`` (nats per token) and ``heldout/<kind>/bits_per_byte``, and the
-        same as ``heldout_source/<source>/..``. Non-finite values are None."""
+        """Evaluate parameters: by metric name ``heldout/<kind>/loss`` (nats per token) and
+        ``heldout/<kind>/bits_per_byte``, and the same as ``heldout_source/<source>/..``. Values that are not finite are
+        None."""
         params = params if self._base is None else adapted(self._base, params, self.recipe.lora)
         if self._held_out is None:
             self._held_out = read_rows(self._corpus, self._sets, self.recipe.train.eval_rows, self._batch)
@@ -89,7 +91,8 @@ class Evaluator:
 
 
 def measured(held_out: HeldOut, losses: np.ndarray) -> dict[str, float | None]:
-    """Loss and bits per byte of every group. losses: (rows,) float64, weighted sum of the losses of each row."""
+    """``<group>/loss`` (nats per token) and ``<group>/bits_per_byte`` of every group; None if not finite or without a
+    trained token. losses: (rows,) float64, weighted sum of the losses of each row."""
     out: dict[str, float | None] = {}
     for name, of_group in held_out.groups.items():
         total, weight = float(losses[of_group].sum()), float(held_out.weights[of_group].sum())

@@ -48,13 +48,12 @@ def open_state(
     say: Callable[[str], None] = print,
 ) -> Opened:
     """Restore or initialise the train state on the mesh. Every process of a run makes the same call.
-
-    recognise: raises for a checkpoint of another run; else returns text on its position, logged after the restore.
-    init_from: run, checkpoint or model folder of the initial parameters, or of the base of adapters. stage: the
-    checkpoint of another run that a run without one of its own continues. Raises TrainingStopped if every committed
-    checkpoint is damaged or one has other arrays, RunFolderError if ``init_from`` is a model of another shape,
-    UnreadableCheckpoint for a damaged one with several workers: restarted, they use the one before.
-    """
+    recognise: raises for a checkpoint of another run; else returns text on its position for the log. init_from: run,
+    checkpoint or model folder of the initial parameters, or of the base of adapters; "": random ones. stage: another
+    run's checkpoint, from which a run without a checkpoint of its own continues. world_size: number of processes.
+    Raises TrainingStopped if every committed checkpoint is damaged or one has other arrays, RunFolderError if
+    ``init_from`` is a model of another shape, and with several workers UnreadableCheckpoint for a damaged checkpoint:
+    restarted, they use the one before."""
     abstract = abstract_state(recipe, mesh)
     for entry in checkpoints.ignored:
         say(f"ignored {entry}")

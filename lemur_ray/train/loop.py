@@ -53,7 +53,7 @@ Feed = Callable[[int], Iterable[HostBatch]]
 
 @dataclasses.dataclass(frozen=True)
 class Worker:
-    """This process among the workers of a run, with its callbacks for checkpoints, preemption and log lines."""
+    """This process among the workers of a run, with its callbacks; the fields are the arguments of ``train``."""
 
     rank: int = 0
     world_size: int = 1
@@ -73,7 +73,8 @@ class Worker:
             self.fence.check()
 
     def write_result(self, run: Run, result: dict[str, Any]) -> dict[str, Any]:
-        """Write ``result.json``; returns its content."""
+        """Write ``result`` to ``result.json`` of the run folder; returns its content, with a fence including the
+        attempt number."""
         if self.fence is None:
             write_json(f"{run.out}/result.json", result)
             return result
@@ -97,13 +98,12 @@ def train(
     fence: Fence | None = None,
 ) -> dict[str, Any]:
     """Train a run to its end, from its newest committed checkpoint, and return the content of ``result.json``.
-
     rank, world_size: this process among those of jax.distributed. report: called with (metrics, checkpoint folder) for
     every committed checkpoint, on every rank. preempted: returns a preemption notice or None; called every
     ``preemption_every_steps`` steps, on rank 0 like log. fence: that of this attempt, the same on every worker; by
-    default a new one for a run in a bucket, none for one on a disk. Raises TrainingStopped for too many skipped steps
-    in a row or a failed save, Superseded if a newer attempt has begun, RunFolderError for another run's checkpoints.
-    """
+    default a new one for a run in a bucket, none for one on a disk. Writes only to the run folder. Raises
+    TrainingStopped for too many skipped steps in a row or a failed save, Superseded if a newer attempt has begun,
+    RunFolderError for another run's checkpoints."""
     fence = fence or _fence_of_one_worker(run, world_size)
     steps, worker = run.recipe.train.steps, Worker(rank, world_size, report, preempted, log, fence)
     cache = use_compile_cache(cache_folder(run.out, world_size))
@@ -262,8 +262,8 @@ class _Start:
 
 
 class RowSupply:
-    """Batches of this worker's share of the plan's rows, from ``first_step`` on; asserts their row numbers.
-    part: index of the worker's part of each batch, of ``where.num_shares``."""
+    """Batches of this worker's share of the plan's rows, from step ``first_step`` on; asserts their row numbers.
+    part: which of the ``where.num_shares`` equal parts of each batch this worker reads, from 0."""
 
     def __init__(self, feed: Feed, plan: Plan, run: Run, where: RunShape, part: int, *, first_step: int) -> None:
         self._plan, self._run, self._part, self._num_parts = plan, run, part, where.num_shares
@@ -271,7 +271,8 @@ class RowSupply:
         self._batches = iter(feed(run.row_after(first_step)))
 
     def batch(self, step: int) -> HostBatch:
-        """The batch of step number ``step``, counted from 0. Raises TrainingStopped if the data has ended."""
+        """The batch of the step after ``step`` steps. To be called for consecutive steps. Raises TrainingStopped if the
+        data has ended."""
         batch = next(self._batches, None)
         if batch is None:
             raise TrainingStopped(
@@ -284,7 +285,8 @@ class RowSupply:
         return batch
 
     def ranges(self, steps: int) -> list[list[int]]:
-        """Half-open row ranges of the batch of step ``steps`` (from 1), numbered as in ``--train.skip-rows``."""
+        """Half-open [first, end] plan rows of the batch of step number ``steps`` (from 1), in the numbering of
+        ``--train.skip-rows``."""
         return self._plan.ranges_without_skips(self._run.row_after(steps - 1), self._run.row_after(steps))
 
 

@@ -19,7 +19,8 @@ from lemur_ray.train.run.folder import RunFolderError
 
 @dataclass
 class Window:
-    """Sums of step metrics since the last line, and totals of the run; every field is plain JSON."""
+    """Sums of step metrics since the last line, and totals of the run. Every field is plain JSON, so that checkpoints
+    store it."""
 
     steps: int = 0
     loss: float = 0.0
@@ -35,7 +36,8 @@ class Window:
     """Seconds of training over the whole run, all attempts."""
 
     def add(self, metrics: Mapping[str, Any], sources: Sequence[str], ranges: Sequence[list[int]] = ()) -> None:
-        """Add one step's metrics, as host values. sources: name of each source index. ranges: its rows if skipped."""
+        """Add one step's metrics, arrays on the host. sources: name of each source index. ranges: the step's row
+        ranges, recorded if its update was skipped."""
         self.steps += 1
         if bool(metrics["skipped"]):
             self.skipped += ranges
@@ -70,7 +72,8 @@ class Window:
 
 
 class MetricsLog:
-    """The append-only file ``metrics.jsonl``, at most one line per step: a replayed step keeps its first line."""
+    """The append-only file ``metrics.jsonl`` (path or URL), at most one line per step: a step that is run again keeps
+    its first line."""
 
     def __init__(self, path: str, check: Callable[[], None] = lambda: None) -> None:
         """Open for appending and remove an incomplete last line. check: called before writes; raises if a newer attempt
@@ -95,8 +98,10 @@ class MetricsLog:
         return [json.loads(line) for line in self._file.content.splitlines()]
 
     def write(self, record: Mapping[str, Any]) -> bool:
-        """Append a line, in the background for a file in a bucket; if its step has a line, only compare the loss.
-        Returns whether the line was appended. Raises what ``check`` raises, OSError."""
+        """Append a line; for a file in a bucket it is stored in the background. If its step has a line already, only
+        the losses are compared.
+        record: has ``step`` and ``loss``. Returns whether the line was appended. Raises what ``check`` raises, OSError.
+        """
         step = record["step"]
         if step in self.losses:
             self.replayed += 1

@@ -41,7 +41,8 @@ def learning_rate(config: OptimizerConfig, steps: int, update: Any, xp: Any = jn
 
 
 def is_matrix(config: ModelConfig) -> Params:
-    """The parameter tree with a bool for each leaf: True for (stacked) matrices, to which weight decay applies."""
+    """The parameter tree with a bool for each leaf: True for matrices (stacked over layers or not), to which weight
+    decay applies."""
     return jax.tree.map(llama.is_matrix, llama.logical_axes(config), is_leaf=lambda x: isinstance(x, tuple))
 
 

@@ -28,7 +28,8 @@ Ranges = list[list[int]]
 
 
 class Recorder:
-    """Records one start of a run on one worker: call ``took`` for each dispatched step, ``settle`` later."""
+    """Records one start of a run on one worker: call ``took`` after dispatching each step, ``settle`` before the next
+    one."""
 
     def __init__(
         self,
@@ -140,12 +141,14 @@ class Recorder:
         self.window, self._since, self._paused_s, self._timed_steps = window.cleared(), time.monotonic(), 0.0, 0
 
     def flush(self) -> None:
-        """Wait until ``metrics.jsonl`` is stored. Raises what the attempt's ``check`` raises, OSError."""
+        """Wait until every line of ``metrics.jsonl`` is stored; other workers than the primary one do nothing. Raises
+        what the attempt's ``check`` raises, OSError."""
         if self.log is not None:
             self.log.flush()
 
     def close(self) -> None:
-        """Close the sinks once they have written their lines, and store the metrics if possible; may be repeated."""
+        """Close the sinks once they have written their lines (up to 60 s each), and store the metrics; errors are
+        ignored. May be called again."""
         for sink in self._sinks:
             sink.close()
         if self.log is not None:
@@ -167,5 +170,5 @@ class Recorder:
 
 
 def spelled(ranges: Ranges) -> str:
-    """Row ranges as text: ``[0, 4), [8, 12)``."""
+    """Row ranges as text: ``[0, 4), [8, 12)``; "" for none."""
     return ", ".join(f"[{first}, {end})" for first, end in ranges)

@@ -63,8 +63,8 @@ class TrainState:
 
 
 def init_state(recipe: Recipe, params: Params | None = None) -> TrainState:
-    """The state before the first step: fresh optimizer state and the given parameters, by default random ones.
-    With adapters ``params`` is the frozen base, and the state holds new adapters."""
+    """The state before the first step: fresh optimizer state, and the parameters ``params`` (None: random ones, by
+    ``train.seed``). With adapters ``params`` is the frozen base, and the state holds new adapters."""
     params = init_params(recipe.model, recipe.train.seed) if params is None else params
     if recipe.lora.rank:
         params = first_adapters(recipe.model, recipe.lora, recipe.train.seed, params)
@@ -88,7 +88,8 @@ def abstract_state(recipe: Recipe, mesh: Mesh | None = None) -> TrainState:
 
 
 class Execution(NamedTuple):
-    """Choices of how a step is computed on a platform; all give the same result up to rounding."""
+    """How a step is computed on a platform: dtypes, attention kernel, unrolling. All choices give the same result up to
+    rounding."""
 
     forward: Forward
     unroll: bool
@@ -142,7 +143,7 @@ def _sums(
 
 
 def token_losses(params: Params, batch: Batch, recipe: Recipe, how: Execution) -> jax.Array:
-    """(rows, length) float32: minus the log-probability of each target, in nats."""
+    """(rows, length) float32: minus the log-probability of each target in nats, whatever its loss weight."""
     return _losses(unstack_layers(params) if how.unroll else params, batch, recipe, how, None).per_token
 
 
@@ -198,7 +199,8 @@ def _gradients_of_slices(
 def train_step(
     state: TrainState, batch: Batch, base: Params | None = None, *, recipe: Recipe, how: Execution, num_sources: int
 ) -> tuple[TrainState, Metrics]:
-    """One optimizer step: (next state, metrics); ``make_train_step`` compiles it. base: frozen base of adapters."""
+    """One optimizer step: (next state, metrics as in ``make_train_step``), not compiled. A skipped step leaves
+    parameters and optimizer state as they are, but counts. base: frozen base of adapters."""
     rule = direction(recipe.optimizer, recipe.model, how.forward.operand_dtype, adapters=base is not None)
     total, grads, row_losses = gradients(state.params, batch, recipe, how, base)
     weight_sum = jnp.sum(batch["loss_weights"])

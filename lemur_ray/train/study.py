@@ -43,8 +43,10 @@ class Trial:
 def make_trials(
     recipe: Recipe, corpus: str, out: str, *, ratios: Sequence[str] = RATIOS, seeds: int = 1, init_from: str = ""
 ) -> list[Trial]:
-    """Make the trials of a study in ``out``, all ratios with seed 0, then seed 1, and so on; writes ``study.json``.
-    Raises ValueError for an invalid ratio, no seeds, a bucket, a corpus without code or text, or several workers."""
+    """Make the trials of a study in the folder ``out``, all ratios with seed 0, then seed 1, and so on; writes
+    ``study.json`` there and trains nothing.
+    seeds: number of seeds. Raises ValueError for an invalid ratio, no seeds, a bucket, a corpus without code or text,
+    or several workers."""
     check_place(out)
     if seeds < 1:
         raise ValueError(f"--seeds {seeds}: expected at least 1")
@@ -95,7 +97,8 @@ def parse_ratio(text: str) -> tuple[float, float]:
 
 
 def mixture(manifest: Mapping[str, Any], code: float, text: float) -> dict[str, Any]:
-    """Fields of DataConfig for a ratio. A kind with share 0 has no source; other kinds are split by tokens."""
+    """Fields of DataConfig that give code and text these parts of the rows. With a part 0, that kind has no source and
+    the other kind's sources are weighted by tokens. manifest: of the corpus."""
     if code and text:
         return {"code_to_text": code / text, "sources": ()}
     kind: Literal["code", "text"] = "code" if code else "text"

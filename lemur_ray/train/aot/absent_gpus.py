@@ -43,12 +43,13 @@ _GPUS = {
 
 
 def environment() -> dict[str, str]:
-    """Variables to set before jax is imported: CPU as platform, and no timing of kernels."""
+    """Variables to set before jax is imported: CPU as platform, and XLA_FLAGS (those of this process are kept) without
+    timing of kernels."""
     return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()}
 
 
 def check_installed() -> None:
-    """Raises NoGpuCompiler naming the missing packages."""
+    """Raise NoGpuCompiler, naming the missing packages, unless the compiler for GPUs is installed."""
     present = {package: _is_installed(package) for package in PACKAGES}
     if missing := [package for package, there in present.items() if not there]:
         version = importlib.metadata.version("jax")
@@ -68,7 +69,7 @@ def _is_installed(package: str) -> bool:
 
 
 def devices(where: GpuHosts) -> list[Any]:
-    """Descriptions of all GPUs, host by host. Raises NoGpuCompiler."""
+    """Descriptions of all GPUs of ``where`` for jax's compiler, host by host. Raises NoGpuCompiler."""
     check_installed()
     from jax.experimental import topologies
 

@@ -19,7 +19,8 @@ class NoLibtpu(Exception):
 
 
 def environment(where: Slice, with_libtpu: bool, num_devices: int) -> dict[str, str]:
-    """Variables to set before jax is imported: CPU as platform, no search for chips; without libtpu fake devices."""
+    """Variables to set before jax is imported: CPU as platform and no search for chips; without libtpu, ``num_devices``
+    fake CPU devices."""
     out = {"JAX_PLATFORMS": "cpu"}
     if with_libtpu:
         out |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "TPU_ACCELERATOR_TYPE": where.pod_type}
@@ -35,7 +36,8 @@ def has_libtpu() -> bool:
 
 
 def devices(where: Slice, num_slices: int) -> list[Any]:
-    """Descriptions of the devices of ``num_slices`` slices, one per chip. Raises NoLibtpu, ValueError (topology)."""
+    """Descriptions of the devices of ``num_slices`` equal slices for jax's compiler, one per chip. Raises NoLibtpu, and
+    ValueError for a topology that libtpu does not know."""
     if not has_libtpu():
         raise NoLibtpu("libtpu is not installed: pip install 'lemur-ray[tpu]' brings the compiler for TPU")
     from jax.experimental import topologies

@@ -27,14 +27,16 @@ _GPU_BLOCK = 128
 
 
 def placed(recipe: Recipe, where: Devices, mesh: MeshConfig) -> Recipe:
-    """The recipe with ``mesh`` on ``where``, and ``fsdp`` -1 filled in. Raises ValueError if they do not match."""
+    """The recipe for ``mesh`` on the devices ``where``, in which fsdp -1 is replaced by a number and the workers are
+    those of ``where``. Raises ValueError if mesh and devices do not match."""
     chips = where.devices_of(mesh)
     _, fsdp, _ = axis_sizes(mesh, chips, f"the {chips} chips of {mesh.dcn} x {where}")
     return dataclasses.replace(recipe, mesh=where.mesh_of(dataclasses.replace(mesh, fsdp=fsdp)))
 
 
 def lower(recipe: Recipe, mesh: Any) -> Any:
-    """Lower the training step with abstract state and batch. Raises ValueError if shapes do not divide."""
+    """Lower the training step with abstract state and batch, jax's stage before ``compile``. mesh: jax's. Raises
+    ValueError if shapes do not divide over the mesh."""
     import jax
     import jax.numpy as jnp
 
@@ -53,7 +55,7 @@ def lower(recipe: Recipe, mesh: Any) -> Any:
 
 
 def abstract_base(recipe: Recipe, mesh: Any) -> Any:
-    """Shapes, dtypes and shardings of the frozen base of an adapter run."""
+    """Shapes, dtypes and shardings (a tree of ShapeDtypeStruct) of the frozen base of an adapter run. mesh: jax's."""
     import jax
 
     from lemur_ray.model.llama import abstract_params
@@ -85,14 +87,16 @@ def _local_bytes(tree: Any) -> int:
 
 
 def devices(where: Devices, mesh: MeshConfig) -> list[Any]:
-    """Descriptions of the devices that ``mesh`` spans. Raises NoLibtpu, NoGpuCompiler, ValueError (topology)."""
+    """Descriptions of the devices of ``where`` that ``mesh`` spans. Raises NoLibtpu or NoGpuCompiler without the
+    compiler, ValueError for an unknown topology."""
     if isinstance(where, GpuHosts):
         return absent_gpus.devices(where)
     return absent_slice.devices(where, mesh.dcn)
 
 
 def plan(recipe: Recipe, where: Devices) -> PodPlan:
-    """Compile the step of a recipe from ``placed``; returns its costs. Raises as ``devices``, and StepDoesNotFit."""
+    """Compile the step of a recipe that ``placed`` returned for ``where``; returns its costs (takes minutes for a large
+    model). Raises as ``devices``, and StepDoesNotFit if a device's memory does not suffice."""
     import jax
 
     from lemur_ray.model.flops import flops_per_token
@@ -141,9 +145,10 @@ _KERNEL_PRODUCTS = {
 
 
 def attention_flops(recipe: Recipe, kernel: str) -> float:
-    """FLOPs of one call of an attention kernel on one device, over blocks up to the diagonal; 0 for other kernels.
-    recipe: with the rows of ``on_devices``.
-    cuDNN also skips blocks of other documents; counted is a row of one document, the maximum."""
+    """FLOPs of one call on one device of the attention kernel with this name in HLO, over blocks up to the diagonal; 0
+    for other kernels.
+    recipe: with the rows of ``on_devices``. cuDNN also skips blocks of other documents; counted is a row of one
+    document, the maximum."""
     from lemur_ray.model.attention.splash import LANES, block_size, blocks_computed, is_fused
 
     model, length, mesh = recipe.model, recipe.data.seq_len, recipe.mesh

@@ -10,7 +10,8 @@ from lemur_ray.train.aot.hlo_text import Instruction
 
 
 def group_of(rest: str) -> tuple[int, ...]:
-    """Device numbers of the first replica group, or of the first pair of a permute; () for all devices."""
+    """Device numbers of the first replica group of a collective, or of the first pair of a permute; () if it spans all
+    devices. rest: the attributes of its instruction (``Instruction.rest``)."""
     if listed := re.search(r"(?:replica_groups|source_target_pairs)=\{\{([\d,]+)\}", rest):
         return tuple(int(n) for n in listed[1].split(","))
     if iota := re.search(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest):

@@ -124,7 +124,8 @@ KernelFlops = Callable[[str, tuple[Shape, ...]], float]
 
 
 def read(hlo: str, kernel_flops: KernelFlops = lambda name, shapes: 0.0, dynamic_trips: int | None = None) -> Program:
-    """Costs of a program, from its HLO text (``compiled.as_text()``).
+    """Costs of a program, from its HLO text (``compiled.as_text()``). kernel_flops: cost of one call of a kernel; by
+    default 0.
     dynamic_trips: trip count assumed for a loop without a constant one. Raises ValueError if such a loop occurs and it
     is None, and for text that is not HLO."""
     computations, entry = parse(hlo)

@@ -38,10 +38,12 @@ def _shapes(text: str) -> tuple[Shape, ...]:
 
 
 def elements(shape: Shape) -> int:
+    """Number of elements of an array."""
     return math.prod(shape[1])
 
 
 def size_bytes(shapes: tuple[Shape, ...]) -> int:
+    """Bytes of all arrays together; 0 for none."""
     return sum(elements(shape) * DTYPE_BYTES[shape[0]] for shape in shapes)
 
 
@@ -69,7 +71,8 @@ def _instruction(line: str) -> Instruction | None:
 
 
 def parse(text: str) -> tuple[dict[str, list[Instruction]], str]:
-    """Parse HLO: (computation -> instructions, name of the entry). Raises ValueError for any other text."""
+    """Parse HLO: (instructions by name of their computation, name of the entry computation). Raises ValueError for any
+    other text."""
     computations: dict[str, list[Instruction]] = {}
     entry, current = "", ""
     for line in text.splitlines():

@@ -32,7 +32,7 @@ class Origins:
 
     @classmethod
     def of(cls, hlo: str) -> Origins:
-        """Parse the tables at the beginning of ``compiled.as_text()``."""
+        """Parse the stack frame tables at the beginning of ``compiled.as_text()``; empty if there are none."""
         files, functions = _table(hlo, "FileNames"), _table(hlo, "FunctionNames")
         places, frames = _fields(hlo, "FileLocations"), _fields(hlo, "StackFrames")
         named: dict[int, str] = {}
@@ -46,7 +46,8 @@ class Origins:
         return cls(named, {number: frame.get("parent_frame_id", 1) - 1 for number, frame in frames.items()})
 
     def of_instruction(self, instruction: Instruction, by_name: Mapping[str, Instruction]) -> str:
-        """ "backward, model/llama.py:98 Block.__call__, dot_general"; by_name: the instructions of its computation."""
+        """Pass, source line and operation of an instruction, for example "backward, model/llama.py:98 Block.__call__,
+        dot_general"; "" if unknown. by_name: all instructions of its computation."""
         traced = _traced(instruction, by_name)
         op = re.search(r'op_name="([^"]*)"', traced.rest)
         frame = re.search(r"stack_frame_id=(\d+)", traced.rest)

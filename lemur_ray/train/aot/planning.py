@@ -32,9 +32,10 @@ def devices_of(recipe: Recipe) -> Devices:
 
 
 def run(recipe: Recipe, where: Devices, *, search: int, describe: bool, say: Callable[[str], None]) -> dict[str, Any]:
-    """Plan the step, log the plan, and return the JSON object that the job prints. describe: only show the shardings.
-    On a slice other than the recipe's own, only dcn and tp of an unmodified mesh are used. search: maximum number of
-    candidates to compile; 0: compile the recipe's own mesh. Raises NoGpuCompiler, ValueError (they do not fit)."""
+    """Plan the step, log the plan line by line with ``say``, and return the JSON object that the job prints.
+    On devices other than the recipe's own, only dcn and tp of an unmodified mesh are used. search: maximum number of
+    candidates to compile; 0: compile the recipe's own mesh. describe: only show the shardings. Sets environment
+    variables of jax. Raises NoGpuCompiler, and ValueError if recipe, mesh and devices do not match."""
     if (on_gpus := isinstance(where, GpuHosts)) and not describe:
         absent_gpus.check_installed()
     with_compiler = on_gpus or absent_slice.has_libtpu()

@@ -44,7 +44,7 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class PodPlan:
-    """Resources and estimated time of one training step on a slice or on GPUs."""
+    """Resources and estimated time of one training step on a TPU slice or on GPUs."""
 
     recipe: Recipe
     where: Devices
@@ -87,7 +87,7 @@ class PodPlan:
         return self.model_flops / (self.where.devices_of(self.recipe.mesh) * CHIPS[self.where.name].peak_flops)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON line that ``jobs/plan_pod.py`` prints last."""
+        """The plan as a JSON object, which ``jobs/plan_pod.py`` prints last."""
         mesh, train = self.recipe.mesh, self.recipe.train
         return {
             "recipe": self.recipe.name, "topology": f"{self.where.name}:{self.where.topology}",

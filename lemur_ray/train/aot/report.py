@@ -29,6 +29,7 @@ def named(recipe: Recipe) -> str:
 
 
 def summary(plan: PodPlan) -> str:
+    """One line on a plan: mesh, memory per chip and whether it fits, operations, time of compilation."""
     return (
         f"{named(plan.recipe)}: {plan.memory.total / GIB:.1f} GiB of "
         f"{LIMIT * plan.hbm_bytes / GIB:.1f} per chip ({'fits' if plan.fits else 'DOES NOT FIT'}), "
@@ -37,6 +38,7 @@ def summary(plan: PodPlan) -> str:
 
 
 def lines(plan: PodPlan) -> Iterator[str]:
+    """Yield the whole plan as lines of text: memory, operations, bytes sent, estimated time."""
     yield summary(plan)
     yield "memory of a chip, GiB:"
     for kind, size in (
@@ -107,13 +109,14 @@ def sent(plan: PodPlan) -> Iterator[str]:
 
 
 def abstract_mesh(recipe: Recipe) -> Any:
-    """A device-less mesh for a recipe from ``placed``."""
+    """A mesh without devices for a recipe that ``placed`` returned (its fsdp is not -1)."""
     mesh = recipe.mesh
     return AbstractMesh((mesh.dcn, mesh.fsdp, mesh.tp), MESH_AXES, axis_types=(AxisType.Auto,) * 3)
 
 
 def describe(recipe: Recipe) -> Iterator[str]:
-    """Yield a table of parameters: shape, logical axes, partition, bytes on one device without and with moments.
+    """Yield a table of parameters, one line each: shape, logical axes, partition, bytes on one device without and with
+    optimizer state.
     recipe: its mesh has no -1. Raises ValueError if a shape does not divide."""
     mesh, axes, total = abstract_mesh(recipe), logical_axes(recipe.model), 0
     update_rule = recipe.optimizer.rule

@@ -32,7 +32,7 @@ def is_kernel(instruction: Instruction) -> bool:
 
 
 def called_by(instruction: Instruction) -> list[str]:
-    """Names of the computations that an instruction executes."""
+    """Names of the computations that an instruction executes; [] for none."""
     names = _CALLS.findall(instruction.rest)
     names += _CALLS_OF_CALL.findall(instruction.rest) if instruction.opcode == "call" else []
     return re.findall(r"[\w.\-]+", " ".join(names))

@@ -40,7 +40,8 @@ class Guess(NamedTuple):
 
 
 def candidates(recipe: Recipe, where: Devices) -> list[Guess]:
-    """All valid meshes, microbatches and remat policies: those that should fit by speed, then the rest by size."""
+    """Guesses for all valid meshes, microbatches and remat policies: first those that should fit in memory, fastest
+    first, then the rest, smallest first; [] if no mesh divides the shapes."""
     guesses: list[Guess] = []
     mesh, model, rows, length = recipe.mesh, recipe.model, recipe.train.rows_per_step, recipe.data.seq_len
     for tp in TENSORS:
@@ -62,7 +63,8 @@ def candidates(recipe: Recipe, where: Devices) -> list[Guess]:
 def search(
     recipe: Recipe, where: Devices, compiled: Callable[[Recipe, Devices], PodPlan], tries: int
 ) -> Iterator[tuple[Recipe, PodPlan | StepDoesNotFit]]:
-    """Compile the first ``tries`` candidates with ``compiled``; yields each with its plan, or why it does not fit."""
+    """Compile the first ``tries`` of ``candidates`` with the function ``compiled``; yields (recipe, its plan, or the
+    error that it does not fit)."""
     for candidate in candidates(recipe, where)[:tries]:
         try:
             yield candidate.recipe, compiled(candidate.recipe, where)
@@ -71,7 +73,7 @@ def search(
 
 
 def guess(recipe: Recipe, where: Devices) -> Guess:
-    """Estimate bytes and seconds of a step from shapes alone; recipe from ``placed``."""
+    """Estimate bytes and seconds of a step from shapes alone. recipe: one that ``placed`` returned."""
     model, mesh, train = recipe.model, recipe.mesh, recipe.train
     chips = where.devices_of(mesh)
     tokens = recipe.tokens_per_step / train.microbatches * mesh.tp / chips  # of one row of tp devices

@@ -23,8 +23,9 @@ class _Linear(NamedTuple):
 def trips_of(
     loop: Instruction, computations: Computations, around: Mapping[str, Instruction], otherwise: int | None = None
 ) -> int:
-    """Trip count of a ``while`` instruction. around: the instructions of its own computation, by name. otherwise:
-    returned if start, step or limit of the counter is not constant; None: raise ValueError then."""
+    """Trip count of a ``while`` instruction. around: the instructions of the computation that contains it, by name.
+    otherwise: returned if start, step or limit of the counter is not constant; None: raise ValueError then. Also raises
+    ValueError for a loop that never ends."""
     if known := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.rest):
         return int(known[1])
     named = {part: re.search(rf"{part}=%?([\w.\-]+)", loop.rest) for part in ("condition", "body")}

@@ -19,14 +19,17 @@ _FENCES: list[Fence] = []
 
 
 class GroupAttempts(WorkerGroupCallback):
-    """Ray Train callback: the first worker group writes under its driver's attempt, each later one under a new one."""
+    """Ray Train callback: the first worker group writes under its driver's attempt number, each later group under a new
+    one."""
 
     def __init__(self, fence: Fence, environment: Mapping[str, str]) -> None:
-        """environment: bucket settings of the driver, which Ray Train's controller does not inherit."""
+        """fence: of the driver's attempt. environment: bucket settings of the driver, which Ray Train's controller does
+        not inherit."""
         self._fence, self._environment, self._used = fence.for_group(), environment, False
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
-        """Take the number. Raises ControllerError (not retried by Ray Train) if another driver took the run over."""
+        """Take the group's attempt number, and set ``environment`` where it is not set. Raises ControllerError, which
+        Ray Train does not retry, if another driver took the run over."""
         for name, value in self._environment.items():
             os.environ.setdefault(name, value)
         try:
@@ -45,5 +48,6 @@ def _receive(fence: Fence) -> None:
 
 
 def group_fence() -> Fence:
-    """Fence of the worker group that this process belongs to. Raises IndexError outside a worker with GroupAttempts."""
+    """Fence of the worker group that this process belongs to. Raises IndexError in a process that no GroupAttempts has
+    given one."""
     return _FENCES[0]

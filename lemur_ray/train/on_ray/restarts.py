@@ -18,10 +18,11 @@ from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 
 
 class Restarts(UserCallback):
-    """Ray Train callback that logs one line per distinct worker error and stops hopeless runs."""
+    """Ray Train callback that prints one line per distinct worker error, and ends a run whose restart would not help."""
 
     def __init__(self, newest: Callable[[], int], failures: Failures | None = None) -> None:
-        """newest: returns the step of the newest committed checkpoint."""
+        """newest: returns the step of the newest committed checkpoint, 0 without one. failures: counts so far, by
+        default none."""
         self._newest, self._failures = newest, failures or Failures()
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
@@ -42,14 +43,14 @@ class Restarts(UserCallback):
 
 
 def cause(error: TrainingFailedError) -> str:
-    """Last line of each worker's error in a run that Ray Train gave up; that of ``error`` if it names no worker."""
+    """Last line of each failed worker's error when Ray Train has given up; that of ``error`` if it names no worker."""
     failures = getattr(error, "worker_failures", {})
     return "; ".join(f"worker {rank}: {short(e)}" for rank, e in sorted(failures.items())) or short(error)
 
 
 def worker_traceback(errors: Mapping[int, BaseException]) -> str:
-    """Traceback of the first worker (rank -> error) that has one, as indented lines, else "". Indented lines stay on
-    the terminal: ``cluster.ray_output`` sends other tracebacks to a log."""
+    """Traceback of the first worker (rank -> error) that has one, as indented lines; "" if none has. The indentation
+    keeps the lines on the terminal: ``cluster.ray_output`` sends other tracebacks to a log."""
     for rank, error in sorted(errors.items()):
         if (
             not isinstance(error, TrainingStopped | RunFolderError)

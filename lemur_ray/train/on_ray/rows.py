@@ -24,7 +24,8 @@ REPORT_AFTER_S, REPORT_AGAIN_S = 60.0, 300.0
 def stream_with_stall_reports(
     open_stream: Callable[[], Iterable[Item]], say: Callable[[str], None], after_s: float = REPORT_AFTER_S
 ) -> Iterator[Item]:
-    """Open a stream now, and yield its items; logs a reason if opening or an item takes over ``after_s`` seconds."""
+    """Open a stream now, and return an iterator over its items. A thread logs by ``say`` why nothing comes if opening
+    it or waiting for an item takes over ``after_s`` seconds, again every 300 s."""
     waits = _StallReporter(say, after_s)
     with waits:
         stream = iter(open_stream())

@@ -27,7 +27,8 @@ def can_host_worker(mesh: MeshConfig) -> Callable[[Mapping[str, float]], bool]:
 
 
 def hosts_without_storage(run: Run) -> list[str]:
-    """Worker hosts that cannot see the corpus, the run folder or the model that the run starts from."""
+    """Names of hosts that may run a worker and cannot see the corpus, the run folder or the model that the run starts
+    from; [] if all can, or if everything is in a bucket. Runs a Ray task on each host."""
     files = [] if is_bucket(run.corpus) else [Path(run.corpus) / MANIFEST]
     if run.init_from and not is_bucket(run.init_from):
         files += [path for name in _NAMES if (path := Path(run.init_from) / name).is_file()]

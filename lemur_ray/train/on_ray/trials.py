@@ -27,7 +27,8 @@ POLL_S = 15.0
 
 
 def run_trials(trials: Sequence[Trial], say: Callable[[str], None] = print) -> dict[str, str]:
-    """Run all trials on the Ray cluster of this process. Returns folder name -> error for each failed trial.
+    """Run all trials as tasks on the Ray cluster of this process, and wait for them. Returns folder name -> error for
+    each failed trial, {} if none failed.
     Finished trials are not run again; the others resume from their newest checkpoint. Raises RunFolderError if no host
     can both reach the folders and run a trial."""
     waiting, running = list(reversed(trials)), dict[Any, Trial]()

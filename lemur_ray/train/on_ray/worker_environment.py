@@ -30,8 +30,8 @@ _DRIVER_FOLDERS = "LEMUR_FOLDERS_OF_DRIVER"
 
 
 def worker_env(mesh: MeshConfig) -> dict[str, str]:
-    """Environment of the workers; each completes it with ``adopt_driver_folders``. On CPU it also sets the platform,
-    on GPU the share of memory that jax allocates."""
+    """Environment variables of the workers; each completes them with ``adopt_driver_folders``. On CPU they also set the
+    platform, on GPU the share of memory that jax allocates."""
     passed_on = [name for name in os.environ if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)]
     env = bucket_environment() | {name: os.environ[name] for name in passed_on if os.environ[name]}
     folders = {name: os.environ[name] for name in FOLDERS if os.environ.get(name)}
@@ -50,7 +50,8 @@ def worker_env(mesh: MeshConfig) -> dict[str, str]:
 
 
 def adopt_driver_folders() -> None:
-    """In a worker on the driver's host, set the driver's folders; call it before any folder is used."""
+    """In a worker on the driver's host, set the environment variables of the driver's folders; on any other host do
+    nothing. To be called before any folder is used."""
     driver = json.loads(os.environ.get(_DRIVER_FOLDERS) or "{}")
     if driver and driver["host"] == host_identity():
         os.environ.update(driver["folders"])

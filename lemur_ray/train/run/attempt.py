@@ -16,7 +16,7 @@ from lemur_ray.train.run.goodput import SignsOfLife, Stopwatch, account
 
 
 class RunAttempt:
-    """Time accounting of one start of a run on one worker; the attempt begins when this is made."""
+    """Time accounting of one start of a run on one worker; the attempt begins when the object is made."""
 
     def __init__(self, path: str, check: Callable[[], None] = lambda: None, **about: Any) -> None:
         """path: ``goodput.jsonl`` of the run; empty on workers that only measure. check: called before writes; raises
@@ -31,7 +31,8 @@ class RunAttempt:
             self._signs.write(attempt=self._id, **about)
 
     def sign(self, step: int, *, now: bool = False) -> None:
-        """Append a record of the seconds so far, after ``step``, if one is due by time or ``now`` is set."""
+        """Append a record of the seconds so far, after ``step``, if the last one is old enough (1 s; 60 s in a bucket)
+        or ``now`` is set."""
         if self._signs is not None and (now or self._signs.due()):
             self._signs.write(
                 attempt=self._id, step=step, spent=self.spent.so_far(), replayed_steps=self.replayed_steps

@@ -24,7 +24,7 @@ _BITS = "/bits_per_byte"
 
 
 class Console:
-    """Logs metrics lines: the first, the last, those with an evaluation, and otherwise one every few seconds.
+    """Logs metrics lines by ``say``: the first, the last, those with an evaluation, and otherwise one every 5 s.
     steps: number of steps of the run. now: clock in seconds."""
 
     def __init__(self, say: Callable[[str], None], steps: int, now: Callable[[], float] = time.monotonic) -> None:
@@ -57,7 +57,8 @@ def opening_lines(recipe: Recipe, mesh: Mapping[str, int], sources: Sequence[str
 
 
 def progress_lines(record: Mapping[str, Any], steps: int, checkpoint: int | None = None) -> list[str]:
-    """A metrics record as lines for a person: step, loss, speed, time left, last checkpoint; then the evaluation."""
+    """A line of ``metrics.jsonl`` as text for a person: step, loss, speed, time left, last checkpoint; and a second
+    line if it has an evaluation. steps: of the run. checkpoint: step of the last checkpoint, None: not shown."""
     step, loss = record["step"], record["loss"]
     by_source = {key.removeprefix("loss/"): value for key, value in record.items() if key.startswith("loss/")}
     speed, left, step_s = record["tokens_per_s"], record["eta_s"], record.get("step_s")

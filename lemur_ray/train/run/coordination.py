@@ -61,7 +61,8 @@ class SaveAgreement:
         return self._rank == 0 and self._requests == self._num_agreed
 
     def request(self, reason: str) -> None:
-        """Request a checkpoint at the next step that no process has passed; there ``reached`` returns ``reason``."""
+        """Request a checkpoint at the next step that no process has passed; there ``reached`` returns ``reason``. Only
+        if ``takes_request``."""
         self._store.key_value_set(f"{self._name}/{self._requests}/reason", reason)
         self._requests += 1
 

@@ -55,7 +55,8 @@ _DIFFERING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+", re.IGNORECASE)
 
 
 class WorkersLost(TrainingStopped):
-    """Raised when the workers were lost too often: the same command, on other hosts or later, resumes."""
+    """Raised when workers were lost more often than the run tolerates: the same command resumes, on other hosts or
+    later."""
 
     exit_code = ExitCode.TRY_AGAIN
 
@@ -76,7 +77,8 @@ def classify(error: BaseException) -> FailureKind:
 
 
 class Failures:
-    """Counts the failures of one run over all its restarts, to decide whether another restart can help."""
+    """Counts the failures of one run over all its restarts, to decide whether another restart can help.
+    alike: number of equal failures of data, code or memory at which the run stops."""
 
     def __init__(self, alike: int = ALIKE) -> None:
         self._limits = {FailureKind.NEEDS_PERSON: REFUSED, FailureKind.CRASH: CRASHED, FailureKind.LASTING: alike}
@@ -84,7 +86,7 @@ class Failures:
         self._commit = -1
 
     def stop_reason(self, errors: Mapping[int, BaseException], newest: Callable[[], int]) -> str | None:
-        """Why the run must not restart after the errors of its workers (rank -> error); None if it may restart.
+        """Why the run must not restart after these errors of its workers (rank -> error); None if it may. Counts them.
         newest: returns the step of the newest commit; called only if that matters, and may raise OSError."""
         for error in errors.values():
             if isinstance(error, TrainingStopped | RunFolderError) and not isinstance(error, Superseded):
@@ -117,6 +119,7 @@ class Failures:
 
 
 def short(error: BaseException) -> str:
-    """The last line of an error's text: Ray puts the traceback of the worker before it."""
+    """The last line of an error's text, because Ray puts the traceback of the worker before it; its class name if the
+    text is empty."""
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__

@@ -98,7 +98,8 @@ class Fence:
             raise
 
     def write(self, name: str, data: bytes) -> None:
-        """Replace a small file of the run, if its content differs. Raises Superseded, OSError."""
+        """Replace a small file of the run by ``data``; nothing is written if it has that content. name: relative to the
+        run folder. Raises Superseded, OSError."""
         url = f"{self.out}/{name}"
         while True:
             stored = read_version(url)
@@ -112,7 +113,8 @@ class Fence:
                 continue  # a newer attempt, then the next check raises
 
     def write_json(self, name: str, value: dict[str, Any]) -> dict[str, Any]:
-        """Write a JSON object with the attempt number as field ``attempt``; returns it. Raises Superseded, OSError."""
+        """Write a JSON object, with the attempt number added as field ``attempt``, to the run's file ``name``; returns
+        what was written. Raises Superseded, OSError."""
         value = {**value, "attempt": self.number}
         self.write(name, json.dumps(value, indent=1).encode())
         return value

@@ -94,7 +94,8 @@ class Run:
 
 
 def read_object(path: str) -> dict[str, Any]:
-    """Read a non-empty JSON object from a path or URI. Raises FileNotFoundError, ValueError naming a damaged file."""
+    """Read a JSON object from a path or URI. Raises FileNotFoundError, and ValueError, naming the file and a remedy, if
+    it is no object or an empty one."""
     fs, inner = file_system(path)
     try:
         value = json.loads(fs.cat_file(inner))
@@ -128,7 +129,8 @@ def write_file(path: str, data: bytes) -> None:
 
 
 def fingerprint(corpus: str) -> str:
-    """Hash (16 hex digits) of a corpus's manifest and tokenizer. Raises RunFolderError if one is missing."""
+    """Hash (16 hex digits) of the manifest and the tokenizer of a corpus, which identifies it. Raises RunFolderError if
+    one is missing."""
     digest = hashlib.sha256()
     for name in ("manifest.json", "tokenizer.json"):
         fs, inner = file_system(f"{corpus}/{name}")
@@ -237,7 +239,7 @@ def prepare(run: Run, write: Write | None = None) -> dict[str, Any] | None:
 
 
 def tokenizer_of(folder: str) -> bytes | None:
-    """``tokenizer.json`` of a corpus, run or model folder, or of a checkpoint's run; None without one."""
+    """Content of ``tokenizer.json`` of a corpus, run or model folder, or of a checkpoint's run; None without one."""
     fs, inner = file_system(folder)
     for place in (inner, inner.rstrip("/").rsplit("/", 2)[0]):  # buckets know no ".."
         if fs.isfile(f"{place}/tokenizer.json"):

@@ -51,7 +51,8 @@ def clock() -> dict[str, Any]:
 
 
 def between(a: dict[str, Any], b: dict[str, Any]) -> float:
-    """Seconds between two clock readings, at least 0."""
+    """Seconds from clock reading ``a`` to ``b``, at least 0: by the monotonic clock if both are of one boot, else by
+    the wall clock."""
     return float(max(0.0, b["mono"] - a["mono"] if a["boot"] == b["boot"] else b["wall"] - a["wall"]))
 
 
@@ -86,7 +87,7 @@ def account(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def described(accounted: dict[str, Any]) -> str:
-    """The result of `account` as one line for a person."""
+    """The result of `account` as one line for a person. accounted: with at least the item ``useful``."""
     seconds = accounted["seconds"]
     rest = sorted(((s, item) for item, s in seconds.items() if item != USEFUL and s > 0), reverse=True)
     parts = ", ".join(f"{item.replace('_', ' ')} {s:,.1f}" for s, item in rest)
@@ -134,13 +135,15 @@ class Stopwatch:
 
 
 class SignsOfLife:
-    """Writer of the append-only file ``goodput.jsonl`` of a run; removes an incomplete last line at the start."""
+    """Writer of the append-only file ``goodput.jsonl`` of a run. An incomplete last line is removed at the start, and
+    ``records`` has the lines before."""
 
     EVERY_S, REMOTE_EVERY_S = 1.0, 60.0
     """Seconds between two records on a disk, in a bucket."""
 
     def __init__(self, path: str, *, now: Clock = clock, check: Callable[[], None] = lambda: None) -> None:
-        """check: called before writes; raises if another attempt has taken the run over."""
+        """path: of the file, or its URL. now: returns a clock reading. check: called before writes; raises if another
+        attempt has taken the run over."""
         self._every_s, self._now = self.REMOTE_EVERY_S if is_bucket(path) else self.EVERY_S, now
         self._file = AppendFile(path, check)
         self.records: list[dict[str, Any]] = []

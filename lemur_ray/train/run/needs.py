@@ -59,7 +59,8 @@ class PreflightError(ValueError):
 
 def check_run(recipe: Recipe, devices: Devices | None, out: str, checks: Sequence[Check]) -> None:
     """Run ``checks`` and those of mesh, devices, memory, sinks and run folder. Raises PreflightError with all failures.
-    A run that has finished needs no devices. devices: None if they do not exist yet, and not checked."""
+    A run that has finished needs no devices. devices: None if they do not exist yet; they are then not checked. out:
+    run folder, which is made for a test write and removed if a check fails and it is empty."""
     checks = list(checks)
     fs, result = file_system(f"{out}/result.json")
     if not fs.isfile(result):
@@ -142,7 +143,8 @@ def pretraining_checks(recipe: Recipe, corpus: str, is_given: bool, init_from: s
 
 
 def check_tokenizer(corpus: str, init_from: str) -> None:
-    """Raises RunFolderError if the model ``init_from`` was trained with another tokenizer than the corpus's."""
+    """Raise RunFolderError if the model ``init_from`` was trained with another tokenizer than the corpus's. Passes if
+    ``init_from`` is "", one of them has no tokenizer, or the corpus's only adds tokens to the model's."""
     theirs, mine = tokenizer_of(init_from) if init_from else None, tokenizer_of(corpus)
     if theirs is None or mine is None or theirs == mine:
         return
@@ -178,7 +180,8 @@ def check_model(spec: str, recipe: Recipe) -> None:
 
 
 def check_same_model(spec: str, stored: ModelConfig, recipe: Recipe) -> None:
-    """Raises RunFolderError naming every field in which the stored model differs from the recipe's."""
+    """Raise RunFolderError, naming every differing field, if the model with config ``stored`` has other arrays than the
+    recipe's. The recipe's vocabulary may have up to 256 rows more. spec: the model, for the message."""
     wanted = recipe.model
     if stored.vocab_size < wanted.vocab_size <= stored.vocab_size + MOST_NEW_ROWS:
         stored = dataclasses.replace(stored, vocab_size=wanted.vocab_size)
@@ -241,7 +244,8 @@ def check_table(recipe: Recipe, table: str) -> None:
 
 
 def check_devices(recipe: Recipe, devices: Devices) -> None:
-    """Raises ValueError if the devices are too few for the smallest permitted number of workers."""
+    """Raise ValueError if the devices are too few for the smallest permitted number of workers, or leave no core for
+    Ray Data."""
     needed: float
     available: float
     mesh = recipe.mesh

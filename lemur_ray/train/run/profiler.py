@@ -31,12 +31,14 @@ def _options() -> jax.profiler.ProfileOptions:
 
 
 class Profiler:
-    """Records the profiler traces of one worker. Call ``before`` and ``after`` around every step."""
+    """Records the profiler traces of one worker: call ``before`` and ``after`` around every step. Errors are logged
+    once and end the profiling, never the run."""
 
     def __init__(
         self, recipe: Recipe, out: str, rank: int, say: Callable[[str], None], check: Callable[[], None] = lambda: None
     ) -> None:
-        """check: called before a trace is uploaded; raises if a newer attempt has taken the run over."""
+        """out: run folder. say: logs a line. check: called before a trace is uploaded; raises if a newer attempt has
+        taken the run over."""
         self._watch, self._out, self._rank, self._say, self._check = recipe.watch, out, rank, say, check
         self._mine = rank == 0 or self._watch.profile_ranks == "all"
         self._fs, self._inner = file_system(out)
@@ -60,14 +62,15 @@ class Profiler:
             self._give_up(error)
 
     def after(self, step: int, results: Any) -> bool:
-        """End the trace if ``step`` was its last step, once its results are ready. Returns whether it ended."""
+        """End the trace if ``step`` was its last step, once ``results``, arrays of that step, are ready. Returns
+        whether it ended."""
         if not self._end or step < self._end:
             return False
         self.close(results)
         return True
 
     def close(self, results: Any = None) -> None:
-        """End an open trace, for example at the end of the run."""
+        """End an open trace, if any, once the arrays ``results`` are ready; for example at the end of the run."""
         if not self._end:
             return
         try:

@@ -40,7 +40,7 @@ UPLOAD_EVERY_S = 60.0
 
 
 class Sink(Protocol):
-    """A receiver of metrics lines, each step once and in order."""
+    """A receiver of metrics lines, which gets each step once and in order."""
 
     def write(self, record: Record) -> None: ...
 
@@ -64,7 +64,7 @@ def check_sinks(names: Sequence[str], out: str) -> None:
 
 
 def numbers(record: Record) -> dict[str, float]:
-    """The numeric fields of a line, except the step."""
+    """The numeric fields of a line, except the step; booleans are left out."""
     return {
         key: value
         for key, value in record.items()
@@ -73,7 +73,8 @@ def numbers(record: Record) -> dict[str, float]:
 
 
 class TensorBoard:
-    """A TensorBoard event file in ``<run>/tensorboard``; replaces those of earlier starts."""
+    """A TensorBoard event file in ``<run>/tensorboard``, which replaces the files of earlier starts. history: the
+    metrics lines so far, which are written first. In a bucket it is uploaded once a minute."""
 
     def __init__(self, out: str, history: Sequence[Record], check: Check = lambda: None) -> None:
         from tensorboardX.event_file_writer import EventsWriter
@@ -212,7 +213,7 @@ class MLflow:
 
 
 def lasting_id(path: str) -> str:
-    """The id stored in the file ``path``; a random one is written if there is no such file."""
+    """The id stored in the file ``path`` (or URL); if there is no such file, a random one of 8 hex digits is written."""
     while (stored := read_version(path)) is None:
         with contextlib.suppress(VersionConflict):
             write_if(path, f"{secrets.token_hex(4)}\n".encode(), None)
@@ -220,7 +221,8 @@ def lasting_id(path: str) -> str:
 
 
 class Background:
-    """A sink in a thread of its own: ``write`` never waits and never raises."""
+    """Runs a sink in a daemon thread: ``write`` never waits and never raises. opened: makes the sink, in that thread.
+    say: logs a line if the sink fails, after which lines are dropped."""
 
     def __init__(self, name: str, opened: Callable[[], Sink], say: Callable[[str], None]) -> None:
         self.name, self._opened, self._say = name, opened, say
@@ -266,8 +268,8 @@ def open_sinks(
     say: Callable[[str], None],
     check: Check = lambda: None,
 ) -> list[Background]:
-    """Open the sinks that the recipe names. history: metrics lines written so far. described: identity of the run. say:
-    logs a line."""
+    """Start the sinks named in ``recipe.watch.sinks``, each in its thread; [] for none. out: run folder. history:
+    metrics lines written so far. described: identity of the run. say: logs a line."""
     makers: dict[str, Callable[[], Sink]] = {
         "tensorboard": lambda: TensorBoard(out, history, check),
         "wandb": lambda: WeightsAndBiases(out, history, recipe, described, check),

@@ -18,8 +18,8 @@ PEAK_FLOPS = {"NVIDIA A100-SXM4-80GB": 312e12} | {
 
 
 def speeds(recipe: Recipe, num_steps: int, elapsed_s: float) -> dict[str, float]:
-    """Speed of ``num_steps`` steps in ``elapsed_s`` seconds: tokens_per_s, step_s (not without steps),
-    `utilisation`."""
+    """Speed of ``num_steps`` steps in ``elapsed_s`` seconds: tokens_per_s, step_s and the fields of `utilisation`.
+    Without steps tokens_per_s is 0 and step_s missing."""
     if num_steps < 1 or elapsed_s <= 0:
         return {"tokens_per_s": 0.0, **utilisation(recipe, 0.0)}
     rate = num_steps * recipe.tokens_per_step / elapsed_s
@@ -27,7 +27,8 @@ def speeds(recipe: Recipe, num_steps: int, elapsed_s: float) -> dict[str, float]
 
 
 def utilisation(recipe: Recipe, tokens_per_s: float) -> dict[str, float]:
-    """Model FLOP/s of the whole run in both conventions, and MFU if the peak of the devices is known."""
+    """Model FLOP/s of the whole run, ``flops_per_s_<convention>`` for each of ``model.flops``, and ``mfu_<convention>``
+    (0 to 1) if the peak of the devices is known."""
     out = {}
     peak = PEAK_FLOPS.get(jax.devices()[0].device_kind, 0.0) * len(jax.devices())
     for convention in CONVENTIONS:

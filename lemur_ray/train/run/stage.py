@@ -23,7 +23,7 @@ _SHAPE_FREE = ("model.max_seq_len", "model.family")
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What a run takes over from its parent, as stored in ``recipe.json``."""
+    """The part of another run, the parent, that a run continues from; stored in ``recipe.json``."""
 
     spec: str
     """What the user named: a run, or a checkpoint of it."""
@@ -52,9 +52,11 @@ class Stage:
 
 
 def staged(run: Run, spec: str, *, keep_step: bool = True, keep_guard: bool = True) -> Run:
-    """``run`` as a stage of the run or checkpoint ``spec``. Later starts take the stage from ``recipe.json``.
+    """``run`` as a stage of ``spec``, the folder of another run or of one of its checkpoints. Later starts take the
+    stage from ``recipe.json``.
     keep_step: continue the parent's step count, else count from 0. keep_guard: keep the window of its spike guard.
-    Raises RunFolderError if that checkpoint is absent, lacks optimizer state, has other arrays, or its run goes on."""
+    Raises RunFolderError if that checkpoint is absent, lacks optimizer state or has other arrays, or if its run is
+    still being trained."""
     try:
         stored = read_object(f"{run.out}/recipe.json").get("stage")
         if stored and stored["spec"] == spec:

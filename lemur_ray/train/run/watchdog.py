@@ -69,7 +69,7 @@ class StepWatchdog:
         return min(longest_s, max(self._step_s, TIMES_THE_SLOWEST * statistics.median(self._steps)))
 
     def step_ended(self, step: int) -> None:
-        """Note that this step, with its checkpoint and evaluation, has ended."""
+        """Note that step number ``step``, with its checkpoint and evaluation, has ended."""
         now = time.monotonic()
         if self._step:  # the first one is compiled
             self._slowest_s = max(self._slowest_s, now - self._ended_at)
