@@ -36,7 +36,7 @@ _SAMPLED_PARTS = 64
 
 @dataclass(frozen=True)
 class TokenizerPlan:
-    """Tokenizer of a build: a given one, or one to be trained on chosen documents and extra texts."""
+    """The tokenizer of a build: a given one, or one that is trained on chosen documents and extra texts."""
 
     key: str
     """Name of its folder below ``tokenizer/`` of the build folder."""
@@ -64,8 +64,9 @@ class TokenizerPlan:
 def plan_tokenizer(
     listing: Listing, clean: CleanDocuments, config: CorpusConfig, extra: Sequence[str], given: Tokenizer | None
 ) -> TokenizerPlan:
-    """The tokenizer of a build: ``given``, or one to be trained on a seeded sample of the selected documents.
-    The sample has the ratio of code to text of ``config``; ``extra`` texts join it."""
+    """The plan of a build's tokenizer: ``given``, or one to be trained on a seeded sample of the selected documents and
+    the texts ``extra``. Trains nothing.
+    The sample has the ratio of code to text of ``config``."""
     if given is not None:
         return TokenizerPlan(stage_key("tokenizer", given.to_files()), given=given)
     chosen = tuple(_sample(listing, clean, config))
@@ -106,7 +107,8 @@ def _sample(listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> It
 
 @dataclass(frozen=True)
 class RowSet:
-    """A row set to be packed: its name, kind (code or text), documents, bytes of text, and the keys of its shards."""
+    """A row set to be packed: its name, kind (code or text), number of documents, bytes of their text, and the keys of
+    its shards."""
 
     name: str
     kind: str
@@ -128,8 +130,9 @@ class RowSet:
 def row_sets(
     work: Path, listing: Listing, clean: CleanDocuments, tokens: Sequence[str], config: CorpusConfig, shape: Any
 ) -> list[RowSet]:
-    """Row sets of all sources, then of their held-out documents; writes the list of documents of every shard.
-    work: build folder. tokens: keys of the tokenised parts. shape: {seq_len, pad_id, vocab_size} of the rows."""
+    """Row sets of all sources, then of their held-out documents; sets without documents are left out. Writes the list
+    of documents of every shard to ``sets/`` of the build folder ``work``.
+    tokens: keys of the tokenised parts. shape: {seq_len, pad_id, vocab_size} of the rows."""
     lengths = np.zeros(len(clean.sizes), np.int64)
     for number, name in enumerate(tokens):
         of_part = clean.of_part(number)
@@ -171,7 +174,8 @@ def row_sets(
 
 
 class MoreFilesNeeded(Exception):
-    """Raised if only a sample of some sources' files was read (``names``) and has fewer tokens than wanted."""
+    """Raised if only a sample of some sources' files (``names``: the sources) was read and has fewer tokens than
+    wanted."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(f"{', '.join(names)}: too few tokens are left of the files that were read: more are read")
@@ -179,8 +183,8 @@ class MoreFilesNeeded(Exception):
 
 
 def sources_short_of_tokens(listing: Listing, clean: CleanDocuments) -> list[str]:
-    """A message for each source whose files, all of them, have fewer tokens than wanted. Raises MoreFilesNeeded if only
-    a sample of a source's files was read."""
+    """A message for each source that has fewer tokens than wanted although all its files were read; [] if none has.
+    Raises MoreFilesNeeded if a source of which only a sample of the files was read is short."""
     lines, more = [], []
     for entry, counts in zip(listing.sources, clean.counts, strict=True):
         wanted, tokens = entry.get("spec", {}).get("tokens", 0), counts.get("tokens", 0)
@@ -220,7 +224,9 @@ def manifest(
     config: CorpusConfig,
     tokenizer_key: str,
 ) -> dict[str, Any]:
-    """Write the index of every row set; returns the corpus manifest as JSON values, without version and build hash."""
+    """Write the tokenizer's files and the index of every row set to the corpus folder, the parent of ``work``; returns
+    the manifest as JSON values, without version and build hash.
+    tokenizer_key: folder of the tokenizer in the build folder."""
     folder = work / stages.TOKENIZER / tokenizer_key
     tokenizer = tokenizer_in(folder)
     for name in tokenizer.to_files():
@@ -253,7 +259,8 @@ def manifest(
 
 
 def mixture_built(sources: Sequence[Mapping[str, Any]], seq_len: int) -> dict[str, Any]:
-    """Entries ``fill`` and ``built`` (tokens by kind) of a manifest, from its entries of sources."""
+    """Entries of a manifest computed from its sources: ``fill`` (share of the rows' tokens that is no padding) and
+    ``built`` (tokens of code and text, and their ratio, None without text). Raises ZeroDivisionError without rows."""
     tokens = {kind: sum(s["tokens"] for s in sources if s["kind"] == kind) for kind in ("code", "text")}
     return {
         "fill": round(sum(tokens.values()) / (sum(s["rows"] for s in sources) * seq_len), 6),

@@ -48,16 +48,18 @@ _SHARDS_AT_ONCE = 4
 
 
 def open_rows(corpus: str | Path, source: str, *, check: bool = True) -> Rows:
-    """Open the row set of a source of the corpus at ``corpus``, a folder or URL. Raises RowSetError.
-    check: in a bucket, list the files and compare their sizes with the index."""
+    """Open the row set ``source`` of the corpus at ``corpus``, a folder or URL. Raises RowSetError if a file is missing
+    or has a wrong size.
+    check: in a bucket, list the files and compare their sizes with the index; on a disk this is always done."""
     if not is_bucket(str(corpus)):
         return RowReader(row_folder(corpus, source))
     return BucketRows(f"{str(corpus).rstrip('/')}/rows/{source}", check=check)
 
 
 def most_pieces(folder: str, index: dict[str, Any]) -> int:
-    """Maximum number of pieces in a row of the set in ``folder`` (path or URL) with this ``rows.json``.
-    Reads the ``starts`` of all shards, 8 bytes a row."""
+    """Maximum number of pieces of documents in a row of the set in ``folder`` (path or URL); 0 without rows. index: its
+    ``rows.json``.
+    Reads the ``starts`` of all shards, 8 bytes a row. Raises OSError."""
     most = 0
     for shard in index["shards"]:
         fs, path = file_system(f"{folder}/{shard['name']}.starts")
@@ -76,7 +78,8 @@ def limit_environment() -> dict[str, str]:
 
 
 class BucketRows:
-    """Random access to a row set in a bucket (a ``rows.Rows``). Raises RowSetError if a file is missing or damaged."""
+    """Random access to a row set in a bucket (a ``rows.Rows``). Methods raise RowSetError if a file is missing, damaged
+    or cannot be read."""
 
     def __init__(self, url: str, *, check: bool = True) -> None:
         """url: folder of the row set. check: list the files and compare their sizes with the index."""
@@ -119,7 +122,8 @@ class BucketRows:
             return gather_rows(self.index, shards, within, self._opened)
 
     def bring(self, indices: np.ndarray) -> None:
-        """Copy the shards with the given row numbers to this host, in parallel; nothing if rows are read singly."""
+        """Copy the shards with the given row numbers to this host, four at a time; does nothing if rows are read singly
+        (``whole`` False)."""
         if self.whole:
             self._bring(locate_rows(self.index, indices, self.url)[0])
 
@@ -228,8 +232,8 @@ class BucketRows:
 
 def plan_copies(readers: Sequence[BucketRows], whole: Sequence[bool]) -> None:
     """Set ``whole`` of each reader: whether its shards are copied to this host.
-    Raises RowSetError if the disk lacks room for them; copies of other runs count as free space, as they are
-    evicted."""
+    Raises RowSetError if the disk lacks room for them; the copies of other runs count as free space, because they may
+    be deleted."""
     here = shard_cache()
     here.folder.mkdir(parents=True, exist_ok=True)
     for reader, copied in zip(readers, whole, strict=True):

@@ -21,8 +21,9 @@ from lemur_ray.text.tokenizer_folder import load_path
 def described(
     config: CorpusConfig, committed: dict[str, Any] | None, extra: Sequence[str], given: Tokenizer | None
 ) -> tuple[CorpusConfig, dict[str, Any]]:
-    """(configuration with a word pattern, JSON description of it, of the extra texts and of the tokenizer).
-    ``build_hash`` of the description identifies the build. committed: manifest at the destination, if any."""
+    """(configuration with a word pattern filled in, JSON description of it, of the extra texts and of the tokenizer).
+    ``build_hash`` of the description identifies the build. committed: manifest at the destination, {} if damaged, None
+    without one. given: a tokenizer that is used unchanged."""
     if not config.word_pattern:
         config = dataclasses.replace(config, word_pattern=_word_pattern(committed))
     description = describe(config)
@@ -55,7 +56,8 @@ def read_extra_texts(config: CorpusConfig) -> list[str]:
 
 
 def benchmark_index(config: CorpusConfig, benchmarks: Mapping[str, Sequence[str]] | None) -> NgramIndex | None:
-    """Index of the benchmarks' texts if ``config`` asks for it. Raises CorpusError if they have no n-gram."""
+    """Index of the 13-grams of the benchmarks (name -> texts); None if ``config`` does not ask for decontamination.
+    Raises CorpusError if they have no 13-gram."""
     try:
         return NgramIndex.of(benchmarks or {}) if config.decontaminate else None
     except ValueError as error:

@@ -98,8 +98,8 @@ Corpus = Annotated[CorpusConfig, tyro.conf.arg(name="")]
 
 
 def describe(config: CorpusConfig) -> dict[str, Any]:
-    """The configuration as JSON values, with the content of the file of sources; without newer options at their old
-    values, which keeps older hashes. Raises CorpusError if that file cannot be read."""
+    """The configuration as JSON values, with the content of the file of sources in place of its name. Newer options at
+    their old values are left out, which keeps older hashes. Raises CorpusError if that file cannot be read."""
     value: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
     if config.sources:
         value["sources"] = [spec.to_json() for spec in read_sources(config.sources)]

@@ -18,7 +18,7 @@ ID_BYTES = 16
 
 
 def content_id(text: str) -> bytes:
-    """Id of a document: 16 bytes, BLAKE2b-128 of the normalised text."""
+    """Id of a document: 16 bytes, BLAKE2b-128 of the text as ``normalise`` returns it."""
     return hashlib.blake2b(normalise(text).encode("utf-8", "surrogatepass"), digest_size=ID_BYTES).digest()
 
 

@@ -23,7 +23,7 @@ _REQUIRED = ("version", "tokenizer", "vocab_size", "seq_len", "sources")
 
 
 def local_folder(folder: str | Path) -> Path:
-    """``folder`` as a Path. Raises CorpusError for a bucket URL."""
+    """``folder`` as a Path. Raises CorpusError for the URL of a bucket."""
     if is_bucket(str(folder)):
         raise CorpusError(f"{folder}: rows are made on a disk: give a local or mounted folder")
     return Path(folder)

@@ -54,9 +54,10 @@ class Workers:
                 self.workers = 0
 
     def map(self, tables: Sequence[pa.Table], step: Step, memory: float = 0.0) -> Iterator[pa.Table]:
-        """Apply ``step`` to every table and yield its result tables in order; the step of a lost worker runs again.
-        memory: bytes that a task reserves on its host, at most half of what the smallest host has. Raises an OSError,
-        ImportError or ValueError of a step as itself, not wrapped by Ray."""
+        """Apply ``step`` to every table and yield its result tables in order, as they come; the step of a lost worker
+        runs again.
+        memory: bytes that a task reserves on its host, at most half of what the smallest host has. An OSError,
+        ImportError or ValueError of a step is raised as itself, not wrapped by Ray."""
         if self.workers == 0 or not tables:
             for table in tables:
                 out = step(table)
@@ -119,9 +120,10 @@ def hosts_without_access(
     *,
     silent_sees: bool = False,
 ) -> list[str]:
-    """Names of cluster hosts that lack one of ``files`` or cannot see new files in one of ``folders``.
+    """Names of cluster hosts that lack one of ``files`` or cannot see new files in one of ``folders``, which are made
+    if missing. Runs a Ray task on each host.
     works: function of a host's Ray resources that returns whether to check it. silent_sees: whether a host that does
-    not answer within 60 s counts as having access. Empty if this is the only host to check."""
+    not answer within 60 s counts as having access. [] if all have access, or if this is the only host to check."""
     nodes = [node for node in ray.nodes() if node["Alive"] and works(node["Resources"])]
     if not nodes or {node["NodeID"] for node in nodes} == {ray.get_runtime_context().get_node_id()}:
         return []

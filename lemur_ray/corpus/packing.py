@@ -111,7 +111,8 @@ def pack(lengths: np.ndarray, capacity: int, window: int = WINDOW) -> Packing:
 
 
 def windows(count: int, window: int) -> list[tuple[int, int]]:
-    """Half-open ranges that cut ``count`` items into windows; the last has from half to one and a half windows."""
+    """Half-open ranges (begin, end) that cut ``count`` items into windows of ``window`` items; the last has from half
+    to one and a half times as many. [] for no items."""
     if not count:
         return []
     begins = list(range(0, count, window))
@@ -121,8 +122,9 @@ def windows(count: int, window: int) -> list[tuple[int, int]]:
 
 
 def shard_ends(window_bytes: np.ndarray, shard_bytes: int) -> list[int]:
-    """Ends (exclusive indices of windows) of shards of about equal size, of ``shard_bytes`` to twice that.
-    window_bytes: (windows,) bytes of the tokens of each window. A smaller set is one shard."""
+    """Ends (exclusive indices of windows) of shards of about equal size, each of ``shard_bytes`` to twice that; a
+    smaller set is one shard.
+    window_bytes: (windows,) bytes of the tokens of each window, at least one."""
     total = np.cumsum(window_bytes)
     count = max(1, int(total[-1]) // shard_bytes)
     goals = int(total[-1]) * np.arange(1, count) // count
@@ -135,7 +137,7 @@ def expand(
 ) -> PackedRow:
     """Model input for packed rows: their tokens with targets, loss weights, segment ids and positions.
     tokens: (rows, seq_len) integers. piece_lengths: lengths of all pieces of all rows, flat, in order. pieces_per_row:
-    (rows,). trained: (rows, seq_len) bool, whether a token is to be predicted (default: all)."""
+    (rows,) number of pieces. trained: (rows, seq_len) bool, whether a token is to be predicted; None: all."""
     num_rows, seq_len = tokens.shape
     piece_lengths = np.asarray(piece_lengths, np.int64)
     row_of_piece = np.repeat(np.arange(num_rows), pieces_per_row)

@@ -44,7 +44,7 @@ row's first piece, and for chat trained (rows, bytes): one bit per token, most s
 
 
 class RowSetError(CausedError):
-    """A row set is missing, half-written, damaged or unreadable; the message names its file or folder."""
+    """Raised if a row set is missing, half-written, damaged or unreadable; the message names its file or folder."""
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
@@ -78,7 +78,8 @@ def write_shard(
     trained: np.ndarray | None = None,
     provenance: tuple[np.ndarray, bytes] | None = None,
 ) -> dict[str, Any]:
-    """Write one shard and return its entry in ``rows.json`` (JSON values: name, rows, tokens, files).
+    """Write the files of one shard to ``folder``, and return its entry in ``rows.json`` (JSON values: name, rows,
+    tokens, files). The row set is not complete until ``commit_row_set``.
     tokens: (rows, seq_len) uint16 or uint32, or several such arrays in order; piece_lengths flat; pieces_per_row
     (rows,); trained: (rows, seq_len) bool. provenance: document of each piece (pieces,), parquet table of documents."""
     contents: dict[str, bytes | Iterable[bytes]] = {
@@ -123,8 +124,9 @@ def commit_row_set(
 
 
 class RowWriter:
-    """Writer of a row set, one row at a time; ``close`` commits it. Usable as a context manager.
-    Removes an older set in the same folder. Leaving the ``with`` block by an exception commits nothing."""
+    """Writer of a row set, one row at a time; ``close`` commits it. Usable as a context manager: leaving it by an
+    exception commits nothing.
+    Deletes ``folder``, with any older set in it, and makes it anew. shard_rows: rows of a shard."""
 
     def __init__(
         self, folder: str | Path, seq_len: int, *, vocab_size: int, pad_id: int = 0, shard_rows: int = SHARD_ROWS
@@ -141,8 +143,10 @@ class RowWriter:
         self._has_trained: bool | None = None
 
     def write(self, pieces: Sequence[np.ndarray], trained: Sequence[np.ndarray] | None = None) -> None:
-        """Add one row of ``pieces`` (token ids of each document) and, for chat, their trained flags (bool).
-        Raises ValueError for pieces that are too long, empty or outside the vocabulary, or partial ``trained``."""
+        """Add one row. pieces: token ids of each document in it, together at most seq_len. trained: for chat, bool of
+        each token, whether it is trained; for all rows or for none.
+        Raises ValueError for no piece, empty or too long pieces, ids outside the vocabulary, or ``trained`` of other
+        lengths."""
         lengths = [len(piece) for piece in pieces]
         if not lengths or min(lengths) < 1 or sum(lengths) > self.seq_len:
             raise ValueError(
@@ -177,7 +181,8 @@ class RowWriter:
         self._tokens, self._trained, self._lengths, self._counts = [], [], [], []
 
     def close(self, *, documents: int | None = None) -> dict[str, Any]:
-        """Commit the set and return its index. ``documents`` defaults to the number of pieces."""
+        """Write the last shard, commit the set and return its index, the content of ``rows.json``. documents: their
+        number, by default that of the pieces."""
         pieces = len(self._lengths) + sum(shard["files"]["lengths"]["bytes"] // 4 for shard in self._shards)
         self._flush()
         return commit_row_set(
@@ -212,7 +217,8 @@ class Rows(Protocol):
 
 
 class RowReader:
-    """Random access to a row set on a disk through memory maps; cheap to pickle. Raises RowSetError if incomplete."""
+    """Random access to a row set on a disk through memory maps, shared within the process; cheap to pickle. Raises
+    RowSetError if a file is missing or has a wrong size."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -259,7 +265,8 @@ def map_shard(folder: Path, index: dict[str, Any], number: int) -> Arrays:
 
 
 def locate_rows(index: dict[str, Any], indices: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """(shard number, index in the shard) of each row, int64 arrays. Raises IndexError naming ``where`` if outside."""
+    """(shard number, index in the shard) of each row number in ``indices``, as int64 arrays. Raises IndexError, naming
+    ``where``, for a number outside of the set."""
     indices = np.asarray(indices, np.int64).reshape(-1)
     ends = np.cumsum([0, *(shard["rows"] for shard in index["shards"])], dtype=np.int64)
     if indices.size and (indices.min() < 0 or indices.max() >= ends[-1]):
@@ -274,7 +281,8 @@ def gather_rows(
     within: np.ndarray,
     opened: Callable[[int], contextlib.AbstractContextManager[Arrays]],
 ) -> PackedRow:
-    """Model input for rows at (``shards``, ``within``). opened: function from shard number to a context with arrays."""
+    """Model input for rows at (``shards``, ``within``). opened: function from a shard number to a context with the
+    shard's arrays."""
     tokens = np.empty((len(within), index["seq_len"]), np.dtype(index["dtype"]))
     trained: np.ndarray | None = None
     pieces = [np.zeros(0, np.int64)] * len(within)

@@ -80,8 +80,10 @@ class CleanDocuments:
 def select_documents(
     work: Path, listing: Listing, config: CorpusConfig, drops: Mapping[str, np.ndarray] | None = None
 ) -> tuple[CleanDocuments, list[str], dict[str, str]]:
-    """(documents with their selection, a line per omitted source, name -> fault of each empty required source).
-    work: build folder. drops: rule -> mask (documents,) bool of documents that it drops."""
+    """Read the ids and sizes of all cleaned documents, and select: (documents with their selection, a line per omitted
+    optional source, name -> fault of each empty required source).
+    work: build folder. drops: rule -> mask (documents,) bool of documents that it drops; equal documents are dropped
+    anyway."""
     ids, sizes, counts = bytearray(), [np.zeros(0, np.int64)], []
     source_of_part = np.zeros(listing.num_parts, np.int32)
     documents_of_part = np.zeros(listing.num_parts, np.int64)

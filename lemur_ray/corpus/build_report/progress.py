@@ -13,10 +13,10 @@ _EVERY_S = 10.0
 
 
 class SourceProgress:
-    """Counts of the parts that this process has had cleaned, by source, and the lines that report them."""
+    """Counts of the parts that were cleaned since this object was made, by source, and progress lines about them."""
 
     def __init__(self, listing: Listing, to_do: list[str], say: Callable[[str], None]) -> None:
-        """to_do: keys of the parts that are cleaned now."""
+        """to_do: keys of the parts that are cleaned now. say: reports a line."""
         self._say = say
         self._began = self._reported = time.monotonic()
         numbers = {part: number for number, part in enumerate(listing.parts)}
@@ -30,7 +30,8 @@ class SourceProgress:
         self._dropped: dict[str, Counter[str]] = {name: Counter() for name in self._left}
 
     def add(self, part: str, counts: Mapping[str, Any]) -> None:
-        """Count a part that was cleaned; reports all sources every few seconds, and a source that is finished."""
+        """Count a cleaned part. part: its key; counts: as ``clean_part`` returns them. Reports all sources every 10 s,
+        and a source when it is finished."""
         name = self._source[part]
         dropped = counts["dropped"]
         self._counts[name] += Counter(

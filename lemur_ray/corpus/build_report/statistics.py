@@ -42,7 +42,8 @@ def statistics(
 
 
 def add_totals(counts: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, list[int]]:
-    """Documents and tokens by name, added up over the shards; the most frequent names and the others together."""
+    """[documents, tokens] by name, summed over the shards, by descending number of tokens. Of more than 200 names the
+    rest is one entry "N others"."""
     documents: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
     for count in counts:

@@ -24,7 +24,8 @@ _WORD = re.compile(r"\w+")
 
 
 def ngrams(text: str, n: int = N) -> Iterator[int]:
-    """64-bit hashes of all runs of ``n`` consecutive words, ignoring case and punctuation; none for shorter texts."""
+    """Yield 64-bit hashes of all runs of ``n`` consecutive words, ignoring case and punctuation; nothing for a text of
+    fewer words."""
     words = _WORD.findall(text.casefold())
     for begin in range(len(words) - n + 1):
         gram = " ".join(words[begin : begin + n]).encode("utf-8", "surrogatepass")
@@ -54,7 +55,7 @@ def benchmark_index(files: Iterable[str | Path]) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class NgramIndex:
-    """The 13-grams of benchmarks, and the benchmark that each is from."""
+    """The 13-grams of benchmarks as sorted hashes, and the benchmark that each comes from."""
 
     names: tuple[str, ...]
     hashes: np.ndarray

@@ -75,8 +75,9 @@ SETS = {
 
 
 def filter_set(value: str | Mapping[str, Any], kind: Kind = "text") -> FilterSet:
-    """Filter set from its name, or from ``{base: NAME, threshold: number, ..}``; empty: the one for ``kind``.
-    Raises ValueError on an unknown name or threshold."""
+    """Filter set from its name, or from a mapping ``{base: NAME, threshold: number, ..}``; an empty name: that for
+    ``kind``.
+    Raises ValueError on an unknown name or threshold, or a threshold that is no number."""
     changes: dict[str, Any] = dict(value) if isinstance(value, Mapping) else {"base": value}
     base = changes.pop("base", "") or ("code" if kind == "code" else "prose")
     if base not in SETS:
@@ -96,7 +97,8 @@ def filter_set(value: str | Mapping[str, Any], kind: Kind = "text") -> FilterSet
 
 
 def pieces_of(text: str, rules: FilterSet) -> Iterator[str]:
-    """The text, or pieces of it if it is too long for one document, cut after a paragraph, line or word."""
+    """Yield the text, or pieces of at most ``LONGEST_PIECE`` characters if ``rules`` allow longer documents than that,
+    cut after a paragraph, line or word."""
     begin = 0
     while len(text) - begin > LONGEST_PIECE < rules.max_characters:
         half, end = begin + LONGEST_PIECE // 2, begin + LONGEST_PIECE

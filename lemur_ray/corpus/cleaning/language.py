@@ -30,7 +30,8 @@ def detected_language(text: str) -> tuple[str, float]:
 
 
 def language_rule(text: str, rules: FilterSet) -> str | None:
-    """Name of the rule that drops a text of another language than ``rules`` keep, or of an uncertain one, else None."""
+    """Name of the rule that drops a text: "other_language" if ``rules.languages`` do not contain its language,
+    "uncertain_language" if its probability is too low; None if it is kept."""
     language, probability = detected_language(text)
     if language not in rules.languages:
         return "other_language"

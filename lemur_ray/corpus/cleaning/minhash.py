@@ -90,7 +90,8 @@ def candidate_pairs(keys: np.ndarray, texts: np.ndarray) -> np.ndarray:
 
 
 def components(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Connected components of texts: (ascending numbers of the texts in ``pairs``, component number of each)."""
+    """Connected components of the graph whose edges are ``pairs`` (pairs, 2): (ascending numbers of the texts in it,
+    component number of each, in order of their first texts)."""
     texts, ends = np.unique(pairs, return_inverse=True)
     ends = ends.reshape(-1, 2).astype(np.int32)
     graph = coo_array((np.ones(len(ends), bool), (ends[:, 0], ends[:, 1])), shape=(len(texts), len(texts)))

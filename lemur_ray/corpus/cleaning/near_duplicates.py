@@ -14,7 +14,8 @@ _ALL_PAIRS = 2000
 
 
 def text_sets(texts: Sequence[str]) -> list[np.ndarray]:
-    """The set of word 5-grams of each text as ascending uint32 hashes. Two n-grams collide with probability 2^-32."""
+    """The set of word 5-grams of each text as ascending uint32 hashes; empty for fewer words, [] for no texts. Two
+    n-grams collide with probability 2^-32."""
     hashes, counts = ngram_hashes(texts, N)
     return [np.unique(part.astype(np.uint32)) for part in np.split(hashes, np.cumsum(counts)[:-1])] if texts else []
 

@@ -36,7 +36,7 @@ def without_boilerplate(text: str) -> str:
 
 
 def web_rule(text: str) -> str | None:
-    """Name of the first web rule that the text violates, None if it passes all."""
+    """Name of the first web rule that the text violates, None if it passes all. text: not empty."""
     if "{" in text:
         return "curly_bracket"
     if "lorem ipsum" in text.lower():

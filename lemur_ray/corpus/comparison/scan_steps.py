@@ -28,7 +28,8 @@ _GROUP_BYTES = 128e6
 
 
 def band_part(build: Path, name: str, clean: str) -> None:
-    """Step: write the MinHash bands of the documents of part ``clean`` to ``bands/NAME.bands`` in the build folder."""
+    """Step: write the MinHash bands of the documents of part ``clean`` to ``bands/NAME.bands`` in the folder ``build``.
+    Does nothing if that is complete."""
     if not stages.part_done(build, name, "bands"):
         bands = [np.zeros((BANDS, 0), np.uint64), *map(band_keys, _batches(build, clean))]
         base = build / "bands" / name
@@ -37,7 +38,8 @@ def band_part(build: Path, name: str, clean: str) -> None:
 
 
 def overlap_part(build: Path, name: str, clean: str, index: str) -> None:
-    """Step: write to ``hits/NAME.hits`` which benchmark in ``hits/INDEX.npz`` each document of ``clean`` overlaps."""
+    """Step: write to ``hits/NAME.hits`` in the folder ``build`` which benchmark of ``hits/INDEX.npz`` each document of
+    part ``clean`` overlaps. Does nothing if that is complete."""
     if not stages.part_done(build, name, "hits"):
         grams = NgramIndex.load(build / "hits" / f"{index}.npz")
         hits = [np.zeros(0, np.int32), *map(grams.first_owners, _batches(build, clean))]
@@ -51,14 +53,16 @@ def _batches(build: Path, clean: str) -> Iterator[list[str]]:
 
 
 def benchmark_hits(build: Path, names: Sequence[str]) -> np.ndarray:
-    """(documents of all parts,) int32: index of the benchmark that each overlaps, -1: none. names: keys."""
+    """(documents of all parts,) int32: index of the benchmark that each overlaps, -1: none. names: keys of the parts'
+    ``hits``. Raises DamagedOutput."""
     return np.concatenate([np.fromfile(stages.intact(build, "hits", name, ".hits"), "<i4") for name in names])
 
 
 def write_groups(
     build: Path, bands: Sequence[str], parts: Sequence[str], sizes: Sequence[np.ndarray], threshold: float
 ) -> list[str]:
-    """Find candidates for near duplicates and write them in groups, one per task; returns the keys of the groups.
+    """Find candidates for near duplicates and write them to ``near/`` in groups, one per task; returns the keys of the
+    groups, [] without candidates.
     bands, parts: keys of the bands and of the cleaned parts. sizes: bytes of the documents of each part. One band of
     all documents is in memory at a time, 32 bytes a document."""
     counts = np.array([len(one) for one in sizes])
@@ -100,7 +104,8 @@ def write_groups(
 
 
 def compare_group(build: Path, name: str, threshold: float) -> None:
-    """Step: compare the texts of ``near/NAME.npz``; writes to ``near/NAME.later`` which are later copies."""
+    """Step: compare the texts listed in ``near/NAME.npz``, and write to ``near/NAME.later`` which of them are copies of
+    an earlier one. threshold: Jaccard similarity from which a text is a copy."""
     if stages.part_done(build, name, "near"):
         return
     with np.load(build / "near" / f"{name}.npz") as saved:

@@ -39,7 +39,8 @@ class Replacement(Enum):
 
 
 class BucketCorpus:
-    """A corpus in the bucket folder ``url``, with the same methods as ``locations.CorpusFolder``."""
+    """A corpus in the folder ``url`` of a bucket, with the same methods as ``locations.CorpusFolder``. The driver works
+    in a local ``folder``."""
 
     def __init__(self, url: str, allow_failed: int = 0) -> None:
         """allow_failed: number of parts that may be left out of the corpus."""
@@ -105,7 +106,8 @@ class BucketCorpus:
         return None if matches else Replacement.OTHER_CONFIGURATION
 
     def reusable(self, description: dict[str, Any], overwrite: bool, say: Any) -> dict[str, Any] | None:
-        """Manifest if the described corpus is committed, else None after reserving the URL. Raises as ``find``."""
+        """Manifest if the described corpus is committed and intact. Else reserves the URL for this build, removes the
+        manifest of a corpus that is replaced, and returns None. Raises as ``find``."""
         manifest, reason = self.find(description, overwrite, say)
         if manifest is not None:
             end_builds(self.url)  # the process that committed it may have been killed before that
@@ -120,7 +122,8 @@ class BucketCorpus:
         return None
 
     def made_meanwhile(self, description: dict[str, Any]) -> dict[str, Any] | None:
-        """Manifest of the described corpus if another process has committed it, else None."""
+        """Manifest of the described corpus if another process has committed it; None if not, or if it cannot be
+        read."""
         with contextlib.suppress(OSError, CorpusError):
             manifest = self.committed()
             if manifest is not None and manifest.get("build") == build_hash(description):
@@ -178,9 +181,10 @@ class BucketCorpus:
         return ""
 
     def claim(self, mine: str, overwrite: bool) -> None:
-        """Reserve the URL for the build with hash ``mine``; processes with the same hash share the reservation.
-        Raises CorpusError if another build has reserved it (unless ``overwrite``) or does so now, or without a
-        bucket."""
+        """Reserve the URL for the build with hash ``mine``, by an object in the bucket; processes with the same hash
+        share the reservation.
+        Raises CorpusError if another build has reserved it (unless ``overwrite``) or does so now, or if there is no
+        such bucket."""
         claimed = self._read_claim(mine, overwrite)
         if claimed is not None and claimed[0] == mine.encode():
             return

@@ -1,4 +1,5 @@
-"""Removal of files that a corpus does not need: leftovers of killed steps, and outputs that its build did not use."""
+"""Removal of files that a corpus does not need: temporary files of killed steps, and outputs of steps that its build
+did not use."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.part")
 
 
 def remove_leftovers(corpus: str | Path) -> None:
-    """Remove listings of builds, temporary files and rows that do not belong to the committed corpus. Raises OSError.
+    """Remove listings of builds, temporary files, and rows that do not belong to the committed corpus at ``corpus``, a
+    folder or URL. Raises OSError.
     Removes nothing in a bucket where another build has begun."""
     files, used = _files(f"{corpus}/{BUILDS}"), _used(corpus)
     if not _is_begun_in_bucket(corpus, files):

@@ -62,7 +62,9 @@ class CorpusFolder:
             return None
 
     def reusable(self, description: dict[str, Any], overwrite: bool, say: Say) -> dict[str, Any] | None:
-        """Manifest of the committed corpus if it has this description and is intact; else remove ``manifest.json``."""
+        """Manifest of the committed corpus if it has this description and is intact; else None, after removing
+        ``manifest.json``. say: reports the reason. Raises CorpusError if another corpus is there and ``overwrite`` is
+        False."""
         if not is_complete(self.folder):
             return None
         manifest = self._intact_manifest(overwrite, say)
@@ -90,7 +92,8 @@ class CorpusFolder:
         return manifest
 
     def made_meanwhile(self, description: dict[str, Any]) -> dict[str, Any] | None:
-        """Manifest if another process has committed the described corpus meanwhile; None in a folder (locked)."""
+        """None: the folder's lock keeps other processes out. In a bucket, the manifest if another process has committed
+        the described corpus."""
         return None  # the folder's lock keeps other processes out
 
     def handover(self, work: Path, name: str) -> SharedFolder:
@@ -104,7 +107,8 @@ class CorpusFolder:
 
 
 class UploadedCorpus(BucketCorpus):
-    """A corpus that this host builds in a local folder, because a source is local or workers is 0, and then uploads."""
+    """A corpus that this host builds in a local folder and then uploads to the bucket, because a source is local or
+    ``workers`` is 0."""
 
     def __init__(self, url: str, overwrite: bool, say: Say, allow_failed: int = 0) -> None:
         super().__init__(url, allow_failed)
@@ -149,7 +153,8 @@ CorpusLocation = CorpusFolder | BucketCorpus
 def corpus_location(
     folder: str | Path, config: CorpusConfig, workers: int | None, overwrite: bool, say: Say, allow_failed: int = 0
 ) -> CorpusLocation:
-    """Destination for ``folder``, a path or URL. Hosts build together in a bucket if all sources are in buckets."""
+    """Destination for ``folder``, a path or URL: a folder, a bucket in which hosts build together if all sources are in
+    buckets and ``workers`` is not 0, else a bucket to which this host uploads."""
     if not is_bucket(str(folder)):
         return CorpusFolder(local_folder(folder).absolute(), allow_failed)
     url = str(folder).rstrip("/")

@@ -29,12 +29,15 @@ _AT_ONCE = 16
 
 
 class BuildGone(OSError):
-    """The build to which a step belongs is gone: another process has committed the corpus or begun another build."""
+    """The build to which a step belongs no longer exists: another process has committed the corpus or begun another
+    build."""
 
 
 class SharedFolder:
-    """Exchange of files through a build folder that the driver and all workers see: nothing is transferred.
-    work: build folder of the driver. name: name of this build and of its folder, different for changed sources."""
+    """Exchange of files between driver and workers through a build folder that all of them see, so nothing is
+    transferred.
+    work: build folder of the driver. name: of this build and of its folder in ``work``, different for changed sources.
+    """
 
     def __init__(self, work: Path, name: str) -> None:
         self.work, self.name = work, name
@@ -61,22 +64,27 @@ class SharedFolder:
         return self.used[stage]
 
     def parts_to_do(self, stage: str, names: Iterable[str]) -> list[str]:
-        """Names of outputs of ``stage`` that this build uses and that are not committed."""
+        """Names of the outputs ``names`` of ``stage`` that are not committed yet. Records that this build uses all of
+        them."""
         return [name for name in self.use(stage, names) if not stages.part_done(self.work, name, stage)]
 
     def shards_to_do(self, keys: Mapping[str, str]) -> list[str]:
-        """Shards (NAME-W) of the corpus that are not committed with their keys."""
+        """Names (NAME-W) of the shards of the corpus that are not committed with their keys. keys: shard -> key.
+        Records that this build uses all of them."""
         self.use("sets", keys)
         return [shard for shard, key in keys.items() if not stages.window_done(self.work, shard, key)]
 
     def send(self, *names: str) -> None:
-        """Make files of the driver, named relative to the build folder, available to workers; ``NAME/`` is a folder."""
+        """Upload files of the driver, named relative to the build folder, so that workers can read them; ``NAME/`` is a
+        folder. Nothing to do in a shared folder."""
 
     def fetch(self, *names: str) -> None:
-        """Make files of workers, named relative to the build folder, available to the driver; skips missing ones."""
+        """Download files of workers, named relative to the build folder, so that the driver can read them; missing ones
+        are skipped. Nothing to do in a shared folder."""
 
     def remove(self, *names: str) -> None:
-        """Remove commit files, so that the next build does their steps again."""
+        """Remove commit files, named relative to the build folder, so that the next build does their steps again;
+        missing ones are skipped."""
         for name in names:
             (self.work / name).unlink(missing_ok=True)
 

@@ -61,7 +61,8 @@ _FIELDS = ("path", "licence", "language", "origin")
 
 
 def read_row_index(corpus: str | Path, row_set: str) -> dict[str, Any]:
-    """Content of ``rows.json`` of a row set with provenance. Raises CorpusError."""
+    """Content of ``rows.json`` of a row set that records its documents. Raises CorpusError if there is no such row set,
+    or without that record."""
     manifest = read_manifest(corpus)
     names = [entry["name"] for entry in (*manifest["sources"], *manifest.get("heldout", ()))]
     if row_set not in names:
@@ -74,13 +75,15 @@ def read_row_index(corpus: str | Path, row_set: str) -> dict[str, Any]:
 
 
 def read_pieces(where: str, shard: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Arrays of a shard: starts (rows + 1,) int64, lengths and numbers (pieces,) uint32: document of each piece."""
+    """Arrays of a shard of the row set in ``where`` (path or URL): starts (rows + 1,) int64, lengths (pieces,) uint32,
+    and numbers (pieces,) uint32, the document of each piece. shard: its entry in ``rows.json``. Raises CorpusError."""
     kinds = {"starts": "<i8", "lengths": "<u4", "numbers": "<u4"}
     return {kind: np.frombuffer(_read(f"{where}/{shard['name']}.{kind}"), dtype) for kind, dtype in kinds.items()}
 
 
 def read_documents(where: str, shard: dict[str, Any]) -> pa.Table:
-    """Table of the documents of a shard: id, tokens, bytes, path, licence, language, origin."""
+    """Table of the documents of a shard: id, tokens, bytes, path, licence, language, origin. Arguments and errors as
+    for ``read_pieces``."""
     return pq.read_table(io.BytesIO(_read(f"{where}/{shard['name']}.documents")))
 
 
@@ -93,5 +96,5 @@ def _read(path: str) -> bytes:
 
 
 def to_json(source: str, row: int, documents: Sequence[RowDocument]) -> str:
-    """One line of JSON with the documents of a row."""
+    """One line of JSON, without a line end, with the documents of row number ``row`` of ``source``."""
     return json.dumps({"source": source, "row": row, "documents": [vars(one) for one in documents]})

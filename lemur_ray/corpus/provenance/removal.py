@@ -44,7 +44,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Removal:
-    """Documents to remove: those with one of the ids, origins or licences."""
+    """Documents to remove from a corpus: those with one of these ids, origins or licences."""
 
     ids: frozenset[str] = frozenset()
     """32 hex digits each, in either case."""
@@ -55,7 +55,8 @@ class Removal:
 
     @classmethod
     def read(cls, path: str) -> Removal:
-        """Read a YAML or JSON file, a mapping of ids, origins and licences to lists. Raises CorpusError."""
+        """Read a YAML or JSON file (path or URL), a mapping of ids, origins and licences to lists. Raises CorpusError
+        if it cannot be read or has another form."""
         fields = [field.name for field in dataclasses.fields(cls)]
         try:
             fs, inner = file_system(path)
@@ -97,12 +98,11 @@ class Removal:
 def remove_documents(
     corpus: str | Path, out: str | Path, removal: Removal, say: Say = print, unmatched: set[str] | None = None
 ) -> dict[str, Any]:
-    """Write the corpus without the documents of ``removal`` to ``out``; returns its manifest.
-
+    """Write the corpus without the documents of ``removal`` to ``out``; returns its manifest. ``corpus`` stays as it
+    is.
     Both are folders, or URLs of buckets. A killed removal is begun again by the same command, with the same bytes.
     unmatched: set to which the ids, origins and licences that match no document are added; each is reported by ``say``.
-    Raises CorpusError if ``out`` holds a corpus, no document is removed, or none is left; OSError.
-    """
+    Raises CorpusError if ``out`` holds a corpus, no document is removed, or none is left; OSError."""
     manifest, tokenizer = read_manifest(corpus), tokenizer_in(corpus)
     fs, root = file_system(str(out))
     if is_bucket(str(corpus)) != is_bucket(str(out)):

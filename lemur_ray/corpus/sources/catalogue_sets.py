@@ -13,7 +13,8 @@ from lemur_ray.outside_data.required import how_to_have
 
 
 def catalogue_source(spec: SourceSpec) -> SourceSpec:
-    """Replace uri ``catalogue:NAME`` in a specification by address, columns and licence of NAME; others stay unchanged.
+    """Replace ``catalogue:NAME`` in a specification by address, columns and licence of the data set NAME; any other
+    specification is returned unchanged.
     A set that ``fetch_data.py`` stores as files is read from the folder of outside data sets; a large one is streamed
     from its commit on the Hub. Raises CorpusError for an unknown, withdrawn or absent set, or terms not accepted."""
     if not spec.uri.startswith(CATALOGUE):

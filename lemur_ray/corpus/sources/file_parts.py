@@ -23,8 +23,9 @@ _REMOTE_PART_BYTES = 128e6
 
 
 def split_file(ref: FileRef, part_bytes: float) -> list[FileRef]:
-    """Parts of about ``part_bytes`` bytes of a file, in order; the file itself if it is small or cannot be split.
-    A file that cannot be opened stays whole, so that its part fails by itself when it is read."""
+    """Parts of about ``part_bytes`` bytes (of a remote file at least 128 MB) of a file, in order; [ref] if it is small
+    or cannot be split.
+    A file that cannot be opened stays whole, so that its part fails when it is read."""
     if "://" in ref.path:
         part_bytes = max(part_bytes, _REMOTE_PART_BYTES)
     if ref.size <= 1.5 * part_bytes or ref.reader not in ("file", "jsonl", "parquet"):

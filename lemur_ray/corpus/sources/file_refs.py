@@ -46,6 +46,7 @@ class FileRef:
         return open_stream(self.path, self.name, size=size, version=self.version)
 
     def to_json(self) -> list[Any]:
+        """The fields in order, as JSON values; the last five only if one of them differs from its default."""
         values = [self.path, self.size, self.reader, self.name, self.licence, self.language, self.version]
         if self.fields or self.allow or self.part or self.max_bytes != MAX_BYTES:
             values += [dict(self.fields), list(self.allow), self.max_bytes, list(self.part), self.file_size]
@@ -54,7 +55,8 @@ class FileRef:
 
 @dataclass(frozen=True)
 class TextResult:
-    """A document as read, or the name of the rule by which it was rejected."""
+    """A document as read, or the name of the rule by which it was rejected (``rule`` not None; the text is then of no
+    use)."""
 
     path: str
     """Name of the file, with the number of the record in a file of several."""
@@ -67,7 +69,7 @@ class TextResult:
 
 
 def decode(data: bytes) -> str | None:
-    """Text of UTF-8 bytes, with Unix line ends and without a byte order mark; None if they are not UTF-8."""
+    r"""Text of UTF-8 bytes, with ``\n`` as line ends and without a byte order mark; None if they are not UTF-8."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -23,7 +23,8 @@ _HASHED_BYTES = 256 << 20
 
 
 def file_tags(folder: Path, refs: Sequence[FileRef]) -> dict[str, str]:
-    """Tag of each file by its path. folder: build folder, which remembers them. A missing file has an empty tag."""
+    """Tag of each file by its path; "" for a file that is missing. Hashes new local files, in threads. folder: build
+    folder, whose ``tags.json`` is read and written."""
     try:
         known = json.loads((folder / _FILE).read_bytes())
     except (OSError, ValueError):

@@ -49,7 +49,8 @@ class Source:
 
 
 def walk(root: str, strict: bool = False) -> Iterator[os.DirEntry[str]]:
-    """Regular files below a folder in sorted order; skips links, hidden folders and __pycache__.
+    """Yield the regular files below a folder in sorted order; skips links, hidden folders and __pycache__. Nothing for
+    a folder that does not exist.
     strict: raise OSError for a folder that cannot be read, which is skipped otherwise."""
     try:
         with os.scandir(root) as entries:
@@ -77,9 +78,9 @@ def folder_source(text: str) -> Source:
 
 
 def list_source(spec: SourceSpec) -> Source:
-    """The files of a source.
-    Raises CorpusError for a missing, unreadable or empty path, a gated set, a removed revision, or terms not
-    accepted."""
+    """List the files of a source; reads none of them.
+    Raises CorpusError for a missing, unreadable or empty path, a gated set, a removed revision, or terms not accepted.
+    """
     spec = catalogue_source(spec)
     place = spec.place
     looked_for = f"text files, .jsonl and .parquet, also compressed, in {place}"

@@ -44,9 +44,10 @@ class Listing:
 
 
 def write_listing(work: Path, sources: Sequence[Source], part_bytes: float, seed: int = 0, name: str = "") -> Listing:
-    """Group the files of each source, large ones split, into parts of about ``part_bytes`` bytes.
-    For a source with a number of tokens wanted, only a sample of the files by ``seed`` is listed (``sampled``). Stores
-    and returns the listing ``name`` of the build folder ``work``."""
+    """Group the files of each source, large ones split, into parts of about ``part_bytes`` bytes; stores and returns
+    the listing ``name`` of the build folder ``work``.
+    For a source with a number of tokens wanted, only a sample of the files by ``seed`` is listed (``sampled``). Large
+    files are opened to split them."""
     entries: list[dict[str, Any]] = []
     keys: list[str] = []
     sizes: list[int] = []
@@ -103,7 +104,8 @@ def _batches(refs: Sequence[FileRef], part_bytes: float) -> Iterator[list[FileRe
 
 
 def sampled(refs: Sequence[FileRef], source: Source, seed: int) -> list[FileRef]:
-    """The files, in their order, of a seeded sample large enough for the tokens wanted of ``source``.
+    """The files of ``refs``, in their order, in a seeded sample that is large enough for the tokens wanted of
+    ``source``; all of them if it names no number.
     Compressed files hold several times more text than they have bytes, which leaves room for the filters."""
     wanted = source.spec.tokens * _BYTES_PER_TOKEN * source.read_factor if source.spec else 0
     if not wanted:
@@ -117,7 +119,8 @@ def sampled(refs: Sequence[FileRef], source: Source, seed: int) -> list[FileRef]
 
 
 def read_listing(work: Path, sources: Sequence[Source], name: str = "") -> Listing | None:
-    """Listing that an unfinished build stored; None if there is none, or files or the rules of a stage have changed."""
+    """Listing ``name`` that an unfinished build stored in ``work``; None if there is none, or if files or the rules of
+    a stage have changed since."""
     path = work / name / LISTING
     if not path.is_file():
         return None

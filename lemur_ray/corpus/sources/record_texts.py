@@ -55,7 +55,8 @@ _LINE_PER_BYTE = 4
 
 
 def is_records(ref: FileRef, stream: BinaryIO) -> bool:
-    """Whether content holds records: parquet, WARC, JSON objects with a text. Raises ReadFailure for UTF-16."""
+    """Whether the content of a file is records: parquet, WARC, or JSON objects with a text. stream: decompressed, its
+    position stays. Raises ReadFailure for JSON in UTF-16."""
     if is_parquet(stream):
         return True
     name = ref.name.lower().removesuffix(".gz").removesuffix(".zst")

@@ -25,7 +25,7 @@ _COLUMNS = ("text", "licence", "language", "origin")
 
 
 class CorpusError(CausedError):
-    """A corpus cannot be built or read; the message describes the problem and mostly what to do."""
+    """Raised if a corpus cannot be built or read; the message describes the problem and mostly what to do."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class SourceSpec:
 
 
 def parse_source(text: str) -> SourceSpec:
-    """Parse ``NAME:KIND:PATH`` into a specification. Raises CorpusError."""
+    """Parse ``NAME:KIND:PATH``, with KIND code or text, into a specification. Raises CorpusError for any other form."""
     name, _, rest = text.partition(":")
     kind, _, path = rest.partition(":")
     if not name.replace("_", "").replace("-", "").isalnum() or kind not in KINDS or not path:
@@ -107,7 +107,8 @@ def parse_source(text: str) -> SourceSpec:
 
 
 def read_sources(path: str) -> list[SourceSpec]:
-    """Read specifications from a YAML file at a path or URI: a list with a mapping per source. Raises CorpusError."""
+    """Read specifications from a YAML file at a path or URI: a list with a mapping of ``SourceSpec`` fields per source.
+    Raises CorpusError if it cannot be read, is empty, or has an unknown field."""
     try:
         entries = yaml.safe_load(read_all(path, _FILE_BYTES).decode())
     except (ReadFailure, ValueError, yaml.YAMLError) as error:

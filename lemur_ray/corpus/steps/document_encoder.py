@@ -30,12 +30,13 @@ _ODD_TEXTS = (
 
 
 class IdsDiffer(RuntimeError):
-    """Raised if gigatoken gives other ids for a text than the tokenizers library."""
+    """Raised if gigatoken encodes a text into other ids than the tokenizers library."""
 
 
 @dataclass
 class DocumentEncoder:
-    """Encoder of the documents of a part by one library; counts them to compare one of 10,000."""
+    """Encoder of the documents of a part, by gigatoken or by the tokenizers library; of gigatoken's results one in
+    10,000 is compared."""
 
     tokenizer: Tokenizer
     library: str = f"tokenizers {importlib.metadata.version('tokenizers')}"
@@ -70,8 +71,8 @@ class DocumentEncoder:
 
 
 def document_encoder(tokenizer: Tokenizer) -> DocumentEncoder:
-    """The encoder of one part of the corpus: gigatoken if it is installed and gives the ids of the tokenizers library
-    for a list of unusual texts, else that library, with the reason in ``fallback_reason``."""
+    """Choose the encoder of one part of the corpus: gigatoken if it is installed and gives the same ids as the
+    tokenizers library for a list of unusual texts; else that library, with the reason in ``fallback_reason``."""
     try:
         from gigatoken import Tokenizer as Gigatoken
     except ImportError:

@@ -57,7 +57,7 @@ _ABOUT = pa.schema([(name, pa.string()) for name in ("path", "licence", "languag
 
 
 class DamagedOutput(ValueError):
-    """Raised if a file of a committed output differs from what was written."""
+    """Raised if a file of a committed output is missing or differs from what was written."""
 
     def __init__(self, stage: str, name: str, suffix: str) -> None:
         super().__init__(stage, name, suffix)
@@ -69,7 +69,8 @@ class DamagedOutput(ValueError):
 
 
 def intact(build: Path, stage: str, name: str, suffix: str) -> Path:
-    """Path of the output STAGE/NAME + suffix in the build folder. Raises DamagedOutput if its content has changed."""
+    """Path of the output file STAGE/NAME + suffix in the folder ``build``. Reads it; raises DamagedOutput if its
+    checksum differs from the one recorded."""
     path = build / stage / f"{name}{suffix}"
     expected = read_json(path.with_suffix(".json")).get("crc32", {}).get(suffix)  # releases before wrote none
     if expected is not None and (not path.is_file() or _crc32(path) != expected):
@@ -163,7 +164,7 @@ class _Cleaned:
 
 
 def excerpt(text: str) -> str:
-    """Beginning of a text, as an example of dropped documents."""
+    """The first 300 characters of a text, as an example of dropped documents."""
     return text[:_EXAMPLE_CHARACTERS]
 
 
@@ -201,7 +202,8 @@ def _write(writer: pq.ParquetWriter, texts: list[str], about: Sequence[tuple[str
 
 
 def failed_parts(build: Path, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Number, file, position and reason of each of these cleaned parts that could not be read."""
+    """Part (number), file, position and reason of each of the cleaned parts ``names`` that could not be read; [] if all
+    could."""
     commits = (read_json(build / "clean" / f"{name}.json") for name in names)
     return [{"part": number, **value["failed"]} for number, value in enumerate(commits) if "failed" in value]
 
@@ -228,8 +230,10 @@ def texts_of(build: Path, name: str, keep: np.ndarray) -> list[str]:
 
 
 def tokenise_part(build: Path, name: str, clean: str, keep: str, tokenizer: str) -> dict[str, str]:
-    """Step: encode the documents of part ``clean`` that ``keep/KEEP.npy`` selects; writes ``tokens/NAME.*``.
-    Returns the library that encoded them, and why it is not the fast one; {} if the part was complete."""
+    """Step: encode the documents of part ``clean`` that ``keep/KEEP.npy`` selects, with ``tokenizer/TOKENIZER``; writes
+    ``tokens/NAME.*`` in the folder ``build``.
+    Returns the ``library`` that encoded them and the ``reason`` why it is not the fast one ("": it is); {} if the part
+    was complete."""
     if part_done(build, name, "tokens"):
         return {}
     mask, text = np.load(build / "keep" / f"{keep}.npy"), tokenizer_in(build / TOKENIZER / tokenizer)

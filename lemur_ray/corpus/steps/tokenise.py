@@ -26,7 +26,8 @@ def tokenise(
 
 
 def repeat_to(texts: Sequence[str], num_bytes: float) -> list[str]:
-    """List of the texts, over and over again, until they have ``num_bytes`` bytes of UTF-8; no single text is cut."""
+    """The texts in order, over and over again, until they have ``num_bytes`` bytes of UTF-8; no text is cut. [] if all
+    are empty."""
     out: list[str] = []
     total = 0
     sizes = [len(text.encode()) for text in texts]
@@ -42,8 +43,10 @@ def repeat_to(texts: Sequence[str], num_bytes: float) -> list[str]:
 def train_tokenizer(
     texts: Iterable[str], extra: Sequence[str], extra_share: float, vocab_size: int, pattern: str = GENERAL
 ) -> Tokenizer:
-    """Train a tokenizer on corpus texts and extra texts, which are repeated to be ``extra_share`` of all bytes.
-    pattern: name of the word pattern that bounds merges (``text.bpe_training``)."""
+    """Train a tokenizer on corpus texts and on extra texts, which are repeated or cut off to be ``extra_share`` (below
+    1) of all bytes.
+    vocab_size: with special tokens. pattern: name of the word pattern within which tokens merge
+    (``text.bpe_training``)."""
     sample = list(texts)
     if extra and extra_share > 0:
         corpus_bytes = sum(len(text.encode()) for text in sample)

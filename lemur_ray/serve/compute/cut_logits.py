@@ -94,7 +94,8 @@ def highest(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
 
 
 def summed(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
-    """(R, 1): the sum over a row's whole vocabulary, as a tree of additions on each device and then over the devices."""
+    """(R, 1): the sum over a row's whole vocabulary, as a tree of additions on each device and then over the
+    devices."""
     own = row_sum(x_RV)
     return own if cut is None else row_sum(gather_columns(own, cut.axis))
 

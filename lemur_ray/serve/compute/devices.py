@@ -181,7 +181,8 @@ def splits(config: ModelConfig) -> list[int]:
 
 
 def check_split(config: ModelConfig, parts: int) -> None:
-    """Raise ValueError if ``parts`` devices cannot share a model; the message names its sizes and the possible numbers."""
+    """Raise ValueError if ``parts`` devices cannot share a model; the message names its sizes and the possible
+    numbers."""
     if not can_split(config, parts):
         *others, last = map(str, splits(config))
         raise ValueError(

@@ -41,7 +41,8 @@ Listener = Callable[[Sequence[Event]], None]
 
 @dataclass
 class Stats:
-    """Counters since the start, and gauges of the current state, of one engine. Written by its thread, read from any."""
+    """Counters since the start, and gauges of the current state, of one engine. Written by its thread, read from
+    any."""
 
     active: int = 0
     queued: int = 0

@@ -40,7 +40,8 @@ def wrong(what: str) -> PydanticCustomError:
 
 
 class Body(BaseModel):
-    """Base of the pydantic models of JSON objects in a body. A null stands for the default; unknown fields are ignored."""
+    """Base of the pydantic models of JSON objects in a body. A null stands for the default; unknown fields are
+    ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 

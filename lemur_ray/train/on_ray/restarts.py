@@ -18,7 +18,8 @@ from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 
 
 class Restarts(UserCallback):
-    """Ray Train callback that prints one line per distinct worker error, and ends a run whose restart would not help."""
+    """Ray Train callback that prints one line per distinct worker error, and ends a run whose restart would not
+    help."""
 
     def __init__(self, newest: Callable[[], int], failures: Failures | None = None) -> None:
         """newest: returns the step of the newest committed checkpoint, 0 without one. failures: counts so far, by
