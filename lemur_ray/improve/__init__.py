@@ -1,1 +1,2 @@
-"""Rounds in which a model plays, what was good is selected, it is trained, new weights are served."""
+"""Rounds in which a model plays a benchmark's tasks, is trained on its successful episodes, and is served with new
+weights."""

@@ -19,7 +19,8 @@ COLLAPSED_WINS = 0.5
 
 
 def alarms(numbers: Mapping[str, Any], first: Mapping[str, Any]) -> list[str]:
-    """A sentence for each warning about a round, by its numbers and those of the first round."""
+    """A sentence for each warning about a round, [] for none. numbers: counts of the round's record ``played``; first:
+    those of the first round."""
     messages, groups = list[str](), numbers["groups"]
     if groups and (flat := numbers["flat"] / groups) > MOST_FLAT:
         alike = f", in {numbers['alike']} of them because all replies are the same" if numbers["alike"] else ""
@@ -32,7 +33,8 @@ def alarms(numbers: Mapping[str, Any], first: Mapping[str, Any]) -> list[str]:
 
 
 def collapse(numbers: Mapping[str, Any], first: Mapping[str, Any]) -> str:
-    """Why a run stops: its model varies no more, and wins much less than at the start. Empty: it goes on."""
+    """Why a run stops: its model hardly varies any more, and wins much less than at the start. "": it goes on.
+    Arguments as for ``alarms``."""
     rate, rate_at_start = (one["won"] / max(1, one["episodes"] - one["missing"]) for one in (numbers, first))
     varies = numbers["entropy"] >= LEAST_ENTROPY * first["entropy"] and numbers["repeated"] <= MOST_REPEATED
     if varies or rate >= COLLAPSED_WINS * rate_at_start:

@@ -21,7 +21,7 @@ from lemur_ray.improve.training_rows import Rows, check_tasks, packed_rows
 
 
 class GroupBatch(NamedTuple):
-    """What a round gives to train, and numbers of its groups."""
+    """The training rows of a round, and numbers of its groups."""
 
     rows: Rows | None
     """As of ``training_rows.rows_of``; ``loss_weights`` are advantages, ``drawn`` is 1 where an id was drawn, and
@@ -39,10 +39,10 @@ def group_batch(
     seq_len: int,
     shuffle_seed: tuple[int, int] | None = None,
 ) -> GroupBatch:
-    """The batch of a round. shuffle_seed: deal the rewards of each group out at random among its episodes (a control).
-
-    Raises BadInput for a held-out task, or a reward outside [0, 1].
-    """
+    """Training rows of a round's episodes. traces: drawn ids and log-probabilities, by key of the episode.
+    training_tasks: ids of the tasks that may be trained. filler_id: id that pads rows of ``seq_len`` tokens.
+    shuffle_seed: deal the rewards of each group out at random among its episodes (a control).
+    Raises BadInput for a held-out task, or a reward outside [0, 1]."""
     groups: dict[str, list[Episode]] = defaultdict(list)
     for episode in check_tasks(episodes, training_tasks):
         groups[episode.key.task].append(episode)
@@ -77,7 +77,8 @@ def group_batch(
 
 
 def sequences(turns: Sequence[TracedTurn], values: np.ndarray) -> list[dict[str, np.ndarray]]:
-    """The sequences of an episode as pieces for ``packed_rows``. values: advantage of each turn."""
+    """The token sequences of an episode as pieces for ``packed_rows``; a new one begins where a prompt does not
+    continue the ids before. values: advantage of each turn."""
     pieces: list[list[tuple[TracedTurn, float]]] = []
     for turn, value in zip(turns, values, strict=True):
         if turn.begins:
@@ -126,7 +127,7 @@ def _drawing(episodes: Sequence[Episode], traces: Traces) -> dict[str, float]:
 
 
 def complete(episodes: Sequence[Episode], traces: Traces) -> bool:
-    """Whether every scored episode has the trace of each of its turns."""
+    """Whether every scored episode has a trace of each of its turns; True without episodes."""
     return all(
         len(traces.get(str(episode.key), ())) == len(episode.trajectory.steps)
         and str(episode.key) in traces
@@ -136,8 +137,10 @@ def complete(episodes: Sequence[Episode], traces: Traces) -> bool:
 
 
 def round_batches(num_rows: int, updates: int, rows_per_step: int, seed: tuple[int, int]) -> np.ndarray:
-    """(updates, width) row numbers: every row once, shuffled; -1 fills up. width is a multiple of ``rows_per_step`` by
-    a number of the form 2^k or 3 * 2^k, so that few programs are compiled."""
+    """(updates, width) row numbers for a round's updates: every row once, shuffled by ``seed``; -1 where a batch is not
+    full.
+    width is a multiple of ``rows_per_step`` by a number of the form 2^k or 3 * 2^k, so that few programs are compiled.
+    """
     wanted = math.ceil(math.ceil(num_rows / updates) / rows_per_step)
     sizes = (size << power for power in range(wanted.bit_length() + 1) for size in (1, 3))
     width = min(size for size in sizes if size >= wanted) * rows_per_step

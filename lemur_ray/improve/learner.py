@@ -32,7 +32,7 @@ from lemur_ray.weights.checkpoints import CHECKPOINTS, Commit, commits
 
 
 class Committed(NamedTuple):
-    """Weights that are on the disk."""
+    """Weights that are stored as a checkpoint."""
 
     step: int
     """Updates since the start of the run."""
@@ -44,7 +44,7 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True)
 class LearnerSpec:
-    """What a learner trains: picklable."""
+    """What a learner trains and where it stores the weights. Picklable."""
 
     recipe: Recipe
     out: str
@@ -56,7 +56,8 @@ class LearnerSpec:
 
 
 class Programs:
-    """Compiled programs of a learner: one step for each number of rows, and log-probabilities of ids."""
+    """Compiled programs of a learner: one training step for each number of rows, and log-probabilities of ids. Compiled
+    at the first use."""
 
     def __init__(self, recipe: Recipe, mesh: Any) -> None:
         self._recipe, self._mesh, self._how = recipe, mesh, execution(recipe, mesh)
@@ -71,14 +72,15 @@ class Programs:
         return make_train_step(recipe, self._mesh, num_sources=1)
 
     def logprobs(self, params: Any, batch: Mapping[str, np.ndarray]) -> np.ndarray:
-        """(rows, length) float32: log-probability of each target."""
+        """(rows, length) float32: log-probability of each target in nats. batch: arrays of ``train.step.Batch`` on the
+        host."""
         size = self._recipe.train.rows_per_step
         parts = [{n: a[i : i + size] for n, a in batch.items()} for i in range(0, len(batch["tokens"]), size)]
         return -np.concatenate([np.asarray(self._losses(params, to_devices(one, self._mesh))) for one in parts])
 
 
 class Learner:
-    """A train state on this process's devices. Call ``open`` first."""
+    """A train state on this process's devices. ``open`` must be called first, ``close`` at the end."""
 
     def __init__(self, spec: LearnerSpec) -> None:
         self._spec = spec
@@ -176,7 +178,8 @@ def _summary(of_updates: list[Ratios]) -> dict[str, float]:
 
 
 def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:
-    """Raise RunFolderError, with every differing field, unless ``stored`` has the identity ``wanted`` of a run."""
+    """Raise RunFolderError, with every differing field, unless ``stored`` has the values ``wanted`` that identify a
+    run. where: what is compared, for the message."""
     if differing := differing_fields({name: stored.get(name) for name in wanted}, dict(wanted)):
         raise RunFolderError(
             f"{where} belongs to another run (stored != requested): {'; '.join(differing)}; use the same settings to "

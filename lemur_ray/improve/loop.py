@@ -55,7 +55,7 @@ class EpisodesMissing(RoundFailed):
 
 
 class Served(NamedTuple):
-    """Weights that are served."""
+    """Weights that are served, and how to ask them."""
 
     version: str
     policy: Callable[[], Policy]
@@ -80,7 +80,8 @@ class Backend(Protocol):
 
 @dataclass
 class ImproveRun:
-    """One run, its files and its backend."""
+    """One improvement run: its configuration, folder ``out``, tasks and backend. seq_len: tokens of a training row.
+    say: reports a line."""
 
     config: ImproveConfig
     out: Path

@@ -12,7 +12,8 @@ from lemur_ray.report.statistics import mcnemar, wilson
 
 
 def round_numbers(episodes: Sequence[Episode], teaches: bool) -> dict[str, Any]:
-    """Counts of a round's episodes, as stored in its record. Turns that a teacher played are not the model's own."""
+    """Counts of a round's episodes, as stored in its record ``played``. teaches: an expert played part of the turns,
+    which do not count as the model's own."""
     scored = [episode for episode in episodes if episode.outcome.scored]
     steps = [step for episode in scored for step in episode.trajectory.steps]
     own = [step for step in steps if step.instead or not step.weight] if teaches else steps
@@ -34,7 +35,7 @@ def round_numbers(episodes: Sequence[Episode], teaches: bool) -> dict[str, Any]:
 
 
 def round_line(number: int, num_rounds: int, played: Mapping[str, Any], trained: Mapping[str, Any]) -> str:
-    """One line about a round that has been trained."""
+    """One line of text about a trained round. played, trained: its records in ``rounds.jsonl``."""
     own = played["own_turns"]
     parts = [f"agrees with the teacher {_percent(played['agreed'], own)}"] if "agreed" in played and own else []
     parts += [f"refused {_percent(played['refused'], own)}"] if own else []
@@ -53,7 +54,8 @@ def result_line(result: Mapping[str, Any], page: Path) -> str:
 
 
 def rate(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Success rate of an evaluation with its 95 % interval (Wilson)."""
+    """Success rate of an evaluation over its scored episodes (None without any), with its 95 % interval (Wilson) and
+    counts."""
     scored = [episode for episode in episodes if episode.outcome.scored]
     solved = sum(episode.outcome is Outcome.SOLVED for episode in scored)
     interval = wilson(solved, len(scored))
@@ -64,7 +66,7 @@ def rate(episodes: Sequence[Episode]) -> dict[str, Any]:
 
 
 def comparison(before: Sequence[Episode], after: Sequence[Episode]) -> dict[str, Any]:
-    """Tasks gained and lost between two evaluations, and McNemar's exact p, over the tasks that both scored."""
+    """Tasks gained and lost from ``before`` to ``after``, and McNemar's exact p, over the tasks that both scored."""
     solved = [
         {e.key.task: e.outcome is Outcome.SOLVED for e in episodes if e.outcome.scored} for episodes in (before, after)
     ]

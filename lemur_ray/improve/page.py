@@ -27,7 +27,7 @@ EXAMPLES = 3
 
 @dataclass(frozen=True)
 class RunPage:
-    """Everything that the page shows."""
+    """Everything that the page of a run shows."""
 
     config: ImproveConfig
     name: str

@@ -39,8 +39,10 @@ class Prepared:
         return Path(self.learner.out)
 
     def open_folder(self) -> Mapping[str, Any] | None:
-        """Write the files by which the run folder is a model, or compare them; the caller holds the folder's lock.
-        Returns the content of ``result.json`` if the run is finished. Raises BadInput if it is another run's folder."""
+        """Prepare the run folder: write recipe, configuration and tokenizer files, or compare those of an earlier
+        start. The caller holds the folder's lock.
+        Returns the content of ``result.json`` if the run is finished, else None. Raises BadInput if it is another run's
+        folder."""
         spec, recipe = self.learner, self.learner.recipe
         try:
             written = read_object(f"{spec.out}/recipe.json")

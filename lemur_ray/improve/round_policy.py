@@ -22,12 +22,12 @@ _AFTER = ".,;:!"
 
 
 class OtherVersion(PolicyUnreachable):
-    """Raised if a reply is of other weights than those of the round."""
+    """Raised if a reply was generated with other weights than those of the round."""
 
 
 @dataclass(frozen=True)
 class RoundPolicySpec:
-    """Factory of the policy of a round's episodes, in any process."""
+    """Factory of the policy that plays a round's episodes; picklable, to be called in any process."""
 
     model: Callable[[], Policy] | None
     """Factory of the model's policy; None if the model is never asked (``share_of_model`` 0)."""
@@ -52,7 +52,8 @@ class RoundPolicy:
         self._model, self._spec = model, spec
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """One reply. Raises HintsMissing, OtherVersion, and the errors of the model's policy."""
+        """Reply to one turn, by the model or by the expert. Raises HintsMissing if the expert's reply is not in the
+        request, OtherVersion, and the errors of the model's policy."""
         if not self.wants_hints:
             return self._ask(request)
         lesson, command = (str(request.hints.get(name) or "") for name in ("reply", "expert"))

@@ -19,7 +19,7 @@ ROUNDS = "rounds.jsonl"
 
 
 class Event(StrEnum):
-    """Stages that a round passes, each recorded once."""
+    """Stages of a round; each is recorded at most once."""
 
     PLANNED = "planned"
     """Fields: tasks (ids), version (of the weights that play it)."""
@@ -53,7 +53,7 @@ class RoundsError(CausedError):
 
 
 class Rounds:
-    """The records of ``rounds.jsonl``, open for appending."""
+    """The records of ``rounds.jsonl``, open for appending; an incomplete last line is cut off."""
 
     def __init__(self, path: Path) -> None:
         """Open or create the file. Raises RoundsError if a complete line is no record."""
@@ -81,7 +81,8 @@ class Rounds:
         return self._records.get((number, event))
 
     def append(self, number: int, event: Event, **fields: Any) -> Mapping[str, Any]:
-        """Record an event and return its record, which is on the disk then: the earlier one if there is one."""
+        """Record an event of round ``number`` and return its record, which is then synced to disk. An event that was
+        recorded before stays as it was, and its record is returned."""
         if (before := self.get(number, event)) is not None:
             return before
         record = {"round": number, "event": event.value, **fields}

@@ -21,7 +21,8 @@ MOST_MISMATCH = 100 * USUAL_MISMATCH
 
 
 class Ratios(NamedTuple):
-    """What the log-probabilities of a batch say."""
+    """Loss weights of the clipped surrogate for a batch, and differences of log-probabilities (nats) between learner
+    and sampler."""
 
     weights: np.ndarray
     """Loss weights, float32, in the shape of the batch."""
@@ -38,8 +39,9 @@ class Ratios(NamedTuple):
 
 
 def ratios(learner: np.ndarray, sampler: np.ndarray, advantage: np.ndarray, drawn: np.ndarray) -> Ratios:
-    """learner, sampler: log-probabilities; advantage: of each id; drawn: 1 where an id was drawn, else 0. All are
-    float32 arrays of one shape."""
+    """Compute the weights and differences of a batch. learner, sampler: log-probabilities of ids; advantage: of each
+    id; drawn: 1 where an id was drawn, else 0. All are float32 arrays of one shape. Without drawn ids all numbers are 0
+    (``equal`` 1)."""
     trained = drawn > 0
     difference = np.where(trained, learner - sampler, 0).astype(np.float64)
     ratio = np.exp(difference)

@@ -49,7 +49,8 @@ class TaskSets:
         return _plan(replace(self.training, config=play), chosen, policy, out)
 
     def evaluation_plan(self, policy: str, out: Path) -> EvaluationPlan:
-        """Plan of a greedy evaluation on the held-out tasks."""
+        """Plan of a greedy evaluation on the held-out tasks. policy: name of the policy in the episodes' keys; out:
+        folder of its ledger."""
         return _plan(self.held_out, self.held_out.tasks, policy, out)
 
 

@@ -18,7 +18,8 @@ from lemur_ray.rollout.threads import Pool
 
 
 class TracedRound:
-    """Files of the traces of round ``number``; ``folder`` has its episodes."""
+    """Files of the traces of round ``number`` in the run folder ``out``; ``folder`` has the round's episodes. say:
+    reports a line."""
 
     def __init__(self, out: Path, folder: Path, number: int, say: Callable[[str], None]) -> None:
         self._file, self._folder, self._number, self._say = out / "traces" / f"{number}.npz", folder, number, say
@@ -26,7 +27,7 @@ class TracedRound:
 
     @contextlib.contextmanager
     def within(self, pool: AbstractContextManager[Pool]) -> Iterator[Pool]:
-        """The pool, whose traces are collected."""
+        """Context with the pool, whose episodes' traces are collected in a journal."""
         with pool as inner:
             yield TracedPool(inner, self._journal)
 
@@ -45,12 +46,13 @@ class TracedRound:
         return None
 
     def keep(self, episodes: Sequence[Episode], traces: Traces) -> None:
-        """Write the file of the scored episodes, in their order; the journal goes."""
+        """Write the traces of the scored episodes, in their order, to the round's file, and remove the journal."""
         save_traces(self._file, traces, [str(one.key) for one in episodes if one.outcome.scored])
         self._journal.path.unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Put the episodes of the round aside, in place of any put aside before, and remove its traces."""
+        """Rename the folder of the round's episodes to NAME.without-traces, in place of an earlier one, and remove its
+        traces."""
         self._file.unlink(missing_ok=True)
         aside = self._folder.with_name(f"{self._folder.name}.without-traces")
         shutil.rmtree(aside, ignore_errors=True)

@@ -45,8 +45,8 @@ Traces = dict[str, tuple[TracedTurn, ...]]
 
 
 def traced_turns(traces: Sequence[Trace | None]) -> tuple[TracedTurn, ...]:
-    """The turns of an episode, its prompts cut to what is new in them. A turn without a trace, for example one whose
-    request was refused, has no ids."""
+    """The turns of an episode, whose prompts are cut to the ids that do not repeat the turns before. A turn without a
+    trace, for example one whose request was refused, has no ids."""
     turns, before = list[TracedTurn](), ()  # type: list[TracedTurn], tuple[int, ...]
     for one in traces:
         if one is None:
@@ -61,7 +61,7 @@ def traced_turns(traces: Sequence[Trace | None]) -> tuple[TracedTurn, ...]:
 
 
 class Journal:
-    """The traces of a round that is being played."""
+    """The file of traces of a round that is being played, in JSON lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -129,7 +129,8 @@ class TracedPool:
 
 
 def save_traces(path: Path, traces: Traces, keys: Sequence[str]) -> None:
-    """Write the traces of the episodes ``keys``, in this order, as one file of arrays: equal ones give equal bytes."""
+    """Write the traces of the episodes ``keys``, in this order, to one ``.npz`` file; equal traces give equal bytes.
+    Raises KeyError for an episode without traces."""
     turns = [turn for key in keys for turn in traces[key]]
     arrays = {
         "episodes": np.array(keys, np.str_),
@@ -149,7 +150,7 @@ def save_traces(path: Path, traces: Traces, keys: Sequence[str]) -> None:
 
 
 def load_traces(path: Path) -> Traces:
-    """The inverse of ``save_traces``. Raises TracesDamaged, FileNotFoundError."""
+    """The inverse of ``save_traces``. Raises TracesDamaged if the file cannot be read, FileNotFoundError."""
     content = path.read_bytes()
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:

@@ -57,7 +57,7 @@ def examples_of(
 
 
 def check_tasks(episodes: Iterable[Episode], training_tasks: Iterable[str]) -> list[Episode]:
-    """The scored episodes. Raises BadInput if one is of another task than the training tasks."""
+    """The scored episodes. Raises BadInput if one is of a task that is not in ``training_tasks``."""
     allowed, scored = set(training_tasks), [episode for episode in episodes if episode.outcome.scored]
     for episode in scored:
         if episode.key.task not in allowed:

@@ -24,7 +24,9 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def read_backend(files: Mapping[str, str], where: str) -> Backend:
-    """Backend from the texts of a folder's files by name. Raises ValueError naming their origin ``where``."""
+    """Backend from the texts of a folder's files by name; ``tokenizer.json`` must be among them. where: their origin,
+    for messages. Raises ValueError if they are damaged, contradict each other, or need an unsupported tokenizer class.
+    """
     text = files[TOKENIZER]
     try:
         config = json_file(files, CONFIG)
@@ -94,7 +96,7 @@ def with_listed(files: Mapping[str, str], backend: Backend, tokens: Sequence[str
 
 
 def plain_text_backend(backend: Backend) -> Backend:
-    """Backend that never encodes text as a special token: the same object, changed in place, or a rebuilt copy."""
+    """Backend that never encodes text as a special token: ``backend`` itself, changed in place, or a rebuilt copy."""
     backend.encode_special_tokens = True
     model = type(backend.model).__name__
     if model not in _CONTROLLED and not getattr(backend.model, "ignore_merges", False):

@@ -41,10 +41,9 @@ SMALLEST = len(SPECIALS) + 256
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int, pattern: str = GENERAL) -> Backend:
-    """Train a BPE vocabulary; the same texts in the same order give the same one. Raises ValueError below SMALLEST.
-
-    pattern: key of WORD_PATTERNS; merges stay within the parts into which it cuts a text.
-    """
+    """Train a byte-level BPE vocabulary of at most ``vocab_size`` tokens, special ones and single bytes included; the
+    same texts in the same order give the same one. Raises ValueError below SMALLEST.
+    pattern: key of WORD_PATTERNS; merges stay within the parts into which it cuts a text."""
     if vocab_size < SMALLEST:
         raise ValueError(f"vocab_size {vocab_size} cannot hold all bytes and the specials: use at least {SMALLEST}")
     backend = Backend(models.BPE())

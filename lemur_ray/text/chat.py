@@ -35,11 +35,10 @@ def encode_chat(
     template: ChatTemplate | None = None,
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[list[int], list[bool]]:
-    """(token ids of a training conversation, whether each is trained), both cut on the right at ``max_tokens``.
-
-    The assistant's messages are trained, except those with weight 0. tools: the offered tools, as in ``Chat``. Raises
-    TemplateError if the template cannot render the conversation.
-    """
+    """(token ids of a training conversation, whether each is trained), both cut on the right at ``max_tokens`` (None:
+    not cut).
+    The assistant's messages are trained, except those with weight 0. template: by default the tokenizer's. tools: the
+    offered tools, as in ``Chat``. Raises TemplateError if the template cannot render the conversation."""
     template = template or template_of(tokenizer)
     marked, chat = marked_text(tokenizer), training_chat(template, messages, tools)
     disguise = marked.disguise(iter_texts([chat.messages, chat.tools]))
@@ -50,7 +49,8 @@ def encode_chat(
 
 
 def encode_prompt(tokenizer: Tokenizer, messages: Sequence[Message], template: ChatTemplate | None = None) -> list[int]:
-    """Token ids of a conversation with the header of the next assistant turn at its end. Raises TemplateError."""
+    """Token ids of a conversation, ending with the header of the next assistant turn. Raises TemplateError if the
+    template cannot render it."""
     return encode_chat_prompt(tokenizer, Chat(template_messages(messages), add_generation_prompt=True), template)
 
 
@@ -60,7 +60,8 @@ def encode_chat_prompt(tokenizer: Tokenizer, chat: Chat, template: ChatTemplate 
 
 
 class Prompt:
-    """A chat rendered as text; ``ids`` encodes it, and ``least_tokens`` bounds their number without encoding."""
+    """A chat rendered as text; ``ids`` encodes it, ``least_tokens`` is a lower bound of their number without
+    encoding."""
 
     def __init__(self, tokenizer: Tokenizer, chat: Chat, template: ChatTemplate | None = None):
         """Render ``chat``. Raises TemplateError."""
@@ -115,13 +116,13 @@ def encode_dialogue(
 
 
 def render(messages: Sequence[Message]) -> str:
-    """Text of the conversation in ChatML, without BOS."""
+    """Text of the conversation in ChatML, without BOS; "" for no messages."""
     return ChatML().render([Chat(template_messages(messages))])[0]
 
 
 def training_chat(template: ChatTemplate, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Chat:
-    """Template input for a training conversation: tool results are sorted in the order of their calls, and tools
-    are described in text if the template does not support them."""
+    """Input of ``template`` for a training conversation: tool results are sorted in the order of their calls, and for a
+    template that does not support tools, tools and calls become text."""
     messages = sort_results_by_call(messages)
     if not template.knows_tools:
         messages = spell_out_calls(messages)

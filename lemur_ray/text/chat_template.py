@@ -27,19 +27,20 @@ class Chat:
 
 
 class TemplateError(ValueError):
-    """A chat template cannot render these messages; the message gives the reason."""
+    """Raised if a chat template cannot render these messages; the message gives the reason."""
 
 
 class TemplateRefused(TemplateError):
-    """The template rejects the conversation by calling ``raise_exception``."""
+    """Raised if the template rejects the conversation by calling ``raise_exception``."""
 
 
 class TemplateUnusable(TemplateError):
-    """The template cannot be used for any chat: invalid, not readable, or beyond its limits (time, memory, access)."""
+    """Raised if a template cannot be used for any chat: invalid, not readable, or beyond its limits (time, memory,
+    access)."""
 
 
 class TemplateMissing(TemplateError):
-    """The model has no chat template in its files."""
+    """Raised if the model has no chat template in its files."""
 
 
 class ChatTemplate(Protocol):

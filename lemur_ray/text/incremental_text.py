@@ -33,7 +33,8 @@ class BytesText:
     """Streaming decoder for tokenizers whose text is the concatenation of the bytes of the tokens."""
 
     def __init__(self, pieces: TokenPieces, hidden: Collection[int] = (), *, begins: bool = True):
-        """hidden: ids without text. begins: whether the first id is the start of a text, not a continuation."""
+        """pieces: bytes of every token. hidden: ids without text. begins: whether the first id is the start of a text,
+        where some tokenizers drop a blank, not a continuation."""
         self._pieces, self._hidden = pieces, hidden
         self._is_first, self._cuts = begins, pieces.times if begins else 0
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -45,7 +46,8 @@ class BytesText:
         return self._utf8.decode(b"", final=True)
 
     def bytes_of(self, token: int) -> bytes:
-        """Bytes that ``token``, as the next id, adds to the text; empty for hidden or unknown ids."""
+        """Bytes that ``token``, as the next id, adds to the text; b"" for hidden or unknown ids. Advances the
+        decoder."""
         if token in self._hidden or not 0 <= token < len(self._pieces.spelled):
             return b""
         piece = self._pieces.spelled[token]

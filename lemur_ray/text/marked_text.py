@@ -36,7 +36,8 @@ class MarkedText:
     Thread-safe."""
 
     def __init__(self, tokenizer_json: str, splits_specials: bool = False):
-        """tokenizer_json: without truncation and padding. splits_specials: the template's special tokens are text."""
+        """tokenizer_json: content of a ``tokenizer.json`` without truncation and padding. splits_specials: encode the
+        template's special tokens as ordinary text, too."""
         self._json = tokenizer_json
         self._backend = Backend.from_str(tokenizer_json)
         self._backend.encode_special_tokens = splits_specials
@@ -54,8 +55,8 @@ class MarkedText:
         self._twin: _Twin | None = None
 
     def disguise(self, texts: Iterable[str] = (), marks: int = 0) -> Disguise:
-        """Replacement characters for one chat that none of its ``texts`` contains, and ``marks`` additional ones.
-
+        """The disguise of one chat: replacement characters that none of its ``texts`` contains, and ``marks`` further
+        unused ones.
         Raises TemplateError if the texts leave too few private-use characters unused."""
         return Disguise(self, _free(texts, len(self.alphabet) + marks))
 
@@ -64,13 +65,14 @@ class MarkedText:
         return self._spelled.sub(lambda match: match[0].translate(table), text)
 
     def least_tokens(self, text: str, disguise: Disguise, longest: int) -> int:
-        """Lower bound on the number of tokens of a rendered text. longest: maximum bytes of an ordinary token."""
+        """Lower bound on the number of tokens of a rendered text. longest: maximum bytes of text of an ordinary
+        token."""
         parts = self._meant.split(text)
         return len(parts) - 1 + -(-len(disguise.reveal("".join(parts)).encode()) // longest)
 
     def encode(self, text: str, disguise: Disguise | None = None) -> Encoding:
-        """Ids and character offsets of a rendered text. Offsets also hold for the restored text, of equal length.
-
+        """Ids and character offsets of a rendered text; offsets are those of the text without disguise, which has the
+        same length. disguise: that of the chat; None: nothing is replaced.
         Raises TemplateError if the tokenizer cannot distinguish spelled special tokens from real ones."""
         if disguise is None or disguise.reveal(text) == text:
             return encode_text(self._backend, text, offsets=True)
@@ -182,7 +184,7 @@ _OF: weakref.WeakKeyDictionary[Tokenizer, MarkedText] = weakref.WeakKeyDictionar
 
 
 def marked_text(tokenizer: Tokenizer) -> MarkedText:
-    """The MarkedText of a tokenizer, cached."""
+    """The MarkedText of a tokenizer, made at the first call and cached."""
     marked = _OF.get(tokenizer)
     if marked is None:
         marked = _OF[tokenizer] = MarkedText(tokenizer.to_json(), tokenizer.splits_specials)

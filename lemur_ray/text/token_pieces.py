@@ -18,7 +18,7 @@ from tokenizers import Tokenizer as Backend
 
 
 class DecoderRefused(ValueError):
-    """A tokenizer has a decoder of speech (CTC), with which tokens have no fixed bytes."""
+    """Raised for a tokenizer with a decoder of speech (CTC), with which tokens have no fixed bytes."""
 
 
 @dataclass(frozen=True)

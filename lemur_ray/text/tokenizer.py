@@ -49,7 +49,8 @@ class Tokenizer:
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, pattern: str = bpe_training.GENERAL) -> Tokenizer:
-        """Train a byte-level BPE tokenizer; deterministic in texts and their order. pattern: see ``train_bpe``."""
+        """Train a byte-level BPE tokenizer; deterministic in texts and their order. Arguments and errors as for
+        ``bpe_training.train_bpe``."""
         return cls(bpe_training.train_bpe(texts, vocab_size, pattern))
 
     @classmethod
@@ -68,12 +69,14 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "the text") -> Tokenizer:
-        """Tokenizer from the content of a ``tokenizer.json``. Raises ValueError naming its origin ``where``."""
+        """Tokenizer from the content of a ``tokenizer.json``. where: its origin, for messages. Raises ValueError if it
+        is invalid."""
         return cls.from_files({TOKENIZER: text}, where)
 
     @classmethod
     def from_files(cls, files: Mapping[str, str | bytes], where: str = "the text") -> Tokenizer:
-        """Tokenizer from the contents of a folder's files by name. Raises ValueError naming their origin ``where``."""
+        """Tokenizer from the contents of a folder's files by name, ``tokenizer.json`` among them. where: their origin,
+        for messages. Raises ValueError if they are invalid."""
         texts = {name: _text_of(content, name, where) for name, content in files.items()}
         try:
             backend = backends.read_backend(texts, where)
@@ -147,7 +150,8 @@ class Tokenizer:
         return [e.ids for e in self._plain.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
-        """Text of ids; bytes that are not UTF-8 become U+FFFD. skip_special: special tokens have no text."""
+        """Text of ids; bytes that are not UTF-8 become U+FFFD, unknown ids nothing. skip_special: leave out special
+        tokens, which else appear by name."""
         if not self._pieces.exact:
             return self._backend.decode(list(ids), skip_special_tokens=skip_special)
         text = BytesText(self._pieces, self.special_ids if skip_special else ())
@@ -167,11 +171,13 @@ class Tokenizer:
         return text.bytes_of if isinstance(text, BytesText) else lambda token: text.push(token).encode()
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Bytes of one id in the middle of a text; for a special token those of its name."""
+        """Bytes of one id in the middle of a text; for a special token those of its name. Raises IndexError for an id
+        outside the vocabulary."""
         return self._pieces.spelled[token_id]
 
     def names(self, ids: Sequence[int]) -> list[str]:
-        """Spelling of tokens in the vocabulary by their ids; empty for unused ids."""
+        """Spelling of each id's token in the vocabulary, where blanks may be marked by other characters; "" for unused
+        ids."""
         return [self._tokens[i] if i < len(self._tokens) else "" for i in ids]
 
     def num_bytes(self, ids: Sequence[int]) -> int:
@@ -237,7 +243,8 @@ class Tokenizer:
 
     @property
     def splits_specials(self) -> bool:
-        """Whether special tokens are ordinary text everywhere, also in a rendered chat (``split_special_tokens``)."""
+        """Whether special tokens are ordinary text everywhere, also in a rendered chat (``split_special_tokens`` of the
+        config)."""
         return splits_specials(self.files)
 
     @cached_property
@@ -297,7 +304,8 @@ def _text_of(content: str | bytes, name: str, where: str) -> str:
 
 
 def encode_text(backend: Backend, text: str, *, offsets: bool = False) -> Encoding:
-    """Encoding of a text by a backend, without the tokens of its post-processor. offsets: whether they are needed."""
+    """Encoding of a text by a backend, without the tokens that its post-processor would add. offsets: whether the
+    caller needs character offsets."""
     if len(text) <= _LONG:
         return backend.encode(text, add_special_tokens=False)
     batch = backend.encode_batch if offsets else backend.encode_batch_fast

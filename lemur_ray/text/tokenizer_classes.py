@@ -128,7 +128,7 @@ FIXED = "fix_mistral_regex"
 
 
 class ClassRefused(ValueError):
-    """The tokenizer class of a folder changes token ids in a way that is not implemented here."""
+    """Raised if the tokenizer class of a folder changes token ids in a way that is not implemented here."""
 
 
 def class_in(config: Mapping[str, Any], model: Mapping[str, Any], tokenizer_json: str) -> str:

@@ -86,10 +86,9 @@ def tokenizer_in(folder: str | Path) -> Tokenizer:
 
 
 def load_path(path: str | Path) -> Tokenizer:
-    """Tokenizer of a folder or file. For a ``tokenizer.json`` its config files are read, too; not for another name.
-
-    A URL must name a folder or a ``tokenizer.json``.
-    """
+    """Tokenizer of a folder, or of a file; config files beside it are read only if it is called ``tokenizer.json``.
+    Raises FileNotFoundError, ValueError if files are damaged.
+    A URL must name a folder or a ``tokenizer.json``."""
     if "://" in str(path):
         return tokenizer_in(str(path).rstrip("/").removesuffix(f"/{TOKENIZER}"))
     path = Path(path)

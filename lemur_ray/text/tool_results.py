@@ -26,7 +26,8 @@ def sort_results_by_call(messages: Sequence[Message]) -> list[Message]:
 
 
 def stray_result(messages: Sequence[Message]) -> tuple[int, list[str]] | None:
-    """(index of the first tool result whose id matches no call of the turn before it, ids of those calls), or None."""
+    """(index of the first tool result whose id matches no call of the assistant turn before it, ids of those calls);
+    None if all match. Results without id, and after a turn without call ids, count as matching."""
     calls: list[str] = []
     for number, message in enumerate(messages):
         if message.role != "tool":

@@ -18,7 +18,8 @@ _CALL = re.compile(f"{OPEN}((?:(?!{OPEN}).)*?){CLOSE}", re.DOTALL)
 
 
 def describe_tools(messages: Sequence[Message], functions: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
-    """Messages with a description of tools in the system turn. functions: each {name, description, parameters}."""
+    """The messages with a description of the tools at the end of the system turn, which is added if there is none.
+    functions: each {name, description, parameters}."""
     shown = "\n".join(json.dumps({"type": "function", "function": f}, ensure_ascii=False) for f in functions)
     form = f'{OPEN}\n{{"name": "...", "arguments": {{...}}}}\n{CLOSE}'
     text = f"These functions can be called, each given by its JSON schema:\n<tools>\n{shown}\n</tools>\n"
@@ -50,13 +51,14 @@ def spell_out_calls(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def spell_out(content: str, calls: Sequence[ToolCall]) -> str:
-    """A reply's text with its calls as text at the end. Inverse: ``read_calls``."""
+    """A reply's text with its calls as text, between tags, at the end. Inverse: ``read_calls``."""
     written = (f"{OPEN}\n{_written(call.name, call.arguments)}\n{CLOSE}" for call in calls)
     return "\n".join(filter(None, (content, *written)))
 
 
 def read_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
-    """Split a reply into (text, calls). Text between the tags that is not a call stays in the text."""
+    """Split a reply into (text without the calls, calls), with ids call_0, call_1, ... Text between the tags that is
+    not a call stays in the text; without any call, (text, ())."""
     calls, rest, at = list[ToolCall](), list[str](), 0
     for match in _CALL.finditer(text):
         if call := _parsed(match[1], f"call_{len(calls)}"):

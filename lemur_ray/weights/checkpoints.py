@@ -51,7 +51,7 @@ class Commit:
 
 
 class Uncommitted(NamedTuple):
-    """Path of an entry of a ``checkpoints`` folder that is no committed checkpoint, and the reason as text."""
+    """Path of an entry of a ``checkpoints`` folder that is no committed checkpoint, and why."""
 
     folder: str
     reason: str
@@ -78,7 +78,8 @@ def is_checkpoint_name(name: str) -> bool:
 
 
 def commit_at(folder: str) -> Commit | None:
-    """The committed checkpoint in ``folder`` (``<run>/checkpoints/<step>``), None if there is none."""
+    """The committed checkpoint in ``folder`` (``<run>/checkpoints/<step>``, path or URL); None if it is no such folder
+    or the checkpoint is incomplete."""
     entry = _inspect(folder)
     return entry if isinstance(entry, Commit) else None
 
@@ -92,7 +93,8 @@ def commits(folder: str) -> tuple[list[Commit], list[Uncommitted]]:
 
 
 def put_aside(folder: str) -> str:
-    """Rename a torn or damaged checkpoint to ``<step>.torn[N]``, also in a bucket; returns its new path."""
+    """Rename a checkpoint that is incomplete or damaged to ``<step>.torn[N]``, also in a bucket; returns its new
+    path."""
     fs, inner = file_system(folder)
     number = 0
     while fs.exists(aside := f"{inner}.torn{number or ''}"):
@@ -117,7 +119,8 @@ def put_aside(folder: str) -> str:
 
 
 def committed_once(folder: str) -> list[str]:
-    """Paths of checkpoints named ``.torn`` that have every file: they were committed and renamed later as damaged."""
+    """Paths of checkpoints in ``folder`` named ``.torn`` that have every file: they were committed, and renamed later
+    because they were damaged. [] for none."""
     torn = (f"{folder}/{name}" for name in sorted(_names(folder)) if ".torn" in name)
     return [path for path in torn if not _missing(path)]
 
@@ -132,7 +135,8 @@ def newest_commit(folder: str) -> Commit | None:
 
 
 def fixed_checkpoint(spec: str) -> str:
-    """The folder of the newest committed checkpoint if ``spec`` is a run folder, else ``spec``."""
+    """The folder of the newest committed checkpoint if ``spec`` is a run folder that has one, else ``spec``
+    unchanged."""
     commit = newest_commit(f"{spec}/{CHECKPOINTS}")
     return commit.folder if commit else spec
 

@@ -14,7 +14,7 @@ from lemur_ray.config import ModelConfig, RopeScaling
 
 
 class HuggingFaceError(ValueError):
-    """A Hugging Face folder is inconsistent or holds a model that is not supported; the message says why."""
+    """Raised if a Hugging Face folder is inconsistent or holds a model that is not supported; the message says why."""
 
 
 class UnsupportedModel(HuggingFaceError):

@@ -23,7 +23,8 @@ from lemur_ray.weights.safetensors_writer import FolderWriter, Tensor
 
 
 class Entry(NamedTuple):
-    """How one leaf of the parameter tree is stored in safetensors: tensor name and whether transposed."""
+    """Where one leaf of the parameter tree is stored in safetensors: the tensor's name, and whether it is
+    transposed."""
 
     name: str
     """Tensor name; {} is the layer number of a stacked leaf."""
@@ -122,7 +123,8 @@ class HuggingFaceWeights:
         return self._dtypes[label]
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
-        """One slice of the leaf ``label`` in ``dtype`` (default: stored); reads only its bytes, keeps file order."""
+        """One slice of the leaf ``label`` in ``dtype`` (default: stored), in the memory order of the file; reads only
+        the slice's bytes (in a bucket, whole rows). Raises HuggingFaceError for NaN or infinity."""
         entry, dtype = entry_of(label, self.config), dtype or self.dtype(label)
         parts = normalised(index, leaves(self.config)[label])
         layers, inner = (parts[0], parts[1:]) if entry.stacked else (range(1), parts)
@@ -183,7 +185,8 @@ class HuggingFaceSink:
     def __init__(
         self, folder: str | Path, config: ModelConfig, dtypes: dict[str, np.dtype[Any]], max_file_bytes: int
     ) -> None:
-        """dtypes: dtype of every written leaf by path. Files contain one layer after the other."""
+        """dtypes: dtype of every written leaf by path. max_file_bytes: of one file. Files hold one layer after the
+        other. Raises OSError if a local disk lacks space."""
         shapes = leaves(config)
         stacked = [label for label in shapes if TABLE[label].stacked]
         order = [("embed", 0), *((label, layer) for layer in range(config.num_layers) for label in stacked)]

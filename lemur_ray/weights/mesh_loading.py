@@ -76,7 +76,8 @@ def _read(
 
 
 class ByRows(NamedTuple):
-    """How to load a leaf if several devices need parts of the same stored row: read whole rows, exchange columns."""
+    """How to load a leaf of which several devices need parts of the same stored row: read whole rows, then exchange
+    columns."""
 
     wanted: NamedSharding
     read: NamedSharding
@@ -113,10 +114,9 @@ class ByRows(NamedTuple):
 
 
 def read_by_rows(shape: tuple[int, ...], sharding: jax.sharding.Sharding, chunk: tuple[int, ...]) -> ByRows | None:
-    """How to load a leaf whose columns are sharded more finely than they can be read; None: read shards directly.
-
-    chunk: shape of the smallest block that can be read. The last two dimensions are a matrix.
-    """
+    """How to load a leaf whose columns are sharded more finely than they can be read; None if each device can read its
+    own shard. shape: of the leaf.
+    chunk: shape of the smallest block that can be read. The last two dimensions are a matrix."""
     if not isinstance(sharding, NamedSharding) or len(shape) < 2:
         return None
     mesh, last = sharding.mesh, len(shape) - 1

@@ -42,7 +42,8 @@ RANDOM = "random:"
 
 
 class ModelNotFound(CausedError):
-    """A model spec names no model that can be opened; the message gives the reason and what is expected."""
+    """Raised if a name or path leads to no model that can be opened; the message gives the reason and what is
+    expected."""
 
 
 MODEL_ERRORS = (ModelNotFound, HuggingFaceError, TensorFileError, CheckpointError, ValueError)
@@ -103,7 +104,7 @@ def open_model(spec: str) -> OpenModel:
 
 
 def open_chat_model(spec: str) -> OpenChatModel:
-    """Open a model as ``open_model`` does; raises ModelNotFound also if it has no tokenizer."""
+    """Open a model as ``open_model`` does. Raises ModelNotFound also if it has no tokenizer."""
     model = open_model(spec)
     if model.tokenizer is None:
         raise ModelNotFound(f"no tokenizer.json in {spec}: copy the one that belongs to the model there")
@@ -111,7 +112,8 @@ def open_chat_model(spec: str) -> OpenChatModel:
 
 
 def load_tokenizer(spec: str) -> Tokenizer:
-    """Tokenizer of a model, without opening it. spec: see ``open_model``. Raises ModelNotFound, ValueError."""
+    """Tokenizer of a model, without opening it. spec: as for ``open_model``. Raises ModelNotFound if it has none,
+    ValueError if its files are damaged."""
     folder = spec
     if spec.startswith(RANDOM):
         _, at, folder = spec.partition("@")

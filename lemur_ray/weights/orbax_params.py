@@ -35,7 +35,7 @@ _UNFINISHED = ".__lock"
 
 
 class CheckpointError(CausedError):
-    """A checkpoint cannot be read as parameters of the model; the message gives the reason."""
+    """Raised if a checkpoint cannot be read as parameters of the model; the message gives the reason."""
 
 
 class CheckpointWeights:

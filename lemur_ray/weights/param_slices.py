@@ -30,13 +30,14 @@ class Source(Protocol):
     config: ModelConfig
 
     def chunk(self, label: str) -> tuple[int, ...]:
-        """Shape of the smallest block of the leaf ``label`` that can be read."""
+        """Shape of the smallest block of the leaf ``label`` that can be read without reading more than it holds."""
 
     def dtype(self, label: str) -> np.dtype[Any]:
         """Dtype of the stored leaf ``label``."""
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
-        """One slice of the leaf ``label`` in ``dtype`` (default: the stored one), in any memory order."""
+        """One slice of the leaf ``label`` in ``dtype`` (default: the stored one), in any memory order. index: a slice
+        for each dimension."""
 
 
 class Sink(Protocol):
@@ -67,7 +68,7 @@ def normalised(index: Index, shape: tuple[int, ...]) -> tuple[range, ...]:
 
 
 def transposed(matrix: np.ndarray) -> np.ndarray:
-    """Transpose of a matrix in row-major memory order; a view if the matrix is column-major, else a copy."""
+    """The transpose of a matrix, in row-major memory order: a view if the matrix is column-major, else a copy."""
     if matrix.T.flags.c_contiguous:
         return matrix.T
     host = _host()
@@ -86,10 +87,10 @@ def _host() -> jax.Device | None:
 def stream(
     source: Source, sink: Sink, transposes: Callable[[str], bool], *, block_rows: int, workers: int | None = None
 ) -> None:
-    """Copy all leaves from the source to the sink, with at most ``workers`` + 1 blocks in memory.
-
+    """Copy all leaves from the source to the sink block by block, with at most ``workers`` + 1 blocks in memory; the
+    caller closes the sink. workers: threads, by default up to 4.
     transposes: whether a leaf (by label) is stored transposed in the sink. block_rows: about the stored rows per block.
-    """
+    Raises what reading and writing raise."""
     workers = workers or min(4, (os.cpu_count() or 1) + 1)
     blocks = _blocks(source, sink, transposes, block_rows)
 

@@ -33,7 +33,7 @@ _HEADER_LIMIT = 100_000_000
 
 
 class TensorFileError(Exception):
-    """A safetensors file or tensor is missing, truncated, damaged or unsupported; the message names it."""
+    """Raised if a safetensors file or tensor is missing, truncated, damaged or unsupported; the message names it."""
 
 
 class Stored(NamedTuple):
@@ -95,10 +95,9 @@ class TensorFile:
         return Stored(dtype, shape, base + begin)
 
     def read(self, name: str, rows: range, columns: range, out: np.ndarray) -> None:
-        """Read a rectangle of tensor ``name`` into ``out``, row-major, of the stored dtype; a vector is one row.
-
-        Raises KeyError if the file has no such tensor, TensorFileError if it became shorter.
-        """
+        """Read the rectangle ``rows`` x ``columns`` of tensor ``name`` into ``out``: (rows, columns), row-major, of the
+        stored dtype. A vector is one row.
+        Raises KeyError if the file has no such tensor, TensorFileError if the file became shorter."""
         stored = self.tensors[name]
         row_bytes = stored.dtype.itemsize * (stored.shape[-1] if stored.shape else 1)
         left, width = columns.start * stored.dtype.itemsize, len(columns) * stored.dtype.itemsize

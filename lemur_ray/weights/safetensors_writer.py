@@ -88,7 +88,8 @@ class FolderWriter:
         self._flusher = Flusher(self._flush)
 
     def write(self, name: str, first_row: int, rows: np.ndarray) -> None:
-        """Write consecutive whole rows of a tensor: (rows, columns) of its dtype. Thread-safe unless ``in_order``."""
+        """Write consecutive whole rows, (rows, columns) of the tensor's dtype, from row ``first_row`` on. Thread-safe
+        unless ``in_order``."""
         file = self._files[self._weight_map[name]]
         tensor, begin = file.places[name]
         assert rows.dtype == tensor.dtype, (name, rows.dtype, tensor.dtype)

@@ -18,7 +18,8 @@ from lemur_ray.weights.param_slices import Index, Source, leaves, normalised
 
 
 class GrownWeights:
-    """Weight source that extends another to ``vocab_size`` vocabulary rows; new ones are the mean of stored ones."""
+    """Weight source that extends another to ``vocab_size`` vocabulary rows; each new one is the mean of the stored
+    ones, which are read when this is made."""
 
     def __init__(self, source: Source, vocab_size: int) -> None:
         self._source = source
@@ -68,7 +69,8 @@ def filled(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
 
 
 def fill_new_rows(array: jax.Array, stored: tuple[int, ...], sharding: jax.sharding.Sharding) -> jax.Array:
-    """Array whose vocabulary rows beyond the ``stored`` shape are the mean of the others. Donates ``array``."""
+    """The leaf ``array``, zero beyond the ``stored`` shape, with these vocabulary rows set to the mean of the others.
+    The memory of ``array`` is reused. sharding: of the result."""
     axis = next(i for i, (size, old) in enumerate(zip(array.shape, stored, strict=True)) if size != old)
 
     @partial(jax.jit, out_shardings=sharding, donate_argnums=0)

@@ -25,7 +25,7 @@ _TOOLS = re.compile(r"\{[%{](?:(?![%}]\}).)*\btools\b", re.S)
 
 @dataclass(frozen=True)
 class JinjaTemplate:
-    """The Jinja templates of a model as a ``ChatTemplate``."""
+    """The Jinja templates of a model as a ``ChatTemplate``, rendered in another process."""
 
     named: Mapping[str, str]
     """Templates by name: "default", and optionally "tool_use" for requests with tools."""

@@ -30,11 +30,11 @@ REFUSED, FAILED, BEYOND, BROKEN = "refused", "failed", "beyond", "broken"
 
 
 class Refused(Exception):
-    """The template called ``raise_exception``."""
+    """Raised if the template called ``raise_exception``."""
 
 
 class TooLong(Exception):
-    """The output of a template has more characters than the limit."""
+    """Raised if the output of a template has more characters than the limit."""
 
 
 class Generation(jinja2.ext.Extension):
@@ -56,7 +56,7 @@ class Generation(jinja2.ext.Extension):
 
 
 class Page:
-    """Output of one rendering with a limit on its length, and the spans of the assistant's text in it."""
+    """Output of one rendering, of at most ``most_characters``, and the spans of the assistant's text in it."""
 
     def __init__(self, most_characters: int):
         self.length, self.spans = 0, list[tuple[int, int]]()
@@ -101,7 +101,8 @@ def _public(name: object) -> None:
 
 
 def environment(kept: list[str]) -> jinja2.sandbox.ImmutableSandboxedEnvironment:
-    """Sandboxed Jinja environment. kept: characters that ``tojson`` does not escape, even if it escapes others."""
+    """The sandboxed Jinja environment of templates, with the functions and filters that ``transformers`` offers. kept:
+    characters that ``tojson`` never escapes."""
 
     def tojson(
         value: Any,
@@ -150,7 +151,8 @@ class Renderer:
         self._compiled: dict[str, jinja2.Template] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Result of a request: {text, spans}, or for a failure {kind, error}; raises nothing."""
+        """Render a request {template, kept, most_characters, values}: {text, spans}, or for a failure {kind, error};
+        raises nothing."""
         try:
             return self._rendered(request)
         except Refused as error:

@@ -19,17 +19,16 @@ from lemur_ray.text.tokenizer_folder import PROCESSOR, TEMPLATE
 
 
 def template_of(tokenizer: Tokenizer) -> ChatTemplate:
-    """Chat template in a tokenizer's files, cached. Raises TemplateMissing, TemplateUnusable, ValueError (bad JSON)."""
+    """Chat template of a tokenizer, by its files; cached. Raises TemplateMissing if there is none, TemplateUnusable for
+    one of an invalid form, ValueError for files that are no JSON."""
     if (template := _KNOWN.get(tokenizer)) is None:
         template = _KNOWN[tokenizer] = _lookup(tokenizer)
     return template
 
 
 def template_source(choice: str) -> str:
-    """Jinja source for a value of ``--chat-template``: of a file, or of ChatML for ``chatml``; empty for an empty one.
-
-    Raises TemplateUnusable if the file cannot be read.
-    """
+    """Jinja source for a value of ``--chat-template``: the content of that file, ChatML's for ``chatml``, "" for "".
+    Raises TemplateUnusable if the file cannot be read."""
     if choice in ("", NAME):
         return WITH_BOS if choice else ""
     try:
@@ -41,7 +40,8 @@ def template_source(choice: str) -> str:
 
 
 def with_template(tokenizer: Tokenizer, source: str) -> Tokenizer:
-    """The tokenizer with ``source`` as its chat template. Raises TemplateUnusable if it lacks ChatML's tokens."""
+    """The tokenizer with ``source``, Jinja text, as its chat template. Raises TemplateUnusable if that is ChatML and
+    the vocabulary lacks ChatML's tokens."""
     if source == WITH_BOS:
         if tokenizer.im_start_id is None or tokenizer.im_end_id is None:
             raise TemplateUnusable(
