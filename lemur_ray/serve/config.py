@@ -17,7 +17,7 @@ from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Limits, memory and arithmetic of a serving engine. Raises ValueError for values out of range."""
+    """Limits, memory and arithmetic of a serving engine."""
 
     context: int = 0
     """Longest sequence in tokens; 0: the model's own."""
@@ -86,8 +86,7 @@ class Hosts:
 
 @dataclass(frozen=True)
 class ServeJob:
-    """Options of a serving job: a model behind the OpenAI protocol. Raises ValueError for values out of range or
-    options that exclude each other."""
+    """Serve a model behind the OpenAI protocol."""
 
     HELP: ClassVar[Topics] = {
         "model": ("model", "name", "chat_template", "follow_s"),
