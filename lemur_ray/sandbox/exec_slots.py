@@ -31,8 +31,8 @@ _free = threading.BoundedSemaphore(AT_ONCE)
 
 @contextmanager
 def hold_slot(limit_s: float) -> Iterator[None]:
-    """Context manager that holds a slot for a step of at most ``limit_s`` seconds, after waiting for one. The wait, and
-    time beyond the limit, are added to the thread's lost time."""
+    """Context manager that holds one of ``AT_ONCE`` slots of this process for a step, after waiting for one without
+    limit. The wait, and time in the block beyond ``limit_s`` seconds, are added to this thread's lost time."""
     account = _accounts.setdefault(threading.get_ident(), _Account())
     with _losing(account, time.monotonic()):
         _free.acquire()
@@ -54,12 +54,13 @@ def _losing(account: _Account, since: float) -> Iterator[None]:
 
 
 def add_lost_time(seconds: float) -> None:
-    """Add ``seconds`` to the lost time of this thread."""
+    """Add ``seconds`` to the lost time of the calling thread (see ``lost_s``)."""
     _accounts.setdefault(threading.get_ident(), _Account()).lost_s += seconds
 
 
 def lost_s(thread: int) -> float:
-    """Seconds that a thread has lost so far by waiting for slots and processors."""
+    """Seconds that a thread (``threading.get_ident()``) has lost so far by waiting for slots and processors; 0 for an
+    unknown one. Deadlines of episodes are extended by it."""
     account = _accounts.get(thread)
     if account is None:
         return 0.0

@@ -8,7 +8,8 @@ CONTINUATION = range(0x80, 0xC0)
 
 
 class HeadTail:
-    """Keeps at most ``budget`` bytes of a stream of any length, in bounded memory."""
+    """The first and last half of a byte stream of any length, at most ``budget`` bytes together. ``add`` appends bytes;
+    ``produced`` is the number added so far."""
 
     def __init__(self, budget: int) -> None:
         self._head_budget = budget - budget // 2
@@ -32,7 +33,8 @@ class HeadTail:
             self._tail_size -= len(self._tail.popleft())
 
     def result(self) -> tuple[bytes, int]:
-        """(kept bytes, number of dropped bytes). The gap never splits a UTF-8 character."""
+        """(kept bytes, number of dropped bytes). If bytes were dropped, a line "[... N bytes dropped ...]" stands in
+        their place; no UTF-8 character is split."""
         tail = b"".join(self._tail)
         if self.produced <= self._head_budget + self._tail_budget:
             return bytes(self._head) + tail, 0

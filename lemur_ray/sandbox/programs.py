@@ -58,7 +58,8 @@ class Failure(StrEnum):
 
 @dataclass(frozen=True)
 class Reply:
-    """The JSON object that a program answered with, or why there is none and whose fault that is."""
+    """Answer of a program: the JSON object ``message``, or None with the ``failure`` and whose fault it is (``blame``;
+    None if unknown)."""
 
     message: Mapping[str, Any] | None
     failure: Failure | None = None
@@ -66,12 +67,12 @@ class Reply:
 
 
 class Program:
-    """A running program. ``cpu_s``, ``wall_s`` and ``waited_s`` (the part of it spent waiting for a processor) are sums
-    over all exchanges.
+    """A program of the project, the module ``name`` of ``inside/payload``, that runs in ``sandbox``. ``cpu_s``,
+    ``wall_s`` and ``waited_s`` (the part of wall time spent waiting for a processor) are sums in seconds over all
+    exchanges.
 
-    Its own time is the time it ran or slept. A program that used up its own time timed out by its own fault; one
-    that exhausted its patience before, with less processor time than it is entitled to, was starved by the machine.
-    """
+    Its own time is wall time less waiting. A program that used up its own time timed out by its own fault; one that
+    used up its patience before, with less processor time than ``allowed_cpu_s``, was starved by the machine."""
 
     def __init__(
         self,
@@ -110,8 +111,9 @@ class Program:
             raise SandboxDestroyed(f"the program {name} did not start: {reason}", "infra")
 
     def exchange(self, order: Mapping[str, Any]) -> Reply:
-        """Send an order and return the answer, or why there is none. A program that has ended or timed out accepts no
-        more orders."""
+        """Send an order and wait for the answer. Never raises for what the program does: a time-out, its end, or an
+        answer that is no JSON object of at most 1 MiB is the ``failure`` of the reply. After a time-out or its end it
+        is closed, and each further order fails with ``Failure.ENDED``."""
         if self._session is None:
             return Reply(None, Failure.ENDED)
         if self._own_s >= self._total_s or self.wall_s >= self._total_s + self._patience_s:
@@ -175,8 +177,9 @@ def start(
     python: str = "python3",
     env: Mapping[str, str] | None = None,
 ) -> tuple[Session, ExecResult]:
-    """Start a program from modules of ``inside/payload``; the last one's ``serve`` gets the others. Returns its session
-    and the result of loading it."""
+    """Start ``python`` in ``sandbox`` with modules of ``inside/payload``, by name; the last one's ``serve`` is called
+    with the others. Loading them is one step within ``limits``. Returns the session and that step's result, which tells
+    whether it started."""
     session = sandbox.session([python, *OPTIONS, "-c", START.format(names=tuple(names))], env=env)
     return session, session.step(_texts(names), limits)
 

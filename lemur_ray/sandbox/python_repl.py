@@ -35,7 +35,8 @@ class CellResult:
 
 
 class PythonSession:
-    """A persistent Python in ``sandbox``. ``packages``: folders inside for PYTHONPATH."""
+    """A Python process in ``sandbox`` whose variables persist from cell to cell; it starts with the first one.
+    ``packages``: folders inside the sandbox for PYTHONPATH."""
 
     def __init__(self, sandbox: Sandbox, *, packages: tuple[str, ...] = ()) -> None:
         self._sandbox = sandbox
@@ -45,12 +46,14 @@ class PythonSession:
         self._cells = 0
 
     def run(self, code: str, time_s: float = 30.0) -> str:
-        """Run a cell and return what IPython would print."""
+        """Run a cell for at most ``time_s`` seconds and return what IPython would print, errors and notes on limits
+        included. Raises as ``cell``."""
         return self.cell(code, time_s).text
 
     def cell(self, code: str, time_s: float = 30.0) -> CellResult:
-        """Run a cell of at most ``time_s`` seconds. Raises SandboxDestroyed if the sandbox is gone, or earlier cells
-        have left it unable to run Python."""
+        """Run the code of a cell. After ``time_s`` seconds TimeoutError is raised in it; 2 s later the process is
+        killed. Raises SandboxDestroyed if the sandbox is gone, or earlier cells have left it unable to run Python;
+        RuntimeError if Python does not start in a fresh one."""
         message = framed({"code": code.encode("utf-8", "replace").decode(), "time_s": time_s})
         limits = replace(self._sandbox.spec.limits, time_s=time_s + HARD_S)
         session = self._ensure_started()
@@ -68,7 +71,7 @@ class PythonSession:
         return CellResult(text, raised, timed_out, restarted, result)
 
     def reset(self) -> None:
-        """End the session; the next cell starts a new one."""
+        """End the process; the next cell starts a new one without variables. Idempotent."""
         if self._session:
             self._session.close()
             self._session = None
@@ -89,8 +92,8 @@ class PythonSession:
 
 
 def own_packages() -> Mapping[str, Path]:
-    """Mounts (``SandboxSpec.mounts``) of this interpreter's packages at /opt/packages. They need a Python of the same
-    version inside. Raises FileNotFoundError without a folder of packages."""
+    """The installed packages of this interpreter as a mount for ``SandboxSpec.mounts``: {"/opt/packages": site-packages
+    folder}. They need a Python of the same version inside. Raises FileNotFoundError if the folder does not exist."""
     folder = Path(sysconfig.get_paths()["purelib"])
     if not folder.is_dir():
         raise FileNotFoundError(f"{sys.executable} has no packages at {folder}")

@@ -12,9 +12,10 @@ from lemur_ray.sandbox.backends.keeper_client import NOT_OF_ROOTFS
 
 
 def digest(root: str) -> str:
-    """Hash, 16 hex digits, of names, executable bits, link targets and contents; ``root`` itself if it is no folder.
-    Links are not followed: an absolute one leads elsewhere on this machine than inside. Owners, times, folders that no
-    sandbox shows (``/proc``, ``/tmp``) and contents of files that others may not read are excluded."""
+    """Hash (16 hex digits) of names, executable bits, link targets and contents below the folder ``root``; if it is no
+    folder, ``root`` itself is returned. Links are not followed: an absolute one leads elsewhere on this machine than
+    inside. Owners, times, top-level folders that no sandbox shows (``/proc``, ``/tmp``) and contents of files that
+    others may not read are excluded."""
     place = Path(root).expanduser()
     if not root or not place.is_dir():
         return root

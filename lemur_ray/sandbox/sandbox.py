@@ -30,7 +30,7 @@ READ_BYTES = 100 * 2**20
 
 
 class SandboxError(RuntimeError):
-    """Raised if an operation of a sandbox failed. ``blame``: who caused it."""
+    """Raised if an operation of a sandbox failed. ``blame``: who caused it, by default "infra", the machine."""
 
     blame: Blame = "infra"
 
@@ -49,7 +49,8 @@ class SandboxDestroyed(SandboxError):
 
 
 class SandboxQuarantined(SandboxError):
-    """Raised if a reset did not restore the first tree: this sandbox must not be used any more."""
+    """Raised if a reset did not restore the files that the sandbox had when opened: use another sandbox. Blamed on the
+    machine."""
 
 
 class SandboxFileError(SandboxError):
@@ -61,9 +62,9 @@ class SandboxFileError(SandboxError):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one command; ``memory_bytes``, ``processes``, ``disk_bytes`` and ``inodes`` are sums over the sandbox.
-    Memory, disk and inodes are fixed when a sandbox is opened; ``exec`` accepts other times, outputs and
-    ``processes``."""
+    """Limits of one command. ``memory_bytes``, ``processes``, ``disk_bytes`` and ``inodes`` (number of files and
+    folders) are sums over the sandbox. Memory, disk and inodes are fixed when a sandbox is opened; ``exec`` accepts
+    other times, outputs and ``processes``."""
 
     time_s: float = 10.0
     """Wall time of a step in seconds on the harness's monotonic clock; SIGKILL at the limit."""
@@ -118,7 +119,8 @@ class SandboxSpec:
 
 @dataclass(frozen=True)
 class ExecResult:
-    """Result of a command. One of ``exit_code`` and ``signal`` is None; both are if the sandbox was destroyed."""
+    """Result of a command. ``exit_code`` is its exit status, or ``signal`` the number of the signal that ended it; the
+    other one is None, and both are if the sandbox was destroyed. ``wall_s``, ``cpu_s``: seconds."""
 
     exit_code: int | None
     signal: int | None
@@ -144,7 +146,8 @@ class ExecResult:
 
     @property
     def note(self) -> str:
-        """``notes`` and the end of the session as the text of an observation."""
+        """``notes``, and that the session ended if it did, as one text for the policy; empty if there is nothing to
+        say."""
         return "; ".join([*self.notes, *(["session ended"] if self.session_ended else [])])
 
     @property
@@ -179,21 +182,24 @@ class Capabilities:
 
 
 class Session(Protocol):
-    """A process that persists between steps inside a sandbox and handles one message at a time."""
+    """A process inside a sandbox that persists between steps and handles one message at a time."""
 
     @property
     def alive(self) -> bool:
         """Whether the process accepts another message."""
 
     def step(self, message: bytes, limits: Limits | None = None) -> ExecResult:
-        """Send ``message`` and wait until it is handled. ``exit_code`` is the status that the process reported."""
+        """Send ``message`` (bytes, arbitrary) and wait until the process reports that it has handled it, or ``limits``
+        (default: the sandbox's) are exceeded. ``exit_code`` is the status that it reported. Raises SandboxError if the
+        process has ended before."""
 
     def close(self) -> None:
-        """End the process and its children."""
+        """End the process and its children; idempotent."""
 
 
 class Sandbox(Protocol):
-    """An open sandbox. Thread-safe; calls are serialised."""
+    """An open sandbox. Thread-safe; calls run one at a time, in the order of their locks. After it was destroyed or
+    closed, all but ``reset`` and ``close`` raise SandboxDestroyed."""
 
     capabilities: Capabilities
     spec: SandboxSpec
@@ -208,18 +214,22 @@ class Sandbox(Protocol):
         env: Mapping[str, str] | None = None,
         keep_background: bool = False,
     ) -> ExecResult:
-        """Run a command to its end, with ``env`` added to the sandbox's, and within ``limits`` (default: the spec's).
-        Background processes are killed unless ``keep_background``. Raises SandboxDestroyed, ValueError without argv."""
+        """Run the command ``argv`` in folder ``cwd`` to its end, with ``env`` added to the sandbox's, and within
+        ``limits`` (default: the spec's); an exceeded limit is a field of the result. Background processes are killed
+        unless ``keep_background``. Raises SandboxDestroyed if the sandbox had ended before, ValueError for an empty
+        ``argv`` or NUL bytes."""
 
     def session(self, argv: Sequence[str], *, cwd: str = "/work", env: Mapping[str, str] | None = None) -> Session:
-        """Start a process that lives until closed, reset or killed; it reads messages from descriptor 9."""
+        """Start a process that lives until closed, reset or killed. Messages reach it on descriptor 9, each followed by
+        a line with a random word; it ends a step by writing that word and a status to descriptor 8."""
 
     def read(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
-        """Content of a regular file. Raises SandboxFileError, also if it is longer than ``max_bytes``."""
+        """Content of the regular file ``path`` (relative paths: below ``/work``). Raises SandboxFileError if it is
+        absent, no regular file, or longer than ``max_bytes`` (default 100 MiB)."""
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file and create its folders; an existing file is replaced, links are not followed. Raises
-        SandboxFileError."""
+        """Write ``data`` to the file ``path`` (relative paths: below ``/work``) and create its folders. An existing
+        file is replaced; links are not followed. Raises SandboxFileError, also if the disk limit is reached."""
 
     def listing(self, left_out: Collection[str] = ()) -> list[tuple[str, str, int, str]]:
         """All writable entries but the top-level names in ``left_out``: absolute path, kind (d, f, l, ? for others),
@@ -230,25 +240,26 @@ class Sandbox(Protocol):
         """
 
     def snapshot(self) -> str:
-        """Hash of names, modes, contents and links of all writable entries. Raises SandboxDestroyed,
-        SandboxFileError."""
+        """SHA-256 (hex) of names, modes, contents and links of all writable entries; equal hashes mean equal files.
+        Raises SandboxDestroyed; SandboxFileError if the files are nominally larger than four times the disk limit."""
 
     def reset(self) -> None:
-        """Destroy all processes, namespaces and files, and restore the first tree. Raises SandboxQuarantined if its
-        hash differs."""
+        """Kill all processes and restore the files that the sandbox had when it was opened; also revives a sandbox that
+        the policy destroyed. Raises SandboxQuarantined if the files' hash differs, SandboxDestroyed if the machine had
+        ended it."""
 
     def close(self) -> None:
         """Destroy the sandbox; idempotent, never raises."""
 
 
 class Backend(Protocol):
-    """A factory of sandboxes."""
+    """A way to isolate programs (bubblewrap, Docker) that opens sandboxes. ``name`` is its name in flags."""
 
     name: str
     capabilities: Capabilities
 
     def open(self, spec: SandboxSpec) -> Sandbox:
-        """Create a sandbox. Raises SandboxUnavailable if this machine cannot."""
+        """Create a sandbox, which the caller must close. Raises SandboxUnavailable if this machine cannot."""
 
 
 BACKENDS: dict[str, tuple[str, str]] = {
@@ -258,7 +269,7 @@ BACKENDS: dict[str, tuple[str, str]] = {
 
 
 def backend_named(name: str) -> Backend:
-    """Import and create the backend ``name``. Raises ValueError for an unknown one."""
+    """Import and create the backend ``name``: "bwrap" or "docker". Raises ValueError for another name."""
     if name not in BACKENDS:
         raise ValueError(f"unknown sandbox backend {name!r}: expected one of {', '.join(sorted(BACKENDS))}")
     module, maker = BACKENDS[name]
@@ -267,5 +278,7 @@ def backend_named(name: str) -> Backend:
 
 
 def open_sandbox(spec: SandboxSpec | None = None, backend: str = "bwrap") -> Sandbox:
-    """Open a sandbox of the named backend, by default an empty one. Raises ValueError, SandboxUnavailable."""
+    """Open a sandbox of the backend "bwrap" or "docker"; without ``spec`` one with an empty ``/work`` and default
+    limits. The caller must close it. Raises ValueError for an unknown backend, SandboxUnavailable if this machine
+    cannot create one."""
     return backend_named(backend).open(spec or SandboxSpec())

@@ -18,7 +18,8 @@ LIMITS = Limits(time_s=5.0, memory_bytes=256 * 2**20, processes=32, disk_bytes=8
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check. ``excused``: why the backend does not give this guarantee; empty if it does."""
+    """Result of one check. ``held``: whether the guarantee holds; ``error``: what was raised instead; ``excused``: why
+    the backend does not promise this guarantee here, empty if it does."""
 
     name: str
     held: bool
@@ -77,7 +78,8 @@ CHECKS: list[tuple[str, str, Callable[[Sandbox], bool]]] = [
 
 
 def check(backend: str = "bwrap") -> Iterator[Finding]:
-    """Yield the result of every check, each on a fresh tree, and of a reset that must restore the first hash."""
+    """Run each check in one sandbox of the backend ("bwrap" or "docker"), reset before each, and yield its result;
+    last, whether a reset restores the files. Takes seconds. Raises SandboxUnavailable if none can be opened."""
     made = backend_named(backend)
     box = made.open(SandboxSpec(limits=LIMITS, run="selfcheck"))
     try:
@@ -98,7 +100,8 @@ def check(backend: str = "bwrap") -> Iterator[Finding]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print a line per finding; returns 0 if all guarantees of the backend hold."""
+    """Check the backend named by the first argument (default "bwrap") and print a line per check. Returns 0 if every
+    promised guarantee holds, else 1."""
     words = sys.argv[1:] if argv is None else argv
     started, failed = time.monotonic(), 0
     for finding in check(words[0] if words else "bwrap"):

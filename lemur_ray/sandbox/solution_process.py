@@ -17,7 +17,8 @@ from lemur_ray.sandbox.sandbox import Blame, Sandbox
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of a call: ``value`` (encoded, see ``inside/payload/plain_values.py``), or why there is none."""
+    """Result of a call of the solution: ``value`` (encoded as in ``inside/payload/plain_values.py``), or None and the
+    reason."""
 
     value: list[Any] | None
     failure: Failure | None = None
@@ -34,8 +35,9 @@ class Answer:
 
 
 class SolutionProcess(Program):
-    """Code of the policy, loaded in its own process in ``sandbox``. ``loaded``: the answer to loading it. ``time_s``:
-    limit of one order; ``total_s``: of all together; ``patience_s``, ``allowed_cpu_s``: see ``Program``."""
+    """A process in ``sandbox`` with the policy's ``code`` loaded. ``loaded``: the answer to loading it, which may be a
+    failure. ``time_s``: limit of one order in seconds; ``total_s``: of all together; ``patience_s``, ``allowed_cpu_s``:
+    see ``Program``. Raises SandboxDestroyed if no process starts."""
 
     def __init__(
         self,
@@ -60,7 +62,8 @@ class SolutionProcess(Program):
         self.loaded = self.ask({"code": code})
 
     def ask(self, order: Mapping[str, Any]) -> Answer:
-        """Send an order (listed in ``inside/payload/solution.py``); returns its result, or why there is none."""
+        """Send an order (see the table in ``inside/payload/solution.py``) and return the result. Exceptions, time-outs
+        and crashes of the code are fields of the answer, never raised."""
         reply = self.exchange(order)
         if reply.message is None:
             return Answer(None, reply.failure, reply.blame)

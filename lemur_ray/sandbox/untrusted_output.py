@@ -28,7 +28,7 @@ class UntrustedData(SandboxError):
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of a JSON text. ``nodes``: number of values, keys included."""
+    """Limits of a JSON text: its bytes, the number of values in it (keys included), and the depth of nesting."""
 
     size_bytes: int
     nodes: int
@@ -36,8 +36,8 @@ class Bounds:
 
 
 def untrusted_json(data: bytes, bounds: Bounds) -> Any:
-    """Parse a JSON text from a sandbox; lone surrogates become U+FFFD. Raises UntrustedData if it is no JSON or exceeds
-    ``bounds``."""
+    """Parse a JSON text from a sandbox; lone surrogates become U+FFFD. Raises UntrustedData, blamed on the policy, if
+    it is no JSON or exceeds ``bounds``."""
     if len(data) > bounds.size_bytes:
         raise UntrustedData(f"{len(data)} bytes of JSON: expected at most {bounds.size_bytes}")
     # Strings are recognised correctly up to the first syntax error, and nothing behind that is parsed.
@@ -80,8 +80,8 @@ def _valid_unicode(value: Any) -> Any:
 
 
 def has_shape(value: Any, shape: Any) -> bool:
-    """Whether a value matches ``shape``: a type (exactly), ``[shape]`` for a list of any length, a tuple of shapes for
-    a list of that length, a mapping for an object with exactly those keys."""
+    """Whether a parsed JSON value matches ``shape``: a type (exactly, so True is no int), ``[shape]`` for a list of any
+    length, a tuple of shapes for a list of that length, a mapping for an object with exactly those keys."""
     if isinstance(shape, type):
         return type(value) is shape
     if isinstance(shape, Mapping):

@@ -25,7 +25,8 @@ _all: weakref.WeakSet[WarmPool] = weakref.WeakSet()
 
 
 class WarmPool:
-    """A thread-safe pool of sandboxes of one specification."""
+    """A thread-safe pool of idle sandboxes of one specification, at most ``kept`` (at least 1, else ValueError).
+    ``quarantined``: number of sandboxes whose reset failed its check."""
 
     def __init__(self, spec: SandboxSpec, backend: str = "bwrap", kept: int = MAX_IDLE) -> None:
         if kept < 1:
@@ -39,7 +40,7 @@ class WarmPool:
         _all.add(self)
 
     def take(self) -> Sandbox:
-        """Take a fresh sandbox, to be given back or closed. Raises SandboxUnavailable."""
+        """Return an idle sandbox, or open one; the caller gives it back or closes it. Raises SandboxUnavailable."""
         with self._lock:
             taken = self._idle.pop() if self._idle else None
             if not self._idle and self._opening is None and not self._closed:
@@ -48,7 +49,8 @@ class WarmPool:
         return taken or open_sandbox(self._spec, self._backend)
 
     def give_back(self, sandbox: Sandbox) -> None:
-        """Reset a sandbox and keep it for the next ``take``; close it if the reset fails or the pool is full."""
+        """Reset a sandbox and keep it for the next ``take``; close it if the reset fails, the pool is full or closed.
+        Never raises SandboxError."""
         with self._lock:
             wanted = not self._closed and len(self._idle) < self._kept
         if wanted:
@@ -62,7 +64,7 @@ class WarmPool:
 
     @contextmanager
     def one(self) -> Iterator[Sandbox]:
-        """Context manager: takes a sandbox and gives it back. Raises as ``take`` does."""
+        """Context manager that takes a sandbox and gives it back, also after an exception. Raises as ``take``."""
         sandbox = self.take()
         try:
             yield sandbox
@@ -87,7 +89,8 @@ class WarmPool:
         self.close()
 
     def forget(self) -> None:
-        """Empty the pool in a forked child: its sandboxes and threads belong to the parent."""
+        """In a forked child: drop the parent's sandboxes from this copy of the pool without ending them. Called at
+        every fork."""
         self._lock, self._opening = threading.Lock(), None
         idle, self._idle = self._idle, []
         for sandbox in idle:
@@ -125,7 +128,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_pool(spec: SandboxSpec, backend: str = "bwrap") -> WarmPool:
-    """This process's pool of a specification, created at the first call and closed at the end of the process."""
+    """This process's pool for ``spec`` and ``backend``, created at the first call, closed at the end of the process."""
     key = (repr(spec), backend)
     with _shared_lock:
         if key not in _shared:

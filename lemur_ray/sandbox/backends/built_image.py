@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 
 
 def content_hash(folder: Path) -> str:
-    """Hash (32 hex digits) over names, executable bits, link targets and contents of all files in a folder."""
+    """SHA-256, cut to 32 hex digits, of all files below ``folder``: relative paths, executable bits, link targets and
+    contents. Empty folders, times and owners do not count."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*"), key=lambda one: one.relative_to(folder).as_posix()):
         if path.is_symlink():
@@ -34,8 +35,9 @@ def content_hash(folder: Path) -> str:
 
 
 def ensure_built(folder: Path, build_s: float) -> str:
-    """Build the image of the Dockerfile in ``folder``, unless the engine has one of this content; returns its name.
-    Raises SandboxUnavailable with the last lines of a failed build."""
+    """Build the Docker image of ``folder``/Dockerfile unless the engine has one of this content; returns its name,
+    ``lemur-task:HASH``. Processes that need the same image wait for the first one's build. ``build_s``: time limit of a
+    build in seconds. Raises SandboxUnavailable with the last lines of a failed build."""
     name = f"{REPOSITORY}:{content_hash(folder)}"
     if has_image(name):
         return name
@@ -54,14 +56,15 @@ def ensure_built(folder: Path, build_s: float) -> str:
 
 
 def has_image(name: str) -> bool:
-    """Whether the engine has an image of this name. Raises SandboxUnavailable if the engine does not answer."""
+    """Whether the Docker engine has an image ``name`` (repository:tag). Raises SandboxUnavailable if it does not
+    answer."""
     with docker_engine.client("to list images") as api:
         return bool(api.images(name=name))
 
 
 def ensure_pulled(name: str, build_s: float) -> str:
-    """Pull the image ``name`` from its registry, unless the engine has it; returns ``name``. Raises
-    SandboxUnavailable."""
+    """Pull the image ``name`` (repository:tag) from its registry unless the Docker engine has it; returns ``name``.
+    ``build_s``: time limit in seconds. Raises SandboxUnavailable if the engine or the registry fails."""
     if not has_image(name):
         with docker_engine.client(f"to fetch the image {name}", timeout_s=build_s) as api:
             api.pull(name)

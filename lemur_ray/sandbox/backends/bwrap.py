@@ -30,7 +30,7 @@ KEEPER = "import sys; sys.path.insert(0, '/inside'); from lemur_ray.sandbox.insi
 
 
 class BwrapBackend:
-    """See ``sandbox.Backend``."""
+    """Backend of ``sandbox.Backend`` that opens each sandbox as a bubblewrap process on this machine."""
 
     name = "bwrap"
 
@@ -225,9 +225,9 @@ class BwrapHousing:
 
 
 def python() -> tuple[Path | None, str]:
-    """The Python of a sandbox: (folder to mount at /opt/python, or None if none is needed; its path in the sandbox).
-    The system's Python if it has this interpreter's version, so that this interpreter's compiled packages work; else
-    this interpreter, mounted at /opt/python."""
+    """The Python that a sandbox uses: (folder of this machine to mount at /opt/python, or None if none is needed; path
+    of the interpreter inside). It is the system's if its minor version is this interpreter's, so that compiled packages
+    of this one work; otherwise this interpreter."""
     for folder in ("/usr/bin", "/usr/local/bin"):
         if Path(folder, f"python{python_inside.VERSION}").exists():
             return None, f"{folder}/python{python_inside.VERSION}"

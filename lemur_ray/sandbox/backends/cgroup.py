@@ -38,7 +38,8 @@ class Cgroup:
         return [folder / "cgroup.procs" for folder in self.folders]
 
     def oom_kills(self) -> int:
-        """Number of processes that the kernel killed because the group exceeded its memory."""
+        """Number of processes that the kernel has killed so far because the group exceeded its memory; 0 if it is not
+        readable."""
         for folder in self.folders:
             for name in EVENTS:
                 with contextlib.suppress(OSError):
@@ -48,7 +49,7 @@ class Cgroup:
         return 0
 
     def clear(self) -> bool:
-        """Kill every process of a dead run's group and remove the group. Returns whether it is gone."""
+        """Send SIGKILL to every process of the group and remove the group. Returns whether it is gone within 5 s."""
         for joined in self.joins:
             with contextlib.suppress(OSError):
                 for pid in joined.read_text().split():
@@ -57,7 +58,8 @@ class Cgroup:
         return self.remove()
 
     def remove(self, timeout_s: float = 5.0) -> bool:
-        """Remove the folders once their processes have ended. Returns False if one is in use after ``timeout_s``."""
+        """Remove the group's folders, waiting up to ``timeout_s`` seconds for its processes to end (they are not
+        killed). Returns whether all folders are gone."""
         deadline = time.monotonic() + timeout_s
         for folder in self.folders:
             while folder.exists():
@@ -71,8 +73,9 @@ class Cgroup:
 
 
 def make(name: str, memory_bytes: int, processes: int) -> Cgroup | None:
-    """Create a group with these limits; None if this process may not create one. A group of that name left by an
-    earlier run is removed first, since its limits could conflict."""
+    """Create the group ``lemur-sandbox-NAME`` with a limit of ``memory_bytes`` (swap included) and ``processes``.
+    Returns None if this process may not create groups. The processes in a group of that name, left by an earlier run,
+    are killed first."""
     parents = _parents()
     if not parents:
         return None
@@ -89,12 +92,13 @@ def make(name: str, memory_bytes: int, processes: int) -> Cgroup | None:
 
 
 def bounds_memory() -> bool:
-    """Whether ``make`` can create groups here, which limit the summed memory."""
+    """Whether ``make`` can create groups here, and so limit the summed memory of a sandbox. Probed once per process."""
     return bool(_parents())
 
 
 def of_process(pid: int) -> Cgroup | None:
-    """The memory group of a process, created by another program (Docker); None if it is not visible here."""
+    """The control group of process ``pid``, for reading its ``oom_kills``; None if the process or its group is not
+    visible here. For groups that another program (Docker) created."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)

@@ -21,7 +21,7 @@ class ConnectionLost(ConnectionError):
 
 
 class ConnectionSilent(ConnectionLost):
-    """Raised if the other side exists but does not answer in time."""
+    """Raised if the other side has not answered before the deadline, although the channel is still open."""
 
 
 class Connection:
@@ -40,15 +40,17 @@ class Connection:
         timeout_s: float,
         output: Callable[[int, bytes], None] | None = None,
     ) -> dict[str, Any]:
-        """Send a request, followed by ``data`` if given, and return its answer. ``output`` receives (wire.STDOUT or
-        STDERR, bytes) frames before the answer. Raises ConnectionLost if there is no answer within ``timeout_s``
+        """Send ``message`` as JSON, followed by the bytes ``data`` unless None, and return the JSON object that answers
+        it. ``output`` is called with (wire.STDOUT or wire.STDERR, bytes) for each frame of output before the answer;
+        without it such a frame is a protocol error. Raises ConnectionLost, or ConnectionSilent after ``timeout_s``
         seconds."""
         deadline = time.monotonic() + timeout_s
         self._send(wire.json_frame(message) + (b"" if data is None else wire.data_frames(data)), deadline)
         return self.answer(deadline, output)
 
     def answer(self, deadline: float, output: Callable[[int, bytes], None] | None = None) -> dict[str, Any]:
-        """Wait for the next JSON message until ``deadline`` (monotonic seconds). Raises ConnectionLost."""
+        """Wait until ``deadline`` (``time.monotonic()``) for the next JSON object and return it. ``output``: as in
+        ``ask``. Raises ConnectionLost."""
         while True:
             kind, payload = self._frame(deadline)
             if kind == wire.JSON:
@@ -58,7 +60,8 @@ class Connection:
             output(kind, payload)
 
     def data(self, deadline: float, max_bytes: int) -> bytes:
-        """Receive the data that follows an answer. Raises ConnectionLost, also for more than ``max_bytes``."""
+        """Receive the bytes that follow an answer, possibly none. Raises ConnectionLost after ``deadline``
+        (``time.monotonic()``), or for more than ``max_bytes`` bytes."""
         parts: list[bytes] = []
         size = 0
         while True:
@@ -84,7 +87,7 @@ class Connection:
         self.channel.close()
 
     def abandon(self) -> None:
-        """Close a forked child's descriptor without ending the parent's connection."""
+        """Close the descriptor in a forked child; the parent's connection stays open."""
         self.channel.close()
 
     def _send(self, data: bytes, deadline: float) -> None:

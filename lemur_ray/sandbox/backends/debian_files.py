@@ -15,8 +15,9 @@ ALTERNATIVES = "/etc/alternatives/"
 
 
 def closure(wanted: Iterable[str], listing: str) -> set[str]:
-    """Names of the installed packages among ``wanted``, of all essential ones, and of what these depend on.
-    ``listing``: output of dpkg-query with ``FORMAT``."""
+    """Names of installed packages: those of ``wanted``, all essential ones, and their dependencies, transitively. A
+    virtual package becomes the one that provides it; names that are not installed are left out. ``listing``: output of
+    ``dpkg-query --show`` with ``FORMAT``."""
     needs: dict[str, list[str]] = {}
     provided: dict[str, str] = {}
     pending = list(wanted)
@@ -45,8 +46,9 @@ def _alternatives(text: str) -> list[str]:
 
 
 def files(listing: str, dropped: Iterable[str]) -> list[str]:
-    """Paths of the files and folders that packages consist of, resolved, parents first. ``listing``: lines of ``dpkg
-    -L``. Links unknown to dpkg (alternatives, merged folders) are added; ``dropped``: folders to leave out."""
+    """Sorted absolute paths (files, links, folders and their parents) that exist on this machine of packages.
+    ``listing``: output of ``dpkg -L``. Links unknown to dpkg (alternatives, merged folders such as /bin) are added.
+    ``dropped``: folders, without leading slash, whose content is left out."""
     out = tuple(f"/{folder}/" for folder in dropped)
     real: set[str] = set()
     for line in listing.splitlines():

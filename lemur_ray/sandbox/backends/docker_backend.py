@@ -46,7 +46,7 @@ NO_NAMESPACE = (
 
 
 class DockerBackend:
-    """See ``sandbox.Backend``."""
+    """Backend of ``sandbox.Backend`` that opens each sandbox as a container of the Docker engine."""
 
     name = "docker"
 
@@ -55,7 +55,8 @@ class DockerBackend:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Guarantees of this engine. Raises SandboxUnavailable if no engine answers."""
+        """Guarantees that this Docker engine can give, queried from it at the first use. Raises SandboxUnavailable if
+        no engine answers."""
         if self._known is None:
             with docker_engine.client("to list its capabilities") as api:
                 self._known = api.info()
@@ -76,7 +77,8 @@ class DockerBackend:
 
 
 def remapped(info: Mapping[str, Any]) -> bool:
-    """Whether the engine maps uids of containers (``userns-remap``, rootless engines)."""
+    """Whether the engine maps user ids of containers to others on the host (``userns-remap``, rootless engines).
+    ``info``: answer of the engine's ``info`` call."""
     options = info.get("SecurityOptions") or ()
     return any(option.partition(",")[0] in ("name=userns", "name=rootless") for option in options)
 
@@ -261,7 +263,8 @@ class DockerHousing:
 
 
 def call_filter() -> str:
-    """The engine's seccomp profile of a container: the policy's filter without the keeper's calls."""
+    """The seccomp profile, as JSON text for the engine, of the container that holds a sandbox: the filter for code of
+    the policy (``inside/syscall_filter.py``), which here allows the calls that the keeper needs."""
     names = sorted(set(syscall_filter.REFUSED) - SETUP_CALLS)
     refused = {"names": names, "action": "SCMP_ACT_ERRNO"}
     return json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [refused]})

@@ -23,7 +23,8 @@ possibly_left: set[str] = set()
 
 
 def remove(container: str) -> None:
-    """Remove a container and wait until it is gone. Raises SandboxUnavailable if the engine fails."""
+    """Kill and remove a container (its id or name) with its volumes, and wait up to 20 s until it is gone; a removal
+    that is under way is waited for. Raises SandboxUnavailable if the engine fails or the container does not exist."""
     with contextlib.suppress(SandboxError):
         with docker_engine.client("to remove a container", REMOVE_S) as api:
             api.remove_container(container, force=True, v=True)
@@ -33,8 +34,9 @@ def remove(container: str) -> None:
 
 
 def reap() -> list[str]:
-    """Remove containers whose creator is dead, and those in ``possibly_left``; returns their ids. Containers created in
-    another process namespace are skipped: their creators are not visible here."""
+    """Remove containers of this project whose creating process is dead, and those in ``possibly_left``; returns the
+    removed ids, possibly none. Containers created in another process namespace stay: their creators are not visible
+    here. Raises SandboxUnavailable if the engine cannot list containers."""
     removed = []
     with docker_engine.client("to list containers") as api:
         containers = api.containers(all=True, filters={"label": MAKER})
@@ -60,7 +62,7 @@ def maker_of(pid: int) -> str:
 
 @contextlib.contextmanager
 def start_slot(number: int) -> Iterator[None]:
-    """Context manager that holds one of the ``STARTS`` locks under which a container may be started; waits for it.
-    ``number``: of the sandbox's slot, which selects the lock."""
+    """Context manager that holds one of ``STARTS`` (4) lock files while a container is started, after waiting for it
+    without limit. ``number``: any integer; it selects the lock by its remainder."""
     with hold(slots.folder() / f"start-{number % STARTS}", wait_s=None):
         yield

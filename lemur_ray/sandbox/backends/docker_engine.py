@@ -24,9 +24,9 @@ PACKAGE = "pip install 'lemur-ray[docker]'"
 
 @contextmanager
 def client(doing: str, timeout_s: float = TIMEOUT_S) -> Iterator[Any]:
-    """Context manager for a low-level client (``docker.APIClient``) for one operation. ``doing``: the operation, for
-    error messages. Raises SandboxUnavailable if the package is missing, or the engine refuses, fails, or does not
-    answer within ``timeout_s`` seconds."""
+    """Context manager that connects to the Docker engine and yields a ``docker.APIClient`` for one operation. ``doing``
+    names the operation in error messages ("to list images"). Errors in the block become SandboxUnavailable: a missing
+    package, an engine that refuses, fails, or does not answer within ``timeout_s`` seconds."""
     try:
         import docker
         import requests

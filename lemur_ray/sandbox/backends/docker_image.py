@@ -44,8 +44,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Image:
-    """An image of the sandbox. ``name``: repository and tag. ``python``: version of its Python, such as 3.11.
-    ``lacks``: packages of the list that were not available on this machine."""
+    """A built Docker image of the sandbox. ``name``: repository and tag. ``python``: version of its Python, such as
+    "3.11". ``lacks``: packages of its list that were not available on this machine."""
 
     name: str
     python: str
@@ -57,12 +57,14 @@ def packages_file(image: str = PLAIN) -> Path:
 
 
 def lists() -> list[str]:
-    """Names of all images in ``cluster/images`` that have a list of packages, sorted."""
+    """Names of the folders in ``cluster/images`` that contain a ``packages.txt``, sorted; empty without a folder
+    ``cluster``."""
     return sorted(path.parent.name for path in packages_file("*").parents[1].glob("*/packages.txt"))
 
 
 def packages(image: str = PLAIN) -> list[str]:
-    """Packages in an image's list. Raises SandboxUnavailable if there is no such list, or no folder ``cluster``."""
+    """Debian package names in ``cluster/images/IMAGE/packages.txt``, in its order; text after ``#`` is a comment.
+    Raises SandboxUnavailable if there is no such file, such as outside of the repository."""
     path = packages_file(image)
     if not path.is_file():
         raise SandboxUnavailable(
@@ -74,12 +76,13 @@ def packages(image: str = PLAIN) -> list[str]:
 
 
 def existing(image: str = PLAIN) -> Image | None:
-    """The image of the present recipe; None if the engine lacks it."""
+    """The already built image for the current list of packages; None if the Docker engine has none. Raises
+    SandboxUnavailable if the list or the engine is missing."""
     return next((there for name in _names(image, packages(image)) if (there := _tagged(name)) is not None), None)
 
 
 def repository(image: str) -> str:
-    """Repository of an image: ``lemur-sandbox``, with the list's name appended for other lists than the default."""
+    """Docker repository of an image: ``lemur-sandbox`` for the default list, else ``lemur-sandbox-NAME``."""
     return "lemur-sandbox" if image == PLAIN else f"lemur-sandbox-{image}"
 
 
@@ -88,8 +91,8 @@ def _names(image: str, wanted: list[str]) -> list[str]:
 
 
 def ensure(image: str = PLAIN) -> Image:
-    """The image of the present recipe, which is built if the engine lacks it (takes minutes). Raises
-    SandboxUnavailable."""
+    """The image for the current list of packages, built if the Docker engine lacks it (takes minutes; one process
+    builds, others wait). Raises SandboxUnavailable if the list or the engine is missing, or the build fails."""
     if (there := existing(image)) is not None:
         return there
     wanted = packages(image)
@@ -101,14 +104,16 @@ def ensure(image: str = PLAIN) -> Image:
 
 
 def methods() -> list[str]:
-    """Available build methods, best first."""
+    """Names of the build methods possible on this machine, best first: "debootstrap" if it is installed and this
+    process is root, then always "installed" (copies the machine's packages)."""
     if shutil.which("debootstrap") and os.geteuid() == 0:
         return ["debootstrap", "installed"]
     return ["installed"]
 
 
 def digest(method: str, wanted: Iterable[str]) -> str:
-    """Hash of the recipe (16 hex digits); package versions are not part of it."""
+    """Hash (16 hex digits) that tags an image: build method, Debian or Ubuntu release, architecture and the package
+    names ``wanted``, but not the package versions."""
     system = _os_release()
     parts = [str(RECIPE), method, system.get("ID", ""), system.get("VERSION_CODENAME", ""), platform.machine(), *wanted]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -47,13 +47,14 @@ CONTENT_TIMES = 4
 
 
 class Housing(Protocol):
-    """The container or bubblewrap process that holds the first process."""
+    """The process tree on the host in which a sandbox lives: a bubblewrap process or a container."""
 
     env: Mapping[str, str]
     """Environment variables that every program needs in this housing."""
 
     def begin(self) -> Connection:
-        """Replace the present generation, if any, by a new one; returns the connection to its first process."""
+        """Kill the present generation (all processes and files of the sandbox), if any, and start a new one. Returns
+        the connection to its first process. Raises SandboxDestroyed or ConnectionLost if none starts."""
 
     def memory_kills(self) -> int:
         """Number of processes that the kernel has killed so far for exceeding the sandbox's memory."""
@@ -62,7 +63,7 @@ class Housing(Protocol):
         """Who is to blame for a broken connection: ``policy`` if the housing is intact, else ``infra``."""
 
     def hang_up(self) -> None:
-        """Disconnect, so that a waiting call in another thread ends."""
+        """Disconnect from the keeper; a call that waits in another thread then raises ConnectionLost."""
 
     def destroy(self) -> None:
         """End everything; idempotent, never raises."""
@@ -72,7 +73,7 @@ class Housing(Protocol):
 
 
 class DrivenSandbox:
-    """See ``sandbox.Sandbox``."""
+    """The ``sandbox.Sandbox`` of both backends, controlled over a socket to its first process."""
 
     def __init__(self, housing: Housing, spec: SandboxSpec, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
@@ -268,7 +269,7 @@ class DrivenSandbox:
 
 
 class DrivenSession:
-    """See ``sandbox.Session``."""
+    """The ``sandbox.Session`` of a ``DrivenSandbox``; it ends with a reset of its sandbox."""
 
     def __init__(self, sandbox: DrivenSandbox, number: int, generation: int) -> None:
         self._sandbox, self._number, self._generation = sandbox, number, generation
@@ -280,8 +281,9 @@ class DrivenSession:
         return not self._ended and self._sandbox.generation == self._generation
 
     def step(self, message: bytes, limits: Limits | None = None) -> ExecResult:
-        """Send one message and wait until it is handled; ``alive`` becomes False if the process ended meanwhile.
-        Raises SandboxError if it had ended before, SandboxDestroyed."""
+        """Send one message and wait until the process reports that it has handled it, at most ``limits`` (default: the
+        sandbox's). ``alive`` becomes False if the process ended meanwhile. Raises SandboxError if it had ended before,
+        SandboxDestroyed if the sandbox had."""
         if not self.alive:
             raise SandboxError("this session has ended: start another one")
         limits = limits or self._sandbox.spec.limits

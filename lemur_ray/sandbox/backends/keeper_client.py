@@ -33,13 +33,14 @@ NOT_OF_ROOTFS = {"proc", "sys", "dev", "tmp", "run", "work", "home", "root", "mn
 
 
 def etc_shown(spec: SandboxSpec) -> tuple[str, ...]:
-    """Names and patterns of files in the host's /etc that a sandbox of ``spec`` mounts."""
+    """Names and glob patterns, relative to /etc, of the host's files that a sandbox of ``spec`` mounts."""
     return (*ETC, *(ETC_NETWORK if spec.network else ()), *spec.etc)
 
 
 def whose_end(keeper: KeeperClient, memory_kills: int) -> Blame:
-    """Who is to blame for the end of a generation. No signal from inside reaches its first process, so SIGKILL came
-    from the machine, unless the generation exceeded its memory."""
+    """Who is to blame for the end of a sandbox's processes: "policy" if the kernel killed some for memory
+    (``memory_kills`` > 0) or the first process exited by itself, "infra" if SIGKILL ended it or the keeper does not
+    answer. No signal from inside reaches the first process, so SIGKILL came from the machine."""
     if memory_kills:
         return "policy"
     ended = keeper.ended()
@@ -47,7 +48,8 @@ def whose_end(keeper: KeeperClient, memory_kills: int) -> Blame:
 
 
 class KeeperFailed(ConnectionLost):
-    """Raised if a keeper did not start. ``in_namespace``: whether it had already entered its user namespace."""
+    """Raised if a sandbox's keeper process did not start. ``in_namespace``: whether it had already entered its user
+    namespace."""
 
     def __init__(self, message: str, *, in_namespace: bool) -> None:
         super().__init__(message)
@@ -59,16 +61,19 @@ class KeeperClient(Connection):
     descendants."""
 
     def greet(self, packed: bytes, first: Mapping[str, Any] | None = None) -> None:
-        """Wait for the keeper to start and send it the packed trees. ``first``: a message that it needs to start.
-        Raises ConnectionLost, with the keeper's error message if it sent one, if it does not start."""
+        """Wait up to START_S seconds for the keeper to start, and send it ``packed``, the file trees as
+        ``inside.tree.pack`` returns them. ``first``: a message that it needs before, if any. Raises KeeperFailed with
+        the keeper's error message, or ConnectionLost if it does not answer."""
         hello = self.ask(first, timeout_s=START_S) if first else self.answer(time.monotonic() + START_S)
         if "error" in hello:
             raise KeeperFailed(str(hello["error"]), in_namespace=bool(hello.get("in_namespace")))
         self.ask({"op": "trees"}, packed, timeout_s=START_S)
 
     def begin(self, spec: SandboxSpec, mounts: Iterable[str], memory_cgroup: bool) -> Connection:
-        """Replace the present generation by a new one; returns the connection to its first process. ``mounts``: paths
-        inside, in order of their numbers. Raises SandboxDestroyed, blamed on the machine."""
+        """Replace the present generation by a new one with the limits and options of ``spec``; returns the connection
+        to its first process. ``mounts``: paths inside of the numbered mounts, in order. ``memory_cgroup``: whether a
+        control group limits memory, so that the first process need not watch it. Raises SandboxDestroyed, blamed on the
+        machine."""
         limits = spec.limits
         order = {
             "disk_bytes": limits.disk_bytes,
@@ -102,7 +107,8 @@ class KeeperClient(Connection):
         return Connection(ours)
 
     def ended(self) -> Mapping[str, Any] | None:
-        """How the generation ended (``killed``: by SIGKILL); None if the keeper does not answer."""
+        """Ask how the generation ended: ``{"killed": whether by SIGKILL}``. None if the keeper does not answer within 5
+        s."""
         try:
             return self.ask({"op": "ended"}, timeout_s=5.0)
         except ConnectionLost:

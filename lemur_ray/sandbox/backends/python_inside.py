@@ -14,12 +14,13 @@ INSIDE = "/opt/python"
 
 
 def this_interpreter() -> tuple[Path, str]:
-    """This interpreter for use inside: (its folder here, its path inside once mounted at ``INSIDE``)."""
+    """The running Python for use in a sandbox: (its folder on this machine, to be mounted at /opt/python; the path of
+    its executable inside)."""
     prefix = Path(sys.base_prefix).resolve()
     program = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     return prefix, f"{INSIDE}/{program.relative_to(prefix)}"
 
 
 def environment() -> dict[str, str]:
-    """Environment variables that programs need if ``this_interpreter`` is used: the path of its library."""
+    """Environment variables for programs that use ``this_interpreter``: LD_LIBRARY_PATH, for its shared library."""
     return {"LD_LIBRARY_PATH": f"{INSIDE}/lib"}

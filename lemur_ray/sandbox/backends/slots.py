@@ -30,7 +30,8 @@ _releasing = threading.Lock()
 
 @dataclass
 class Slot:
-    """A slot held by this process until ``release``."""
+    """One of the numbered slots for sandboxes, held by this process until ``release``. ``path``: its lock file, which
+    also stores the record of what to clean up; ``uid``: the user id of its sandbox."""
 
     number: int
     path: Path
@@ -41,7 +42,8 @@ class Slot:
         return FIRST_UID + self.number
 
     def record(self, **what: Any) -> None:
-        """Record what to destroy if this process dies: ``process`` (pid, start), ``cgroups``, ``run``."""
+        """Replace the slot's record, stored as JSON, of what another process destroys if this one dies: ``process``
+        (pid and start time of the sandbox's process), ``cgroups`` (names), ``run`` (label of the run)."""
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, json.dumps(what).encode(), 0)
 
@@ -63,7 +65,8 @@ class Slot:
 
 
 def folder() -> Path:
-    """The folder with this user's slots, created if absent; PermissionError if another user owns it."""
+    """Folder with the slots of this user, created with mode 0700 if absent. Raises PermissionError if another user owns
+    it."""
     base = Path("/run") if os.geteuid() == 0 else Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     path = base / f"lemur-sandboxes-{os.geteuid()}"
     with contextlib.suppress(FileExistsError):
@@ -75,8 +78,8 @@ def folder() -> Path:
 
 
 def take() -> Slot:
-    """Take the first free slot, after destroying the remains of a dead run in it. Raises RuntimeError if all are
-    taken."""
+    """Take the slot with the lowest free number. Processes and groups that a dead run left in it are destroyed first;
+    if that fails, the next slot is tried. Raises RuntimeError if all slots are taken."""
     where = folder()
     for number in range(SLOTS):
         slot = _lock(where / str(number), number)
@@ -91,7 +94,8 @@ def take() -> Slot:
 
 
 def reap() -> list[dict[str, Any]]:
-    """Destroy the remains of dead runs' sandboxes; returns their records."""
+    """Kill the processes and remove the control groups of sandboxes whose owning process has died. Returns the records
+    (``Slot.record``) of what was destroyed; empty if there was nothing."""
     where = folder()
     records = []
     for path in sorted(where.iterdir()):
@@ -143,13 +147,14 @@ def _destroy(slot: Slot) -> tuple[dict[str, Any], bool]:
 
 
 def start_time(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot; None if there is none."""
+    """Start time of process ``pid`` in clock ticks since boot, which with the pid identifies it; None if there is no
+    such process."""
     fields = _stat(pid)
     return int(fields[19]) if fields else None
 
 
 def is_running(pid: int, start: int) -> bool:
-    """Whether the process ``pid`` that started at ``start`` exists and is no zombie."""
+    """Whether the process ``pid`` that started at ``start`` (clock ticks since boot) still exists and is no zombie."""
     fields = _stat(pid)
     return bool(fields) and int(fields[19]) == start and fields[0] != b"Z"
 
@@ -163,9 +168,9 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def end_process(pid: int, start: int, timeout_s: float = 5.0) -> None:
-    """Kill a process, if it is still the one that started at ``start``, and its children; wait for its end. A
-    bubblewrap that was killed during its start may leave a child that waits for ever; it is identified by the session
-    that the process had created."""
+    """Kill the process ``pid`` and its children if it is still the one that started at ``start`` (clock ticks since
+    boot), and wait up to ``timeout_s`` seconds for its end. If it is gone, a bubblewrap that it left in its session is
+    killed: one that was killed during its start may leave a child that waits for ever."""
     there = start_time(pid)
     ended = [*(int(word) for word in children(pid)), pid] if there == start else []
     if there is None:
@@ -179,7 +184,8 @@ def end_process(pid: int, start: int, timeout_s: float = 5.0) -> None:
 
 
 def session(leader: int) -> list[tuple[int, bytes]]:
-    """(pid, name) of the processes in the session of ``leader``."""
+    """(pid, command name) of all running processes in the POSIX session that process ``leader`` created; possibly
+    empty."""
     members = []
     for entry in os.listdir("/proc"):
         if entry.isdigit() and (fields := _stat(int(entry))) and int(fields[3]) == leader:

@@ -14,8 +14,9 @@ from lemur_ray.sandbox.sandbox import Blame, ExecResult, Limits, SandboxError
 def step_result(
     answer: Mapping[str, Any], kept: Mapping[int, HeadTail], limits: Limits, lost: str, end: SandboxError | None
 ) -> ExecResult:
-    """Build the result of a step. ``answer``: of the first process; ``kept``: output by stream; ``lost``: why no answer
-    came, or empty; ``end``: the error that ended the sandbox, if any."""
+    """Build the result of a command. ``answer``: the first process's report (status, reason, times, kills); ``kept``:
+    output by stream, ``wire.STDOUT`` and ``wire.STDERR``; ``lost``: why no report came, or empty; ``end``: the error
+    that ended the sandbox, if any, which decides the blame."""
     (stdout, out_dropped), (stderr, err_dropped) = kept[wire.STDOUT].result(), kept[wire.STDERR].result()
     status, reason = answer.get("status"), answer.get("reason", "")
     notes: list[str] = []

@@ -39,7 +39,8 @@ SHELLS = frozenset(
 
 @dataclass(frozen=True)
 class ContainerSettings:
-    """Resources of a container. ``network``: True for the engine's default network, False for none."""
+    """Resources of a container: memory without swap in bytes, processors, maximum number of processes, environment
+    variables. ``network``: True for the engine's default network, False for none."""
 
     memory_bytes: int = 2 * 2**30
     cpus: float = 1.0
@@ -52,7 +53,8 @@ class ContainerSettings:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """Result of a command. ``exit_code``: None if it was killed; ``note`` states why."""
+    """Result of a command. ``exit_code``: None if it was killed, then ``note`` states why. ``output``: stdout and
+    stderr as text, at most 64 KiB (head and tail)."""
 
     exit_code: int | None
     output: str
@@ -61,14 +63,16 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class JudgeResult:
-    """Result of a judge. ``files``: path -> content of the requested files that it wrote."""
+    """Result of a judge's program: how it ran, and the content of the requested ``files`` by path. Files that it did
+    not write, or larger than 1 MiB, are absent."""
 
     ran: CommandResult
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class WholeMachine:
-    """One container of ``image``. All methods but ``close`` raise SandboxUnavailable if the engine fails."""
+    """One running container of the Docker image ``image``, removed by ``close``. ``run``: label of the run. All methods
+    but ``close`` raise SandboxUnavailable if the engine fails."""
 
     def __init__(self, image: str, machine: ContainerSettings, run: str = "") -> None:
         self._machine, self._run = machine, run
@@ -82,9 +86,9 @@ class WholeMachine:
             self._start_services()
 
     def run(self, script: str, limit_s: float) -> CommandResult:
-        """Run a bash script in the image's working folder; returns exit code and both output streams. Background
-        programs continue. After ``limit_s`` seconds the script is killed or, if that fails, every program. Raises
-        SandboxDestroyed if the policy has ended the container."""
+        """Run a bash script in the image's working folder; background programs continue afterwards. After ``limit_s``
+        seconds the script is killed; if that fails, or after 10 MiB of output, every program in the container is.
+        Raises SandboxDestroyed if the policy has ended the container."""
         limited = ["timeout", "-s", "KILL", str(max(1, int(limit_s))), "/bin/bash", "-c", script]
         with docker_engine.client("to run a command", timeout_s=limit_s + GRACE_S) as api:
             made = self._create_exec(api, limited)
@@ -107,16 +111,17 @@ class WholeMachine:
         return CommandResult(state["ExitCode"], output)
 
     def upload(self, folder: Path, at: str) -> None:
-        """Copy a folder of this machine to ``at``, owned by root."""
+        """Copy the content of ``folder``, on this machine, to the path ``at`` in the container, owned by root."""
         with docker_engine.client("to copy files") as api:
             api.put_archive(self._name, "/", _tar_of(folder, at))
 
     def judge(
         self, tests: Path, at: str, script: str, limit_s: float, wanted: Sequence[str], machine: ContainerSettings
     ) -> JudgeResult:
-        """Run a judge's program over the files that the policy left, and read its results. ``tests`` is copied to
-        ``at``; ``script`` is a file in it, run by bash; ``wanted``: result files, whose folders are new and empty too.
-        Afterwards nothing runs in this container any more."""
+        """Kill all programs of the container and run a judge in a new container over the files that the policy left.
+        ``tests``: folder copied to ``at``; ``script``: file in it, run by bash for at most ``limit_s`` seconds;
+        ``wanted``: paths of files to return, in folders that are new and empty like ``at``; ``machine``: the new
+        container's resources. If the policy has replaced a shell, nothing is run and the note states it."""
         with docker_engine.client("to end a policy's programs") as api:
             if api.inspect_container(self._name)["State"]["Running"]:
                 api.kill(self._name)

@@ -18,7 +18,8 @@ NOT_FOUND, NOT_RUNNABLE, BROKEN = 127, 126, 125
 
 @dataclass(frozen=True)
 class Confinement:
-    """Limits and filters of every program in a sandbox."""
+    """Limits of every program in a sandbox: number of processes, memory and file size in bytes; and whether system
+    calls are filtered."""
 
     processes: int
     memory_bytes: int
@@ -31,7 +32,7 @@ class Confinement:
 
 
 def limits_of(c: Confinement) -> list[tuple[int, int]]:
-    """The resource limits of a confined program, as (resource, limit) pairs for ``setrlimit``."""
+    """The resource limits of a confined program as (``resource.RLIMIT_...``, value) pairs for ``setrlimit``."""
     return [
         (resource.RLIMIT_NPROC, c.processes),
         (resource.RLIMIT_DATA, c.memory_bytes),
@@ -47,8 +48,9 @@ def limits_of(c: Confinement) -> list[tuple[int, int]]:
 
 
 def fork_into(confinement: Confinement, descriptors: Mapping[int, int], action: Callable[[], int]) -> int:
-    """Fork a confined process that runs ``action`` (which may exec a program) and exits with its return value.
-    ``descriptors``: number in the child -> number here; all others are closed. Returns the pid."""
+    """Fork a process, confine it (own session, no capabilities, limits, system call filter), run ``action`` in it and
+    exit with its return value; 125 if it raises. Returns the child's pid at once. ``descriptors``: number in the child
+    -> open descriptor here; all others are closed in the child."""
     pid = os.fork()
     if pid:
         return pid
@@ -92,7 +94,9 @@ def _enter(c: Confinement, descriptors: Mapping[int, int]) -> None:
 
 
 def program(argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> Callable[[], int]:
-    """An action that executes a program; failures go to stderr, with a shell's exit codes."""
+    """An action for ``fork_into`` that changes to folder ``cwd`` and executes ``argv`` with exactly the environment
+    ``env``. If that fails, it writes the reason to stderr and returns 127 (not found), 126 (not executable) or 125 (no
+    such folder)."""
 
     def action() -> int:
         try:

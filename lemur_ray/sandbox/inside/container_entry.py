@@ -21,7 +21,8 @@ CHANNEL, ROOTFS, MOUNTS = "/channel", "/rootfs", "/mounts"
 
 
 def main() -> None:
-    """Serve the harness until it disconnects."""
+    """Run as the container's first process: connect to the harness, prepare namespace and mounts, then act as the
+    keeper until the harness disconnects. An error is sent to the harness, then this process exits with 1."""
     channel = socket.socket(socket.AF_UNIX)
     channel.connect(CHANNEL)
     pipe = Pipe(channel.fileno(), channel.fileno())
@@ -39,7 +40,8 @@ def main() -> None:
 
 
 def own_namespace(uid: int, held: list[int]) -> None:
-    """Enter a user namespace in which this process is ``uid`` and has the capabilities ``held``."""
+    """Move this process into a new user and mount namespace, in which it is user ``uid`` and has only the capabilities
+    ``held`` (their numbers)."""
     user, group = os.getuid(), os.getgid()
     kernel.unshare(kernel.NEWUSER | kernel.NEWNS)
     for file, text in (("setgroups", "deny"), ("uid_map", f"{uid} {user} 1"), ("gid_map", f"{uid} {group} 1")):

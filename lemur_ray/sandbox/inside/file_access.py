@@ -127,7 +127,8 @@ class Files:
 
 
 def descriptor_of(data: bytes, null: int) -> int:
-    """A file descriptor from which ``data`` can be read; ``null`` (of /dev/null) if ``data`` is empty."""
+    """A new file descriptor from which the bytes ``data`` can be read; ``null`` (an open /dev/null) if ``data`` is
+    empty."""
     if not data:
         return null
     fd = os.memfd_create("stdin", os.MFD_CLOEXEC)

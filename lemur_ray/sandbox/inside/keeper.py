@@ -58,8 +58,8 @@ def main(channel_fd: int) -> None:
 
 
 def killed(timeout_s: float = 2.0) -> bool:
-    """Wait up to ``timeout_s`` seconds for the end of the only child, the generation's first process. Returns whether
-    SIGKILL ended it."""
+    """Wait up to ``timeout_s`` seconds for the end of this process's only child, the generation's first process.
+    Returns whether SIGKILL ended it; False also if it still runs."""
     deadline = time.monotonic() + timeout_s
     while not (ended := processes.collect()) and time.monotonic() < deadline:
         time.sleep(0.002)
@@ -67,7 +67,8 @@ def killed(timeout_s: float = 2.0) -> bool:
 
 
 def end_generation(timeout_s: float = 5.0) -> int:
-    """Kill all processes but this one. Returns the number of those that remain after ``timeout_s`` seconds."""
+    """Send SIGKILL to every other process of the namespace until none is left. Returns the number of those that remain
+    after ``timeout_s`` seconds, 0 on success."""
     deadline = time.monotonic() + timeout_s
     while True:
         processes.send(-1, signal.SIGKILL)
@@ -79,7 +80,8 @@ def end_generation(timeout_s: float = 5.0) -> int:
 
 
 def begin_generation(fd: int, spec: dict[str, Any], packed: bytes) -> None:
-    """Fork the first process of a new generation, connected to the harness through ``fd``."""
+    """Fork the first process of a new generation in new namespaces. ``fd``: socket to the harness, to which errors are
+    sent; ``spec``: the settings that ``keeper_client`` sends; ``packed``: the file trees, see ``tree.pack``."""
     # A process namespace begins with the next child, so an intermediate process creates it and exits.
     middle = os.fork()
     if middle:
@@ -105,7 +107,8 @@ def _small_buffers(proc: str) -> None:
 
 
 def first_process(fd: int, spec: dict[str, Any], packed: bytes) -> None:
-    """Build the root file system, enter it, and serve the harness."""
+    """Build the root file system, enter it, and serve the harness on ``fd``; never returns. Arguments as in
+    ``begin_generation``. An error is sent to the harness before the process exits."""
     os.dup2(fd, 3)
     os.closerange(4, 256)
     try:

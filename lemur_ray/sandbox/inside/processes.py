@@ -18,7 +18,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Process:
-    """One line of /proc/PID/stat."""
+    """State of a process, as read from /proc/PID/stat."""
 
     pid: int
     session: int
@@ -36,7 +36,7 @@ class Process:
 
 
 def listed(proc: str, dead: bool = False) -> list[Process]:
-    """All processes of the namespace but the first; ``dead``: including zombies."""
+    """All processes below ``proc`` (path of a /proc) except process 1; with ``dead`` zombies too."""
     processes = []
     for name in os.listdir(proc):
         if not name.isdigit() or name == "1":
@@ -54,12 +54,14 @@ def listed(proc: str, dead: bool = False) -> list[Process]:
 
 
 def used_s(proc: str) -> float:
-    """CPU seconds that all existing processes have used, zombies included, and children that they have waited for."""
+    """CPU seconds used by all processes below ``proc`` except process 1, including zombies and children that they have
+    waited for."""
     return sum(process.cpu_s for process in listed(proc, dead=True))
 
 
 def send(pid: int, number: int) -> None:
-    """Send signal ``number`` to a process, which may be gone; pid -1: to all but the first."""
+    """Send signal ``number`` to process ``pid``; no error if it is gone. pid -1: to all processes of the namespace but
+    the first."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
@@ -71,9 +73,10 @@ Ended = dict[int, tuple[int, float]]
 def kill_except(
     proc: str, spared: set[tuple[int, int]], collected: Callable[[Ended], None], timeout_s: float = 3.0
 ) -> bool:
-    """Kill all processes whose ``name`` (pid, start) is not in ``spared``; ``collected`` receives the reaped children.
-    Returns False if the spared ones were killed too, or some processes live after ``timeout_s`` seconds. Processes are
-    stopped before they are killed; a crowd that forks faster than it can be listed is killed as a whole."""
+    """Kill all processes below ``proc`` except process 1 and those whose ``name`` (pid, start) is in ``spared``. Each
+    is stopped before it is killed; if some still fork faster than they can be listed after 20 rounds, the spared ones
+    are killed too. ``collected`` receives the reaped children. Returns False in that case, or if some live after
+    ``timeout_s`` seconds."""
     deadline = time.monotonic() + timeout_s
     rounds, all_spared = 0, True
     while True:
@@ -97,7 +100,8 @@ def kill_except(
 
 
 def collect() -> Ended:
-    """Reap every dead child and return how each ended."""
+    """Reap every child that has ended, without waiting; returns how each did (pid -> wait status, CPU seconds),
+    possibly empty."""
     ended: Ended = {}
     while True:
         try:
@@ -115,7 +119,8 @@ _DEFAULT_BYTES = 212_992
 
 
 def socket_bytes(proc: str) -> int:
-    """Maximum bytes in a socket's send and receive buffers (the system call filter allows no larger ones)."""
+    """Bytes that a socket may hold in its two buffers, by the kernel's defaults for the namespace of ``proc`` (the
+    system call filter allows no larger ones)."""
     total = 0
     for name in ("wmem_default", "rmem_default"):
         try:
@@ -127,7 +132,8 @@ def socket_bytes(proc: str) -> int:
 
 
 def sockets(proc: str) -> int:
-    """Number of sockets in the sandbox's network, including those in flight that no process holds."""
+    """Number of sockets in the network namespace of ``proc``, including those in flight that no process holds; 0 if
+    unreadable."""
     try:
         with open(f"{proc}/self/net/sockstat", "rb") as file:
             return int(file.readline().split()[2])  # sockets: used N
@@ -136,12 +142,12 @@ def sockets(proc: str) -> int:
 
 
 def heaviest(proc: str, limit_bytes: int, own_network: bool = True) -> int | None:
-    """The pid of the largest process if all together use more than ``limit_bytes``, else None.
+    """The pid of the largest process if all but the first use more than ``limit_bytes`` together, else None.
 
-    Resident sizes count shared pages once per process; only if their sum exceeds the limit are the proportional
-    shares read, which is slower. Socket buffers belong to no process: beyond FREE_SOCKETS each socket counts as full,
-    and the process with most sockets is returned; in a shared network only sockets held by these processes count.
-    """
+    Resident sizes count shared pages once per process; only if their sum exceeds the limit are the proportional shares
+    read, which is slower. Socket buffers belong to no process: beyond FREE_SOCKETS (128) each socket counts as full,
+    and if they alone exceed the limit, the process with most sockets is returned. ``own_network``: False for a network
+    shared with the host, where only sockets held by these processes count."""
     if not own_network or sockets(proc) > FREE_SOCKETS:
         held = {process.pid: _sockets_of(proc, process.pid) for process in listed(proc)}
         number = sockets(proc) if own_network else sum(held.values())
@@ -163,7 +169,7 @@ def heaviest(proc: str, limit_bytes: int, own_network: bool = True) -> int | Non
 
 
 def kill_heaviest(proc: str, limit_bytes: int, own_network: bool) -> bool:
-    """Kill the ``heaviest`` process if all together exceed the limit. Returns whether one was killed."""
+    """Send SIGKILL to the process that ``heaviest`` returns, if any. Returns whether there was one."""
     if (pid := heaviest(proc, limit_bytes, own_network)) is not None:
         send(pid, signal.SIGKILL)
     return pid is not None
@@ -191,8 +197,8 @@ def _share(proc: str, pid: int) -> int:
 
 
 def waited_s(proc: str, pid: int) -> float:
-    """Seconds in which a process was ready but had no processor: the maximum over its threads, since the first thread
-    of a JVM only waits for the others."""
+    """Seconds in which process ``pid`` was ready to run but had no processor: the maximum over its threads, since the
+    first thread of a JVM only waits for the others. 0 if it is gone."""
     longest = 0
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for thread in os.listdir(f"{proc}/{pid}/task"):
@@ -205,7 +211,8 @@ def waited_s(proc: str, pid: int) -> float:
 
 
 def own_waited_s() -> float:
-    """``waited_s`` of this process."""
+    """Seconds in which this process's first thread was ready to run but had no processor; 0 if the kernel does not
+    tell."""
     with contextlib.suppress(OSError, IndexError), open("/proc/self/schedstat", "rb") as file:
         return int(file.read().split()[1]) / 1e9
     return 0.0

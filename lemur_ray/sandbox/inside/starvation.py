@@ -20,8 +20,9 @@ _QUARTER = 0.25
 
 
 class CpuMeter:
-    """Measures the processor time of a step, from construction on. ``crowd``: returns the step's processes, of which
-    ``main`` is the first; ``cpu_s``: returns their processor seconds so far."""
+    """Measures the processor time of a step, from construction on. ``proc``: path of a /proc; ``main``: pid of the
+    step's first process; ``crowd``: returns all processes of the step; ``cpu_s``: returns their CPU seconds so far;
+    ``clock``: monotonic seconds."""
 
     def __init__(
         self,
@@ -37,7 +38,8 @@ class CpuMeter:
         self._by_clock_s = self._ready_s = 0.0
 
     def look(self) -> None:
-        """Take a sample of the ready processes if one is due."""
+        """Take a sample of which processes are ready to run, unless the last one is less than LOOK_S (0.25) seconds
+        ago."""
         now = self._clock()
         if now - self._looked < LOOK_S:
             return
@@ -48,7 +50,8 @@ class CpuMeter:
         self._read(crowd)
 
     def measurements(self) -> dict[str, Any]:
-        """The arguments of ``starved``: seconds elapsed, of processor time, and of waiting for a processor."""
+        """Seconds since construction as a dict: ``elapsed_s``, ``crowd_cpu_s`` (processor time of running processes),
+        ``waited_s`` (ready, but without a processor). The functions ``starved`` and ``owed_s`` expect it."""
         self._read(list(self._crowd()))
         elapsed_s, cpu_s = self._clock() - self._began, self._cpu_s()
         waited_s = min(elapsed_s, max(self._by_clock_s, self._ready_s - cpu_s))
@@ -65,7 +68,9 @@ class CpuMeter:
 
 
 def owed_s(measured: Mapping[str, Any], time_s: float, cpu_s: float | None) -> float:
-    """Seconds that a step got less than its own time ``time_s``; 0 if it used the processor time it is entitled to."""
+    """Further seconds that a step must get so that it has had ``time_s`` seconds without waiting for a processor. 0 if
+    it has used ``cpu_s`` seconds of processor time (None: a quarter of ``time_s``). ``measured``: from
+    ``CpuMeter.measurements``."""
     used_s = max(float(measured.get(name, 0.0)) for name in ("cpu_s", "crowd_cpu_s"))  # ended processes, running ones
     if used_s >= (_QUARTER * time_s if cpu_s is None else cpu_s):
         return 0.0
@@ -74,6 +79,6 @@ def owed_s(measured: Mapping[str, Any], time_s: float, cpu_s: float | None) -> f
 
 
 def starved(measured: Mapping[str, Any], time_s: float, cpu_s: float | None = None) -> bool:
-    """Whether a step ran out of time because the machine gave it no processor: it waited, not slept or computed.
-    ``cpu_s``: processor time after which it was not starved; None: a quarter of its wall time ``time_s``."""
+    """Whether a step ran out of its ``time_s`` seconds because the machine gave it no processor: it waited for one more
+    than half of that time, and ``owed_s`` of the same arguments is positive."""
     return float(measured.get("waited_s", 0.0)) > 0.5 * time_s and owed_s(measured, time_s, cpu_s) > 0.0

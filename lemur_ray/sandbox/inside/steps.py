@@ -45,7 +45,8 @@ class SessionProcess:
 
 @dataclass
 class Step:
-    """State of one step. ``reason``: the limit that ended it (``time``, ``output``), or empty."""
+    """Settings and state of one step. ``out``, ``err``: pipes from the program; ``deadline``: monotonic seconds;
+    ``kill_at``: bytes of output that end it; ``reason``: the limit that ended it ("time", "output"), or empty."""
 
     out: int
     err: int
@@ -77,7 +78,9 @@ class Step:
 
 
 class Watcher:
-    """Watches steps, one at a time. ``wakeup``: descriptor that becomes readable when a child has died."""
+    """Watches steps, one at a time. ``pipe``: channel to the harness; ``wakeup``: descriptor that becomes readable when
+    a child has died; ``proc``: path of a /proc; ``collected``: called with reaped children; ``own_network``: as in
+    ``processes.heaviest``."""
 
     def __init__(
         self, pipe: Pipe, wakeup: int, proc: str, collected: Callable[[processes.Ended], None], own_network: bool
@@ -86,7 +89,9 @@ class Watcher:
         self.own_network = own_network
 
     def watch(self, step: Step) -> None:
-        """Watch until the program ends, the session reports, or a limit is exceeded."""
+        """Forward output to the harness until the program ends, the session reports that the message is handled, or a
+        limit is exceeded; the outcome is written into ``step``. Kills the largest process whenever memory exceeds the
+        limit, but does not end the step's other processes."""
         poller = select.poll()
         step.open = {step.out, step.err}
         for fd in (step.out, step.err, self.wakeup, self.pipe.read_fd):
@@ -136,7 +141,8 @@ class Watcher:
         return True
 
     def settle(self, step: Step, until: Callable[[], bool], timeout_s: float) -> bool:
-        """Collect children and reports until ``until()`` holds; False after ``timeout_s`` seconds."""
+        """Forward output and reap children until ``until()`` is true. Returns False if it is not after ``timeout_s``
+        seconds."""
         deadline = time.monotonic() + timeout_s
         reports = [step.live.report] if step.live else []
         while not until():
@@ -180,7 +186,8 @@ class Watcher:
         self.record_exits(step, processes.collect())
 
     def record_exits(self, step: Step, ended: processes.Ended) -> None:
-        """Record collected children; the step's main process may be among them."""
+        """Store the exit statuses of reaped children (pid -> wait status, CPU seconds) in ``step``; if its main process
+        is one of them, the step is finished."""
         self._collected(ended)
         step.dead += [how for pid, how in ended.items() if pid != step.main]
         if step.main in ended:

@@ -92,8 +92,9 @@ def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> 
 
 
 def program(machine: str, count_all_memory: bool, tracing: bool = False) -> bytes:
-    """The BPF program of the filter for an architecture (``platform.machine()``). Raises ValueError for an unknown one.
-    ``count_all_memory``: refuse also ``UNCOUNTED_MEMORY``; ``tracing``: allow ptrace."""
+    """The filter's BPF program, as bytes for ``prctl``, for an architecture as ``platform.machine()`` names it. Raises
+    ValueError for an unknown one. ``count_all_memory``: also refuse calls that allocate memory outside of processes
+    (``UNCOUNTED_MEMORY``); ``tracing``: allow ptrace."""
     if machine not in ARCHITECTURES:
         raise ValueError(f"no system call table for {machine!r}: expected one of {', '.join(ARCHITECTURES)}")
     audit, column = ARCHITECTURES[machine]

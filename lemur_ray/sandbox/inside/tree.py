@@ -21,7 +21,8 @@ _KINDS = {stat.S_IFDIR: "d", stat.S_IFREG: "f", stat.S_IFLNK: "l"}
 
 
 def pack(trees: list[tuple[str, Path]]) -> bytes:
-    """Pack host trees, given as (absolute path inside, host folder or file); later ones overwrite earlier ones. Raises
+    """Pack files of the host into bytes for ``unpack``. ``trees``: (absolute path inside, host folder or file) pairs;
+    later ones overwrite earlier ones. Symbolic links are kept as links, owners are not recorded. Raises
     FileNotFoundError for a missing source, ValueError for a device, pipe or socket."""
     entries: list[Entry] = []
     contents: list[bytes] = []
@@ -52,7 +53,8 @@ def _pack_one(name: str, path: Path, entries: list[Entry], contents: list[bytes]
 
 
 def unpack(packed: bytes, root: str) -> None:
-    """Create the tree that ``pack`` returned as bytes below the folder ``root``, with modes and times."""
+    """Create the files, folders and links of ``packed`` (from ``pack``) below the folder ``root``, with modes and
+    times. An existing file is overwritten; an existing link of the same name raises FileExistsError."""
     end = packed.index(b"\n")
     at = end + 1
     folders = []
@@ -79,8 +81,8 @@ def unpack(packed: bytes, root: str) -> None:
 
 
 class Work:
-    """Budget of a walk over a tree: bytes of files by their nominal size (holes cost no memory, but time to read), and
-    seconds of processor time. Exceeding it raises OSError."""
+    """Budget of a walk over a tree: ``content_bytes`` of files by their nominal size (holes cost no memory, but time to
+    read), and ``cpu_s`` seconds of this thread's processor time."""
 
     def __init__(self, content_bytes: int, cpu_s: float) -> None:
         self.content_bytes, self._until = content_bytes, time.thread_time() + cpu_s
@@ -95,8 +97,9 @@ class Work:
 
 
 def digest(root: str, work: Work | None = None) -> str:
-    """SHA-256 over names, modes, contents and link targets below ``root``, within its file system; times excluded.
-    ``work``: budget, whose excess raises OSError; None: no limit."""
+    """SHA-256 (hex) over names, modes, contents and link targets of everything below ``root``; times are excluded, and
+    mounted file systems count as a name only. ``work``: budget of file contents and time, whose excess raises OSError;
+    None: no limit."""
     total = hashlib.sha256()
     device = os.lstat(root).st_dev
     pending = [root]
@@ -122,8 +125,9 @@ def digest(root: str, work: Work | None = None) -> str:
 
 
 def entries(root: str, left_out: list[str], work: Work, most_bytes: int) -> list[TreeEntry]:
-    """Entries below ``root``, unordered, without the top-level names in ``left_out`` and without other file systems.
-    Raises OSError if ``work`` is exceeded, or paths and link targets have more than ``most_bytes`` together."""
+    """Entries below ``root`` as (absolute path with ``root`` as /, kind, permission bits, content hash or link target),
+    unordered. Top-level names in ``left_out`` and the content of mounted file systems are omitted. Raises OSError if
+    ``work`` is exceeded, or paths, hashes and link targets have more than ``most_bytes`` characters together."""
     listed: list[TreeEntry] = []
     size = 0
     device = os.lstat(root).st_dev

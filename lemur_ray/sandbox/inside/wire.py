@@ -19,11 +19,11 @@ LARGEST = 16 * 2**20
 
 
 class WireError(RuntimeError):
-    """Raised if the other side sends an invalid or unexpected frame."""
+    """Raised if the other side sends a frame that is invalid or of an unexpected kind."""
 
 
 class Frames:
-    """Assembles frames from a byte stream."""
+    """Assembles frames from a byte stream: ``feed`` appends received bytes, ``next`` returns complete frames."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -32,7 +32,8 @@ class Frames:
         self._held += data
 
     def next(self) -> tuple[int, bytes] | None:
-        """Remove and return the next complete frame (kind, payload); None if there is none yet. Raises WireError."""
+        """Remove and return the next complete frame as (kind, payload); None if more bytes are needed. Raises WireError
+        for a frame of unknown kind or of more than LARGEST bytes (16 MiB)."""
         if len(self._held) < HEADER.size:
             return None
         size, kind = HEADER.unpack_from(self._held)
@@ -55,7 +56,7 @@ def json_frame(message: Mapping[str, Any]) -> bytes:
 
 
 def data_frames(data: bytes) -> bytes:
-    """Encode data as DATA frames of at most ``LARGEST`` bytes, followed by an empty one that ends it."""
+    """Encode ``data`` as DATA frames of at most LARGEST bytes (16 MiB), followed by an empty one that marks the end."""
     parts = [frame(DATA, data[at : at + LARGEST]) for at in range(0, len(data), LARGEST)]
     return b"".join([*parts, frame(DATA, b"")])
 
@@ -68,7 +69,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 class Pipe:
-    """A blocking channel over a read and a write descriptor (one number for both for a socket)."""
+    """A channel of frames over two blocking descriptors, which may be the same number (a socket)."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self.read_fd, self.write_fd = read_fd, write_fd
@@ -84,7 +85,8 @@ class Pipe:
         write_all(self.write_fd, data_frames(data))
 
     def receive(self) -> tuple[int, bytes]:
-        """Wait for the next frame: (kind, payload). Raises EOFError if the other side has closed the channel."""
+        """Wait for the next frame and return (kind, payload). Raises EOFError if the other side has closed the channel,
+        WireError."""
         while (received := self.frames.next()) is None:
             more = os.read(self.read_fd, 2**18)
             if not more:

@@ -15,8 +15,8 @@ ORDERS_FD, REPORT_FD = 9, 8
 
 
 class Channel:
-    """The program's end of a session. ``speaks``: reserve standard output for answers and discard what the program
-    prints."""
+    """A program's end of a session with the harness. ``speaks``: reserve standard output for JSON answers and discard
+    what the program prints."""
 
     def __init__(self, speaks: bool = True) -> None:
         self._results = -1
@@ -28,7 +28,8 @@ class Channel:
             os.close(null)
 
     def speak(self, prints: int) -> None:
-        """Reserve standard output for answers; the program's prints go to descriptor ``prints``, its errors nowhere."""
+        """Reserve standard output for answers. From now on, what this program and its children print goes to descriptor
+        ``prints``, standard error to /dev/null, and standard input is empty."""
         self._results = os.dup(1)
         null = os.open(os.devnull, os.O_RDWR)
         for fd, target in ((0, null), (1, prints), (2, null)):
@@ -36,7 +37,8 @@ class Channel:
         os.close(null)
 
     def serve(self, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        """Call ``answer`` with each order and send what it returns, until the session ends."""
+        """Call ``answer`` with each order (a JSON object) and send the dict that it returns, until the harness ends the
+        session."""
         answered: dict[str, Any] = {"ok": True}
         while True:
             try:
@@ -46,8 +48,8 @@ class Channel:
             answered = answer(order)
 
     def exchange(self, answer: dict[str, Any] | None = None, status: int = 0) -> dict[str, Any]:
-        """End this step with ``answer`` and wait for the next order. Raises EOFError at the end of the session.
-        ``status``: reported with the end of the step; without an answer, that and the output are the result."""
+        """End the present step and wait for the next order, which is returned. ``answer`` is sent as a line of JSON
+        unless None; ``status`` becomes the step's exit code. Raises EOFError when the harness has ended the session."""
         word = bytearray()
         while (letter := _exactly(1)) != b"\n":
             word += letter

@@ -20,11 +20,11 @@ ENOUGH_CHARS = 100_000
 
 
 class ToolError(Exception):
-    """Raised in a cell if a function of the harness that it called failed; the message is the harness's."""
+    """Raised in a cell if a function of the harness (a tool) that it called failed; the message is the tool's."""
 
 
 class Capture(io.StringIO):
-    """Buffer for a cell's standard output; drops everything beyond ENOUGH_CHARS."""
+    """Buffer for a cell's standard output; drops everything beyond ENOUGH_CHARS (100,000) characters."""
 
     def write(self, text: str) -> int:
         left = ENOUGH_CHARS - self.tell()
@@ -34,9 +34,10 @@ class Capture(io.StringIO):
 
 
 class TextCells:
-    """Runs cells in ``interpreter`` and returns their output; standard output is reserved for ``channel``.
-    ``functions``: name -> names of parameters. A call ends the step with ``{"call": name, "arguments": [...]}`` and
-    goes on with the answer of the next: ``{"answer": text}`` or ``{"error": text}``."""
+    """Runs Python cells in ``interpreter`` and returns their output as text. ``functions``: name -> names of its
+    parameters, for functions of the harness that cells may call; all arguments and results are strings. A call ends the
+    step with ``{"call": name, "arguments": [...]}``; the next order has its result: ``{"answer": text}`` or ``{"error":
+    text}``."""
 
     def __init__(self, channel: Any, interpreter: Any, functions: Mapping[str, Sequence[str]]) -> None:
         self._channel, self._interpreter = channel, interpreter
@@ -50,7 +51,9 @@ class TextCells:
         interpreter.main.__dict__.update(made)
 
     def run(self, code: str, time_s: float) -> str:
-        """Run a cell for at most ``time_s`` seconds; returns its output, followed by that of programs it started."""
+        """Run a cell for at most ``time_s`` seconds. Returns what it printed (errors as a traceback, as IPython prints
+        them), then what programs that it started printed; each at most 100,000 characters or bytes. Never raises for
+        the cell's errors."""
         captured, ignored = Capture(), Capture()
         os.ftruncate(self._programs, 0)
         with contextlib.redirect_stdout(captured), contextlib.redirect_stderr(ignored):

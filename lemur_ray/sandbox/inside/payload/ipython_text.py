@@ -28,7 +28,9 @@ CELL = re.compile(r"<cell (\d+)>")
 
 
 def translated(code: str) -> str:
-    """``code`` with IPython's ``!command`` and ``%magic`` lines replaced by Python, unless it is valid Python."""
+    """``code`` as valid Python where IPython syntax made it invalid: ``!command`` lines run the command, ``%magic``
+    lines print that the magic is unknown. Code that is valid Python, or still is not, is returned with no other change.
+    """
     try:
         ast.parse(code)
         return code
@@ -40,13 +42,15 @@ def translated(code: str) -> str:
 
 
 def silenced(code: str) -> bool:
-    """Whether the cell ends with a semicolon, which suppresses its last value."""
+    """Whether the last line of ``code`` ends with a semicolon (before a comment), so that IPython does not show its
+    value."""
     last = code.rstrip().rpartition("\n")[2]
     return last.partition("#")[0].rstrip().endswith(";")
 
 
 def value_text(value: object) -> str:
-    """The text that IPython prints for the value of a cell; may raise what the value's ``repr`` raises."""
+    """The text that IPython 8.12 prints for ``value``: containers over several lines if they exceed 79 characters, cut
+    after 1,000 elements. Raises what the value's ``repr`` raises."""
     return _value(value, 0, WIDTH, set())
 
 
@@ -96,7 +100,8 @@ def _container(value: Any, kind: type, indent: int, room: int, above: set[int]) 
 
 
 def error_text(error: BaseException, cell: str) -> str:
-    """The text that IPython prints for an exception and those that caused it. ``cell``: file name of the cell."""
+    """The traceback that IPython 8.12 prints for an exception and those that caused it. ``cell``: the code's file name
+    in frames, such as "<cell 3>"."""
     if isinstance(error, SyntaxError) and error.filename == cell:
         return _syntax_text(error)
     chain: list[tuple[BaseException, str]] = [(error, "")]

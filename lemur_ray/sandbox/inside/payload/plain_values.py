@@ -40,7 +40,9 @@ class NotPlain(ValueError):
 
 
 def encode(value: object, depth: int = 0, keep: Callable[[Any], list[Any]] | None = None) -> list[Any]:
-    """Encode as ``[kind, content]``; other types are passed to ``keep``, or become kind ``unknown``."""
+    """Encode a value as a JSON list ``[kind, content]``, recursively. A value whose exact type is not supported is
+    passed to ``keep``, which returns its encoding; without ``keep`` it becomes ``["unknown", type name]``, as does
+    everything nested deeper than 50 levels. ``depth``: present level of nesting."""
     kind = type(value)
     if depth > DEEPEST:
         return ["unknown", "too deep"]
@@ -73,7 +75,8 @@ def encode(value: object, depth: int = 0, keep: Callable[[Any], list[Any]] | Non
 
 def decode(plain: Any, depth: int = 0, kept: Callable[[Any], Any] | None = None) -> Any:
     """Inverse of ``encode``, except that bytearray becomes bytes, defaultdict dict, a NumPy scalar a Python value.
-    Raises NotPlain for other data and kind ``unknown``. ``kept``: returns the object for the number of a kept value."""
+    ``kept``: returns the object for the number of a value of kind ``kept``. Raises NotPlain for other data, kind
+    ``unknown``, and nesting beyond 50 levels."""
     if depth > DEEPEST or type(plain) is not list or len(plain) != 2 or type(plain[0]) is not str:
         raise NotPlain(f"not a plain value: {str(plain)[:100]}")
     kind, content = plain

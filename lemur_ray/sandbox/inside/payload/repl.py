@@ -25,7 +25,8 @@ RAISED, LATE = 1, 2
 
 
 class Interpreter:
-    """One namespace ``__main__`` with IPython's In, Out, _, __, ___ in it."""
+    """Runs cells of Python code in one namespace ``__main__``, which has IPython's In, Out, _, __ and ___.
+    ``ipython_text``: the module of that name."""
 
     def __init__(self, ipython_text: Any) -> None:
         self.ipython_text = ipython_text
@@ -35,7 +36,9 @@ class Interpreter:
         sys.modules["__main__"] = self.main
 
     def run(self, code: str, time_s: float) -> int:
-        """Run a cell and print its output. Returns 0, or if it raised RAISED, or LATE after its time limit."""
+        """Run a cell and print its output as IPython does: the value of its last expression, or a traceback. After
+        ``time_s`` seconds SIGALRM raises TimeoutError in it. Returns 0, RAISED if it raised an exception, or LATE if
+        the time was up."""
         self.count += 1
         name = f"<cell {self.count}>"
         scope = self.main.__dict__
@@ -96,7 +99,7 @@ class _Alarm:
 
 
 def serve(ipython_text: Any, channel: Any, harness_functions: Any) -> None:
-    """Run cells until the session ends."""
+    """Run the cells that the harness sends, until the session ends. Arguments: the modules of these names."""
     line, interpreter = channel.Channel(speaks=False), Interpreter(ipython_text)
     sys.stderr = sys.stdout
     answer: dict[str, Any] | None = None

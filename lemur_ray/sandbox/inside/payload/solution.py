@@ -41,8 +41,8 @@ class Solution:
         self._kept: list[Any] = []
 
     def answer(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Execute one order of the module's table and return its answer. Raises nothing: errors are ``raised`` in
-        it."""
+        """Execute one order of the module's table and return its answer. An exception, also from the solution's code,
+        becomes ``{"raised": NAME}``."""
         try:
             if "code" in order:
                 exec(compile(order["code"], "<answer>", "exec", dont_inherit=True), self._scope)
@@ -69,5 +69,5 @@ class Solution:
 
 
 def serve(plain: Any, channel: Any) -> None:
-    """Answer orders until the session ends."""
+    """Answer orders until the session ends. Arguments: the modules ``plain_values`` and ``channel``."""
     channel.Channel().serve(Solution(plain).answer)

@@ -14,11 +14,13 @@ from typing import Any
 
 
 class AnswerRaised(Exception):
-    """Raised here if the solution raised an exception that is no builtin."""
+    """Raised in the tests if a call of the solution raised an exception that is no builtin one; the message is its
+    name."""
 
 
 class Absent:
-    """Proxy of a value in the solution's process; not comparable, and an instance of no other class."""
+    """Proxy of an object in the solution's process: attribute access, calls, indexing, iteration, ``len``, ``bool`` and
+    ``str`` are forwarded. It equals only itself."""
 
     __slots__ = ("_ask", "_number")
 
@@ -60,16 +62,17 @@ class Absent:
 
 
 class Tests:
-    """Runs tests of a solution in another process, whose functions it calls over ``channel``. ``plain``:
-    ``plain_values``."""
+    """Runs tests of a solution that lives in another process; ``channel`` forwards calls of its functions. ``plain``:
+    the module ``plain_values``."""
 
     def __init__(self, plain: Any, channel: Any) -> None:
         self._plain, self._channel = plain, channel
 
     def run(self, tests: str, defined: dict[str, Any], modules: dict[str, str], setup: str) -> dict[str, Any]:
-        """Execute ``setup``, the task's own code, then ``tests``. The answer has ``final_word`` of the tests' scope, if
-        they define it. ``defined``: name -> encoded value, for names of the solution. ``modules``: name -> module to
-        import for it."""
+        """Execute the source ``setup`` (the task's own code), then the source ``tests``, in one scope. ``defined``:
+        name -> encoded value, for names of the solution; ``modules``: name -> module to import under that name. Returns
+        ``{"passed": True, "word": TEXT}``, where TEXT is the variable ``final_word`` that the tests may set (64
+        characters, else empty), or ``{"passed": False, "raised": "NAME: message"}`` if anything raised."""
         try:
             scope: dict[str, Any] = {name: self._decode(value) for name, value in defined.items()}
             scope |= {name: importlib.import_module(module) for name, module in modules.items()}
@@ -105,6 +108,7 @@ def _number_of(value: Any) -> list[Any]:
 
 
 def serve(plain: Any, channel: Any) -> None:
-    """Run each set of tests that an order contains, and answer whether it passed, until the session ends."""
+    """For each order of the harness, run its tests and answer as ``Tests.run``, until the session ends. Arguments: the
+    modules ``plain_values`` and ``channel``."""
     line = channel.Channel()
     line.serve(lambda order: Tests(plain, line).run(**order))
