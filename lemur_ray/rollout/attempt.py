@@ -15,7 +15,8 @@ from lemur_ray.agents.trajectory import EpisodeKey, Outcome, Step, Task, Traject
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices per million tokens of the policy and of external calls, in one currency. If all are 0, none is shown."""
+    """Prices per million tokens of the policy and of the endpoint that environments call, in one currency. If all are
+    0, no cost is shown."""
 
     per_million_in: float = 0.0
     per_million_out: float = 0.0
@@ -30,7 +31,8 @@ class Prices:
 
 @dataclass(frozen=True)
 class EpisodeLimits:
-    """Limits of one episode: deadlines of single calls in seconds, characters per turn, and budgets for all turns."""
+    """Limits of one episode: deadlines of single calls in seconds (``make_s`` to ``policy_s``), characters per turn,
+    and budgets for all turns together."""
 
     make_s: float = 120.0
     reset_s: float = 120.0
@@ -68,7 +70,7 @@ class EpisodeLimits:
 
 @dataclass(frozen=True)
 class EpisodeSpec:
-    """One episode to play: its key, task, sampling options and limits."""
+    """One episode to play: its key (benchmark, task, epoch, policy), task, sampling options and limits."""
 
     key: EpisodeKey
     task: Task
@@ -82,7 +84,8 @@ class EpisodeSpec:
 
 @dataclass(frozen=True)
 class Attempt:
-    """How one attempt at an episode ended. ``score`` is None if, and only if, the outcome is not the policy's doing."""
+    """How one attempt at an episode ended. ``score`` (0 to 1) is None if, and only if, the outcome is not the policy's
+    doing. ``wall_s``: seconds; ``detail``: errors and truncations as text."""
 
     outcome: Outcome
     score: float | None
@@ -108,13 +111,13 @@ class Attempt:
 
 
 def derive_seed(*parts: object) -> int:
-    """A 31-bit seed, a hash of ``parts``: the same task, epoch and turn get the same seed in every run."""
+    """A seed from 0 to 2^31 - 1: a hash of ``parts`` as text, equal in every process and run."""
     text = "|".join(str(part) for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big") >> 1
 
 
 def turn_sampling(spec: EpisodeSpec, turn: int) -> Sampling:
-    """Sampling options of one turn (from 0): those of the episode, with a seed of the turn, the same in all
-    attempts."""
+    """Sampling options of turn number ``turn`` (from 0): those of the episode, with a seed derived from task, epoch and
+    turn, so that a repeated attempt gets the same seeds."""
     key, sampling = spec.key, spec.sampling
     return replace(sampling, seed=derive_seed(key.benchmark, key.task, key.epoch, turn, sampling.seed))

@@ -94,8 +94,8 @@ def _refusal(ended: BaseException) -> ValueError | None:
 
 
 def arguments_for(argv: Sequence[str], ours: set[str], every: set[str]) -> list[str]:
-    """The words of ``argv`` without the flags (and their values) that this benchmark lacks and others have.
-    ``ours``: names of this benchmark's options; ``every``: names of the options of all."""
+    """The words of the command line ``argv`` without those flags, and their values, that other benchmarks have and this
+    one lacks. ``ours``: names of this benchmark's options; ``every``: names of the options of all."""
     words: list[str] = []
     is_ours = True
     for word in argv:
@@ -109,7 +109,8 @@ def arguments_for(argv: Sequence[str], ours: set[str], every: set[str]) -> list[
 
 
 def options_of(name: str, benchmark: Benchmark[Any]) -> type[Any]:
-    """The class of a benchmark's options. Raises ValueError if an option has a common flag's name or no default."""
+    """The options dataclass of the benchmark ``name``. Raises ValueError if an option has the name of a flag of all
+    benchmarks, or no default."""
     check_options(name, benchmark.options)
     common = {f.name for f in fields(EvalConfig)}
     if hidden := sorted(common & {f.name for f in fields(benchmark.options)}):
@@ -120,7 +121,8 @@ def options_of(name: str, benchmark: Benchmark[Any]) -> type[Any]:
 def evaluation_request(
     config: Config, benchmark: Benchmark[Any], prompt: Prompt, recording: str = ""
 ) -> EvaluationRequest:
-    """The settings that ``benchmark`` gets besides its options. ``recording``: file to replay, or empty."""
+    """What ``benchmark`` gets besides its options: data folder, prompt ("full" or "brief"), replay mode and epochs of
+    ``config``. ``recording``: file to replay, or empty."""
     mode = config.replay if config.replay != "auto" else benchmark.details.replay_mode
     return EvaluationRequest(
         outside_data(config.data), prompt, Path(recording) if recording else None, mode, config.epochs
@@ -130,9 +132,9 @@ def evaluation_request(
 def tasks_and_settings(
     config: Config, benchmark: Benchmark[Any], knows_our_words: bool = False, recording: str = "", replies: str = ""
 ) -> tuple[list[Task], Settings]:
-    """(selected tasks, the settings that their scores depend on). Raises the errors of ``tasks_of``.
-    ``knows_our_words``: whether the model was tuned on brief prompts. ``recording``: the file to replay; ``replies``:
-    the file of replies to grade again."""
+    """Returns (tasks to play, settings that their scores depend on). ``knows_our_words``: whether the model was tuned
+    on brief prompts, which ``--prompt auto`` then selects. ``recording``: file to replay, ``replies``: file of replies
+    to grade again; both may be empty. Raises the errors of ``tasks_of``."""
     prompt: Prompt = config.prompt if config.prompt != "auto" else "brief" if knows_our_words else "full"
     request = evaluation_request(config, benchmark, prompt, recording)
     tasks, data = select_tasks(available_tasks(config, benchmark, request), config)
@@ -142,8 +144,9 @@ def tasks_and_settings(
 
 
 def available_tasks(config: Config, benchmark: Benchmark[Any], request: EvaluationRequest) -> list[Task]:
-    """All tasks of a benchmark, from which those to play are selected. Only up to the limit if the benchmark generates
-    any number, or with ``--sample first``. Raises ValueError, and FileNotFoundError if data is missing."""
+    """The benchmark's tasks, before ``--tasks``, ``--limit`` and sampling select some. Only the first ``--limit`` are
+    generated with ``--sample first``, or if the benchmark can generate any number. Raises ValueError for an invalid
+    task, FileNotFoundError if data is missing."""
     most = config.limit or benchmark.default_limit if benchmark.default_limit else None
     if config.sample == "first" and config.limit and not config.tasks:
         most = config.limit
@@ -158,15 +161,15 @@ def available_tasks(config: Config, benchmark: Benchmark[Any], request: Evaluati
 
 
 def tasks_of(config: Config, prompt: Prompt) -> list[Task]:
-    """The selected tasks of a stored configuration. Raises the errors of ``available_tasks``, OSError for a file of
-    ids."""
+    """The tasks that a stored configuration selects, with ``prompt`` "full" or "brief". Raises the errors of
+    ``available_tasks``, and OSError if a file of task ids cannot be read."""
     benchmark = find(config.benchmark)
     return select_tasks(available_tasks(config, benchmark, evaluation_request(config, benchmark, prompt)), config)[0]
 
 
 def option_names(benchmark: str) -> set[str]:
-    """Names of a benchmark's own options, without the common flags. Raises the errors of ``find`` and
-    ``options_of``."""
+    """Names of a benchmark's own options, without the flags of all benchmarks. Raises ValueError or ImportError if
+    ``benchmark`` is unknown or invalid."""
     return {f.name for f in fields(options_of(benchmark, find(benchmark)))}
 
 
@@ -176,8 +179,8 @@ def to_json(config: Config) -> dict[str, Any]:
 
 
 def from_json(stored: Mapping[str, Any]) -> Config:
-    """The configuration that ``to_json`` stored, without secrets; accepts the flat form of earlier versions, too.
-    Raises ValueError if the benchmark cannot be loaded or lacks a stored option."""
+    """The configuration that ``to_json`` stored, without secrets (keys of endpoints are empty); the flat form of
+    earlier versions is accepted, too. Raises ValueError if the benchmark cannot be loaded or lacks a stored option."""
     options = options_of(stored["benchmark"], find(stored["benchmark"]))
     known = {f.name for f in fields(options)}
     own = stored["options"] if "options" in stored else {k: v for k, v in stored.items() if k in known}

@@ -59,7 +59,7 @@ from lemur_ray.text.tools_in_words import read_calls
 
 
 def make_by_id(env_id: str) -> Any:
-    """Create the environment with a Gymnasium id; ``module:id`` imports the module first."""
+    """Create the environment registered with Gymnasium under ``env_id``; ``MODULE:ID`` imports the module first."""
     return gymnasium.make(env_id, disable_env_checker=True)
 
 
@@ -71,9 +71,9 @@ def run_episode(
     call: Call = call_directly,
     make_env: MakeEnv = make_by_id,
 ) -> Attempt:
-    """Play one episode to its end and return its outcome, score and record; raises nothing but KeyboardInterrupt and
-    the like. ``clock``: monotonic seconds; ``call``: makes the calls that may hang, with deadlines; ``make_env``:
-    creates an environment from its id."""
+    """Play one episode to its end and return its outcome, score and record. Errors become outcomes; only
+    KeyboardInterrupt and the like are raised. ``clock``: monotonic seconds; ``call``: makes the calls that may hang,
+    with deadlines; ``make_env``: creates an environment from its id."""
     started = clock()
     record, turn_file = EpisodeRecord(spec.limits), TurnFile(spec)
     fatal_error, quarantined = "", False
@@ -92,7 +92,7 @@ def run_episode(
 
 
 def outcome_of_error(error: Exception) -> Outcome:
-    """Outcome of an episode that ends with an exception; HARNESS_BUG for any unforeseen one."""
+    """Outcome of an episode that ends with the exception ``error``; ``Outcome.HARNESS_BUG`` for any unforeseen one."""
     match error:
         case MachineFault():
             return Outcome.INFRA_LOST

@@ -28,7 +28,8 @@ DETAIL_CHARS = 8000
 
 
 class EpisodeRecord:
-    """Collects messages, turns, scores and remarks of one attempt; ``attempt`` returns them as an ``Attempt``."""
+    """Collects messages, turns, scores and remarks of one attempt. Texts longer than ``limits`` allow are truncated,
+    with a remark; ``attempt`` returns all as an ``Attempt``."""
 
     def __init__(self, limits: EpisodeLimits) -> None:
         self.opening: list[Message] = []
@@ -46,7 +47,8 @@ class EpisodeRecord:
         self._limits = limits
 
     def begin(self, reset: EnvResult) -> None:
-        """Record the messages before the first reply, from the result of ``reset``. Raises EnvironmentFault."""
+        """Record the messages before the first reply (system prompt, examples, first observation). Raises
+        EnvironmentFault for an invalid entry of ``info``."""
         self._env_note, self._state = reset.text("note") or "", reset.text("state") or ""
         if system := reset.text("system"):
             self.opening.append(Message("system", system))
@@ -64,7 +66,7 @@ class EpisodeRecord:
         return Trajectory(*parts, self._reply_prefix)
 
     def messages(self) -> tuple[Message, ...]:
-        """The messages of the next request."""
+        """The messages of the next request: all so far, or the last ones if the environment sets ``dialogue_limit``."""
         return self.trajectory.shown(len(self.steps))
 
     def reasoning(self, messages: Sequence[Message]) -> dict[int, str]:
@@ -77,8 +79,9 @@ class EpisodeRecord:
         return {index: step.reasoning for index, step in newest_first if step.reasoning}
 
     def accept(self, reply: ChatReply) -> ChatReply:
-        """A new reply, its text truncated to the limit, without tool calls beyond it. Adds a remark if the endpoint
-        seems to have truncated the prompt, or left a call in the text."""
+        """``reply`` truncated to ``limits.reply_chars``, without tool calls beyond that limit, and without any if no
+        tools are offered. Adds a remark if the endpoint seems to have truncated the prompt, or left a tool call in the
+        text."""
         turn, tokens = len(self.steps) + 1, reply.usage.prompt_tokens - reply.usage.discarded_prompt_tokens
         before, self._prompt_tokens = self._prompt_tokens, tokens
         if self.request_options.dialogue_limit is None and 0 < tokens < before:
@@ -93,7 +96,9 @@ class EpisodeRecord:
     def add_step(
         self, reply: ChatReply, result: EnvResult, policy_s: float, env_s: float, meter: CallMeter, pictured: bool
     ) -> None:
-        """Append a turn. ``reply``: as ``accept`` returns it; ``meter``: external calls. Raises EnvironmentFault."""
+        """Append a turn. ``reply``: as ``accept`` returns it; ``policy_s``, ``env_s``: seconds of reply and step;
+        ``meter``: the step's external calls; ``pictured``: whether the request had an image. Raises EnvironmentFault
+        for an invalid entry of ``info``."""
         turn = len(self.steps) + 1
         self.scores.update(result.scores)
         self._env_note = result.text("note") or self._env_note
@@ -167,7 +172,8 @@ class TurnFile:
         self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
 
     def write(self, record: EpisodeRecord) -> None:
-        """Append the turns of ``record`` that the file does not have yet. Raises nothing."""
+        """Append the turns of ``record`` that the file does not have yet; does nothing if the folder is missing. Raises
+        nothing."""
         # Path.is_dir raises if the folder may not be read.
         if self._path is None or not os.path.isdir(self._path.parent):
             return

@@ -40,7 +40,7 @@ from lemur_ray.rollout.threads import Pool, ThreadPool
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """Tasks, policy and settings of an evaluation, and the folder of its results."""
+    """Tasks, policy and settings of an evaluation. ``out``: local folder of its ledger and settings."""
 
     config: EvalConfig[Any]
     tasks: Sequence[Task]
@@ -69,7 +69,8 @@ class EvaluationPlan:
         )
 
     def num_unsettled(self) -> int:
-        """Number of episodes without a score in the ledger. Raises LedgerError."""
+        """Number of episodes without a score in the ledger; all if there is no ledger yet. Raises LedgerError, also
+        while another run writes to it."""
         episodes = self.episodes
         if not (self.out / LEDGER).is_file():
             return len(episodes)

@@ -185,8 +185,8 @@ class EvalConfig(Generic[Options]):
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of an evaluation that its scores depend on, for any policy: sampling options, and all as JSON
-    values."""
+    """The settings of an evaluation that its scores depend on, whatever the policy. ``sampling``: options of requests;
+    ``values``: all settings as JSON values."""
 
     sampling: Sampling
     values: Mapping[str, Any]

@@ -36,28 +36,29 @@ class EvaluationError(CausedError):
 
 
 def clear_turns(folder: Path) -> None:
-    """Remove the turns of running episodes in their folder. Raises nothing."""
+    """Delete the files with the turns of running episodes (``*.jsonl``) in ``folder``. Raises nothing."""
     with contextlib.suppress(OSError):
         for path in folder.glob("*.jsonl"):
             path.unlink(missing_ok=True)
 
 
 def remove_turns(folder: Path) -> None:
-    """Remove a folder of running episodes' turns, if it holds nothing else. Raises nothing."""
+    """Delete the files with the turns of running episodes, and ``folder`` if it is empty then. Raises nothing."""
     clear_turns(folder)
     with contextlib.suppress(OSError):
         folder.rmdir()
 
 
 def default_out(benchmark: str, label: str) -> str:
-    """Default folder of an evaluation, relative to LEMUR_HOME: ``episodes/BENCHMARK-LABEL``, other characters as ``-``.
-    ``label``: name of the policy. The same names give the same folder, so that a repeated evaluation resumes there."""
+    """Folder of an evaluation without ``--out``, relative to LEMUR_HOME: ``episodes/BENCHMARK-LABEL``, with ``-`` for
+    characters that do not suit a file name. ``label``: name of the policy. Equal names give the same folder, so a
+    repeated evaluation resumes there."""
     return f"episodes/{re.sub(r'[^A-Za-z0-9._-]+', '-', benchmark)}-{re.sub(r'[^A-Za-z0-9.@_-]+', '-', label)}"
 
 
 def with_local_folder(out: str, play: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """Call ``play`` with ``out``, or if that is in a bucket with a local copy, which is uploaded as episodes end.
-    Returns the result. Raises SyncError, LedgerError."""
+    """Return ``play(out)``. If ``out`` is in a bucket, ``play`` gets a local copy, which is uploaded as episodes end,
+    and the result's "out" is the bucket's URL. Raises SyncError, LedgerError, and what ``play`` raises."""
     if not is_bucket(out):
         return play(out)
     url = resolve_out(out, "")
@@ -139,7 +140,7 @@ def load_settings(out: Path) -> dict[str, dict[str, Any]]:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a text file atomically, with the usual permissions; an error leaves the old file as it was."""
+    """Write ``text`` to ``path`` atomically (UTF-8, synced); an error leaves the old file as it was. Raises OSError."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
         with unfinished.open("w", encoding="utf-8") as file:
@@ -152,7 +153,8 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def prepare_out(folder: str) -> Path:
-    """Create the output folder and check that it is writable. Raises EvaluationError, also for a URL."""
+    """Create the local folder, with its parents, and check that it and its ledger are writable. Raises EvaluationError
+    if not, or if ``folder`` is a URL."""
     if "://" in folder:
         raise EvaluationError(f"--out {folder}: this is written to local files; give a local folder")
     path = Path(folder)

@@ -26,7 +26,9 @@ from lemur_ray.rollout.threads import PoolBroken
 
 
 def warn_of_anomalies(episodes: Sequence[Episode]) -> None:
-    """Print warnings on stderr about episodes that distort the success rate: no score, a long prompt, cut replies."""
+    """Print warnings on stderr about episodes that distort the success rate: the commonest three reasons for missing
+    scores, prompts that do not fit the context, prompts that the endpoint truncated, and cut replies. Nothing if there
+    are none."""
     unscored = (e.detail.strip().splitlines() for e in episodes if e.detail.strip() and not e.outcome.scored)
     for reason, count in Counter(lines[-1][:500] for lines in unscored).most_common(3):
         print(f"{count} without a score: {reason}", file=sys.stderr, flush=True)
@@ -51,8 +53,8 @@ class JobExit:
     code: int = ExitCode.FINISHED
 
     def print_headline(self, headline: Mapping[str, Any]) -> None:
-        """Print the JSON line that ends a job. Sets the exit code if no episode was scored: TRY_AGAIN if each was lost
-        with a host or a service, else NEEDS_PERSON."""
+        """Print ``headline`` as the JSON line that ends a job. It needs "scored" and "missing_by_blame"; if no episode
+        was scored, the exit code becomes TRY_AGAIN if all were lost with a host or a service, else NEEDS_PERSON."""
         if (page := Path(str(headline.get("out") or ""), "index.html")).is_file():
             print(f"the page: {page}", file=sys.stderr, flush=True)
         print(json.dumps(headline, allow_nan=False), flush=True)
@@ -70,8 +72,8 @@ class JobExit:
 
 @contextlib.contextmanager
 def job_exit(job: str) -> Iterator[JobExit]:
-    """Context manager that turns expected errors into one line on stderr and an exit code. SIGTERM (``ray job stop``)
-    stops a run as Ctrl-C does: it can be resumed, and all resources are freed."""
+    """Context manager that turns expected errors into one line on stderr, prefixed with the name of ``job``, and an
+    exit code. SIGTERM (``ray job stop``) stops a run as Ctrl-C does: it can be resumed, and all resources are freed."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -33,8 +33,8 @@ class LedgerError(Exception):
 
 
 class Ledger:
-    """A ledger that is open for writing. ``repaired``: message about a repair of its last line, empty if there was
-    none."""
+    """A ledger that is open for writing; only one process can. ``repaired``: message about an incomplete last line that
+    was removed, empty if there was none."""
 
     def __init__(self, path: Path) -> None:
         """Open or create the file. Raises LedgerError if another writer has it open, or a line is not an episode."""
@@ -55,12 +55,14 @@ class Ledger:
             raise
 
     def append(self, episode: Episode) -> bool:
-        """Write an episode and sync the file. Returns False, with nothing written, if its key's old record counts."""
+        """Write an episode and sync the file. Returns False, with nothing written, if the key's earlier record counts:
+        a scored one always, an unscored one if this episode has no score either."""
         return self.extend([episode]) == 1
 
     def extend(self, episodes: Iterable[Episode]) -> int:
-        """Write several episodes with one sync, which takes milliseconds. Returns how many were written. Raises
-        ValueError, with nothing written, if a record could not be read again."""
+        """Write several episodes with one sync (milliseconds), skipping those that ``append`` would. Returns how many
+        were written. Raises ValueError, with nothing written, if a record could not be read again; OSError for a full
+        disk."""
         new: dict[EpisodeKey, Episode] = {}
         for episode in episodes:
             before = new.get(episode.key)
@@ -171,8 +173,8 @@ def read_episodes(path: Path) -> list[Episode]:
 
 
 def merge_ledger(before: Path, into: Path) -> None:
-    """Add to the ledger ``into`` the episodes of the ledger ``before`` that it lacks. Raises LedgerError,
-    FileNotFoundError."""
+    """Append to the ledger ``into`` (created if missing) the episodes of the ledger ``before`` that it lacks, or has
+    only without a score. Raises LedgerError, FileNotFoundError."""
     with Ledger(into) as ledger:
         ledger.extend(read_episodes(before))
 

@@ -17,7 +17,8 @@ from lemur_ray.rollout.attempt import Prices
 
 
 class TokenTotals:
-    """Sums of tokens over episodes: the policy's, and those of the environments' external calls (``outside``)."""
+    """Sums of tokens over episodes: the policy's, and those of calls that environments make (``outside_in``,
+    ``outside_out``). ``add`` counts an episode's steps."""
 
     def __init__(self) -> None:
         self.tokens_in = self.tokens_out = 0
@@ -48,8 +49,8 @@ _ADVICE = {
 
 
 class CutReplies:
-    """Counts cut replies (``messages.Cut``) by kind, turn (from 1) and task. An empty reply without token counts is not
-    counted: it comes from a policy without a model (noop, a function)."""
+    """Counts cut replies (``messages.Cut``: the token limit, reasoning alone, empty) by kind, turn (from 1) and task.
+    An empty reply without token counts is not counted: it comes from a policy without a model."""
 
     def __init__(self, episodes: Iterable[Episode] = ()) -> None:
         self.replies = 0
@@ -72,16 +73,16 @@ class CutReplies:
 
     @property
     def share(self) -> float | None:
-        """Share of the replies that are cut; None without replies."""
+        """Share of the replies that are cut, 0 to 1; None without replies."""
         return self.kinds.total() / self.replies if self.replies else None
 
     def to_json(self) -> dict[str, Any]:
-        """Count, number of replies, share, and counts by kind."""
+        """Counts as ``{"count": 3, "n": 120, "share": 0.025, "kinds": {"length": 3}}``; n is the number of replies."""
         counts = {"count": self.kinds.total(), "n": self.replies, "share": self.share}
         return {**counts, "kinds": dict(sorted(self.kinds.items()))}
 
     def warning(self) -> str:
-        """A sentence with the counts and the flags that help, if more than ``MAX_CUT_SHARE`` are cut; else empty."""
+        """A sentence with the counts and the flags that help, if more than 5 % of the replies are cut; else empty."""
         if not self.share or self.share <= MAX_CUT_SHARE:
             return ""
         kinds = [(Cut(kind), count) for kind, count in self.kinds.most_common()]
@@ -91,7 +92,8 @@ class CutReplies:
 
 
 def token_costs(episodes: Iterable[Episode], prices: Prices) -> dict[str, Any]:
-    """Cost of all episodes' last attempts as ``{"cost": {"policy": 1.07, "outside": 0.4}}``; empty without prices."""
+    """Cost of all episodes' last attempts as ``{"cost": {"policy": 1.07, "outside": 0.4}}``, where "outside" is for
+    calls that environments make; an empty dict if all prices are 0."""
     if prices == Prices():
         return {}
     totals = TokenTotals()
@@ -106,8 +108,8 @@ Suffix = Callable[[int, float], str]
 
 
 class Progress:
-    """Counts a run's episodes and writes its progress: on a terminal in one line that is rewritten, else in a new line
-    every ``every_s`` seconds."""
+    """Counts a run's episodes and writes its progress to ``stream``: on a terminal in one line that is rewritten, else
+    in a new line every ``every_s`` seconds. ``clock``: monotonic seconds."""
 
     def __init__(
         self,

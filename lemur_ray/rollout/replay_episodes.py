@@ -23,8 +23,8 @@ from lemur_ray.rollout.threads import ThreadPool
 
 
 def replay_episodes(played: Sequence[tuple[Episode, Task]], in_flight: int) -> dict[EpisodeKey, Outcome]:
-    """Play each episode's stored replies again on its task, ``in_flight`` episodes at a time. Returns the new outcomes
-    by key."""
+    """Play each episode's stored replies again on its task, ``in_flight`` episodes at a time, without a model, in
+    threads of this process; progress goes to stderr. Returns the new outcomes by key."""
     recording = record_episodes((episode for episode, _ in played), "ledger")
     plan = [EpisodeSpec(episode.key, task) for episode, task in played]
     pool = ThreadPool(ReplayPolicy(recording), in_flight)

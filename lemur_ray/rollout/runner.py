@@ -97,8 +97,8 @@ def _submit(pool: Pool, scheduler: EpisodeScheduler, queue: RetryQueue, in_fligh
 
 
 def episode_of(spec: EpisodeSpec, attempt: Attempt, history: AttemptHistory, cluster: str) -> Episode:
-    """The record of an episode after its last attempt. ``history``: of all its attempts; ``cluster``: its group of
-    tasks."""
+    """The record of an episode after its last attempt. ``history``: of all its attempts; ``cluster``: name of its group
+    of dependent tasks."""
     return Episode(
         key=spec.key,
         category=spec.task.category,

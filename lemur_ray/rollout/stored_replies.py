@@ -27,9 +27,9 @@ Turns = Mapping[str, Sequence[tuple[str, ...]]]
 
 
 def stored_policy(text: str, policy: str, benchmark: str) -> PolicySpec | None:
-    """The policy for ``text``, the value of ``--policy``; None if that is neither ``ledger:DIR`` nor ``replies:FILE``.
-    ``policy``: whose replies to take if a ledger has several policies. ``benchmark``: take its episodes if the ledger
-    has any, else all. Raises ValueError, OSError."""
+    """The policy for ``text``, the value of ``--policy``; None if it is neither ``ledger:DIR`` nor ``replies:FILE``.
+    ``policy``: name of the one whose replies to take if a ledger has several. ``benchmark``: take its episodes if the
+    ledger has any, else all. Raises ValueError if the file is missing or invalid, OSError."""
     kind, _, target = text.partition(":")
     if kind not in _READERS or not target:
         return None
@@ -102,8 +102,9 @@ def _stopped_early(stored: Mapping[str, RecordedEpisode], tasks: Mapping[str, Ta
 
 
 def read_replies(path: Path) -> dict[str, list[str]]:
-    """Read a file of replies: task id -> replies in order of ``sample``. Raises OSError, and ValueError with file and
-    line."""
+    """Read JSON lines (optionally .gz) with ``task``, ``reply`` and optionally ``sample`` (default 0): task id ->
+    replies in order of ``sample``. Raises OSError; ValueError with file and line for an invalid line or a repeated
+    sample."""
     by_task: dict[str, dict[int, str]] = {}
     for number, value in read_json_lines(path):
         row = _row(value, f"{path}, line {number}")

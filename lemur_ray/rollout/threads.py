@@ -25,7 +25,7 @@ from lemur_ray.rollout.episode import make_by_id, run_episode
 
 
 class PoolBroken(Exception):
-    """Raised if a pool can play nothing any more (no host, or only losses); the message has the reason."""
+    """Raised if a pool can play no episode any more (no host, or only losses); the message has the reason."""
 
     exit_code = ExitCode.TRY_AGAIN
 
@@ -39,16 +39,17 @@ class Pool(Protocol):
 
     @property
     def num_isolated(self) -> int:
-        """Number of episodes that can each have a process of their own while nothing else is played."""
+        """Number of isolated episodes (each alone in its process) that may be in flight at a time."""
 
     def expect(self, remaining: int) -> None:
-        """Announce that at most ``remaining`` episodes have yet to end, so that the pool may free surplus resources."""
+        """Announce that at most ``remaining`` episodes have yet to end, so that the pool may free surplus processes."""
 
     def submit(self, spec: EpisodeSpec) -> None:
         """Start an episode without waiting; ``collect`` returns its attempt once it has ended."""
 
     def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
-        """(episode, attempt) for attempts that have ended since the last call; waits up to ``timeout_s`` for one."""
+        """(episode, attempt) pairs for attempts that have ended since the last call, possibly empty; waits up to
+        ``timeout_s`` seconds for the first."""
 
     def pressure(self) -> Pressure:
         """Limit, queue and refusals of requests to endpoints, as far as they are known."""
@@ -58,7 +59,8 @@ class Pool(Protocol):
 
 
 class EpisodeThreads:
-    """Plays each episode in a new thread, passes its attempt to a callback, and counts calls that never returned."""
+    """Plays each episode in a new thread with ``policy``, passes its attempt to a callback, and counts calls that never
+    returned (``stuck``). ``make_env``: creates an environment from its id."""
 
     def __init__(self, policy: Policy, make_env: MakeEnv = make_by_id) -> None:
         self.stuck = 0
@@ -104,7 +106,7 @@ class EpisodeThreads:
 
 
 class ThreadPool:
-    """A pool of threads in this process: for tests, people, and policies that cost nothing (random, expert)."""
+    """A ``Pool`` of at most ``capacity`` threads in this process: for tests, people, and policies that cost nothing."""
 
     num_isolated = 1
 
@@ -120,8 +122,7 @@ class ThreadPool:
         self._threads.start(spec, lambda attempt: self._ended.put((spec, attempt)))
 
     def collect(self, timeout_s: float) -> list[tuple[EpisodeSpec, Attempt]]:
-        """Attempts that have ended since the last call. Raises KeyboardInterrupt if the policy, a person, ended the
-        input."""
+        """As ``Pool.collect``. Raises KeyboardInterrupt if the policy, a person at the terminal, ended the input."""
         try:
             ended = [self._ended.get(timeout=timeout_s)]
         except queue.Empty:

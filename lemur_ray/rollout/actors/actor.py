@@ -15,7 +15,8 @@ from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 
 @dataclass(frozen=True)
 class ActorStarted:
-    """Event: the actor's process runs and accepts episodes. ``elsewhere``: it is on another node than the pool."""
+    """Event: an actor's process (``pid``) runs and accepts episodes. ``elsewhere``: it is on another node than the
+    pool."""
 
     pid: int
     elsewhere: bool = False
@@ -23,7 +24,8 @@ class ActorStarted:
 
 @dataclass(frozen=True)
 class ActorLost:
-    """Event: the actor's process is gone, or never started. ``with_host``: its host failed, not the process alone."""
+    """Event: an actor's process is gone, or never started; ``reason`` for people. ``with_host``: its host failed, not
+    the process alone."""
 
     reason: str
     with_host: bool = False
@@ -31,8 +33,8 @@ class ActorLost:
 
 @dataclass(frozen=True)
 class EpisodeEnded:
-    """Event: an attempt at an episode has ended. ``ticket``: as given to ``play``; ``stuck``: number of calls in the
-    actor's process that will never return."""
+    """Event: an attempt at an episode has ended. ``ticket``: the number given to ``play``; ``stuck``: number of calls
+    in the actor's process so far that missed their deadline and never returned."""
 
     ticket: int
     attempt: Attempt
@@ -46,13 +48,15 @@ class Actor(Protocol):
     """Handle of a process that plays episodes, or will once it has started."""
 
     def settle(self) -> None:
-        """Prepare a started actor for its first episode. Raises BundleError if its host cannot get the tasks' files."""
+        """Prepare a started actor for its first episode: publish the tasks' files if it is on another host. Raises
+        BundleError if that fails."""
 
     def play(self, spec: EpisodeSpec, ticket: int) -> None:
-        """Start an episode; ``EpisodeEnded`` with ``ticket`` or ``ActorLost`` follows. Raises BundleError."""
+        """Start an episode without waiting. ``EpisodeEnded`` with ``ticket``, a number that the caller chose, or
+        ``ActorLost`` follows. Raises BundleError if the task's files cannot be sent to its host."""
 
     def request_pressure(self) -> None:
-        """Ask the actor to report, as an event, the ``Pressure`` of its requests to endpoints."""
+        """Ask the actor to report, as an event, the ``Pressure`` (limit, queue, refusals) of its requests."""
 
     def end(self) -> None:
         """Kill the process, even if it is busy or hangs. Does not wait for its end."""
@@ -66,7 +70,8 @@ class ActorBackend(Protocol):
         perhaps more than once."""
 
     def request_pressure(self, report: Callable[[int, Pressure], None]) -> None:
-        """Ask the gates (holders of request slots) for their pressure; ``report`` gets their indices and pressures."""
+        """Ask the gates (processes that hold an endpoint's request slots) for their pressure, without waiting.
+        ``report`` is called with each gate's index and ``Pressure``."""
 
     def shortage(self, num_actors: int) -> str:
         """Message that ``num_actors`` actors wait for a host, with the reason and remedies."""

@@ -15,7 +15,7 @@ from lemur_ray.rollout.attempt import EpisodeSpec
 
 
 class Member:
-    """An actor and its state. After changing ``pid``, ``in_flight`` or a field defined between them, call
+    """An actor of a pool and its state. After changing ``pid``, ``in_flight`` or a field defined between them, call
     ``Membership.changed``."""
 
     def __init__(self, losses_before: int) -> None:
@@ -48,8 +48,8 @@ class Member:
 
 
 class Membership:
-    """All actors of a pool. ``episodes_per_actor``: maximum in flight in one actor. ``max_stuck``: number of stuck
-    calls from which on an actor accepts no more episodes."""
+    """All actors of a pool. ``episodes_per_actor``: maximum in flight in one actor. ``max_stuck``: number of calls that
+    never returned from which on an actor accepts no more episodes. ``clock``: monotonic seconds."""
 
     def __init__(self, episodes_per_actor: int, max_stuck: int, clock: Callable[[], float]) -> None:
         self._episodes_per_actor, self._max_stuck, self._clock = episodes_per_actor, max_stuck, clock
@@ -89,12 +89,12 @@ class Membership:
         self.changed(member)
 
     def is_worn(self, member: Member) -> bool:
-        """Whether the actor has so many stuck calls that it accepts no more episodes."""
+        """Whether ``max_stuck`` of the actor's calls have never returned, so that it accepts no more episodes."""
         return member.stuck >= self._max_stuck
 
     def changed(self, member: Member) -> None:
-        """Update index and capacity for an actor. One that lost several episodes and completed none gets single
-        ones."""
+        """Update index and capacity after a change of an actor's state. An actor that lost more than one episode since
+        it last completed one gets a single episode at a time."""
         is_member, load_now = member in self._members, len(member.in_flight)
         is_open = is_member and member.pid > 0 and not member.rests and not self.is_worn(member)
         if member.pid or not is_member:

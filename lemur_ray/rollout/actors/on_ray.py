@@ -53,7 +53,7 @@ def cluster_grows() -> bool:
 
 
 class RayPool(ActorPool):
-    """A pool of actors in the connected Ray cluster."""
+    """A pool of actors in the connected Ray cluster, each a process that plays many episodes."""
 
     def __init__(
         self,
@@ -82,7 +82,8 @@ class RayPool(ActorPool):
 
 
 class RayBackend:
-    """Starts actors in the connected Ray cluster; parameters as in ``RayPool``. ``request``: resources of one actor."""
+    """Starts actors in the connected Ray cluster; parameters as in ``RayPool``. ``request``: CPUs and memory of one
+    actor."""
 
     def __init__(
         self,
@@ -130,8 +131,8 @@ class RayBackend:
         )
 
     def publish_tasks(self) -> None:
-        """Publish the files of all tasks at once, so that a file that cannot be sent is an error now. Raises
-        BundleError."""
+        """Pack and upload the files that all tasks name, so that a file that cannot be sent is an error now; a second
+        call does nothing. Raises BundleError."""
         for task in self._tasks:
             pack_options(task.options, self.publisher)
         self._tasks = ()
@@ -236,7 +237,8 @@ class _Actor:
 
 
 def went_with_host(error: object) -> bool:
-    """Whether an actor was lost with its host: true unless Ray's error is that the process alone ended."""
+    """Whether an actor was lost with its host: True unless ``error``, from Ray, says that the process alone ended (a
+    crash, or too much memory)."""
     return not isinstance(error, ray.exceptions.OutOfMemoryError) and _PROCESS_ENDED not in str(error)
 
 

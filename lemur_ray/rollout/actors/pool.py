@@ -54,7 +54,7 @@ LONGEST_REST_S = 60.0
 
 @dataclass(frozen=True)
 class PoolLimits:
-    """Size of a pool of actors, and the faults that it tolerates."""
+    """Number of actors of a pool, episodes that each plays at a time, and the faults that the pool tolerates."""
 
     num_actors: int
     episodes_per_actor: int
@@ -134,7 +134,8 @@ class ActorPool:
         return self._membership.num_open
 
     def expect(self, remaining: int) -> None:
-        """Adapt the number of actors to ``remaining`` episodes; surplus actors end once they are idle."""
+        """Adapt the number of actors to ``remaining``, the number of episodes that have yet to end; surplus actors end
+        once they are idle."""
         needed = math.ceil(remaining / self._limits.episodes_per_actor)
         self._wanted = max(1, min(self._limits.num_actors, needed))
         self._request_actors()

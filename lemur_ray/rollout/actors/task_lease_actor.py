@@ -72,7 +72,8 @@ class _LeaseActor:
 
 
 class RemoteLeases:
-    """``task_leases.Leases`` for any process of the cluster, by calls of the lease actor."""
+    """Access to the lease actor's leases from any process of the cluster; interface: ``task_leases.Leases``. Each call
+    waits up to 60 s and raises LeasesLost if the actor does not answer."""
 
     def __init__(self, lease_actor: Any) -> None:
         self._lease_actor = lease_actor
@@ -96,7 +97,7 @@ class RemoteLeases:
 
 
 class RemoteLease:
-    """A lease that the lease actor holds for this process (``task_leases.HeldLease``)."""
+    """A lease that the lease actor holds for this process; interface: ``task_leases.HeldLease``."""
 
     def __init__(self, lease_actor: Any, by: str, ticket: str) -> None:
         self._lease_actor, self.by, self.ticket = lease_actor, by, ticket
@@ -119,7 +120,8 @@ def _result(ref: Any, limit_s: float = ANSWER_S) -> Any:
 
 
 def start_lease_actor() -> Any:
-    """Start a lease actor on the cluster's head, or on this node if no head is known; it ends with this process."""
+    """Start a Ray actor that holds leases, on the cluster's head, or on this node if no head is known. Returns its
+    handle; it ends with this process."""
     own_node = ray.get_runtime_context().get_node_id()
     heads = [node["NodeID"] for node in ray.nodes() if node["Alive"] and _HEAD in node["Resources"]]
     node = heads[0] if heads else own_node

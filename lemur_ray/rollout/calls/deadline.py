@@ -27,7 +27,7 @@ OUTSIDE_S = 86_400.0
 
 
 class DeadlineExceeded(Exception):
-    """Raised if a call does not return in time (it may still be running); the message has its name and limit."""
+    """Raised if a call does not return in time; the call may still be running in its thread."""
 
 
 class Call(Protocol):
@@ -39,13 +39,16 @@ class Call(Protocol):
 
 
 def call_directly(function: Callable[[], T], timeout_s: float, what: str, meter: CallMeter | None = None) -> T:
-    """Call ``function`` without a deadline, in the caller's thread: for tests and trusted environments."""
+    """Return ``function()``, called in this thread without a deadline: for tests and trusted environments.
+    ``timeout_s`` and ``what`` are ignored; ``meter`` measures its external calls."""
     with use_meter(meter or CallMeter()):
         return function()
 
 
 class CompanionThread:
-    """A ``Call`` that runs the calls of one episode in a daemon thread, which is replaced when a call is abandoned."""
+    """A ``Call`` that runs the calls of one episode in a daemon thread. A call that misses its deadline is abandoned
+    with its thread, counted in ``abandoned``, and the next call gets a new thread. ``name``: prefix of the threads'
+    names."""
 
     def __init__(self, name: str) -> None:
         self.abandoned = 0
@@ -73,7 +76,7 @@ class CompanionThread:
         return value
 
     def close(self) -> None:
-        """End the thread if it is idle. Safe to call twice."""
+        """End the thread if it is idle; abandoned ones continue. Safe to call twice."""
         if self._inbox is not None:
             self._inbox.put(None)
             self._inbox = None

@@ -24,11 +24,11 @@ class EnvironmentFault(Exception):
 
 
 class QuarantineFault(EnvironmentFault):
-    """Raised if a sandbox could not be reset, so that its pool has dropped it."""
+    """Raised if an environment's sandbox could not be reset; the sandbox is never used again."""
 
 
 class MachineFault(EnvironmentFault):
-    """Raised if the machine or a remote service that an environment uses failed."""
+    """Raised if the machine, or a remote service that an environment calls, failed; the attempt is repeated."""
 
 
 class PolicyFault(Exception):
@@ -37,8 +37,8 @@ class PolicyFault(Exception):
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """Options of requests to the policy that an environment's reset returns: form, stops, examples, past messages to
-    keep."""
+    """Options of requests to the policy, which an environment returns from ``reset``. ``raw``: send text without a chat
+    template; ``prefill``: start of the reply; ``choices``: the only replies allowed."""
 
     raw: bool = False
     prefill: str = ""
@@ -58,14 +58,15 @@ class RequestOptions:
     bug."""
 
     def reply_to(self, error: ValueError) -> str:
-        """``value_error_reply`` with the message of ``error`` on one line and without quotes, which an action parser
-        could misread."""
+        """The reply to use in place of a policy that raised ``error``: ``value_error_reply`` with the error's message
+        on one line, without quotes and at most ERROR_CHARS characters."""
         return self.value_error_reply.replace("{error}", _QUOTING.sub(" ", str(error)).strip()[:ERROR_CHARS])
 
 
 @dataclass(frozen=True)
 class EnvResult:
-    """The result of an environment's ``reset`` or ``step``. Reading an invalid entry raises EnvironmentFault."""
+    """The checked result of an environment's ``reset`` or ``step``. Its properties read entries of ``info``, and raise
+    EnvironmentFault for an entry of wrong type."""
 
     env_id: str
     observation: str
@@ -84,7 +85,8 @@ class EnvResult:
 
     @classmethod
     def of_step(cls, value: Any, env_id: str) -> EnvResult:
-        """Check the return value of ``step``, Gymnasium's five values. Raises EnvironmentFault if it is invalid."""
+        """Check the return value of ``step``, Gymnasium's (observation, reward, terminated, truncated, info). Raises
+        EnvironmentFault if the observation is no str, the reward not finite, or ``info`` no mapping."""
         match value:
             case (str() as observation, (int() | float()) as reward, terminated, truncated, Mapping() as info):
                 if _is_finite(reward):
@@ -94,7 +96,8 @@ class EnvResult:
 
     @property
     def score(self) -> float:
-        """``info['score']``, or without one the reward of this step."""
+        """``info['score']`` if there is one, else the reward of this step. Raises EnvironmentFault if it is no finite
+        number."""
         return self._finite(self.info.get("score", self.reward))
 
     @property
@@ -107,7 +110,7 @@ class EnvResult:
 
     @property
     def results(self) -> tuple[str, ...]:
-        """``info['results']``: the result of each tool call of the reply; empty if the observation is the result."""
+        """``info['results']``: a text for each tool call of the reply; empty if the observation is the only result."""
         results = self.info.get("results") or ()
         if not isinstance(results, list | tuple) or not all(isinstance(text, str) for text in results):
             raise self._fault("results", f"of type {type(results).__name__}", "a list of texts")
@@ -115,7 +118,7 @@ class EnvResult:
 
     @property
     def tools(self) -> tuple[Mapping[str, Any], ...]:
-        """``info['tools']`` of a step: tools to offer natively from now on; empty: no change."""
+        """``info['tools']`` of a step: tools that requests offer natively from now on; empty: no change."""
         try:
             return tuple(_tool(tool) for tool in self.info.get("tools") or ())
         except (KeyError, TypeError, ValueError) as error:
@@ -132,7 +135,7 @@ class EnvResult:
 
     @property
     def request_options(self) -> RequestOptions:
-        """The request options in ``info['ask']`` and ``info['dialogue_limit']`` of a reset."""
+        """The options in ``info['ask']`` and ``info['dialogue_limit']`` of a reset; defaults where there are none."""
         ask = self.info.get("ask") or {}
         try:
             return RequestOptions(
@@ -150,7 +153,7 @@ class EnvResult:
             raise EnvironmentFault(f"{self.env_id}: info['ask'] is {str(ask)[:100]!r}: {error}") from error
 
     def text(self, name: str) -> str | None:
-        """The text ``info[name]``; None if there is no such entry."""
+        """The text ``info[name]``; None if there is no such entry. Raises EnvironmentFault if it is no str."""
         value = self.info.get(name)
         if value is None or isinstance(value, str):
             return value

@@ -17,7 +17,8 @@ MakeEnv = Callable[[str], Any]
 
 
 class EnvSession:
-    """An environment, from its creation to ``close``, for one attempt at an episode."""
+    """One environment for one attempt at an episode. Each method calls it with the deadline of ``limits`` and raises
+    EnvironmentFault if it raises, hangs or returns invalid values, MachineFault if the machine or a service failed."""
 
     def __init__(self, env_id: str, limits: EpisodeLimits, call: Call, make_env: MakeEnv) -> None:
         """Create the environment. Like all methods, it raises EnvironmentFault, or EndpointRefused to end the run."""
@@ -29,13 +30,14 @@ class EnvSession:
         return EnvResult.of_reset(value, self._env_id)
 
     def step(self, reply: str, meter: CallMeter) -> EnvResult:
-        """Apply a reply. ``meter`` measures the environment's external calls, by whose time the deadline is extended.
-        Raises PolicyFault if the policy's code destroyed the sandbox."""
+        """Give the policy's reply to the environment and return the checked result. ``meter`` measures the
+        environment's external calls, by whose time the deadline is extended. Also raises PolicyFault if the policy's
+        code destroyed the sandbox."""
         value = self._call("step", lambda: self._env.step(reply), self._limits.step_s, meter)
         return EnvResult.of_step(value, self._env_id)
 
     def close(self) -> None:
-        """Free the environment's resources. After a call that hung, this ends its process or connection."""
+        """Call the environment's ``close``; after a call that hung, this ends its process or connection."""
         self._call("close", self._env.close, self._limits.close_s)
 
     def _call(
@@ -50,7 +52,9 @@ class EnvSession:
 
 
 def env_fault(env_id: str, operation: str, error: BaseException) -> Exception:
-    """The error for an exception of an environment: EnvironmentFault, MachineFault, or in ``step`` PolicyFault."""
+    """The error to raise for an exception ``error`` of an environment: MachineFault if the machine or a service failed,
+    QuarantineFault, PolicyFault if ``operation`` is "step" and the policy's code ended a sandbox, else
+    EnvironmentFault."""
     where = f"{env_id}: {operation}"
     match error:
         case DeadlineExceeded():

@@ -78,7 +78,8 @@ class _Gate:
 
 
 class SharedPlaces:
-    """``endpoint.RequestSlots`` of a gate, for any process of the cluster. Thread-safe, with one request per thread."""
+    """The request slots of one endpoint, held by a Ray actor (``gate``) for all processes of the cluster; interface:
+    ``endpoint.RequestSlots``. Thread-safe, with one request per thread."""
 
     def __init__(self, gate: Any) -> None:
         self._gate = gate
@@ -86,8 +87,9 @@ class SharedPlaces:
         self._tickets: dict[int, int] = {}
 
     def enter(self, patience_s: float, *, again: bool) -> float:
-        """Wait for a slot; returns the seconds waited, 0 while the gate restarts. ``again``: a retry, which goes first.
-        Raises EndpointSilent if no request is answered for ``patience_s`` seconds."""
+        """Wait until this thread may send a request; returns the seconds waited, 0 while the gate restarts. ``again``:
+        a retry, which goes before new requests. Raises EndpointSilent if the endpoint answers no request for
+        ``patience_s`` seconds."""
         ticket = next(self._numbers)
         self._tickets[threading.get_ident()] = ticket
         try:
@@ -126,7 +128,8 @@ def process_name() -> str:
 
 
 def start_gate() -> Any:
-    """Start a gate on this node and return its Ray handle; it ends with this process."""
+    """Start a Ray actor on this node that holds the request slots of one endpoint, and return its handle. It ends with
+    this process."""
     strategy = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options = {"num_cpus": 0, "max_restarts": -1, "max_concurrency": MANY, "scheduling_strategy": strategy}
     return ray.remote(_Gate).options(**options).remote()

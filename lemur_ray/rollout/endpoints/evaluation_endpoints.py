@@ -22,8 +22,9 @@ _PREFIX = "openai:"
 
 
 def prepare_endpoints(config: EvalConfig[Any]) -> EndpointOptions:
-    """Options of the policy's endpoint; also registers and checks the endpoints that environments call. Raises
-    the errors of ``policy_options``, ``environment_endpoints`` and ``check_endpoints``."""
+    """Options of the policy's endpoint (key, limits of requests). Also checks that the endpoints that environments call
+    serve their models, and registers them in this process. Raises the errors of ``policy_options``,
+    ``environment_endpoints`` and ``check_endpoints``."""
     options, endpoints = policy_options(config), environment_endpoints(config)
     register_endpoints(*endpoints)
     check_endpoints(*endpoints)
@@ -71,7 +72,8 @@ def _endpoint(text: str, config: EvalConfig[Any]) -> Endpoint:
 
 
 def check_endpoints(*endpoints: Endpoint) -> None:
-    """Raises EvaluationError, EndpointRefused or PolicyUnreachable unless each endpoint serves its model."""
+    """Query each endpoint for its models. Raises PolicyUnreachable if one does not answer, EndpointRefused if it
+    refuses the key, EvaluationError if it does not serve the model."""
     for endpoint in endpoints:
         patience_s = min(endpoint.options.patience_s, PROBE_S)
         probe = OpenAIPolicy(endpoint.url, endpoint.model, options=endpoint.options, patience_s=patience_s)

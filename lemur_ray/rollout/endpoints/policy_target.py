@@ -23,7 +23,9 @@ from lemur_ray.weights.checkpoints import CHECKPOINTS, commit_at, model_fingerpr
 
 
 def parse_policy(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySpec:
-    """Parse ``--policy``. Raises ValueError, OSError, and EvaluationError if the benchmark lacks hints for it."""
+    """Parse ``--policy`` without any query. Raises ValueError for an unknown kind, OSError for a file of replies that
+    cannot be read, EvaluationError if the policy needs hints (an expert, admissible actions) that the benchmark lacks.
+    """
     stored = stored_policy(config.policy, config.policy_model, config.benchmark)
     spec = stored or PolicySpec.parse(config.policy, config.policy_model, benchmark.details.recording_format)
     if spec.traits.needs_hints and not benchmark.has_hints:
@@ -32,7 +34,8 @@ def parse_policy(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySp
 
 
 def resolve_policy(spec: PolicySpec, runs: Path, options: EndpointOptions, chat_template: str = "") -> PolicySpec:
-    """Complete the spec with its model and its name in episode keys: locate a checkpoint, query an endpoint. Raises
+    """Complete the spec with its model and its name in episode keys: locates a checkpoint (``runs``: folder with run
+    folders) or queries the endpoint for its models. ``chat_template``: as in the flag, for models served here. Raises
     EvaluationError, PolicyUnreachable."""
     spec = replace(spec, options=options, chat_template=chat_template)
     if chat_template and not spec.served_here:
@@ -75,7 +78,8 @@ def served_model(spec: PolicySpec, quiet: bool = False) -> PolicySpec:
 
 
 def newest_run(runs: Path) -> Path:
-    """The run folder with the newest committed checkpoint. Raises EvaluationError if there is none."""
+    """The run folder in ``runs`` whose newest committed checkpoint was written last. Raises EvaluationError if there is
+    none."""
     newest = {run: commit for run in sorted(runs.glob("*")) if (commit := newest_commit(str(run / CHECKPOINTS)))}
     if not newest:
         raise EvaluationError(f"{runs}: no checkpoint yet; run jobs/pretrain.py, or name another policy with --policy")
@@ -83,8 +87,9 @@ def newest_run(runs: Path) -> Path:
 
 
 def pin_checkpoint(model: str) -> str:
-    """The folder of a run's newest committed checkpoint, so that training that continues does not change the policy.
-    Anything but a run is returned unchanged. Raises EvaluationError if a run has no checkpoint."""
+    """For a run folder or URI, the folder of its newest committed checkpoint, so that training that continues does not
+    change the policy. Anything else is returned unchanged. Raises EvaluationError if a run has no checkpoint or cannot
+    be read."""
     if model.startswith("random:"):
         return model
     try:
@@ -100,8 +105,9 @@ def pin_checkpoint(model: str) -> str:
 
 
 def checkpoint_label(model: str) -> str:
-    """Policy name of a checkpoint or a model folder: ``nano-chat@1500-3f9a01bc``, ``Llama-2-7b@<16 digits>``. Its end
-    is a fingerprint of the weights, so that a ledger never mixes two models. Raises EvaluationError."""
+    """Name of a model in episode keys: ``RUN@STEP-FINGERPRINT`` for a committed checkpoint, ``FOLDER@FINGERPRINT`` for
+    a Hugging Face folder. The fingerprint of the weights keeps a ledger from mixing two models. Raises EvaluationError
+    if ``model`` is neither."""
     if model.startswith("random:"):
         recipe, at, tokenizer = model.partition("@")
         return recipe + at + Path(tokenizer).name

@@ -20,7 +20,8 @@ REASON_CHARS = 2000
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often an attempt is repeated whose outcome is not the policy's doing, by blame, and after which delay."""
+    """How often a failed attempt is repeated, by who is to blame (``env``, ``infra``, ``harness``), and after which
+    delay. An attempt with a score is never repeated."""
 
     env: int = 2
     infra: int = 3
@@ -33,12 +34,14 @@ class RetryPolicy:
     """Seconds without any attempt that reaches the policy after which the run stops."""
 
     def allowed(self, outcome: Outcome) -> int:
-        """Maximum number of repetitions of attempts with the blame of ``outcome``."""
+        """Maximum number of repetitions of attempts with the blame of ``outcome``; 0 for an outcome of the policy's own
+        doing."""
         limits = {Blame.ENV: self.env, Blame.INFRA: self.infra, Blame.HARNESS: self.harness}
         return limits.get(outcome.blame, 0)
 
     def delay_s(self, outcome: Outcome, attempt: int) -> float:
-        """Seconds to wait after attempt number ``attempt``, from 1, that ended with ``outcome``."""
+        """Seconds to wait before the repetition of attempt number ``attempt`` (from 1) that ended with ``outcome``: the
+        first delay doubled for each earlier attempt, at most LONGEST_DELAY_S; 0 for most outcomes."""
         first_s = {Outcome.POLICY_UNREACHABLE: self.unreachable_delay_s, Outcome.INFRA_LOST: self.infra_delay_s}
         return min(LONGEST_DELAY_S, first_s.get(outcome, 0.0) * 2 ** min(attempt - 1, 10))
 
@@ -58,7 +61,8 @@ class AttemptHistory:
     """Number of attempts that count against the allowed repetitions, by blame."""
 
     def allows_retry(self, attempt: Attempt, policy: RetryPolicy) -> bool:
-        """Count an attempt that has ended. Returns whether it must be repeated."""
+        """Count an attempt that has ended. Returns whether ``policy`` allows another: never after a score, always if
+        this one was excused."""
         if attempt.outcome.scored:
             return False
         if attempt.excused:
@@ -70,7 +74,7 @@ class AttemptHistory:
 
 class RetryQueue:
     """Episodes that wait for another attempt. One that was excused more often than ``RetryPolicy.infra`` waits until it
-    can be played isolated, which means while no other episode is played in its process."""
+    can be played isolated: while no other episode is played in its process."""
 
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
@@ -89,8 +93,8 @@ class RetryQueue:
         return len(self._delayed)
 
     def finish(self, spec: EpisodeSpec, attempt: Attempt, now: float) -> AttemptHistory | None:
-        """Count an attempt that has ended. Returns the episode's history if it was the last one; None if the episode
-        waits here for another."""
+        """Count an attempt that has ended at time ``now`` (monotonic seconds). Returns the episode's history if it was
+        the last one; None if the episode now waits here for another."""
         self._num_playing -= spec.isolated
         history = self._histories.setdefault(spec.key, AttemptHistory())
         if not history.allows_retry(attempt, self._policy):
@@ -105,7 +109,8 @@ class RetryQueue:
         return None
 
     def pop_due(self, now: float) -> Iterator[EpisodeSpec]:
-        """Remove and yield the episodes whose delay has passed, except those to be played isolated."""
+        """Remove and yield the episodes whose delay has passed at ``now`` (monotonic seconds). Those to be played
+        isolated are kept for ``pop_isolated``."""
         while self._delayed and self._delayed[0][0] <= now:
             spec = heapq.heappop(self._delayed)[2]
             if spec.isolated:
@@ -114,19 +119,21 @@ class RetryQueue:
                 yield spec
 
     def may_isolate(self, in_flight: int) -> bool:
-        """Whether an isolated episode is due and all others in flight or delayed are isolated ones, too."""
+        """Whether an isolated episode is due, and all of the ``in_flight`` episodes and all delayed ones are isolated
+        ones, too."""
         alone = in_flight == self._num_playing and all(spec.isolated for _, _, spec in self._delayed)
         return bool(self._isolated) and alone
 
     def pop_isolated(self) -> EpisodeSpec:
-        """Remove and return the next isolated episode, which counts as in flight until ``finish``."""
+        """Remove and return the next isolated episode, which counts as in flight until ``finish``. Raises IndexError if
+        none is due."""
         self._num_playing += 1
         return self._isolated.popleft()
 
 
 class SilenceWatch:
-    """Counts attempts in a row that did not reach the policy (``observe``), to stop a run whose endpoint is gone
-    (``check``)."""
+    """Stops a run whose endpoint is gone: ``observe`` counts the attempts in a row that did not reach the policy,
+    ``check`` raises after ``limit_s`` seconds of them."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
@@ -141,8 +148,8 @@ class SilenceWatch:
         self._detail = attempt.detail
 
     def check(self, now: float, in_flight: int) -> None:
-        """Raise PolicyUnreachable if attempts got no answer for ``limit_s`` seconds, and more of them than are in
-        flight (at least 3)."""
+        """Raise PolicyUnreachable if all attempts since ``limit_s`` seconds before ``now`` did not reach the policy,
+        and they are more than ``in_flight``, at least 3."""
         lasted = now - self._since
         if self._attempts > max(2, in_flight) and lasted >= self._limit_s:
             raise PolicyUnreachable(

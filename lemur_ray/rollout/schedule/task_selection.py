@@ -24,9 +24,9 @@ _RANGE = re.compile(r"(\d*):(\d*)")
 
 
 def select_tasks(tasks: Sequence[Task], config: EvalConfig[Any]) -> tuple[list[Task], Sequence[Task]]:
-    """(the tasks to play, the tasks whose data the recipe hash covers). The hash covers all tasks, so that a sample's
-    episodes count for the whole run, too; with ``--sample first`` it covers only the tasks to play, as in versions
-    without samples. Raises ValueError, OSError."""
+    """Returns (tasks to play, tasks whose data the recipe hash covers): ``--tasks`` selects first, then ``--limit`` and
+    ``--sample``. The hash covers all tasks, so that a sample's episodes count for the whole run; with ``--sample
+    first`` only those to play. Raises ValueError for a bad selection, OSError for an unreadable file."""
     named = named_tasks(tasks, config.tasks) if config.tasks else list(tasks)
     if config.limit and len(named) > config.limit:
         is_first = config.sample == "first"
@@ -45,9 +45,9 @@ def keep_dependencies(chosen: Sequence[Task], tasks: Sequence[Task]) -> list[Tas
 
 
 def named_tasks(tasks: Sequence[Task], text: str, within: tuple[Path, ...] = ()) -> list[Task]:
-    """Tasks that ``text`` selects: ids, ranges (``10:20``: the eleventh to the twentieth), ``@FILE`` with such lines.
-    ``within``: the files that led to ``text``. Raises ValueError for an unknown id, an empty range or a file that
-    includes itself, and OSError for a file that cannot be read."""
+    """Tasks that ``text``, separated by commas, selects, in the order of ``tasks``: ids, ranges of positions from 0
+    (``10:20`` without 20), ``@FILE`` with such lines. ``within``: the files that led to ``text``. Raises ValueError for
+    an unknown id, an empty selection or a file that includes itself, OSError for a file that cannot be read."""
     positions = {task.id: position for position, task in enumerate(tasks)}
     wanted: set[int] = set()
     for word in filter(None, (word.strip() for word in text.split(","))):
@@ -79,8 +79,8 @@ def named_tasks(tasks: Sequence[Task], text: str, within: tuple[Path, ...] = ())
 
 
 def sample_over_strata(tasks: Sequence[Task], number: int, seed: int = 0) -> list[Task]:
-    """A random sample of ``number`` tasks in proportion to their categories, drawn with ``seed``, in the order of
-    ``tasks``."""
+    """A random sample of ``number`` tasks, each category in proportion, in the order of ``tasks``; all tasks if there
+    are fewer. Equal ``seed`` and tasks give the same sample, and a smaller sample is part of a larger one."""
     strata: dict[str, list[tuple[bytes, int]]] = defaultdict(list)
     for place, task in enumerate(tasks):
         drawn = hashlib.blake2b(f"{seed}|{task.benchmark}|{task.id}".encode(), digest_size=8).digest()
