@@ -20,7 +20,8 @@ SHORTEST = 8
 
 
 class Key:
-    """API key of one endpoint; false if it has none. ``flag``: command-line flag that names its variable."""
+    """API key of one endpoint; false as a condition if it is empty. ``name``: environment variable that it was read
+    from; ``file``: file, if any; ``flag``: command-line flag that names the variable, for errors."""
 
     __slots__ = ("_value", "file", "flag", "name")
 
@@ -33,7 +34,8 @@ class Key:
 
     @classmethod
     def named(cls, name: str, flag: str, environment: Mapping[str, str] = os.environ) -> Key:
-        """Read the key from variable ``name``, or the file named by ``<name>_FILE``. ValueError if there is none."""
+        """Read the key from environment variable ``name``, or from the file that ``NAME_FILE`` names. Raises ValueError
+        if both are unset or empty, or the file cannot be read."""
         if value := environment.get(name, "").strip():
             return cls(value, name=name, flag=flag)
         file = environment.get(f"{name}_FILE", "")
@@ -65,11 +67,12 @@ class Key:
         return {"Authorization": f"Bearer {self._value}"} if self._value else {}
 
     def hidden_in(self, text: str) -> str:
-        """``text`` with ``<key>`` in place of the key; keys under 8 characters are not replaced."""
+        """``text`` with every occurrence of the key replaced by ``<key>``; keys under 8 characters are not replaced."""
         return text.replace(self._value, HIDDEN) if len(self._value) >= SHORTEST else text
 
     def renewed(self) -> Key | None:
-        """The present key in the file that this one came from; None if unchanged, unreadable or not from a file."""
+        """The key that the file of this one holds now; None if it is the same, unreadable, or this key is not from a
+        file."""
         if self.file:
             with contextlib.suppress(OSError, UnicodeError, ValueError):
                 value = Path(self.file).read_text(encoding="utf-8").strip()

@@ -22,15 +22,17 @@ _FOR_EXAMPLE = "expected a JSON object, for example '{\"top_k\": 20}'"
 
 
 class RequestSlots(Protocol):
-    """Slots for concurrent requests to an endpoint: of one process (``throttle.Throttle``) or of a whole cluster."""
+    """Limit of concurrent requests to an endpoint, for one process (``throttle.Throttle``) or a whole cluster. Each
+    request takes a slot by ``enter`` and returns it by ``leave``."""
 
     def enter(self, patience_s: float, *, again: bool) -> float:
-        """Wait for a slot; returns the seconds waited. ``again``: a retry, which goes first. Raises EndpointSilent if
-        no request is answered for ``patience_s`` seconds."""
+        """Wait for a slot; returns the seconds waited. ``again``: a retry, which goes before new requests. Raises
+        EndpointSilent if the endpoint answers no request for ``patience_s`` seconds."""
         ...
 
     def leave(self, verdict: Verdict, entered_at: float) -> None:
-        """Release the slot. ``verdict``: how the request ended; ``entered_at``: its start, in monotonic seconds."""
+        """Return the slot. ``verdict``: how the request ended ("answered", "refused", "failed"); ``entered_at``: its
+        start, in monotonic seconds."""
         ...
 
     def silence(self) -> Silence:
@@ -81,12 +83,13 @@ class Endpoint:
     options: EndpointOptions = EndpointOptions()
 
     def within(self, places: RequestSlots) -> Endpoint:
-        """A copy of the endpoint that takes its request slots from ``places``, which other processes share."""
+        """A copy of the endpoint that takes its request slots from ``places``, a limit that other processes share."""
         return replace(self, options=replace(self.options, places=places))
 
 
 def parse_json_object(text: str, flag: str) -> dict[str, Any]:
-    """Parse a JSON object, the value of command-line flag ``flag``. Raises ValueError that names the flag."""
+    """Parse ``text``, the value of command-line flag ``flag``, as a JSON object. Raises ValueError, with the flag's
+    name, for anything else."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -116,7 +119,7 @@ def checked_url(url: str, flag: str) -> str:
 
 
 def redact_url(text: str) -> str:
-    """An address for messages, without parts that may contain a key: the query and everything before an ``@``."""
+    """``text``, an address, for messages: without the query and everything before an ``@``, which may contain a key."""
     if "@" not in text:
         return text.partition("?")[0]
     before, _, host = text.rpartition("@")

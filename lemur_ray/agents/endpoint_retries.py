@@ -64,7 +64,8 @@ class ThinkingBudget:
         self._automatic, self._tokens = configured < 0, max(0, configured)
 
     def reply(self, ask: Callable[[ChatRequest], ChatReply], request: ChatRequest) -> ChatReply:
-        """The reply to a chat request. ``ask`` sends a request once. Raises what ``ask`` raises."""
+        """Send ``request`` by ``ask``, which sends a request once, with room for reasoning in its token limit, and
+        return the reply; a second time if the reasoning used up the tokens. Raises what ``ask`` raises."""
         budget, may_repeat = self._tokens, self._automatic
         discarded: Usage | None = None
         while True:
@@ -112,7 +113,8 @@ class RetryableError(Exception):
 
 
 class RetryPolicy:
-    """Repeats failed requests of a process to one endpoint. ``where``: the endpoint's name in errors. Thread-safe."""
+    """Repeats failed requests of this process to one endpoint and limits concurrent ones. ``where``: the endpoint's
+    name in errors. Thread-safe."""
 
     def __init__(
         self,
@@ -132,8 +134,9 @@ class RetryPolicy:
         self._is_alive = is_alive
 
     def ask(self, send: Callable[[float], ChatReply], seed: int) -> ChatReply:
-        """Call ``send(seconds left)`` until it returns a reply. ``seed``: seed of the random part of the pauses. Raises
-        PolicyUnreachable when the time is over, EndpointRefused if the run must end, and errors of ``send``."""
+        """Call ``send(seconds left)`` until it returns a reply; while it raises RetryableError, it is called again
+        after a growing pause. ``seed``: of the random part of the pauses. Raises PolicyUnreachable after ``patience_s``
+        seconds, EndpointRefused if the run must end, and other errors of ``send``."""
         began = self._clock()
         give_up_at = began + self._patience_s
         jitter = random.Random(seed)
@@ -212,8 +215,8 @@ class RetryPolicy:
 
 
 def requested_pause_s(headers: Mapping[str, str], now: float) -> float | None:
-    """The pause in seconds that response headers demand, as seconds, milliseconds or HTTP date. ``now``: Unix seconds.
-    None if there is no such header, its form is unknown, or its pause is not positive (a past date by this clock):
+    """The pause in seconds that the response headers ``retry-after-ms`` or ``retry-after`` (seconds or HTTP date)
+    demand. ``now``: Unix seconds. None if there is no such header, its form is unknown, or its pause is not positive:
     immediate retries would flood the endpoint, so the caller chooses the pause."""
     pauses = (_milliseconds(headers.get("retry-after-ms")), _seconds(headers.get("retry-after"), now))
     return next((seconds for seconds in pauses if seconds is not None and 0 < seconds < math.inf), None)

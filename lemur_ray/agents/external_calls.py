@@ -26,7 +26,8 @@ Count = Callable[..., None]
 
 
 class ExternalCallError(Exception):
-    """Raised if an external service gives no usable answer: neither the policy's nor the environment's fault."""
+    """Raised if a service that an environment calls gives no usable answer: neither the policy's nor the environment's
+    fault."""
 
 
 class ContentRefused(PolicyError):
@@ -51,7 +52,8 @@ class CallMeter:
 
     @property
     def counts(self) -> dict[str, Mapping[str, float]]:
-        """By service: number of ``calls``, their ``seconds``, and the further counts that callers added (tokens)."""
+        """Counts by name of the service: number of ``calls``, their ``seconds``, and what callers added (tokens); empty
+        without calls."""
         with self._lock:
             return {name: dict(counted) for name, counted in self._counts.items()}
 
@@ -91,7 +93,7 @@ _threads = threading.local()
 
 @contextmanager
 def use_meter(meter: CallMeter) -> Iterator[None]:
-    """Context manager during which ``meter`` counts the external calls of this thread."""
+    """Context manager during which ``external_call`` and ``excluded_wait`` in this thread are counted by ``meter``."""
     before = getattr(_threads, "meter", None)
     _threads.meter = meter
     try:
@@ -102,8 +104,8 @@ def use_meter(meter: CallMeter) -> Iterator[None]:
 
 @contextmanager
 def external_call(name: str) -> Iterator[Count]:
-    """Context manager for a call to the external service ``name``, timed and counted by the thread's meter. Yields a
-    function whose keywords are numbers to add to the service's counts (``count(tokens=12)``)."""
+    """Context manager for a call to the external service ``name``, timed and counted by the thread's meter, if any.
+    Yields a function whose keywords are numbers to add to the service's counts (``count(tokens=12)``)."""
     meter = getattr(_threads, "meter", None) or CallMeter()
     with meter.asking(name) as count:
         yield count
@@ -111,7 +113,7 @@ def external_call(name: str) -> Iterator[Count]:
 
 @contextmanager
 def excluded_wait() -> Iterator[None]:
-    """Context manager for a wait that the deadline of the environment's call must not count."""
+    """Context manager for a wait (for a request slot) that the deadline of the environment's call does not count."""
     with (getattr(_threads, "meter", None) or CallMeter()).waiting():
         yield
 
@@ -120,8 +122,9 @@ _WELL = ChatRequest((Message("user", "Are you there? Answer with one word."),), 
 
 
 def ask_quoting(policy: Policy, request: ChatRequest) -> ChatReply:
-    """The reply of ``policy`` (a judge, a teacher) to a request that quotes another model's text. Raises
-    ContextOverflow or ContentRefused if that text is at fault, PolicyUnreachable or EndpointRefused if not."""
+    """The reply of ``policy`` (a judge, a teacher) to a request that quotes another model's text. If it refuses the
+    request, a harmless one is sent as a test. Raises ContextOverflow or ContentRefused if the text is at fault,
+    PolicyUnreachable or EndpointRefused if not."""
     try:
         return policy.reply(replace(request, quotes=True))
     except RequestRefused as error:
@@ -141,7 +144,8 @@ def endpoint_at(url: str, model: str) -> Endpoint:
 
 
 class WithEndpoints:
-    """A policy factory for other processes: it first registers the endpoints that environments query, then builds."""
+    """A policy factory for other processes: when called, it registers the ``endpoints`` that environments query, then
+    calls ``make_policy``."""
 
     def __init__(self, make_policy: Callable[[], Policy], endpoints: tuple[Endpoint, ...]) -> None:
         self.make_policy, self.endpoints = make_policy, endpoints
@@ -152,7 +156,7 @@ class WithEndpoints:
 
 
 def register_endpoints(*endpoints: Endpoint) -> None:
-    """Register the request options of endpoints in this process, for ``endpoint_at``."""
+    """Register the request options (key, slots) of endpoints in this process, so that ``endpoint_at`` returns them."""
     for endpoint in endpoints:
         _known[endpoint.url.rstrip("/"), endpoint.model] = endpoint.options
 

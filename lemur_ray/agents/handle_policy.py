@@ -69,8 +69,8 @@ class HandlePolicy:
         self._lock = threading.Lock()
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """One reply. Raises ContextOverflow, PolicyUnreachable, or EndpointRefused for a request with a picture, a
-        prefill, choices or a text to continue."""
+        """The model's reply to one request. Raises ContextOverflow if the conversation is too long, PolicyUnreachable
+        without an answer, EndpointRefused for a request with a picture, a prefill, choices or a text to continue."""
         if request.raw or request.prefill or request.choices:
             raise EndpointRefused(f"{self.name} converses only: use --policy checkpoint or an endpoint for other forms")
         if request.picture:
@@ -155,8 +155,8 @@ class _Refused(Exception):
 
 def turns_of(messages: Sequence[Message], past: PastReplies) -> list[dict[str, Any]]:
     """Messages for the server: ``{"role", "content"}``, or ``{"ids"}`` for a reply whose text is unchanged. ``past``:
-    text and token ids of each earlier reply, oldest first, matched with the conversation from the newest backwards.
-    None as its text: the reply is always sent as text."""
+    (text, token ids) of each earlier reply, oldest first, matched with the conversation from the newest backwards; a
+    text of None means that the reply is sent as text."""
     turns: list[dict[str, Any]] = []
     left = list(past)
     for message in reversed(messages):

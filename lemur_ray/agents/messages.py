@@ -94,7 +94,8 @@ def _content_of(content: Any, absent: str | None) -> str:
 
 
 def parse_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    """The ``tool_calls`` of a message in OpenAI's form; arguments may be an object or its text. Raises ValueError."""
+    """The ``tool_calls`` of a message in OpenAI's form, possibly none; arguments may be an object or its JSON text.
+    Raises ValueError for another form."""
     listed = message.get("tool_calls") or ()
     if not isinstance(listed, list | tuple):
         raise ValueError(f"tool_calls of type {type(listed).__name__}: expected a list")
@@ -175,7 +176,8 @@ class ChatRequest:
 
 
 class Cut(StrEnum):
-    """Kind of a reply that is incomplete or missing, so that its score says little of the model's skill."""
+    """Why a reply is incomplete: the token limit, reasoning alone, or no text at all. Its score says little of the
+    model's skill."""
 
     LENGTH = "length"
     """Text that ended at the token limit"""
@@ -210,7 +212,8 @@ class Usage:
 
 @dataclass(frozen=True)
 class Trace:
-    """The token ids of one turn as the model read and drew them."""
+    """The token ids of one turn: those that the model read (``prompt``), and those that it drew, with their
+    log-probabilities."""
 
     prompt: tuple[int, ...]
     drawn: tuple[int, ...]
@@ -223,7 +226,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class ChatReply:
-    """A policy's reply. ``token_ids`` is empty if the endpoint returns none."""
+    """A policy's reply to one request. ``token_ids`` is empty if the endpoint returns none."""
 
     text: str
     finish_reason: FinishReason = "stop"
@@ -293,7 +296,7 @@ class PolicyError(Exception):
 
 
 class ContextOverflow(PolicyError):
-    """Raised if the conversation no longer fits the model's context: the episode ends so and is scored."""
+    """Raised if the conversation no longer fits the model's context: the episode ends and counts as failed."""
 
 
 class PolicyUnreachable(PolicyError):
@@ -322,5 +325,6 @@ class Policy(Protocol):
     name: str
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """The policy's reply to one request. Raises ContextOverflow, or PolicyUnreachable or one of its subclasses."""
+        """The policy's reply to one request; may take minutes. Raises ContextOverflow, or PolicyUnreachable or one of
+        its subclasses."""
         ...

@@ -46,7 +46,8 @@ class NotAReply(ValueError):
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error response. ``param``: name of the request field that it complains about, or empty."""
+    """An error response: HTTP status, and what its body states, each part empty if missing. ``param``: the request
+    field that it complains about."""
 
     status: int
     message: str = ""
@@ -89,8 +90,9 @@ class Refusal:
 def request_body(
     model: str, request: ChatRequest, options: EndpointOptions, token_field: str, form: ThoughtsForm | None
 ) -> dict[str, Any]:
-    """JSON body of one request. ``token_field``: name of the token limit. ``form``: how earlier reasoning is sent;
-    None: not. Raises EndpointRefused for a request with a picture or tools if the model takes one text only."""
+    """JSON body of one request. ``token_field``: name of the field with the token limit. ``form``: field in which
+    earlier reasoning is sent back, or "tags"; None: it is not. Raises EndpointRefused for a request with a picture or
+    tools if the model takes one text only."""
     s = request.sampling
     if request.tools and (request.raw or options.api != "chat"):
         raise EndpointRefused("tools are offered natively to chat models alone: describe them with --tools words")
@@ -131,7 +133,8 @@ def stops_of(request: ChatRequest, options: EndpointOptions) -> tuple[str, ...]:
 
 
 def as_one_text(request: ChatRequest) -> str:
-    """A conversation as text for a base model, which continues after ``Assistant:`` (mint-bench 3f7f12c)."""
+    """The conversation as one text for a base model: turns after "Human:" and "Assistant:", ending with "Assistant:"
+    (mint-bench 3f7f12c)."""
     names = {"system": "", "user": "\n\nHuman: ", "assistant": "\n\nAssistant: ", "tool": "\n\nHuman: "}
     turns = [f"{names[message.role]}{message.content.rstrip()}" for message in request.messages]
     return f"{''.join(turns)}\n\nAssistant:"
@@ -166,9 +169,9 @@ def _as_object(arguments: str) -> str:
 def parse_reply(
     answer: Any, stops: Sequence[str] = (), tools: Sequence[Any] | None = None
 ) -> tuple[ChatReply, ThoughtsForm | None]:
-    """The reply in a completion's JSON, and the field (or "tags") that its reasoning came in; None without reasoning.
-    ``stops``: strings that end the text. ``tools``: those that were offered, without which calls are ignored;
-    None: unknown. Every part is checked. Raises NotAReply."""
+    """Parse the JSON of a completion: (reply, field or "tags" in which its reasoning came; None without reasoning).
+    ``stops``: strings that end the text. ``tools``: those that were offered, without which calls are ignored; None:
+    unknown. Raises NotAReply if any part has another type."""
     try:
         choice = answer["choices"][0]
         message = choice.get("message") or {"content": choice.get("text")}
@@ -216,7 +219,7 @@ def parse_reply(
 
 
 def without_secrets(reply: ChatReply, hidden: Callable[[str], str]) -> ChatReply:
-    """The reply with every text passed through ``hidden``, which removes the API key."""
+    """The reply with each of its texts replaced by ``hidden(text)``, which removes the API key."""
     calls = reply.tool_calls and tuple(
         replace(call, name=hidden(call.name), arguments=hidden(call.arguments)) for call in reply.tool_calls
     )
@@ -302,7 +305,7 @@ def context_lengths(listed: Any) -> dict[str, int]:
 
 
 def parse_json_body(body: bytes) -> Any:
-    """Parse a response's body as JSON. Raises NotAReply."""
+    """Parse a response's body as JSON. Raises NotAReply if it is none."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:

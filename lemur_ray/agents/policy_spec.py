@@ -24,7 +24,8 @@ from lemur_ray.agents.replay import ReplayPolicy
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """Description of a policy, which can be sent to any process and builds the policy when called."""
+    """Description of a policy, parsed from ``--policy``. It can be pickled to any process, and builds the policy when
+    called."""
 
     kind: str
     """Key of ``KINDS``"""
@@ -55,8 +56,9 @@ class PolicySpec:
 
     @classmethod
     def parse(cls, text: str, model: str = "", recordings: RecordingFormat | None = None) -> PolicySpec:
-        """Parse ``text``, the value of ``--policy``. ``recordings``: the benchmark's format of recordings, if it has
-        one. Raises ValueError."""
+        """Parse ``text``, the value of ``--policy``, such as "openai:http://host:8000/v1" or "expert". ``model``: value
+        of ``--policy-model``; ``recordings``: the benchmark's format of recordings, if it has one. Raises ValueError
+        for any other text."""
         name, colon, target = text.partition(":")
         kind = KINDS.get(name)
         spec = kind.parse(cls(name, target, model, name, recordings=recordings), bool(colon)) if kind else None
@@ -99,8 +101,8 @@ class PolicySpec:
         return replace(self, kind=ENDPOINT, target=url, model=model, label=label)
 
     def without_files(self) -> Callable[[], Policy]:
-        """A factory of the same policy for other hosts: it contains the recording or stored replies, and no file path.
-        Raises the errors of their reader."""
+        """A factory of the same policy for other hosts: the recording or stored replies are read now and contained in
+        it. Raises the errors of their reader."""
         if self.recording or self.replies:
             policy = self()
             assert isinstance(policy, ReplayPolicy)

@@ -56,17 +56,18 @@ E = TypeVar("E", bound=RecordedEpisode)
 
 
 def task_name(episode: str) -> str:
-    """The task id in an episode's id, ``str(EpisodeKey)``. Raises ValueError for any other text."""
+    """The task id in ``episode``, the text ``str(EpisodeKey)``. Raises ValueError for any other text."""
     return EpisodeKey.from_text(episode).task
 
 
 def task_number(episode: str) -> str:
-    """The number at the end of the task id in an episode's id (``trailing_number``). Raises ValueError."""
+    """``trailing_number`` of the task id in ``episode``, the text ``str(EpisodeKey)``. Raises ValueError."""
     return trailing_number(task_name(episode))
 
 
 def trailing_number(task: str) -> str:
-    """The digits after the last hyphen of a task id, without leading zeros: an index in the data. Raises ValueError."""
+    """The number after the last hyphen of a task id, as text without leading zeros: the task's index in the data.
+    Raises ValueError if there is none."""
     number = task.rpartition("-")[2]
     if not number.isdigit():
         raise ValueError(f"task {task!r}: its id does not end in the number of a task, so it cannot be in a log")
@@ -75,14 +76,16 @@ def trailing_number(task: str) -> str:
 
 @dataclass(frozen=True)
 class Recording(Generic[E]):
-    """Recorded episodes of one run by key. ``key_of``: from an episode's id, ``str(EpisodeKey)``, to its key here."""
+    """Recorded episodes of one run by key. ``key_of``: function from an episode's id, ``str(EpisodeKey)``, to its key
+    in ``episodes``."""
 
     name: str
     episodes: Mapping[str, E]
     key_of: Callable[[str], str] = task_name
 
     def of(self, episode: str) -> E:
-        """The recorded episode for an episode's id, ``str(EpisodeKey)``. Raises KeyError if there is none."""
+        """The recorded episode of the episode with id ``episode``, ``str(EpisodeKey)``. Raises KeyError if there is
+        none."""
         key = self.key_of(episode)
         if key not in self.episodes:
             raise KeyError(f"{self.name}: no episode of task {key!r} in the recording")
@@ -101,8 +104,8 @@ class RewordedTask:
 def reworded_tasks(
     tasks: Iterable[Task], recording: Recording[Any], question: Callable[[Task], str]
 ) -> list[RewordedTask]:
-    """Tasks whose question differs from the recording by more than whitespace. ``question``: from a task to its present
-    question. Raises KeyError for a task that is not recorded."""
+    """Tasks whose question differs from the recorded one by more than whitespace; empty if none do. ``question``:
+    function from a task to its present question. Raises KeyError for a task that is not recorded."""
     changed = []
     for task in tasks:
         then, now = recording.of(str(EpisodeKey(task.benchmark, task.id, "", ""))).question, question(task)
@@ -112,7 +115,8 @@ def reworded_tasks(
 
 
 def record_episodes(episodes: Iterable[Episode], name: str) -> Recording[RecordedEpisode]:
-    """A ledger's episodes as a recording to replay; a replay with more turns than its episode gets empty replies."""
+    """A ledger's episodes as a recording called ``name``, to replay them. Beyond an episode's last turn a replay gets
+    empty replies."""
     recorded = {}
     for episode in episodes:
         native = bool(episode.trajectory.tools)

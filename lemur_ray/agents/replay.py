@@ -13,16 +13,16 @@ from lemur_ray.agents.recording import Recording
 
 
 class TurnCounter:
-    """Counts the turns of each episode, which cannot be counted from a request, because it may omit past turns. A
-    request with no more user messages than the episode's first request (whose worked examples have some) starts the
-    episode again, for example after an infrastructure error."""
+    """Counts the turns of each episode by its requests, which may omit past turns. A request with no more user messages
+    than the episode's first one starts the episode again, for example after an infrastructure error."""
 
     def __init__(self) -> None:
         self._turns: dict[str, tuple[int, int]] = {}
         """Episode id -> present turn, and number of user messages in the episode's first request."""
 
     def of(self, request: ChatRequest) -> int:
-        """The turn, from 0, that the request asks a reply for. Without ``request.turn``, each call counts a turn."""
+        """The turn, from 0, that the request asks a reply for: ``request.turn`` if set, else the number of earlier
+        calls for its episode."""
         if request.turn is not None:
             return request.turn
         users = sum(message.role == "user" for message in request.messages)
@@ -33,7 +33,7 @@ class TurnCounter:
 
 
 class ReplayPolicy:
-    """Replies with the turns of the recorded episode that the request's ``episode`` identifies."""
+    """Replies with the recorded turns of the episode that the request's ``episode`` identifies; needs no model."""
 
     wants_hints = False
     repeats = True
@@ -43,8 +43,9 @@ class ReplayPolicy:
         self._turns = TurnCounter()
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """The recorded reply of the turn. Raises KeyError for an episode that is not recorded, ContextOverflow after
-        the last turn if the recorded episode ended so."""
+        """The recorded reply of the request's turn; after the last one, the recording's ``afterwards`` text. Raises
+        KeyError for an episode that is not recorded, ContextOverflow after the last turn if the recorded episode ended
+        so."""
         episode = self.recording.of(request.episode)
         turn = self._turns.of(request)
         if turn < len(episode.turns):

@@ -17,7 +17,7 @@ LIKENESS = ("exact", "normalised", "same_error", "different")
 
 @dataclass(frozen=True)
 class EpisodeComparison:
-    """Result of comparing one episode with its recording: named counts."""
+    """Result of comparing one replayed episode with its recording, as counts by name (``Comparison.counts``)."""
 
     counts: Mapping[str, int]
     cells: Mapping[str, int] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class EpisodeComparison:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A benchmark's comparison of replays. ``of``: compares a scored episode with its ``RecordedEpisode``."""
+    """How a benchmark compares replays with recordings. ``of``: compares an episode with its ``RecordedEpisode``."""
 
     of: Callable[[Episode, Any], EpisodeComparison]
     counts: tuple[str, ...]

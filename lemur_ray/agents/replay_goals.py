@@ -16,7 +16,8 @@ StrictReplays = Literal["none", "lemur", "all"]
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A recorded file and how it is replayed. ``name``: its path beneath the data folder, with the replay mode."""
+    """A recorded file of a benchmark and how it is replayed. ``name``: the file's path below the data folder, with the
+    replay mode; ``flags``: further command-line arguments."""
 
     file: Path
     name: str
@@ -36,7 +37,8 @@ class RecordedRun:
 
 @dataclass(frozen=True)
 class Goal:
-    """A share, ``part`` / ``whole``, that replays must reach (``target``). Both are names of counts of a run."""
+    """A share of counts, ``part`` / ``whole``, that the replays of some runs must reach: at least ``target``. Which
+    runs: ``benchmark``, ``mode``, ``file``."""
 
     name: str
     benchmark: str
@@ -60,8 +62,9 @@ class Goal:
 
 @dataclass(frozen=True)
 class PublishedRuns:
-    """Runs that a benchmark family's authors published. ``of_file``: runs recorded in a file, from its path, its name
-    beneath the data folder without endings, and the models to replay strictly; empty for any other file."""
+    """Runs that a benchmark family's authors published, and the ``goals`` of their replays. ``of_file``: returns the
+    runs recorded in a file, given its path, its name below the data folder without endings, and the models to replay
+    strictly; empty for any other file."""
 
     of_file: Callable[[Path, str, StrictReplays], Iterable[RecordedRun]]
     goals: tuple[Goal, ...]

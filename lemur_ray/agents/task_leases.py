@@ -23,11 +23,11 @@ COMMAND_NOT_FOUND, COMMAND_TIMED_OUT = 127, 124
 
 
 class LeasesLost(ExternalCallError):
-    """Raised if the host that keeps the leases does not answer: an infrastructure fault."""
+    """Raised if the host that keeps the leases does not answer: an infrastructure fault, so the episode is repeated."""
 
 
 class HeldLease(Protocol):
-    """An exclusive lock on a name."""
+    """An exclusive lock on a name, held until ``give_back`` or the end of its process."""
 
     @property
     def name(self) -> str: ...
@@ -42,24 +42,27 @@ class HeldLease(Protocol):
 
 
 class Leases(Protocol):
-    """Interface of a keeper of leases and notes. Thread-safe. Names are relative paths."""
+    """Exclusive locks and notes that several processes share. Thread-safe. Names are relative paths."""
 
     def take(self, names: Sequence[str]) -> HeldLease | None:
-        """Lease the first free one of ``names``; None if all are taken. Never waits. Raises LeasesLost."""
+        """Lock the first free one of ``names`` and return the lease; None if all are taken. Does not wait for one.
+        Raises LeasesLost."""
         ...
 
     def note(self, name: str, text: str | None = None) -> str | None:
-        """Return the text stored under ``name``, or None, then store ``text`` there unless None. Raises LeasesLost."""
+        """Return the text stored under ``name``, None if there is none; then store ``text`` there unless it is None.
+        Raises LeasesLost."""
         ...
 
     def run(self, command: Sequence[str], limit_s: float) -> tuple[int, str]:
-        """Run a command on the keeper's host for at most ``limit_s`` seconds. Returns its exit status and the end of
-        its output. Raises LeasesLost."""
+        """Run a command on the host that keeps the leases, for at most ``limit_s`` seconds. Returns (exit status, the
+        end of its output); 127 if it is not found, 124 after the limit. Raises LeasesLost."""
         ...
 
 
 class FileLeases:
-    """Leases (``NAME.lock``) and notes (``NAME``) as files of a folder, for all processes of this host that use it."""
+    """Leases (files ``NAME.lock`` with kernel locks) and notes (files ``NAME``) in ``folder``, for all processes of
+    this host that use it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -117,12 +120,13 @@ _elsewhere: list[Leases] = []
 
 
 def shared_leases() -> Leases:
-    """The keeper of leases in this process: the one that ``WithLeases`` set, else files in this host's home folder."""
+    """The leases of this process: those that ``WithLeases`` set, else files in this host's home folder (LEMUR_HOME)."""
     return _elsewhere[0] if _elsewhere else FileLeases(lemur_home())
 
 
 class WithLeases:
-    """Policy factory for worker processes: makes ``shared_leases`` return ``leases`` there, then builds the policy."""
+    """Policy factory for worker processes: when called, it makes ``shared_leases`` return ``leases``, then calls
+    ``make_policy``."""
 
     def __init__(self, make_policy: Callable[[], Policy], leases: Leases) -> None:
         self.make_policy, self.leases = make_policy, leases

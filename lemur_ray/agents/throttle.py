@@ -94,8 +94,8 @@ class Throttle:
             self._let_in()
 
     def look(self, place: SlotEvent, began: float, patience_s: float) -> None:
-        """Remove the request from the queue and raise EndpointSilent if, since ``began``, no request was answered for
-        ``patience_s`` seconds."""
+        """If no request was answered for ``patience_s`` seconds, and this one has waited as long (``began``: monotonic
+        seconds), remove it from the queue and raise EndpointSilent."""
         with self._lock:
             silent = self._clock() - max(began, self._answered_at)
             if silent >= patience_s and not place.is_set():
@@ -109,7 +109,7 @@ class Throttle:
                 self._waiting.remove(place)
 
     def silence(self) -> Silence:
-        """Time without an answer, whether any request was ever answered, and number of requests in flight."""
+        """How long no request was answered, whether any ever was, and the number of requests in flight."""
         with self._lock:
             ever, since = self._answered_at > -math.inf, max(self._answered_at, self._first_at)
             return Silence(self._clock() - since if since > -math.inf else 0.0, ever, self._there)

@@ -13,7 +13,7 @@ from lemur_ray.agents.messages import Cut, Message, ToolCall, parse_tool_calls, 
 
 
 class Blame(StrEnum):
-    """Who is responsible for an episode's outcome. Only outcomes of the policy are scored."""
+    """Who is responsible for an outcome: policy, environment, machine (infra) or this project (harness)."""
 
     POLICY = "policy"
     ENV = "env"
@@ -44,7 +44,8 @@ class Outcome(StrEnum):
 
     @property
     def scored(self) -> bool:
-        """Whether the policy is responsible for it; episodes with other outcomes are retried, then reported missing."""
+        """Whether the policy is responsible for this outcome. Episodes with other outcomes are retried, then reported
+        missing."""
         return self.blame is Blame.POLICY
 
 
@@ -113,7 +114,7 @@ class Step:
     """The model's own reply, if ``reply`` is a teacher's in its place. ``weight`` 0: the reply is not to be trained"""
 
     def messages(self, prefix: str = "") -> list[Message]:
-        """The reply as a message, and the messages after it. prefix: see ``turn_messages``."""
+        """The messages of this turn: reply, results of calls, observation. ``prefix``: see ``turn_messages``."""
         return turn_messages(self.reply, self.tool_calls, self.results, self.observation, prefix)
 
     def to_json(self) -> dict[str, Any]:
@@ -144,11 +145,11 @@ class Trajectory:
         return (*self.opening, *(message for step in self.steps for message in step.messages()))
 
     def tools_of(self, turn: int | None) -> tuple[Mapping[str, Any], ...]:
-        """The tools offered natively in the request for the reply of ``turn``, counted from 0. None: of the next."""
+        """Tools offered natively in the request for reply ``turn``, from 0 (None: the next); empty without any."""
         return next((step.tools for step in reversed(self.steps[:turn]) if step.tools), self.tools)
 
     def shown(self, turn: int) -> tuple[Message, ...]:
-        """The messages of the request for the reply of ``turn``, counted from 0."""
+        """The messages of the request for reply ``turn``, from 0; past turns beyond ``dialogue_limit`` are left out."""
         limit, past = self.dialogue_limit, self.steps[:turn]
         if limit == 0 and past:
             return (*self.opening[:-1], Message("user", past[-1].observation))
@@ -164,7 +165,7 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class EpisodeKey:
-    """Identity of an episode. If a ledger has several records with one key, the first scored one counts."""
+    """Identity of an episode. ``recipe``: hash of the settings that scores depend on; ``epoch``: repetition, from 0."""
 
     benchmark: str
     task: str

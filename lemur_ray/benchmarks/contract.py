@@ -36,20 +36,20 @@ Prompt = Literal["full", "brief"]
 def location_option(
     default: str = "", stored_as: Callable[[str], str] = str, full_form: Callable[[str], str] | None = None
 ) -> Any:
-    """A dataclass field, a benchmark's option for a folder or an address, which is not part of the recipe hash.
-    ``stored_as``: from a value to what a run's files may hold, for example without a password. ``full_form``: from a
-    stored value to the form in which a user must enter it again, empty if the stored value suffices."""
+    """A dataclass field for a benchmark's option that is a folder or an address, which is not part of the recipe hash.
+    ``stored_as``: from a value to what files of a run may hold, for example without a password. ``full_form``: from a
+    stored value to the form in which a user must enter it again, empty if the stored one suffices."""
     return field(default=default, metadata={"location": True, "stored_as": stored_as, "full_form": full_form})
 
 
 def file_option(digest: Callable[[str], str] = content_digest) -> Any:
-    """A dataclass field, a benchmark's option for the path of an input file or folder; the recipe hash has
-    ``digest(path)``."""
+    """A dataclass field for a benchmark's option that is the path of an input file or folder; the recipe hash has
+    ``digest(path)``, by default of its content, instead of the path."""
     return field(default="", metadata={"digest": digest})
 
 
 def storable_options(options: Any) -> dict[str, Any]:
-    """A benchmark's options as JSON values for the files of a run, without passwords (``location_option``)."""
+    """A benchmark's options (a dataclass value) as JSON values for the files of a run, without passwords."""
     rules = {f.name: f.metadata.get("stored_as") for f in fields(options)}
     return {name: rule(value) if (rule := rules[name]) else value for name, value in asdict(options).items()}
 
@@ -63,8 +63,8 @@ def options_to_repeat(options: Any) -> dict[str, str]:
 
 
 def all_options(options: Any, request: EvaluationRequest) -> dict[str, Any]:
-    """Default of ``Benchmark.identity``: every option except locations, with the digest of each file instead of its
-    path."""
+    """The options that scores depend on, as JSON values; default of ``Benchmark.identity``. All except locations
+    (``location_option``), with a digest of each file's content instead of its path."""
     values = {f.name: getattr(options, f.name) for f in fields(options) if not f.metadata.get("location")}
     digests = {f.name: f.metadata["digest"] for f in fields(options) if f.metadata.get("digest")}
     return {name: digests[name](value) if name in digests else value for name, value in values.items()}
@@ -94,8 +94,8 @@ class EvaluationRequest:
     """Number of episodes of each task"""
 
     def data_folder(self, content: str) -> Path:
-        """The folder of outside data sets. Raises NoDataFolder if none is set; ``content``: what it would hold, for the
-        message."""
+        """The folder of downloaded data sets (``--data``). Raises NoDataFolder if none is set; ``content``: what is
+        looked for there, for the message."""
         if self.data is None:
             raise NoDataFolder(content)
         return self.data
@@ -237,7 +237,7 @@ class Benchmark(Generic[Options]):
     details: BenchmarkDetails = BenchmarkDetails()
 
     def requirements(self, options: Options, request: EvaluationRequest) -> Sequence[Requirement]:
-        """The requirements that ``needs`` declares; without it, the one that the first task can be loaded."""
+        """What must be there to play, as ``needs`` declares; without ``needs``, that the first task can be loaded."""
         if self.needs is not _no_requirements:
             return self.needs(options, request)
         first = partial(validated_tasks, "the benchmark", lambda: self.load(options, request), 1)

@@ -18,8 +18,8 @@ ALL_BENCHMARKS = "benchmarks"
 
 
 def data_sets(complain: Callable[[str], None]) -> list[DataSet]:
-    """All data sets, those of benchmarks first; one that declares a file differently from an earlier set is left out.
-    ``complain``: gets a message for each set left out and each benchmark that cannot be loaded."""
+    """All data sets: of benchmarks, then for training. One that declares a file differently from an earlier set is left
+    out. ``complain``: called with a message for each set left out and each benchmark that cannot be loaded."""
     sets: list[DataSet] = []
     refused: dict[str, None] = {}
     for offer in offers():
@@ -38,8 +38,8 @@ def data_sets(complain: Callable[[str], None]) -> list[DataSet]:
 
 
 def select_data_sets(names: Sequence[str], sets: Sequence[DataSet]) -> list[DataSet]:
-    """The data sets that ``names`` (of sets, families or files, or ``ALL_BENCHMARKS``) select from ``sets``. Raises
-    ValueError for unknown names."""
+    """The data sets among ``sets`` that ``names`` select, without duplicates: names of sets, families or files, or
+    ``ALL_BENCHMARKS``. Raises ValueError for an unknown name."""
     chosen: list[DataSet] = []
     for name in names:
         of_all = {offer.name for offer in offers()} if name == ALL_BENCHMARKS else {name}

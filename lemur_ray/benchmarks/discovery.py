@@ -57,8 +57,8 @@ def is_ours(name: str) -> bool:
 
 
 def belongs_to_another(stated: str, name: str, benchmark: Benchmark[Any]) -> bool:
-    """Whether ``stated``, the name that the tasks of ``benchmark`` (found as ``name``) have, is that of another one, so
-    that report pages would describe the wrong benchmark."""
+    """Whether ``stated``, the benchmark name in the tasks of ``benchmark`` (found as ``name``), is the name of another
+    benchmark, so that report pages would describe the wrong one."""
     if stated == name or ":" in stated or not _modules(stated.partition("/")[0]):
         return False
     try:
@@ -77,8 +77,9 @@ def describe_run(name: str, run: EvaluationRun) -> RunDescription:
 
 
 def episode_views(episode: Episode, played: str = "") -> Sequence[View]:
-    """Screenshots and texts stored during an episode; none if its benchmark cannot be loaded. ``played``: value of
-    --benchmark, if known, which may differ from the benchmark name in the tasks (``module:object``)."""
+    """Screenshots and texts that an environment stored during an episode; empty if there are none or the benchmark
+    cannot be loaded. ``played``: value of --benchmark, if known, which may differ from the name in the tasks
+    (``module:object``)."""
     name = played or episode.key.benchmark
     try:
         benchmark = find(name)
@@ -117,13 +118,13 @@ def offers() -> Iterator[Offer]:
 
 
 def names() -> Iterator[str]:
-    """Names of all benchmarks that can be loaded, as ``find`` takes them."""
+    """Names of all benchmarks that can be loaded, as ``find`` takes them: ``family/variant``. Imports each of them."""
     return (one.name for one in offers() if not one.why)
 
 
 def table_of(family: str, name: str = "") -> Mapping[str, Any]:
-    """A family's benchmarks by variant. ``name``: for messages. Raises ValueError unless exactly one package has the
-    family."""
+    """A family's benchmarks by variant. ``name``: the full name, for error messages. Raises ValueError unless exactly
+    one package declares the family."""
     modules, flag = _modules(family), f"--benchmark {name or family}"
     if not modules:
         raise ValueError(f"{flag}: no package offers {family!r}{did_you_mean(name or family, list(names()))}")

@@ -11,8 +11,8 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class View:
-    """Picture and text that an environment stored of the observation after ``turn`` (from 1; 0: before the first
-    reply)."""
+    """Picture and text that an environment stored of the observation after turn ``turn`` (from 1; 0: before the first
+    reply). ``acted_on``: the part of the picture that the next action concerns."""
 
     turn: int
     picture: Path | None = None

@@ -37,8 +37,8 @@ class BenchmarkStatus:
 
 
 def listing(words: Sequence[str]) -> str:
-    """The text that ``--list [--data DIR]`` prints: all benchmarks and their requirements. Raises ValueError for other
-    ``words``."""
+    """The text that ``--list [--data DIR]`` prints: all benchmarks, their requirements, and which are not met.
+    ``words``: the rest of the command line. Raises ValueError for other words."""
     rest = [word for word in words if word != "--list"]
     if rest and (len(rest) != 2 or rest[0] != "--data"):
         raise ValueError(f"--list {' '.join(rest)}: expected nothing beside it but --data DIR")
@@ -47,7 +47,8 @@ def listing(words: Sequence[str]) -> str:
 
 
 def benchmark_statuses(data: Path | None) -> list[BenchmarkStatus]:
-    """Statuses of all declared benchmarks, checked in parallel. ``data``: folder of outside data sets, if any."""
+    """Statuses of all declared benchmarks, checked in parallel (seconds). ``data``: folder of downloaded data sets;
+    None: none."""
     with ThreadPoolExecutor(8) as pool:
         return list(pool.map(lambda offer: _of(offer, data), offers()))
 

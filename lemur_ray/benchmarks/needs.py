@@ -19,7 +19,7 @@ LOOK_S = 4.0
 
 
 class NoDataFolder(ValueError):
-    """Raised if a benchmark needs the folder of outside data sets and none is set."""
+    """Raised if a benchmark needs the folder of downloaded data sets (``--data``, LEMUR_DATA) and none is set."""
 
     remedy = "outside data: fetch it (python jobs/fetch_data.py NAME) or say where it lies, --data DIR or LEMUR_DATA"
 
@@ -29,24 +29,26 @@ class NoDataFolder(ValueError):
 
 
 class NoDataProblem(str):
-    """Text of a problem that all benchmarks have without the folder of outside data sets."""
+    """Text of a problem (a str) that every benchmark with data has if no data folder is set, so that lists can show it
+    once."""
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """A precondition of a benchmark. ``what``: its kind, for example ``data``. ``missing``: check it; returns None if
-    it is met, else the problem and its remedy in one line, or raises an error with them."""
+    """A precondition of a benchmark. ``what``: its kind, such as "data". ``missing``: check it; returns None if it is
+    met, else the problem and its remedy in one line, or raises ValueError or OSError with them."""
 
     what: str
     missing: Callable[[], str | None]
 
 
 class PassingProblem(str):
-    """The problem of a requirement that is met later without any change: a service or a host was away."""
+    """Text of a problem (a str) that ends without any change here, because a service or a host was away."""
 
 
 def requirement_of(what: str, look: Callable[[], object]) -> Requirement:
-    """A requirement that is met unless ``look`` raises; the error's text must state the problem and its remedy."""
+    """A requirement of kind ``what`` that is met unless ``look()`` raises; the error's text must state the problem and
+    its remedy."""
 
     def missing() -> str | None:
         look()
@@ -61,7 +63,8 @@ def first_task_loads(load: Callable[[Any, Any], Iterable[Any]]) -> Callable[[Any
 
 
 def missing_requirements(needs: Sequence[Requirement]) -> list[str]:
-    """Check requirements in parallel. Returns the problems of those not met, in their order, without duplicates."""
+    """Check requirements in parallel (16 threads). Returns the problems of those not met, in their order, without
+    duplicates; empty if all are met."""
     if not needs:
         return []
     with ThreadPoolExecutor(min(16, len(needs))) as pool:
@@ -88,7 +91,7 @@ def exit_code_of_problems(problems: Iterable[str]) -> ExitCode:
 
 
 def readable_file(what: str, path: Path) -> Requirement:
-    """The requirement that the file ``path`` can be read. ``what``: the command-line flag that names it."""
+    """The requirement that the file ``path`` exists and can be read. ``what``: the command-line flag that names it."""
 
     def look() -> None:
         if not path.is_file():

@@ -20,8 +20,8 @@ PluginMetadata = dict[str, dict[str, dict[str, Any]]]
 
 
 def plugin_metadata(name: str, benchmark: Benchmark[Any], stated: str, run: EvaluationRun) -> PluginMetadata:
-    """Metadata to store with a run, as JSON values; empty for a built-in benchmark. ``stated``: benchmark name in the
-    tasks."""
+    """Metadata of the benchmark ``name`` to store with a run, as JSON values: version, licences, description; empty for
+    a built-in benchmark. ``stated``: benchmark name in the tasks."""
     if is_ours(name):
         return {}
     about = asdict(call_about(name, benchmark, run))
@@ -36,7 +36,8 @@ def plugin_metadata(name: str, benchmark: Benchmark[Any], stated: str, run: Eval
 
 
 def stored_benchmark_name(kept: Any, stated: str, policy: str) -> str:
-    """The value of --benchmark in a run's stored metadata (``kept``); empty if it has none."""
+    """The value of --benchmark with which ``policy`` was played, from a run's stored metadata ``kept``; empty if it has
+    none. ``stated``: benchmark name in the tasks."""
     try:
         return str(kept[stated][policy]["benchmark"])
     except (KeyError, TypeError):
@@ -44,7 +45,8 @@ def stored_benchmark_name(kept: Any, stated: str, policy: str) -> str:
 
 
 def stored_description(kept: Any, stated: str, policy: str) -> RunDescription | None:
-    """The run's description in its stored metadata (``kept``); None if it has none, or it cannot be read."""
+    """The description of the run of ``policy`` in a run's stored metadata ``kept``; None if it has none, or it cannot
+    be read. ``stated``: benchmark name in the tasks."""
     try:
         about = kept[stated][policy]["about"]
         values = {f.name: _value(about[f.name], f.default) for f in fields(RunDescription) if f.name in about}

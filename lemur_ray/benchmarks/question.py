@@ -79,9 +79,9 @@ def question(
     details: QuestionDetails | None = None,
     **old: Any,
 ) -> Task:
-    """A ``Task`` with one turn. ``task``: its id; ``prompt``: the question, or a conversation that ends with it;
-    ``grade``: the grader as ``module:function``; ``reference``: JSON value for the grader; ``old``: fields of
-    ``details`` as keywords, for one release."""
+    """A ``Task`` with one turn. ``task``: its id; ``category``: group for sampling and tables; ``prompt``: the
+    question, or a conversation that ends with it; ``grade``: the grader as ``module:function``; ``reference``: JSON
+    value for the grader; ``old``: fields of ``details`` as keywords (deprecated)."""
     if old:
         warnings.warn(
             f"question(): {', '.join(sorted(old))} are now fields of details=QuestionDetails(...), asked= is prompt=",
@@ -108,7 +108,8 @@ def _json(messages: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def continues_prompt(options: Mapping[str, Any]) -> bool:
-    """Whether the model continues a text (``raw``) or a begun reply (``prefill``), by the task's ``options``."""
+    """Whether the model continues a text (option ``raw``) or a begun reply (option ``prefill``). ``options``: of a
+    ``question`` task."""
     return bool(options.get("raw") or options.get("prefill"))
 
 

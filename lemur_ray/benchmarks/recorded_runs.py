@@ -17,13 +17,14 @@ def publications() -> list[PublishedRuns]:
 
 
 def goals() -> tuple[Goal, ...]:
-    """The agreements that replays of all published runs must reach."""
+    """The agreement with the recordings that replays of all published runs must reach."""
     return tuple(goal for runs in publications() for goal in runs.goals)
 
 
 def recorded_runs(data: Path, *, strict: StrictReplays = "lemur") -> Iterator[RecordedRun]:
-    """Recorded runs that can be replayed, from the files beneath a folder, in order of path. ``strict``: the models
-    whose recorded code is executed again. Raises FileNotFoundError if there is no such folder."""
+    """Recorded runs in the files below the folder ``data`` that some benchmark can replay, in order of path; possibly
+    none. ``strict``: for which models' runs the recorded code is executed again. Raises FileNotFoundError if there is
+    no such folder."""
     if not data.is_dir():
         raise FileNotFoundError(f"{data}: no folder; give the one that holds the recorded runs (--data, LEMUR_DATA)")
     known = publications()

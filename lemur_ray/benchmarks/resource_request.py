@@ -16,7 +16,8 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Resources:
-    """Resource request of one or several episodes. ``cpus``: number of processors that they keep busy on average."""
+    """Resource request of one or several episodes. ``cpus``: number of processors that they keep busy on average;
+    ``memory_bytes``. Can be added, and multiplied by a number of episodes."""
 
     cpus: float = 0.01
     memory_bytes: int = 4 * MIB
@@ -28,7 +29,7 @@ class Resources:
         return Resources(self.cpus + other.cpus, self.memory_bytes + other.memory_bytes)
 
     def minimum(self, other: Resources) -> Resources:
-        """Per field, the smaller value of both requests."""
+        """The smaller value of both requests for each field."""
         return Resources(min(self.cpus, other.cpus), min(self.memory_bytes, other.memory_bytes))
 
     at_most = minimum  # its name in the last release

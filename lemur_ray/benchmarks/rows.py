@@ -17,9 +17,8 @@ _SPOILED = "damaged, or fetched in part: remove it and fetch it again"
 
 
 def find_file(data: Path, names: Sequence[str], source: str) -> Path:
-    """The first existing file of ``names`` beneath ``data``, each with .gz or without. ``source``: where to get the
-    file, for the error; ``--data`` is added if that is a jobs/fetch_data.py command. Raises FileNotFoundError with the
-    names."""
+    """The first existing file of ``names`` in ``data``, each as it is or with .gz. ``source``: where to get the file,
+    for the error. Raises FileNotFoundError with the names."""
     for name in names:
         for path in (data / name, data / f"{name}.gz"):
             if path.is_file():
@@ -64,9 +63,9 @@ def content_digest(path: str) -> str:
 
 
 def read_rows(path: Path, needed: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a JSON lines, JSON or parquet file as dicts; a JSON file is a list, or an object with a list
-    under ``examples``. ``needed``: fields that must not be null. Raises OSError, or ValueError with file and line or
-    row."""
+    """Yield the rows of a JSON lines, JSON or parquet file as dicts, lazily; a JSON file is a list, or an object with a
+    list under ``examples``. ``needed``: fields that must not be missing or null. Raises OSError, or ValueError with
+    file and line or row."""
     name = path.name.removesuffix(".gz")
     if name.endswith(".parquet"):
         for number, row in enumerate(_of_parquet(path)):
@@ -99,7 +98,8 @@ def read_cells(path: Path) -> Iterator[list[str]]:
 
 
 def row_number(row: dict[str, Any], place: int) -> int:
-    """A row's number in the whole data set: its field ``i`` or ``index`` if that is an integer, else ``place``."""
+    """A row's number in the whole data set: its field ``i`` or ``index`` if that is an integer, else ``place``, its
+    position here."""
     return next((int(row[name]) for name in ("i", "index") if isinstance(row.get(name), int)), place)
 
 

@@ -19,9 +19,9 @@ UNKNOWN = "settings not recorded"
 
 @dataclass(frozen=True)
 class RecordedName:
-    """Facts about a recorded run that the policy name of its replay contains. ``model``: by the paper's name if it has
-    one. ``teacher``: source of feedback, or empty. ``turns``: their maximum; 0: unknown. ``whole``: the policy's name
-    without the part of the data set that this recording covers."""
+    """Facts about a recorded run, read from the policy name of its replay. ``model``: by the paper's name if it has
+    one. ``teacher``: source of feedback, or empty. ``turns``: maximum per episode; 0: unknown. ``whole``: the policy's
+    name without the part of the data set that this recording covers."""
 
     model: str
     teacher: str = ""
@@ -41,7 +41,8 @@ class RecordedName:
 
 @dataclass(frozen=True)
 class EvaluationRun:
-    """A policy's run of a benchmark. ``settings``: stored flags, empty if unknown. ``tasks``: ids of tasks played."""
+    """A policy's run of a benchmark. ``policy``: its name in episode keys; ``settings``: stored flags, empty if
+    unknown; ``tasks``: ids of the tasks played."""
 
     policy: str
     settings: Settings = field(default_factory=dict)
@@ -50,7 +51,8 @@ class EvaluationRun:
 
 @dataclass(frozen=True)
 class RunDescription:
-    """A benchmark's description of a run. ``protocol``: settings that distinguish runs; ``words``: their texts."""
+    """What report pages say of a benchmark's run. ``protocol``: settings that distinguish runs, by name; ``words``:
+    their texts."""
 
     limits: tuple[str, ...] = ()
     """Warnings: what limits the validity of the run's numbers, one sentence each"""

@@ -46,8 +46,8 @@ def in_sandbox(tasks: Iterable[Task], options: Sandboxed) -> Iterator[Task]:
 
 
 def sandbox_requirement(options: Sandboxed, image: str = PLAIN) -> Requirement:
-    """The requirement that the chosen sandbox works on this machine. ``image``: name of the Docker image, which must
-    have been built."""
+    """The requirement that the sandbox backend of ``options`` works on this machine; its check opens a sandbox.
+    ``image``: folder of ``cluster/images`` whose Docker image must have been built."""
     environment = tuple(os.environ.get(name, "") for name in ("PATH", "DOCKER_HOST"))
     return Requirement(f"sandbox {options.sandbox}", lambda: _unusable(options.sandbox, image, environment))
 
@@ -102,8 +102,9 @@ def _image(name: str) -> docker_image.Image | None:
 def missing_programs(
     options: Sandboxed, programs: Mapping[str, str], rootfs: str = "", image: str = PLAIN
 ) -> dict[str, str]:
-    """Those of ``programs`` (name or absolute path -> Debian package) that the sandbox lacks; none if its Docker image
-    is not built. ``rootfs``: root folder that bubblewrap uses; ``image``: name of the Docker image."""
+    """Those of ``programs`` (name or absolute path -> Debian package) that the sandbox lacks; empty if it has all, or
+    its Docker image is not built. ``rootfs``: root folder that bubblewrap uses, empty for this machine's; ``image``:
+    name of the Docker image."""
     if options.sandbox == "docker":
         built = _image(image)
         if built is None:

@@ -35,9 +35,9 @@ _SHORT = 20
 
 @dataclass(frozen=True)
 class Column:
-    """Describes runs of a benchmark in a column of Table 3: a callable for ``BenchmarkDetails.about``. ``column``: the
-    paper's name of the column, or empty if the paper has none. ``options``: class of the benchmark's options, with the
-    column's settings as defaults; ``max_tokens``: of a reply."""
+    """Describes runs of a benchmark in a column of the paper's Table 3: a callable for ``BenchmarkDetails.about``.
+    ``column``: the paper's name of the column, empty if it has none. ``options``: class of the benchmark's options,
+    whose defaults are the column's settings; ``max_tokens``: of a reply, 0: not compared."""
 
     column: str
     options: type[Any] | None = None
@@ -70,7 +70,8 @@ class Column:
         return replace(about, departures=departures, alone=tuple(alone), mode=named if self.released else None)
 
     def apart(self, settings: Settings, mode: str) -> Sequence[str]:
-        """Departures of a run's settings from the column's expected ones, in words. ``mode``: the run's protocol."""
+        """Differences of a run's settings from the column's, as texts; empty if there are none. ``mode``: the run's
+        protocol."""
         own = {name: value for name, value in _defaults(self.options).items() if name not in self.in_more}
         expected = {**_ANYWHERE, **own}
         expected |= {"max_tokens": self.max_tokens} if self.max_tokens else {}

@@ -9,8 +9,8 @@ Id = TypeVar("Id", int, str)
 
 
 def played_dependencies(task: Id, after: Mapping[Id, Sequence[Id]], there: Collection[Id]) -> tuple[Id, ...]:
-    """Ids of the nearest selected tasks that a task depends on. ``after``: task -> direct dependencies; ``there``: ids
-    of the selected tasks."""
+    """Ids of the selected tasks that ``task`` depends on, directly or through tasks that are not selected. ``after``:
+    task -> direct dependencies; ``there``: ids of the selected tasks."""
     nearest: dict[Id, None] = {}
     visited, stack = {task}, _last_first(after.get(task, ()))
     while stack:

@@ -46,8 +46,8 @@ def _made(name: str, load: Callable[[], Iterable[Task]]) -> Iterator[Task]:
 
 
 def validate_task(name: str, place: int, task: Any) -> Task:
-    """The task, with ``after`` as a tuple. ``place``: its position, from 0. Raises ValueError with the reason if
-    invalid."""
+    """Check a task and return it with ``after`` as a tuple. ``place``: its position, from 0, for the error. Raises
+    ValueError with the reason if invalid."""
     if not isinstance(task, Task):
         raise ValueError(f"{name}: its task {place} is a {type(task).__name__}, expected a lemur_ray Task")
     for field, must_say in _TEXTS.items():

@@ -13,8 +13,8 @@ from lemur_ray.host.json_files import strings_in
 
 
 def benchmark_texts(say: Callable[[str], None]) -> dict[str, list[str]]:
-    """Texts of the tasks of each benchmark by its name, with outside data of ``$LEMUR_DATA`` if that is set; a
-    benchmark that cannot be loaded is reported by ``say`` and left out."""
+    """Questions and reference answers of each benchmark by its name, with the downloaded data of ``$LEMUR_DATA`` if
+    that is set. ``say``: called with a message for each benchmark that cannot be loaded, which is left out."""
     data = outside_data(os.environ.get("LEMUR_DATA", ""))
     texts: dict[str, list[str]] = {}
     missing = []

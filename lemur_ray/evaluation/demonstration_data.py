@@ -22,8 +22,8 @@ _MAX_INVALID = 5
 
 
 def conversations(games: int, chats: int, slips: float = 0.0) -> Iterator[Conversation]:
-    """Yield ``games`` expert games, then ``chats`` questions about standard library functions. slips: share of the
-    games' turns with a mistake before them."""
+    """Yield ``games`` games played by an expert, then ``chats`` questions about standard library functions with
+    answers. ``slips``: share (0 to 1) of the games' turns with a mistake before them."""
     expert = find(GAMES).details.demonstrations(games, slips)
     yield from (Conversation("alfworld", name, tuple(messages)) for name, messages in expert)
     yield from itertools.islice(code_chats(standard_library()), chats)
@@ -31,8 +31,8 @@ def conversations(games: int, chats: int, slips: float = 0.0) -> Iterator[Conver
 
 @functools.lru_cache(maxsize=1)
 def own_conversations(files: Sequence[str]) -> tuple[Conversation, ...]:
-    """The conversations in the user's chat files, all of which are read once in a process. Raises ValueError that names
-    the first invalid rows and counts the others, OSError, ReadFailure."""
+    """The conversations in the user's chat files (paths), read once per process. Raises ValueError that names the first
+    invalid rows and counts the others; OSError, ReadFailure for an unreadable file."""
     talks: list[Conversation] = []
     invalid: list[ValueError] = []
     for file in files:
@@ -47,28 +47,29 @@ def own_conversations(files: Sequence[str]) -> tuple[Conversation, ...]:
 
 
 def conversations_of(talks: TalksConfig) -> Iterator[Conversation]:
-    """The conversations to tune on: the user's own, the demo's, or with ``demo`` both."""
+    """The conversations to tune on: those in the user's files, generated ones if there are no files, or with ``demo``
+    both."""
     if talks.demo or not talks.conversations:
         yield from conversations(talks.games, talks.chats, talks.slips)
     yield from own_conversations(talks.conversations)
 
 
 def corpus_inputs(config: Any, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Keyword arguments of ``corpus.build``: the config, or the demo's corpus if it names no sources; with the texts of
-    all benchmarks if the config asks for decontamination."""
+    """Keyword arguments of ``corpus.build`` for ``config`` (a corpus configuration), or the demo's corpus if it names
+    no sources; with the texts of all benchmarks if the config asks for decontamination. ``say``: gets messages."""
     inputs = {"config": config} if config.specs() else demo_corpus(config)
     return {**inputs, "benchmarks": benchmark_texts(say)} if config.decontaminate else inputs
 
 
 def demo_corpus(config: Any) -> dict[str, Any]:
-    """Keyword arguments of ``corpus.build`` for the demo's corpus, with agents' texts and numbers as separate
-    tokens."""
+    """Keyword arguments of ``corpus.build`` for the demo's corpus: ``config`` with numbers as separate tokens, and
+    texts of expert games."""
     return {"config": replace(config, word_pattern=config.word_pattern or "numbered"), "extra_texts": agent_texts()}
 
 
 def agent_texts(games: int = 300, chats: int = 100) -> list[str]:
-    """Texts of expert games and questions about code, and the games' nouns equally often, so that each becomes a token:
-    a small model copies an object's name from a list much better if it need not spell it."""
+    """Texts of ``games`` expert games and ``chats`` questions about code, then the games' nouns equally often, so that
+    each becomes one token: a small model copies an object's name from a list much better if it need not spell it."""
     talks = [talk.messages for talk in conversations(games, chats)]
     texts = [text for talk in talks for message in talk for text in (f"{message.role}\n", message.content)]
     return texts + [", ".join(f"a {name} 1" for name in find(GAMES).details.vocabulary())] * games
@@ -77,9 +78,9 @@ def agent_texts(games: int = 300, chats: int = 100) -> list[str]:
 def make_table(
     job: Any, out: str, load_tokenizer: Callable[[str], Any], init_from: str, batch_parts: Callable[[Any], int]
 ) -> str:
-    """Folder of the instruction table to train on: the one that ``job.corpus`` names, else one built here from the
-    job's ``sets`` of files, else from its conversations. load_tokenizer: function of the model ``init_from``.
-    batch_parts: function of a mesh: number of parts of a batch."""
+    """Folder or URL of the instruction table (tokenised conversations) to train on: the one that ``job.corpus`` names,
+    else one built here from the job's ``sets`` of files, else from its conversations. ``load_tokenizer``: returns the
+    tokenizer of the model ``init_from``. ``batch_parts``: returns into how many parts a mesh splits a batch."""
     from lemur_ray.instruct.chat_tokens import with_chat_format
     from lemur_ray.instruct.config import SET_NAMES
     from lemur_ray.instruct.epochs import whole_epochs

@@ -70,14 +70,15 @@ def play_prepared(
 
 
 def attach_policy(spec: PolicySpec) -> PolicySpec:
-    """Add to a ``handle:`` policy the application that already serves its model on the cluster, if there is one."""
+    """For a ``handle:`` policy, add the Ray Serve application that already serves its model on the cluster; unchanged
+    if there is none."""
     return attach(spec, connect=partial(connect, log_to_driver=False))
 
 
 def choose_actors(config: EvalConfig[Any], policy: PolicySpec) -> int:
-    """Number of Ray actors if --actors is not given, 0 for threads in this process. Prints the choice to stderr.
-    Threads start at once and suffice for text environments, whose episodes mostly wait for a reply. Ray spreads
-    episodes over a cluster, and over processes if they run programs, browsers."""
+    """Number of Ray actors to play with: --actors if given, else chosen and printed to stderr; 0 means threads in this
+    process. Threads start at once and suffice for text environments, whose episodes mostly wait for a reply; Ray
+    spreads episodes that run programs or browsers over processes and hosts."""
     if config.by_hand:
         return 0
     each = find(config.benchmark).resources
@@ -96,7 +97,7 @@ def choose_actors(config: EvalConfig[Any], policy: PolicySpec) -> int:
 
 @contextlib.contextmanager
 def open_pool(config: EvalConfig[Any], prepared: Prepared) -> Iterator[Pool]:
-    """Context manager for the pool that plays the episodes, and of the model's server if the policy needs one."""
+    """Context manager for the pool that plays the episodes; it also runs the model's server if the policy needs one."""
     with contextlib.ExitStack() as stack:
         policy: Callable[[], Policy] = prepared.policy
         if config.actors is None:

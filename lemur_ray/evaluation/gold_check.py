@@ -99,7 +99,8 @@ def _is_right(config: EvalConfig[Any], report: Print) -> bool:
 
 
 def has_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> bool:
-    """Whether the benchmark has an expert policy, or a task with a reply that must score 1."""
+    """Whether the benchmark has an expert policy, or a task with a reference reply that must score 1. Loads tasks to
+    find out."""
     if benchmark.has_hints:
         return True
     asked = evaluation_request(config, benchmark, "full")
@@ -122,8 +123,8 @@ def play_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> list[Episo
 
 
 def leak_lines(episodes: Sequence[Episode]) -> Iterator[str]:
-    """Yield a line for each task whose first prompt contains a gold reply of one of its turns, and for each single-turn
-    question that is itself a worked example before it. Golds of a few words (a letter, a number, yes) are not
+    """Yield a line for each task whose first prompt contains a reference reply of one of its turns, and for each
+    single-turn question that is itself a worked example before it. Short references (a letter, a number, yes) are not
     checked."""
     for episode in episodes:
         steps, opening = episode.trajectory.steps, episode.trajectory.opening

@@ -35,7 +35,7 @@ class Evaluation:
 
     @property
     def page(self) -> Path:
-        """The page of the report, to be opened in a browser."""
+        """Path of the report's page (index.html), to be opened in a browser."""
         return self.folder / "index.html"
 
     def episodes(self) -> list[Episode]:
@@ -53,7 +53,8 @@ class Evaluation:
         return pandas.DataFrame(self.rows())
 
     def to_dataset(self) -> datasets.Dataset:
-        """``rows`` with a column ``messages``, each conversation in OpenAI's form: what TRL and others train on."""
+        """``rows`` with a column ``messages``, each conversation in OpenAI's form, as a ``datasets.Dataset``: what TRL
+        and others train on."""
         import datasets
 
         rows = [

@@ -82,7 +82,8 @@ class Prepared:
     out: Path
 
     def print_departures(self) -> dict[str, Any]:
-        """Print the departures to stderr. Returns them as notes for the report; empty without any."""
+        """Print to stderr how the tasks differ from the original benchmark. Returns the same as notes for the report;
+        an empty dict without any."""
         for departure in self.departures:
             print(f"not as upstream: {departure}", file=sys.stderr, flush=True)
         return {"not_as_upstream": list(self.departures)} if self.departures else {}
@@ -156,8 +157,8 @@ def policy_needs(config: EvalConfig[Any], spec: PolicySpec | None) -> list[Requi
 
 
 def step_need(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> Requirement:
-    """The requirement that --step-s is at least the benchmark's minimum, so that a policy's slow action is not taken
-    for a fault of the environment."""
+    """The requirement that --step-s is at least the benchmark's minimum; otherwise a policy's slow action would count
+    as a fault of the environment."""
     minimum_s = benchmark.min_step_s
     problem = (
         f"--step-s {config.step_s:g}: a policy may keep a step of {config.benchmark} busy for up to {minimum_s:g} s: "
@@ -238,8 +239,8 @@ def context_problem(
     settings: Settings,
     count_tokens: Callable[[str], int],
 ) -> str:
-    """Problem and remedy if the longest first prompt and a reply exceed the model's context; empty if they fit, or the
-    context length is unknown."""
+    """Problem and remedy, as text, if the longest first prompt and a reply exceed the model's context; empty if they
+    fit, or the context length is unknown. ``count_tokens``: number of tokens of a text."""
     if not spec.context or not tasks:
         return ""
     task = max(tasks, key=lambda one: len(benchmark.details.opening(one)))

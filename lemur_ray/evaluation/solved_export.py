@@ -29,7 +29,7 @@ NO_SERVER = "sql_server_unknown"
 
 @dataclass(frozen=True)
 class HowToExport:
-    """Options of the export: held-out tasks, and the replay that confirms episodes."""
+    """Options of the export: whether held-out tasks are included, and whether and how a replay confirms episodes."""
 
     held_out: bool = False
     """Also export episodes of tasks that are not in the split train. A model trained on them must not be scored on

@@ -25,7 +25,8 @@ _REGISTERED: dict[str, Function | Policy] = {}
 
 @dataclass(frozen=True)
 class FunctionPolicy:
-    """The policy of a function. An error in the function ends the run with one sentence."""
+    """A policy that calls ``function`` with the messages in OpenAI's form; ``name`` is its name in episode keys. An
+    error in the function ends the run with one sentence."""
 
     function: Function
     name: str
@@ -49,8 +50,8 @@ class FunctionPolicy:
 
 
 def register(function: Function | Policy) -> str:
-    """Register ``function`` in this process and return the name by which ``resolve`` finds it: ``module:name`` if it
-    can be imported by that."""
+    """Return a name by which ``resolve`` finds ``function`` in this process: ``module:name`` if it can be imported by
+    that, else it is stored under a name with a digest of its code."""
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     if module in sys.modules and module != "__main__" and getattr(sys.modules[module], name, None) is function:
         return f"{module}:{name}"
@@ -88,7 +89,8 @@ def _constants(code: CodeType) -> list[Any]:
 
 
 def resolve(name: str) -> Function | Policy:
-    """The function or policy that ``name`` names: a registered one, else ``module:name``. Raises ValueError."""
+    """The function or policy object called ``name``: a registered one, else ``MODULE:NAME``, imported (from the working
+    folder, too). Raises ValueError if there is none or it is not callable."""
     if name in _REGISTERED:
         return _REGISTERED[name]
     module, _, attribute = name.partition(":")

@@ -12,11 +12,12 @@ from lemur_ray.agents.messages import ChatReply, ChatRequest
 
 
 class HintsMissing(Exception):
-    """Raised if a request lacks the hint that a scripted policy needs; the message lists the hints that it has."""
+    """Raised if a request lacks the hint that a scripted policy needs (an expert's action, the admissible actions); the
+    message lists the hints that it has."""
 
 
 class NoopPolicy:
-    """Does nothing and answers nothing: every reply is empty."""
+    """A baseline that does nothing: every reply is empty."""
 
     name = "noop"
     wants_hints = False
@@ -34,8 +35,8 @@ class RandomPolicy:
     repeats = True
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """A random admissible action; an empty reply in an environment without hints. Raises HintsMissing if its hints
-        list no actions."""
+        """A random admissible action; an empty reply if the request has no hints at all. Raises HintsMissing if its
+        hints list no actions."""
         admissible = request.hints.get("admissible")
         if not admissible and request.hints:
             raise HintsMissing(

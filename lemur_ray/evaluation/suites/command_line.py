@@ -23,8 +23,9 @@ _OF_THE_SUITE = (SUITE, WITHOUT, "--out")
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite to play: its benchmarks with their configurations, and the folder ``out``. ``missing``: unplayed
-    parts. ``given_out``: the folder in a bucket, if ``out`` is the local copy of it."""
+    """A suite to play: its benchmarks with their configurations, and the folder ``out`` of its results. ``missing``:
+    benchmarks of the table that are not played. ``given_out``: the folder in a bucket, if ``out`` is the local copy of
+    it."""
 
     name: str
     out: str

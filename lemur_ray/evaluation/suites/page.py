@@ -102,8 +102,8 @@ def _row_and_numbers(
 
 
 def seconds_before(out: Path) -> dict[str, float]:
-    """Folder of a benchmark -> seconds for which earlier runs of this suite played it. Empty if ``report.json`` is
-    missing or lacks them."""
+    """Seconds for which earlier runs of this suite played each benchmark, by its folder's name, from
+    ``out``/report.json; empty if that is missing or lacks them."""
     try:
         report = json.loads((out / "report.json").read_text(encoding="utf-8"))
         return {Path(one["out"]).name: max(0.0, float(one["seconds"])) for one in report["benchmarks"]}

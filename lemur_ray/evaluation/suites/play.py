@@ -23,7 +23,8 @@ from lemur_ray.rollout.attempt import Prices
 
 @contextlib.contextmanager
 def live_suite(write: Callable[[], object], ledgers: Sequence[Path], every_s: float = EVERY_S) -> Iterator[None]:
-    """Context manager: a thread calls ``write`` after each ``every_s`` seconds in which a ledger has grown."""
+    """Context manager: meanwhile a thread calls ``write`` after each ``every_s`` seconds in which a file of ``ledgers``
+    has grown. An error of ``write`` is printed once and ignored."""
     over = threading.Event()
 
     def rewrite(last_bytes: int) -> None:
@@ -60,8 +61,9 @@ BENCHMARK_KEYS = ("benchmark", "column", "taught", "n", "scored", "solved", "suc
 
 
 def play_suite(suite: Suite, view: int | None = None) -> dict[str, Any]:
-    """Play all episodes without a score. Returns the suite's numbers. ``view``: as in ``evaluate``.
-    Raises EvaluationError before any episode if a need of any benchmark is not met."""
+    """Play all episodes of a suite without a score, and write its page. Returns the suite's numbers. ``view``: port of
+    a report that is served meanwhile, None: none. Raises EvaluationError before any episode if a need of any benchmark
+    is not met."""
     out = Path(suite.out)
     parts = prepare_suite(suite, attach_policy)
     earlier_s = seconds_before(out)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 @dataclass
 class PartSoFar:
-    """Progress of one benchmark. ``left``: number of episodes without a score. ``seconds``: time in which this session
-    played ``played`` episodes; ``before_s``: seconds of earlier sessions."""
+    """Progress of one benchmark. ``episodes``: number in all; ``left``: without a score. ``seconds``: time in which
+    this session played ``played`` episodes; ``before_s``: seconds of earlier sessions."""
 
     name: str
     episodes: int

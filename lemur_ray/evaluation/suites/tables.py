@@ -23,8 +23,8 @@ FEEDBACK = "table6"
 
 @dataclass(frozen=True)
 class Part:
-    """One benchmark of a suite. ``taught``: with a teacher's feedback. ``benchmark``: its name, empty if none has the
-    column."""
+    """One benchmark of a suite: a column of a table of the paper. ``taught``: with a teacher's feedback. ``benchmark``:
+    its name, empty if none has the column."""
 
     column: str
     benchmark: str = ""
@@ -47,7 +47,8 @@ def suite_names() -> list[str]:
 
 
 def parts_of(suite: str) -> list[Part]:
-    """Parts of a suite in the order of the table's columns. Raises ValueError for an unknown suite."""
+    """The benchmarks of a suite ("table5", "paper") in the order of the table's columns. Raises ValueError for an
+    unknown suite."""
     known = suite_names()
     if suite not in known:
         raise ValueError(f"--suite {suite}: unknown{did_you_mean(suite, known)}; there are {', '.join(known)}")
@@ -74,16 +75,16 @@ def by_column() -> dict[str, list[str]]:
 
 
 def options_of_part(part: Part, benchmark: Benchmark[Any]) -> dict[str, Any]:
-    """Options for the protocol of the paper's column. Raises ValueError for a part with a teacher if the benchmark has
-    none."""
+    """Values of options for the protocol of the part's column. Raises ValueError for a part with a teacher if the
+    benchmark has none."""
     if part.taught and not benchmark.details.teacher_settings:
         raise ValueError(f"{part.benchmark} knows no teacher, so it has no part in {FEEDBACK}")
     return {**benchmark.details.settings, **(benchmark.details.teacher_settings if part.taught else {})}
 
 
 def left_out(parts: Sequence[Part], without: str) -> tuple[list[Part], list[Part]]:
-    """(parts to play, parts left out): left out are parts without a benchmark and those in ``without``, a list with
-    commas. Raises ValueError for an unknown name, or if no part is left to play."""
+    """Returns (parts to play, parts left out): left out are parts without a benchmark and those that ``without`` names
+    (separated by commas). Raises ValueError for an unknown name, or if no part is left to play."""
     unwanted = {name.strip() for name in without.split(",") if name.strip()}
     there = {part.benchmark for part in parts if part.benchmark}
     if foreign := sorted(unwanted - there):
