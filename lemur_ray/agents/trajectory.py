@@ -44,8 +44,7 @@ class Outcome(StrEnum):
 
     @property
     def scored(self) -> bool:
-        """Whether the policy is responsible for this outcome. Episodes with other outcomes are retried, then reported
-        missing."""
+        """Whether the policy is responsible for this outcome; other episodes are retried, then reported missing."""
         return self.blame is Blame.POLICY
 
 

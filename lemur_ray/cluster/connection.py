@@ -89,7 +89,7 @@ def available_devices(this_machine: bool = False, **options: Any) -> Devices:
 
 
 def stop_submitted_job(job: str) -> None:
-    """Stop a submitted job of this process's cluster by its submission id. Raises the errors of Ray's job client."""
+    """Stop the job with submission id ``job`` on this process's cluster. Raises the errors of Ray's job client."""
     from ray.dashboard.utils import get_address_for_submission_client
     from ray.job_submission import JobSubmissionClient
 

@@ -22,7 +22,8 @@ INTERVAL_S = 1.0
 
 
 class HeadWatch:
-    """Queries the head from a thread until ``stop``; calls ``on_loss`` once if the head is lost."""
+    """Queries the head of the Ray cluster from a thread until ``stop``. ``on_loss`` is called once if the head is lost:
+    it answers nothing for ``silence_limit_s`` seconds, or no longer knows this host."""
 
     def __init__(
         self,

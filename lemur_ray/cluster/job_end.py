@@ -27,7 +27,8 @@ _STOP_WAIT_S = 60.0
 
 
 def run(main: Callable[[], int]) -> NoReturn:
-    """Call ``main`` and end the process with the exit code that it returns or that its error has."""
+    """Call ``main`` and end the process with the exit code that it returns, or that its error has
+    (``host.exit_codes``)."""
     try:
         code = main()
     except SystemExit as error:

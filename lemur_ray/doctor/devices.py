@@ -19,7 +19,8 @@ TOPOLOGY_LABEL = "ray.io/tpu-topology"
 
 @dataclass(frozen=True)
 class Devices:
-    """Devices of a machine or cluster. ``memory_bytes``, ``gpu_bytes`` (summed over all GPUs): None if unknown."""
+    """Devices of a machine or cluster. ``memory_bytes``: free memory; ``gpu_bytes``: summed over all GPUs; None if
+    unknown."""
 
     cpus: float
     gpus: int = 0
@@ -41,7 +42,7 @@ class Devices:
 
 
 def machine_devices(machine: Machine) -> Devices:
-    """Devices of this machine."""
+    """Devices of this machine that this process may use: cores, GPUs and TPU chips, and their memory."""
     gpus = _gpu_bytes(machine)
     return Devices(
         cpus=usable_cores(machine),
@@ -55,8 +56,8 @@ def machine_devices(machine: Machine) -> Devices:
 def cluster_devices(
     resources: Mapping[str, float], most: Mapping[str, float] | None, nodes: Sequence[Mapping[str, Any]] = ()
 ) -> Devices:
-    """The devices of a cluster. ``resources``: Ray's, such as {"CPU": 8}. ``most``: their limits if it autoscales.
-    ``nodes``: from ``ray.nodes()``."""
+    """The devices of a cluster. ``resources``: from ``ray.cluster_resources()``, such as {"CPU": 8}. ``most``: their
+    upper limits if the cluster autoscales, else None. ``nodes``: from ``ray.nodes()``."""
     has = {name: max(resources.get(name, 0), (most or {}).get(name, 0)) for name in ("CPU", "GPU", "TPU")}
     grows = has["TPU"] > resources.get("TPU", 0)
     topologies = [node.get("Labels", {}).get(TOPOLOGY_LABEL, "") for node in nodes if node.get("Alive")]
@@ -65,7 +66,7 @@ def cluster_devices(
 
 
 def tpu_chips(machine: Machine) -> list[str]:
-    """Sorted paths of the device files of TPU chips."""
+    """Sorted paths of the device files of TPU chips on this machine; empty without any."""
     files = [*(machine.system / "dev").glob("accel*"), *(machine.system / "dev/vfio").glob("[0-9]*")]
     return sorted(map(str, files))
 

@@ -17,7 +17,8 @@ Status = Literal["ok", "warn", "missing"]
 
 @dataclass(frozen=True)
 class Check:
-    """Result of a check. ``found``: observed state. ``fix``: command or "". ``required``: nothing runs without it."""
+    """Result of a check. ``found``: observed state. ``fix``: command that helps, or empty. ``required``: nothing runs
+    without it."""
 
     name: str
     status: Status
@@ -46,7 +47,8 @@ def _version(package: str) -> str | None:
 
 @dataclass(frozen=True)
 class Machine:
-    """Access to the machine: environment, system files, programs. Tests pass fakes."""
+    """Access to this machine: environment, system files, programs. ``run(command, seconds)`` returns (exit status,
+    output). Tests pass fakes."""
 
     root: Path
     """The folder of the repository (or of the installed packages)."""
@@ -62,7 +64,7 @@ class Machine:
     disk: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
 
     def read(self, path: str) -> str:
-        """Text of a system file, empty if there is none."""
+        """Text of a system file, given relative to / ("proc/meminfo"); empty if it cannot be read."""
         try:
             return (self.system / path).read_text()
         except OSError:

@@ -43,7 +43,8 @@ _EMPHASIS = re.compile(r"(?<=[\d)])\*(?=[\d($])|(?<=\S )\*(?= \S)|([*`]+|(?<!\w)
 
 
 def plain(reply: str) -> str:
-    """The reply without Markdown emphasis, answer tags and LaTeX around texts; boxed answers are announced in words."""
+    r"""The reply without Markdown emphasis, answer tags and LaTeX commands around texts; ``\boxed{X}`` becomes an
+    announcement in words ("the answer is X")."""
     text = _EMPHASIS.sub(lambda match: "" if match[1] else match[0], reply)
     text = _LATEX_TEXT.sub(r" \1 ", text.replace("\u2212", "-").replace("\u2019", "'"))
     text = _BOXED.sub(lambda match: f"\nanswer: {match[1]}\n", text)
@@ -51,8 +52,8 @@ def plain(reply: str) -> str:
 
 
 def announced(text: str, spurious: bool = False) -> Iterator[tuple[re.Match[str], str]]:
-    """Yield (match, rest of its sentence) for each announcement of an answer in a text from ``plain``. ``spurious``:
-    only announcements of answers that are not the reply's own (wrong, earlier, other people's); else only its own."""
+    """Yield (match, rest of its sentence) for each announcement of an answer in ``text``, which comes from ``plain``.
+    ``spurious``: only those whose answer is not the reply's own (wrong, earlier, other people's); else only its own."""
     for match in CUE.finditer(text):
         if is_spurious(match) == spurious:
             rest = text[match.end() :].lstrip()
@@ -60,5 +61,6 @@ def announced(text: str, spurious: bool = False) -> Iterator[tuple[re.Match[str]
 
 
 def is_spurious(match: re.Match[str]) -> bool:
-    """Whether the words before an announcement show that its answer is not the reply's own ("a wrong answer is")."""
+    """Whether the 60 characters before an announcement show that its answer is not the reply's own ("a wrong answer
+    is")."""
     return bool(_SPURIOUS.search(match.string[max(0, match.start() - 60) : match.start()]))

@@ -17,7 +17,8 @@ _BARE = re.compile(r"\(?([a-z])\s?[).:]*")
 
 
 def options_of(prompt: str) -> dict[str, str]:
-    """Letter -> text of the options after ``Options:``, in lower case. Raises ValueError for a malformed option."""
+    """Options of a multiple-choice prompt: letter -> text, from the part after ``Options:``, in lower case. Raises
+    ValueError for a malformed option."""
     options: dict[str, str] = {}
     for segment in prompt.split("Options: ")[-1].split(" , "):
         letter, bracket, text = segment.strip("[]' ").partition(")")
@@ -54,7 +55,8 @@ def choice_matches(answer: str, reference: str, options: dict[str, str]) -> bool
 
 
 def named_options(answer: str, options: dict[str, str]) -> set[str]:
-    """Letters of the options in an answer: by the whole text, by letters as words, or by the text of one option."""
+    """Letters of the options that an answer names: by its whole text, by letters as words, or by the text of one
+    option; empty if it names none."""
     proposal = answer.lower().strip().strip("`*").strip()
     by_text = {
         letter

@@ -30,7 +30,8 @@ Tree = Mapping[str, Entry]
 
 
 def changes(before: Tree, after: Tree) -> dict[str, str]:
-    """Path -> A (added), D (deleted) or M (modified: kind, mode or content), folders included."""
+    """What changed from tree ``before`` to ``after`` (path -> entry): path -> A (added), D (deleted) or M (modified:
+    kind, mode or content), folders included; empty for equal trees."""
     changed = dict.fromkeys(after.keys() - before.keys(), "A") | dict.fromkeys(before.keys() - after.keys(), "D")
     return changed | {path: "M" for path in before.keys() & after.keys() if before[path] != after[path]}
 

@@ -20,14 +20,16 @@ GRADERS: tuple[Grader, ...] = ("mint-2023", "strict")
 
 
 class RunTests(Protocol):
-    """Runs a program against tests. ``setup``: as in ``python_tests.run_tests``."""
+    """Function that runs a program against tests (Python source) and returns the result. ``setup``: as in
+    ``python_tests.run_tests``."""
 
     def __call__(self, solution: str, tests: str, setup: str = "") -> TestRun: ...
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Verdicts of both graders on one answer. ``exact``: for numbers, whether the answer equals the reference."""
+    """Verdicts of both graders on one answer. ``exact``: for numbers, whether the answer equals the reference; else
+    None."""
 
     mint_2023: bool
     strict: bool
@@ -48,9 +50,10 @@ def grade(
     option_rule: OptionRule = "legacy",
     run_tests: RunTests | None = None,
 ) -> Verdicts:
-    """Grade one answer by both graders. ``reference``: the right answer, or for programs the tests. ``prompt``: MMLU's
-    options, or HumanEval's prompt with the helpers of its tests. ``answer_type``, ``option_rule``: of TheoremQA.
-    ``run_tests``: runs a program. Raises ValueError for a subset without answers, or without ``run_tests``."""
+    """Grade one answer by both graders. ``subset``: name of MINT's data set, such as "gsm8k". ``reference``: the right
+    answer, or for programs the tests. ``prompt``: MMLU's options, or HumanEval's prompt with the helpers of its tests.
+    ``answer_type``, ``option_rule``: of TheoremQA. ``run_tests``: runs a program. Raises ValueError for a subset
+    without answers, or for programs without ``run_tests``."""
     if subset in ("gsm8k", "math"):
         strict = number_matches(answer, str(reference))
         return Verdicts(matches_2023(answer, str(reference)), strict, exact=number_equals(answer, str(reference)))

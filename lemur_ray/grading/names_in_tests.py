@@ -22,15 +22,16 @@ _CODE = ("def ", "class ", "import ", "from ", "@")
 
 @dataclass(frozen=True)
 class Names:
-    """Names of tests. ``of_solution``: names that the solution has to define. ``modules``: name -> module, imported in
-    the tests' process if the solution has the name (in one shared interpreter it would be missing otherwise)."""
+    """Names that tests use. ``of_solution``: those that the solution has to define. ``modules``: name -> module,
+    imported in the tests' process if the solution has the name (in one shared interpreter it would be missing
+    otherwise)."""
 
     of_solution: tuple[str, ...]
     modules: dict[str, str]
 
     @property
     def asked(self) -> list[str]:
-        """Names that the solution is asked for."""
+        """Names whose values are requested from the solution: its own and those of modules."""
         return sorted({*self.of_solution, *self.modules})
 
 
@@ -56,7 +57,8 @@ def names_used(tests: str, setup: str = "") -> Names:
 
 
 def requested_values(defined: Any, asked: Sequence[str]) -> dict[str, Any]:
-    """Encoded values of the requested names; anything else from the solution's process is dropped."""
+    """The encoded values (``plain_values``) of the requested names that the solution defined. ``defined``: untrusted
+    answer of its process; anything malformed or not asked for is dropped."""
     if type(defined) is not list or len(defined) != 2 or defined[0] != "dict" or type(defined[1]) is not list:
         return {}
     values: dict[str, Any] = {}

@@ -41,7 +41,8 @@ of wall time, so that a busy machine ends no exchange."""
 
 @dataclass(frozen=True)
 class TestRun:
-    """Result of a test run. ``note``: reason of a failure, as a message of the harness or the name of an exception."""
+    """Result of a test run. ``note``: reason of a failure (a message of the harness, or the name of an exception), else
+    empty."""
 
     __test__ = False  # pytest takes every class whose name begins so for a test
 
@@ -70,8 +71,8 @@ def run_each(
     time_s: float = TIME_S,
     setup: str = "",
 ) -> list[TestRun]:
-    """Run several tests one after another against one loaded solution; one result each. ``time_s``: processor seconds
-    of the solution for all. Raises as ``run_tests`` does."""
+    """Run several tests one after another against one loaded solution; returns one result each. ``time_s``: processor
+    seconds of the solution for all. Arguments and errors as in ``run_tests``."""
     names = [names_used(test, setup) for test in tests]
     runs: list[TestRun] = []
     process: SolutionProcess | None = None

@@ -41,7 +41,7 @@ _SUM = re.compile(
 
 
 def final_number(reply: str) -> str | None:
-    """The number that a reply concludes with, without currency and thousands separators; None without any."""
+    """The number that a reply concludes with, as text without currency and thousands separators; None without any."""
     text = plain(reply)
     if marked := re.findall(rf"####\s*({_NUMBER.pattern})", text):
         return _as_number(marked[-1])
@@ -101,7 +101,8 @@ def _as_number(text: str) -> str:
 
 
 def chosen_word(reply: str, words: Sequence[str]) -> str | None:
-    """The one of a few exclusive ``words`` (yes and no) that a reply answers; None for none or several."""
+    """The one of a few exclusive ``words`` (such as yes and no, in lower case) that a reply answers; None for none or
+    several."""
     text = plain(reply).lower()
     for opposite, negated in (("invalid", "not valid"), ("no", "not yes"), ("false", "not true")):
         text = text.replace(negated, opposite) if opposite in words else text
@@ -126,7 +127,8 @@ def chosen_word(reply: str, words: Sequence[str]) -> str | None:
 
 
 def listed_words(reply: str, count: int) -> list[str]:
-    """The last ``count`` words of a reply's announced list, else of the reply, in lower case, without numbering."""
+    """The ``count`` words of a reply's list, in lower case, without numbering: the first ones after the last
+    announcement or heading, else the last ones of the reply. Empty if the reply has fewer."""
     text = plain(reply)
     lists = [text[match.end() :] for match, _ in announced(text)] or re.split(r"\n\s*\n|:\s*\n?", text)
     for part in (lists[-1], text):
@@ -137,7 +139,8 @@ def listed_words(reply: str, count: int) -> list[str]:
 
 
 def brackets_in(reply: str) -> str:
-    """The brackets, without blanks, in a reply's announced answer, else in its last line of nothing but brackets."""
+    """The brackets ``[](){}<>``, joined, in a reply's last announced answer, else in its last line of nothing but
+    brackets; empty without any."""
     text = re.sub(r"[*`]+", "", reply)
     rests = [text[match.end() :].partition("\n")[0] for match in CUE.finditer(text)]
     lines = [line for line in text.splitlines() if re.fullmatch(r"[\s\[\](){}<>.,\"']+", line)]

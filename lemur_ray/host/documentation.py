@@ -33,7 +33,7 @@ _LIST_AFTER_TEXT = re.compile(r"^((?![-*] |\d+\. |\s|\||```).+)\n(?=(?:[-*]|\d+\
 
 
 class DocumentationError(Exception):
-    """The site cannot be built here; the message says what to do."""
+    """Raised if the site cannot be built here; the message says what to do."""
 
 
 def build(out: Path) -> Path:

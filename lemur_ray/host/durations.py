@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def duration(seconds: float) -> str:
-    """A number of seconds as a short text: 65 -> 1:05, 4000 -> 1:06:40, 300000 -> 3 d 11 h."""
+    """A number of seconds as a short text, rounded down: 65 -> 1:05, 4000 -> 1:06:40, 300000 -> 3 d 11 h."""
     whole = int(seconds)
     if whole >= 86400:
         return f"{whole // 86400} d {whole % 86400 // 3600} h"

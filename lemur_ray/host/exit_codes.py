@@ -52,7 +52,8 @@ class CausedError(Exception):
 
 
 class JobFailure(SystemExit):
-    """Raised to end a job with a message on stderr. A job exits with ``exit_code``; elsewhere Python exits with 1."""
+    """Raised to end a job with a message on stderr. ``exit_code``: exit code of a process that was started as a job;
+    any other Python process exits with 1."""
 
     def __init__(self, message: str, exit_code: ExitCode) -> None:
         super().__init__(message)
@@ -76,7 +77,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 
 def common_exit_code(errors: Iterable[BaseException]) -> ExitCode:
-    """Exit code for several errors of one job: TRY_AGAIN only if that helps against each of them."""
+    """Exit code for several errors of one job: TRY_AGAIN if that is the code of each, else NEEDS_PERSON."""
     return ExitCode.TRY_AGAIN if {exit_code_of(e) for e in errors} == {ExitCode.TRY_AGAIN} else ExitCode.NEEDS_PERSON
 
 

@@ -27,8 +27,8 @@ class FileHeld(Exception):
 
 
 def take(descriptor: int, *, wait_s: float | None = 0.0) -> bool:
-    """Take the lock of an open file or folder within ``wait_s`` seconds (None: wait for ever). Returns whether it
-    succeeded. The lock lasts until every copy of the descriptor is closed."""
+    """Take the lock of an open file or folder (``descriptor``) within ``wait_s`` seconds (0: at once, None: wait for
+    ever). Returns whether it succeeded. The lock lasts until every copy of the descriptor is closed."""
     if wait_s is None:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         return True
@@ -45,9 +45,9 @@ def take(descriptor: int, *, wait_s: float | None = 0.0) -> bool:
 
 @contextlib.contextmanager
 def hold(path: Path, *, wait_s: float | None = 0.0, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Context manager that holds the lock of a file, which is created if absent and not removed afterwards.
-    ``waiting``: called once if another process holds the lock. Raises FileHeld after ``wait_s`` seconds (None:
-    never)."""
+    """Context manager that holds the lock of the file ``path``, which is created if absent and not removed afterwards.
+    ``waiting``: called once if another process holds the lock. Raises FileHeld after ``wait_s`` seconds (0: at once,
+    None: never)."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         if not take(descriptor):

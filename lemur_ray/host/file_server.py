@@ -59,7 +59,7 @@ class _Server(http.server.ThreadingHTTPServer):
 def server(
     folder: Path, host: str, port: int, change: Callable[[], Callable[[bytes], bytes]] | None = None
 ) -> http.server.ThreadingHTTPServer:
-    """An HTTP server of ``folder`` that already listens; call ``serve_forever``. Raises OSError if the port is taken.
-    change: see ``Files.change``."""
+    """An HTTP server of the files in ``folder`` that already listens; call ``serve_forever``. Port 0: any free one.
+    ``change``: see ``Files``. Raises OSError if the port is taken."""
     handler = functools.partial(Files, directory=str(folder), change=change)
     return _Server((host, port), handler)

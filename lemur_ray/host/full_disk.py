@@ -6,5 +6,5 @@ import errno
 
 
 def is_full_disk(error: BaseException) -> bool:
-    """Whether ``error`` means that the disk is full or the user's disk quota is used up."""
+    """Whether ``error`` is an OSError for a full disk or a used-up disk quota."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

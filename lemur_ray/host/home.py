@@ -21,8 +21,8 @@ def resolve_out(out: str, default: str) -> str:
 
 
 def resolve_input(name: str) -> str:
-    """Name of a file to read: its absolute path if only the working directory has it, else ``name`` itself, which
-    ``resolve_out`` looks for below ``$LEMUR_HOME``."""
+    """Name of a file to read, given on the command line: its absolute path if only the working directory has it, else
+    ``name`` itself, which ``resolve_out`` looks for below ``$LEMUR_HOME``. The file need not exist."""
     here = Path(name).absolute()
     return str(here) if "://" not in name and here.exists() and not Path(resolve_out(name, "")).exists() else name
 

@@ -33,7 +33,8 @@ def is_gzip(path: Path) -> bool:
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """Open a plain or gzip file for reading its decompressed bytes. Raises OSError; reading may raise DAMAGED."""
+    """Open a plain or gzip file for reading its decompressed bytes. Raises OSError; reading raises one of DAMAGED (a
+    tuple of exceptions) if the gzip is damaged."""
     packed = is_gzip(path) or path.suffix.lower() == ".gz"
     return cast(BinaryIO, gzip.open(path)) if packed else path.open("rb")
 
@@ -73,8 +74,9 @@ def read_json_lines(path: Path, *, bad_lines: bool = False) -> Iterator[tuple[in
 
 
 def parse_json(text: str | bytes, path: Path, line: int = 1, constant: Callable[[str], Any] | None = None) -> Any:
-    """Parse ``text``, which begins at ``line`` of ``path`` (both for errors). Raises NotJson. ``constant``: function
-    from NaN and Infinity, which are not JSON, to a value; by default they become floats."""
+    """Parse ``text``, which begins at line ``line`` of ``path`` (both for errors), and return its value. ``constant``:
+    function from "NaN", "Infinity" and "-Infinity", which are not JSON, to a value; by default they become floats.
+    Raises NotJson."""
     try:
         return json.loads(text, parse_constant=constant)
     except RecursionError as error:
@@ -87,7 +89,7 @@ def parse_json(text: str | bytes, path: Path, line: int = 1, constant: Callable[
 
 
 def strings_in(value: Any) -> Iterator[str]:
-    """All strings in a JSON value, in order; keys of objects are none of them."""
+    """All strings in a JSON value, depth first and in order; keys of objects are not included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

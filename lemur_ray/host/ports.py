@@ -14,7 +14,8 @@ _issued: set[int] = set()
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port of ``host`` without a listener. A port of 20000 to 29999 is returned at most once per process."""
+    """A TCP port of ``host`` without a listener, at random from 20000 to 29999, at most once per process; another one
+    if 200 tries find none free."""
     for port in random.SystemRandom().sample(_CHOICE, 200):
         with contextlib.suppress(OSError), socket.create_server((host, port)):
             if port not in _issued:
@@ -25,7 +26,8 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def unusable(host: str, port: int) -> str:
-    """The reason why no program can listen on the port now; empty if one can. Port 0 checks the host alone."""
+    """The reason why no program can listen on ``port`` of ``host`` now, as text; empty if one can. Port 0 checks the
+    host alone."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         socket.create_server((host, port), family=family).close()

@@ -56,12 +56,12 @@ class ByteRanges(Protocol):
         ...
 
     def close(self) -> None:
-        """Release connections and files."""
+        """Release connections and files; no further fetch is possible."""
         ...
 
 
 class LocalRanges:
-    """``ByteRanges`` of a local file. Raises FetchError if it is removed or truncated while it is read."""
+    """``ByteRanges`` of a local file. Raises FetchError if it cannot be opened, or becomes shorter while it is read."""
 
     def __init__(self, path: str) -> None:
         try:
@@ -81,7 +81,8 @@ class LocalRanges:
 
 
 class BucketRanges:
-    """``ByteRanges`` of an object in a bucket, or of any other file of an fsspec file system."""
+    """``ByteRanges`` of an object in a bucket, or of any other file of an fsspec file system. ``size``: bytes, queried
+    if negative."""
 
     def __init__(self, url: str, size: int = -1, version: str = "") -> None:
         self._files, self._path = file_system(url)
@@ -111,8 +112,8 @@ def open_ranges(uri: str, size: int = -1, version: str = "") -> ByteRanges:
 
 
 class ByteStream(io.RawIOBase):
-    """Readable, seekable stream over the bytes of a file that retries temporary failures. Reads are never short.
-    name: of the file, in errors. ``retries`` counts failed fetches."""
+    """Readable, seekable stream over the bytes of a file that retries temporary failures, so reads are never short
+    before the end. ``name``: of the file, in errors. ``retries`` counts failed fetches. Raises ReadFailure."""
 
     def __init__(self, uri: str, name: str = "", *, size: int = -1, version: str = "") -> None:
         self.name, self.retries, self._at, self._buffer, self._buffer_at = name or uri, 0, 0, b"", 0
@@ -161,8 +162,9 @@ class ByteStream(io.RawIOBase):
 
 
 def patiently(call: Callable[[], _T], file: str, position: str, failed: Callable[[], None] = lambda: None) -> _T:
-    """Result of ``call``, which is repeated after temporary errors; ``failed`` is called before each repetition. Raises
-    ReadFailure with ``file`` and ``position``."""
+    """Result of ``call``, which is repeated with growing pauses after temporary errors (network, server, OSError);
+    ``failed`` is called before each repetition. Raises ReadFailure with ``file`` and ``position`` after TRIES attempts,
+    or at once for a lasting error."""
     wait_s = FIRST_WAIT_S
     for attempt in range(1, TRIES + 1):
         try:
@@ -183,7 +185,8 @@ def patiently(call: Callable[[], _T], file: str, position: str, failed: Callable
 
 @contextmanager
 def open_stream(uri: str, name: str = "", *, size: int = -1, version: str = "") -> Iterator[BinaryIO]:
-    """Context manager for a buffered ``ByteStream``. Raises ReadFailure."""
+    """Context manager for a buffered ``ByteStream`` of ``uri``. ``name``: in errors, by default the URI. Raises
+    ReadFailure."""
     with ByteStream(uri, name, size=size, version=version) as raw:
         buffer = min(1 << 20, max(raw.size, 1 << 12))  # small for small files: a corpus may have millions of them
         with io.BufferedReader(raw, buffer) as stream:
@@ -191,7 +194,8 @@ def open_stream(uri: str, name: str = "", *, size: int = -1, version: str = "") 
 
 
 def read_all(uri: str, limit: int) -> bytes:
-    """Content of a small file at any address. Raises ReadFailure, also if it has more than ``limit`` bytes."""
+    """Content of a small file at any address (path, URL or bucket). Raises ReadFailure, also if it has more than
+    ``limit`` bytes."""
     with open_stream(uri) as stream:
         data = stream.read(limit + 1)
     if len(data) > limit:

@@ -20,7 +20,8 @@ Status = Literal["missing", "same", "unpinned", "differs"]
 
 @dataclass(frozen=True)
 class State:
-    """Result of verifying one source. ``why``: the reason, for people; may be empty."""
+    """Result of verifying one source: "same", "differs", "missing", or "unpinned" if no checksum is known. ``why``: the
+    reason, for people; may be empty."""
 
     status: Status
     why: str = ""
@@ -33,12 +34,13 @@ def is_there(source: Source, data: Path) -> bool:
 
 
 def missing(sources: Iterable[Source], data: Path) -> list[Source]:
-    """The sources that do not exist in the data folder."""
+    """Those of ``sources`` that do not exist in the data folder ``data``."""
     return [source for source in sources if not is_there(source, data)]
 
 
 def brought(one: DataSet, data: Path) -> Iterator[str]:
-    """Descriptions of files in the set's other layouts, which its reader accepts; the files of a folder together."""
+    """Yield a description of the files in the data folder that the user supplied in another layout than the set's
+    sources, if its reader accepts it (``DataSet.layouts``); one for all files of a folder."""
     declared = {data / source.path for source in one.sources}
     folders: dict[Path, list[str]] = {}
     paths = {path for layout in one.layouts for ending in ("", ".gz") for path in data.glob(f"{layout}{ending}")}
@@ -50,7 +52,8 @@ def brought(one: DataSet, data: Path) -> Iterator[str]:
 
 
 def check(source: Source, data: Path) -> State:
-    """Verify one source; reads its whole content. Raises OSError."""
+    """Compare one source in the data folder with its checksum, or with that of its first fetch; reads its whole
+    content. A missing or damaged file is a status, not an error. Raises OSError."""
     path = data / source.path
     if not is_there(source, data):
         return State("missing")

@@ -20,7 +20,8 @@ _LIST_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A listed file: URI (with the commit on the Hub), path below the listed folder, bytes, version ("" if unknown)."""
+    """A listed file. ``uri``: with the commit on the Hub; ``name``: path below the listed folder; ``size``: bytes;
+    ``version``: empty if unknown."""
 
     uri: str
     name: str

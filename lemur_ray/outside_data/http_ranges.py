@@ -104,7 +104,8 @@ class HttpRanges:
 
 
 def asked_wait_s(headers: Mapping[str, str]) -> float:
-    """Seconds that a server asks to wait: Retry-After, else the reset time of the RateLimit header; 0: none."""
+    """Seconds that a server asks to wait, from its response headers: Retry-After, else the reset time of RateLimit; 0
+    if it asks for none."""
     asked = headers.get("Retry-After", "")
     reset = re.search(r"\bt=(\d+)", headers.get("RateLimit", ""))
     return float(asked) if asked.isdigit() else float(reset[1]) if reset else 0.0

@@ -37,12 +37,13 @@ DEFAULT_ENDPOINT = "https://huggingface.co"
 
 
 def endpoint() -> str:
-    """URL of the Hub."""
+    """URL of the Hugging Face Hub without a trailing slash: HF_ENDPOINT, else the public one."""
     return (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
 
 
 def gated(repo: str) -> str:
-    """Message about a gated data set ``repo``: how to get access."""
+    """Message to the user on how to get access to the gated data set ``repo`` (OWNER/NAME); depends on whether a token
+    is set."""
     page = f"{endpoint()}/datasets/{repo}"
     if get_token() is None:
         return (
@@ -83,7 +84,7 @@ class HubFile:
 
     def append(self, file: BinaryIO, have: int, info: RemoteInfo) -> None:
         """Download what follows the first ``have`` bytes into ``file``, which is positioned there. Raises Interrupted
-        for a temporary failure, FetchError for any other."""
+        for a temporary failure (try again), FetchError for any other."""
         with _translated_errors(self._address):
             http_get(
                 self._url, file, resume_size=have, headers=build_hf_headers(), expected_size=info.size,
@@ -92,8 +93,8 @@ class HubFile:
 
 
 class HubRanges:
-    """``ByteRanges`` of a file at one commit; asks the Hub for its location once, and again when that expires.
-    size: bytes as listed, -1: unknown."""
+    """``ByteRanges`` of a file of the Hub at one commit; queries its location once, and again when that expires.
+    ``size``: bytes as listed, -1: unknown."""
 
     def __init__(self, address: Address, size: int = -1, version: str = "") -> None:
         self._address, self.size, self.version = address, size, version
@@ -121,7 +122,7 @@ class HubRanges:
 
 
 def hub_address(uri: str) -> Address:
-    """Address of ``hf://datasets/OWNER/NAME[@REVISION]/PATTERN``. Raises ValueError."""
+    """Parse ``hf://datasets/OWNER/NAME[@REVISION]/PATTERN``. Raises ValueError for another form."""
     match = re.fullmatch(r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@([^/]+))?/(.+)", uri)
     if not match:
         raise ValueError(f"{uri}: expected hf://datasets/OWNER/NAME[@REVISION]/PATTERN")

@@ -11,7 +11,8 @@ from lemur_ray.outside_data.source import DataSet, FetchError, Source, Stream, r
 
 
 def list_sets(sets: Sequence[DataSet], data: Path, say: Callable[[str], None]) -> None:
-    """Print names, licences, sizes and which files are present; opens no data file."""
+    """Print (by ``say``, line by line) names, licences and sizes of ``sets``, and which of their files are in the
+    folder ``data``; opens no data file."""
     printed: set[str] = set()
     for one in sets:
         say(f"{one.name}  ({one.about})")
@@ -31,8 +32,9 @@ def list_sets(sets: Sequence[DataSet], data: Path, say: Callable[[str], None]) -
 
 
 def check_sets(sets: Sequence[DataSet], data: Path, say: Callable[[str], None], *, all_needed: bool) -> bool:
-    """Verify every present file of these sets and print the results; returns whether all are as declared.
-    ``all_needed``: a missing file fails too, unless the set is present in another layout, which is not verified."""
+    """Verify every file of these sets that is in the folder ``data`` and print (by ``say``) the results; returns
+    whether all are as declared. ``all_needed``: a missing file counts as a failure, unless the set is present in
+    another layout, which is not verified."""
     well, counts = True, dict.fromkeys(("same", "unpinned", "differs", "missing"), 0)
     elsewhere = {one.name: list(brought(one, data)) for one in sets if not any(is_there(s, data) for s in one.sources)}
     for name, files in elsewhere.items():

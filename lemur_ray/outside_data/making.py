@@ -23,8 +23,8 @@ _CHUNK = 1 << 20
 
 
 def content_sum(path: Path, *, packed: bool) -> tuple[str, int]:
-    """SHA-256 and size of a file's content, decompressed if ``packed``. Raises ValueError for an incomplete gzip
-    file."""
+    """SHA-256 (hex) and size in bytes of a file's content, decompressed if ``packed``. Raises ValueError for an
+    incomplete gzip file."""
     try:
         with open_bytes(path) if packed else path.open("rb") as data:
             return _sum(data)
@@ -49,7 +49,7 @@ def tree_sum(path: Path) -> tuple[str, int]:
 
 
 def folder_sum(path: Path) -> tuple[str, int]:
-    """SHA-256 over names and contents of a folder's files, in order of name, and the number of files."""
+    """SHA-256 (hex) over names and contents of a folder's files, in order of name, and the number of files."""
     together, files = hashlib.sha256(), sorted(file for file in path.rglob("*") if file.is_file())
     for file in files:
         with file.open("rb") as data:
@@ -58,7 +58,8 @@ def folder_sum(path: Path) -> tuple[str, int]:
 
 
 def make(source: Source, download: Path, out: Path) -> None:
-    """Write ``download`` to ``out`` in the form ``source.stored``; may move it there. Raises FetchError, OSError."""
+    """Convert ``download`` to the form ``source.stored`` (plain, gzip, tar, unpacked) at the path ``out``; may move the
+    download there. Raises FetchError for a damaged archive, OSError."""
     if source.stored == "plain" or (source.stored == "gzip" and is_gzip(download)):
         os.replace(download, out)
     elif source.stored == "gzip":

@@ -16,7 +16,7 @@ FOLDER = ".provenance"
 
 
 def place(path: Path) -> Path:
-    """Path of the provenance record of a file or folder."""
+    """Path of the provenance record of a file or folder; it may not exist."""
     return path.parent / FOLDER / f"{path.name}.json"
 
 
@@ -27,7 +27,7 @@ def write(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The record of ``path``; empty if the project did not fetch it."""
+    """The stored record of ``path``; empty if there is none, because the project did not fetch it."""
     try:
         record = read_json(place(path))
     except (FileNotFoundError, NotJson, NotADirectoryError):
@@ -36,7 +36,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a small file atomically."""
+    """Write a small text file (UTF-8) atomically and create its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}")
     part.write_text(text, encoding="utf-8")

@@ -9,8 +9,8 @@ from lemur_ray.outside_data.source import Source, readable
 
 
 def required(data: Path, path: str, sets: Mapping[str, Sequence[Source]]) -> Path:
-    """The path of a file declared in one of ``sets`` (name -> sources). Raises FileNotFoundError, which states size,
-    licence and how to fetch it, if it is missing."""
+    """The path ``data``/``path`` of a file declared in one of ``sets`` (name -> sources). Raises FileNotFoundError,
+    which states size, licence and how to fetch it, if it is missing."""
     place = data / path
     if place.is_file():
         return place
@@ -22,7 +22,8 @@ def required(data: Path, path: str, sets: Mapping[str, Sequence[Source]]) -> Pat
 
 
 def how_to_have(source: Source, name: str, data: Path) -> str:
-    """Message on how to get a missing file. ``name``: data set that the file belongs to."""
+    """Message to the user on how to get the missing file ``source``. ``name``: data set that it belongs to; ``data``:
+    the data folder."""
     missing = f"{data / source.path}: not there (about {readable(source.size)}, licence: {source.licence})"
     if source.by_hand:
         return f"{missing}. By hand: {source.by_hand}"

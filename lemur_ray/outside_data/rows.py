@@ -40,8 +40,9 @@ def stream_rows(stream: Stream, skip: int) -> Iterator[dict[str, Any]]:
 
 
 def take_rows(stream: Stream, data: Path, rows: int, say: Callable[[str], None] = print) -> int:
-    """Fetch until the stream's folder below ``data`` has ``rows`` rows; returns their number. Raises FetchError,
-    OSError; the rows fetched so far are kept."""
+    """Download rows of a stream into parquet files until its folder below ``data`` has ``rows`` of them; nothing if it
+    has. Returns the number of rows there. ``say``: receives a line per file. Raises FetchError, OSError; complete files
+    are kept."""
     folder = data / stream.path
     note = _note(stream, folder)
     if note["rows"] >= rows:
@@ -60,7 +61,8 @@ def take_rows(stream: Stream, data: Path, rows: int, say: Callable[[str], None] 
 
 
 def rows_there(stream: Stream, data: Path) -> int:
-    """Number of rows of a stream in complete files below ``data``. Raises FetchError for files from elsewhere."""
+    """Number of rows of a stream in complete files below ``data``, 0 without any. Raises FetchError if its folder has
+    files from elsewhere."""
     return int(_note(stream, data / stream.path)["rows"])
 
 

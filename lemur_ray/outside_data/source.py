@@ -39,7 +39,7 @@ class Address:
 
 
 def address(text: str) -> Address:
-    """Parse an address. Raises ValueError."""
+    """Parse an ``Address`` from its text. Raises ValueError for another form."""
     if match := _ADDRESS.fullmatch(text):
         kind, repo, commit, file = match.groups()
         return Address("hub" if kind == "hub" else "git", text, repo, commit, file)
@@ -152,12 +152,12 @@ class DataSet:
 
     @property
     def family(self) -> str:
-        """The name that ``--accept`` takes."""
+        """The part of the name before the first slash, which ``--accept`` takes."""
         return self.name.partition("/")[0]
 
 
 class FetchError(Exception):
-    """A fetch failed; the message states why and what to do."""
+    """Raised if a download fails for good; the message states why and what to do."""
 
 
 def readable(size: int) -> str:

@@ -23,7 +23,8 @@ LONGEST_WAIT_S = 300.0
 
 
 class Interrupted(Exception):
-    """A temporary failure of the network or the server. ``wait_s``: seconds that the server asks to wait."""
+    """Raised for a temporary failure of the network or the server. ``wait_s``: seconds that the server asks to wait, 0:
+    none."""
 
     def __init__(self, why: str, wait_s: float = 0.0) -> None:
         super().__init__(why)
@@ -45,7 +46,7 @@ class Remote(Protocol):
     """A remote file that ``transfer`` can download."""
 
     def look(self) -> RemoteInfo:
-        """Query the metadata. Raises Interrupted, FetchError."""
+        """Query size and version of the file. Raises Interrupted for a temporary failure, FetchError for any other."""
         ...
 
     def append(self, file: BinaryIO, have: int, info: RemoteInfo) -> None:
@@ -57,8 +58,10 @@ class Remote(Protocol):
 def transfer(
     remote: Remote, part: Path, say: Callable[[str], None], check: Callable[[RemoteInfo], None] = lambda info: None
 ) -> RemoteInfo:
-    """Download all of ``remote`` into ``part``. Raises FetchError, keeping the partial file, and OSError.
-    ``check``: called before every attempt, may refuse the file by a FetchError."""
+    """Download all of ``remote`` into the file ``part``, continuing what is there if the version is the same, and
+    return the remote's metadata. Temporary failures are retried; ``say`` receives a line for each. ``check``: called
+    before every attempt, may refuse the file by a FetchError. Raises FetchError, keeping the partial file, and OSError.
+    """
     failed = 0
     while True:
         have = _size(part)

@@ -46,7 +46,8 @@ class Agreement:
 
     @property
     def cell_agreement(self) -> float | None:
-        """Share of cells whose observation is equal after normalising or of the same error class."""
+        """Share of executed cells whose observation is equal after normalising or an error of the same class; None
+        without cells."""
         total = sum(self.cells[kind] for kind in LIKENESS)
         return _share(total - self.cells["different"], total)
 
@@ -89,7 +90,8 @@ def _cut(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def measure_agreement(episodes: Iterable[Episode], recording: Recording[Any], comparison: Comparison) -> Agreement:
-    """Compare scored episodes with a recording. Raises KeyError for an episode that the recording lacks."""
+    """Compare the scored episodes of a replay with their recording by ``comparison``; episodes without a score are only
+    listed. Raises KeyError for an episode that the recording lacks."""
     total = Agreement(comparison)
     for episode in episodes:
         if not episode.outcome.scored:

@@ -29,8 +29,8 @@ def inline(text: object) -> str:
 
 
 def block(text: str, limit: int = 20_000) -> str:
-    """Escape a text for an HTML element that keeps white space, with control characters marked. A text longer than
-    ``limit`` characters is cut, with a note on how much is missing."""
+    """Escape a text for an HTML element that keeps white space, with control characters marked. Beyond ``limit``
+    characters it is cut, with a note on how many are missing."""
     shown = html.escape(text[:limit].replace("\r\n", "\n"), quote=True)
     marked = _UNSEEN.sub(lambda m: f"<i class=c>{_name(m)}</i>", shown)
     rest = len(text) - limit
@@ -38,5 +38,6 @@ def block(text: str, limit: int = 20_000) -> str:
 
 
 def slug(text: str) -> str:
-    """A file name made of the letters, digits, dots and dashes of ``text``."""
+    """A file name made of ``text``: runs of characters other than ASCII letters, digits and dots become a dash;
+    "unnamed" if nothing is left."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-.") or "unnamed"

@@ -46,14 +46,14 @@ class FidelityConfig:
 
     @property
     def folder(self) -> Path:
-        """The folder of outside data sets: ``data``, or the default if that is empty."""
+        """The folder of downloaded data sets: ``data``, or the default if that is empty."""
         folder = outside_data(self.data)
         assert folder is not None, "__post_init__ refuses a config without data"
         return folder
 
     @property
     def under(self) -> frozenset[str]:
-        """Conditions that goals can depend on: kind of SQL engine and sandbox backend."""
+        """Conditions that goals can depend on: the SQL engine (sqlite, mysql) and the sandbox (bwrap, docker)."""
         return frozenset({self.engine.partition(":")[0], self.sandbox})
 
     def arguments(self, options: Collection[str]) -> list[str]:
@@ -66,8 +66,8 @@ class FidelityConfig:
 
 
 def counts_of(result: Mapping[str, Any]) -> dict[str, int]:
-    """Counts in the result of a replay, by the names that a ``Goal`` has for them; ``episodes`` includes those without
-    a score."""
+    """Counts in ``result``, the numbers of one replay, by the names that a ``Goal`` has for them. ``episodes`` includes
+    those without a score."""
     counts = dict(result.get("agreement_counts", {}))
     counts["missing"] = int(result.get("missing", 0))
     counts["episodes"] = counts.get("episodes", 0) + counts["missing"]

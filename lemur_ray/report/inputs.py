@@ -26,7 +26,7 @@ class ReportError(Exception):
 
 
 class Stage(StrEnum):
-    """Kind of a training run; the values are the words of pages and of report.json."""
+    """Kind of a training run. The values are used on pages and in report.json."""
 
     PRETRAINING = "pretraining"
     TUNING = "instruction tuning"
@@ -34,7 +34,8 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A run folder of pretraining or instruction tuning. ``result`` is empty if the run has not finished."""
+    """A run folder of pretraining or instruction tuning. ``metrics``: one dict for each logged step; ``result`` is
+    empty if the run has not finished."""
 
     folder: Path
     recipe: Mapping[str, Any]
@@ -64,7 +65,8 @@ class TrainingRun:
         return Stage.TUNING if tuned else Stage.PRETRAINING
 
     def series(self, prefix: str) -> dict[str, list[tuple[float, float]]]:
-        """(step, value) of every metric whose name begins with ``prefix``, by the rest of the name."""
+        """Curves of all metrics whose name begins with ``prefix``: rest of the name -> (step, value) pairs; empty if
+        there are none."""
         out: dict[str, list[tuple[float, float]]] = {}
         for line in self.metrics:
             for key, value in line.items():
@@ -79,7 +81,7 @@ class TrainingRun:
 
 @dataclass
 class Inputs:
-    """All inputs that exist, and a line for each that is missing."""
+    """All inputs of a report that exist, and a line of text for each that is missing."""
 
     runs: list[TrainingRun] = field(default_factory=list)
     corpus: Mapping[str, Any] = field(default_factory=dict)
@@ -217,7 +219,7 @@ def _with_unique_anchors(ledgers: list[tuple[Path, list[StoredEpisode]]]) -> lis
 
 
 def discover(home: Path) -> tuple[list[Path], list[Path], Path | None]:
-    """Find the inputs of a report below ``home``: (run folders, episode folders, corpus folder or None)."""
+    """The inputs of a report below ``home`` (LEMUR_HOME): run folders, episode folders, corpus folder or None."""
     runs = sorted(p.parent for p in home.glob("runs/*/recipe.json"))
     episodes = sorted(p.parent for p in home.glob("episodes/*/episodes.jsonl"))
     corpora = sorted(home.glob("corpus/*/manifest.json"), key=lambda p: (p.parent.name != "embedded", p.parent.name))

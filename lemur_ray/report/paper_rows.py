@@ -44,8 +44,8 @@ Runs = dict[str, Sequence[Episode]]
 
 @dataclass(frozen=True)
 class PaperRun:
-    """One run: its policy, its episodes, all of one benchmark, and the benchmark's notes on it. ``shown``: display name
-    of the policy; empty for the policy itself."""
+    """One run of a policy on one benchmark: its episodes, and the benchmark's description ``about`` it. ``shown``:
+    display name of the policy; empty: ``policy``."""
 
     policy: str
     episodes: Sequence[Episode]
@@ -96,7 +96,7 @@ class Row:
             self.engine = self.engine or about.engine
 
     def of_column(self, column: str) -> dict[str, Sequence[Episode]]:
-        """Runs of a column without a teacher, by way to play it; the way of the paper is ""."""
+        """Episodes of a column without a teacher, by way to play it ("": the paper's); empty if it was not played."""
         every = {"": self.plain, **self.ways}
         return {way: runs[column] for way, runs in every.items() if column in runs}
 
@@ -105,8 +105,8 @@ class Row:
         return f"{self.model} ({self.protocol})" if self.protocol else self.model
 
     def played_as(self, columns: Sequence[str], taught: bool = False) -> str:
-        """Conditions that matter when the row is compared: grader, SQL engine, columns with missing tasks, departures
-        of single columns."""
+        """Text with the conditions that matter when the row's ``columns`` are compared: grader, SQL engine, columns
+        with missing tasks, departures of single columns; empty without any. ``taught``: of the runs with a teacher."""
         runs = self.taught if taught else self.plain
         graded = self.grader and any(column in self.graded and column in runs for column in columns)
         grader = f"{self.grader} grader" if graded else ""

@@ -69,7 +69,7 @@ class PolicyResult:
 
 
 def policy_kind(policy: str) -> PolicyKind:
-    """Kind of the policy with this name in episode keys: untrained or scripted by its name, else a model."""
+    """Kind of the policy with this name in episode keys, by the name alone: untrained, scripted, else a model."""
     served = policy.removeprefix("openai:").removeprefix("handle:")
     if "untrained" in policy or served.startswith(("random:", "random-")):
         return PolicyKind.UNTRAINED
@@ -77,7 +77,7 @@ def policy_kind(policy: str) -> PolicyKind:
 
 
 def is_baseline(policy: str) -> bool:
-    """Whether the policy is a baseline: random actions, the expert, an untrained model."""
+    """Whether the policy with this name is a baseline: random actions, no action, the expert, an untrained model."""
     return policy_kind(policy) is not PolicyKind.MODEL
 
 
@@ -95,14 +95,14 @@ def display_name(policy: str, recorded: RecordedName | None = None) -> str:
 
 
 def solved_without_skill(results: Sequence[PolicyResult]) -> list[str]:
-    """Ids of the tasks that doing nothing or random actions solve: a floor, in which a solved task shows no skill."""
+    """Sorted ids of the tasks that doing nothing or random actions solve: a solved task there shows no skill."""
     floor = [r for r in results if r.kind in (PolicyKind.NOOP, PolicyKind.RANDOM)]
     return sorted({e.key.task for r in floor for e in r.episodes if e.outcome is Outcome.SOLVED})
 
 
 def split_newest_versions(runs: Sequence[list[Episode]]) -> tuple[list[list[Episode]], list[list[Episode]]]:
-    """Runs of each policy's newest version on its benchmark, and runs of earlier versions. ``runs`` go from the oldest
-    to the newest; the version is the part of a policy's label after ``@``."""
+    """Returns (runs of each policy's newest version on its benchmark, runs of earlier versions). ``runs``: each the
+    episodes of one run, from the oldest to the newest; the version is the part of a policy's name after ``@``."""
     keys = [run[0].key for run in runs]
     newest = {(key.benchmark, key.policy.partition("@")[0]): key.policy for key in keys}
     is_new = [newest[key.benchmark, key.policy.partition("@")[0]] == key.policy for key in keys]
@@ -125,7 +125,7 @@ def with_distinct_names(results: Sequence[PolicyResult]) -> list[PolicyResult]:
 
 @dataclass(frozen=True)
 class PolicyComparison:
-    """Two policies on the same tasks. ``different_settings``: in words, empty for equal settings."""
+    """Comparison of two policies on the same tasks. ``different_settings``: as text, empty for equal settings."""
 
     first: PolicyResult
     second: PolicyResult

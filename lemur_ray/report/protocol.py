@@ -25,8 +25,8 @@ def incomplete_tasks(column: str, episodes: Sequence[Episode]) -> str:
 
 
 def differences(many: Sequence[RunDescription], without_model: bool = False) -> list[list[str]]:
-    """For each of several runs, the settings that are not the same in all, in words. ``without_model``: leave out
-    settings that only a model uses. A run with unknown settings gets ``UNKNOWN``."""
+    """For each of several runs, the settings that are not the same in all, as texts. ``without_model``: leave out
+    settings that only a model uses. A run with unknown settings gets the text ``UNKNOWN``."""
     skipped = _MODEL_SETTINGS if without_model else ()
     names = [name for about in many for name in about.protocol if name not in skipped]
     known = [about.protocol for about in many if about.protocol]

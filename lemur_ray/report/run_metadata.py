@@ -23,7 +23,8 @@ class RunMetadata:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def about(self, episodes: Sequence[Episode]) -> RunDescription:
-        """Description of the run of these episodes, with the departures recorded when they were played."""
+        """Description of the run of these episodes (at least one), with the departures recorded when they were played:
+        as stored, else from the benchmark."""
         key = episodes[0].key
         tasks = sorted({episode.key.task for episode in episodes})
         settings = dict(self.settings.get(key.recipe, {}))

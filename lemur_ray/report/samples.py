@@ -18,13 +18,15 @@ KS = (1, 2, 4, 5, 8, 10, 16, 20, 25, 32, 50, 64, 100, 200)
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """1 - C(n-c, k) / C(n, k) (Chen et al. 2021, arXiv 2107.03374). Raises ValueError for k > n."""
+    """Unbiased estimate that at least one of k samples is right, from ``c`` right ones of ``n``: 1 - C(n-c, k) / C(n,
+    k) (Chen et al. 2021, arXiv 2107.03374). Raises ValueError unless 0 <= c <= n and 1 <= k <= n."""
     _check(n, c, k)
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
 
 
 def pass_hat_k(n: int, c: int, k: int) -> float:
-    """C(c, k) / C(n, k) (Yao et al. 2024, arXiv 2406.12045). Raises ValueError for k > n."""
+    """Unbiased estimate that all of k samples are right, from ``c`` right ones of ``n``: C(c, k) / C(n, k) (Yao et al.
+    2024, arXiv 2406.12045). Raises ValueError as ``pass_at_k``."""
     _check(n, c, k)
     return math.comb(c, k) / math.comb(n, k)
 
@@ -65,7 +67,8 @@ def single_turn_sample_rates(episodes: Iterable[Episode]) -> dict[str, Any]:
 
 
 def sample_rates(episodes: Iterable[Episode]) -> dict[str, Any]:
-    """``{"samples": ...}``: pass@k and pass^k by k, ``variance_parts``. Empty for one epoch or no scored episode."""
+    """``{"samples": ...}``: mean pass@k and pass^k over tasks with 95 % intervals, by k, and ``variance_parts``. An
+    empty dict for one epoch or no scored episode."""
     counts: dict[str, list[int]] = {}
     epochs = 1
     for episode in episodes:

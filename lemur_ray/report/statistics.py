@@ -166,7 +166,8 @@ def _strata_means(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values of several tests, adjusted to bound the chance of any false rejection (Holm, 1979)."""
+    """p-values of several tests, adjusted to bound the chance of any false rejection (Holm, 1979), in the given order;
+    empty for none."""
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     adjusted, largest = [1.0] * len(p_values), 0.0
     for rank, place in enumerate(order):
@@ -274,7 +275,8 @@ def paired_by_task(differences: Sequence[float], clusters: Sequence[object] | No
 
 
 def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float | None, float | None]:
-    """(mean, low, high) of Student's interval of the mean of a few measurements; no interval for a single one."""
+    """(mean, low, high) of Student's interval of the mean of a few measurements; low and high are None for a single
+    one. Raises ZeroDivisionError for none."""
     n, mean = len(values), math.fsum(values) / len(values)
     if n < 2:
         return mean, None, None

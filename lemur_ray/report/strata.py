@@ -48,5 +48,5 @@ def _within(kind: Sequence[Episode]) -> list[Hashable]:
 
 
 def solved_or_not(episodes: Sequence[Episode]) -> list[float]:
-    """One number for each episode: 1.0 if it was solved, else 0.0."""
+    """For each episode 1.0 if it was solved, else 0.0."""
     return [float(episode.outcome is Outcome.SOLVED) for episode in episodes]

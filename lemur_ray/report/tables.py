@@ -57,9 +57,9 @@ class Rate:
 
 
 def rate_of(episodes: Sequence[Episode], hit: Callable[[Episode], bool]) -> Rate:
-    """The share of episodes for which ``hit`` is true. Episodes of one task are not independent: if any task occurs
-    twice, the interval is clustered by task; if tasks come in clusters (a database, a template, a subject), by
-    these."""
+    """The share of episodes for which ``hit`` is true; value None without episodes. Episodes of one task are not
+    independent: if any task occurs twice, the interval is clustered by task; if tasks come in clusters (a database, a
+    template, a subject), by these."""
     hits = [bool(hit(e)) for e in episodes]
     units, by = units_of(episodes)
     repeated = len(set(units)) < len(units)
@@ -72,12 +72,11 @@ def is_solved(episode: Episode) -> bool:
 
 @dataclass(frozen=True)
 class Group:
-    """The episodes of one category (or all of them).
+    """Sums over the episodes of one category, or of all ("all").
 
     ``success`` is over scored episodes, ``success_missing_failed`` over all of them. ``mean_score`` is the mean over
-    scored episodes, ``mean_score_missing_0`` over all with 0 for a missing one; both differ from the success rate
-    if a benchmark gives partial scores. ``score_interval`` is a bootstrap over tasks.
-    """
+    scored episodes, ``mean_score_missing_0`` over all with 0 for a missing one; both differ from the success rate if a
+    benchmark gives partial scores. ``score_interval`` is a bootstrap over tasks."""
 
     name: str
     n: int
@@ -121,7 +120,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Report:
-    """All numbers of one ledger: overall and by category. ``recipe`` is the hash of the policy's recipe."""
+    """All numbers of one run: overall and by category. ``policy``: name in episode keys; ``recipe``: hash of the
+    settings."""
 
     benchmark: str
     policy: str
@@ -264,7 +264,8 @@ def _solved_by_task(episodes: Iterable[Episode]) -> dict[str, list[bool]]:
 
 
 def to_csv(reports: Iterable[Report]) -> str:
-    """One line per report and category ("all" first); a value that does not exist is an empty cell."""
+    """CSV text with a header and one line per report and category ("all" first); a value that does not exist is an
+    empty cell."""
     rates = ("success", "success_missing_failed", "retried", "invalid_actions")
     plain = ["mean_score", "mean_score_missing_0", "mean_turns", "mean_turns_solved"]
     plain += ["prompt_tokens", "completion_tokens", "wall_s"]
@@ -284,7 +285,7 @@ def to_csv(reports: Iterable[Report]) -> str:
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table as the text of a CSV file."""
+    """A table as CSV text, header first."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([header, *rows])
     return out.getvalue()

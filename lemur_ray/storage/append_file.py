@@ -26,7 +26,8 @@ UPLOAD_EVERY_S = 10.0
 
 
 class AppendFile:
-    """A file of lines, opened for appending; opening removes an incomplete last line. ``close`` stores all lines."""
+    """A file of lines (path or URL), opened for appending; opening removes an incomplete last line. ``content``: its
+    bytes at that time. Nothing is certain to be stored in a bucket before ``flush`` or ``close``."""
 
     def __init__(self, url: str, check: Callable[[], None] = lambda: None) -> None:
         """url: path or URL. check: raises if this process may not write any more. Raises OSError."""
@@ -64,7 +65,8 @@ class AppendFile:
         return b""
 
     def write(self, data: bytes) -> None:
-        """Append whole lines. Raises what ``check`` raises, at the latest at a write after the next upload; OSError."""
+        """Append whole lines: written and synced at once on a disk, uploaded in the background to a bucket. Raises what
+        ``check`` raises, for a bucket at the latest at a write after the next upload; OSError."""
         if not self._bucket:
             self._check()
             with open(file_system(self.url)[1], "ab") as file:

@@ -66,10 +66,10 @@ class BoundedCache:
 
     @contextlib.contextmanager
     def staging_folder(self, name: str, needed: int, what: str) -> Iterator[Path]:
-        """Temporary folder in which to prepare the entry ``name``, after evicting others to fit ``needed`` bytes.
+        """Context manager: an empty temporary folder in which to prepare the entry ``name``, removed afterwards. Other
+        entries are evicted first to fit ``needed`` bytes.
 
-        Raises ``error`` if the disk has no room; ``what`` describes the entry in its message.
-        """
+        Raises ``error`` if the disk has no room; ``what`` describes the entry in its message."""
         self.make_room(needed)
         self.check_room(needed + MARGIN_BYTES, what)
         half = self.folder / f".making-{name}"
@@ -96,7 +96,8 @@ class BoundedCache:
         return int(limit_gb * 10**9)
 
     def check_room(self, needed: int, what: str) -> None:
-        """Raise ``error`` if fewer than ``needed`` bytes of the disk are free. what: description for the message."""
+        """Raise ``error`` if fewer than ``needed`` bytes of the disk are free. ``what``: what they are for, in its
+        message."""
         if shutil.disk_usage(self.folder).free < needed:
             raise self.error(self.no_room(needed, what))
 
@@ -157,7 +158,7 @@ class BoundedCache:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, including read-only subfolders; errors are ignored."""
+    """Remove a folder, including read-only subfolders; errors (also a missing folder) are ignored."""
     for inside, names, _ in os.walk(folder):
         for name in names:
             if not (path := Path(inside, name)).is_symlink():

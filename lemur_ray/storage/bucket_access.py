@@ -27,7 +27,7 @@ from lemur_ray.storage.retry_policy import (
 
 
 class AccessFailure(NamedTuple):
-    """Why a client library cannot use a bucket: the kind of problem, and a sentence for the user."""
+    """Why a client library cannot use a bucket: the kind of problem, and a sentence (``reason``) for the user."""
 
     problem: BucketProblem
     reason: str

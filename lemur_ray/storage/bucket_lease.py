@@ -88,19 +88,20 @@ class BucketLease:
 
 
 def describe_holder(holder: dict[str, Any]) -> str:
-    """Text for messages that names the process holding a lease, from the content of its object."""
+    """Text for messages that names the process that holds a lease. ``holder``: the JSON content of its object."""
     return f"process {holder.get('pid')} on {holder.get('host')}" if holder.get("pid") else "another process"
 
 
 class TakeoverWait:
-    """Timer of the wait before a lease is taken over; prints one notice when the holder has missed a renewal."""
+    """Timer of the wait of ``patience_s`` seconds before a lease is taken over. Prints one notice on stderr when the
+    holder has missed a renewal."""
 
     def __init__(self, url: str, holder: dict[str, Any], patience_s: float) -> None:
         self._url, self._holder, self._patience_s = url, holder, patience_s
         self._began, self._noticed = time.monotonic(), False
 
     def keep_waiting(self) -> bool:
-        """Sleep briefly and return True; return False at once when ``patience_s`` seconds have passed."""
+        """Sleep at most half a second and return True; return False at once when ``patience_s`` seconds have passed."""
         waited_s = time.monotonic() - self._began
         if waited_s >= self._patience_s:
             return False
@@ -117,7 +118,8 @@ class TakeoverWait:
 
 
 def decode_record(record: tuple[bytes, str] | None) -> dict[str, Any]:
-    """JSON object in the content of a (content, version) pair; {} if the pair is None or holds no JSON object."""
+    """The JSON object in a (content, version) pair as ``read_version`` returns it; {} if the pair is None or its
+    content is no JSON object."""
     try:
         value = json.loads(record[0]) if record else {}
     except ValueError:

@@ -109,7 +109,8 @@ def client_environment() -> dict[str, str]:
 
 
 def bucket_environment() -> dict[str, str]:
-    """Environment variables, by name, that workers need to reach the same buckets as this process."""
+    """Those environment variables of this process (credentials, endpoints, timeouts) that workers need to reach the
+    same buckets. Also calls ``configure_clients``."""
     configure_clients()
     return {name: os.environ[name] for name in BUCKET_VARIABLES if os.environ.get(name)}
 

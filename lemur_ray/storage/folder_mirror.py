@@ -47,7 +47,8 @@ def mirror_growing_files(url: str, growing: str, small: Sequence[str]) -> list[P
 
 
 def download_file(url: str, path: Path) -> None:
-    """Download the object ``url`` to ``path`` atomically. Raises FileNotFoundError if it does not exist, OSError."""
+    """Download the object ``url`` to ``path`` atomically, creating its folders. Raises FileNotFoundError if it does not
+    exist, OSError."""
     fs, there = file_system(url)
     with replaced_file(path) as partial:
         fs.get_file(there, str(partial))

@@ -60,10 +60,10 @@ class GrowingFile:
         return sum(piece.size for piece in self.pieces)
 
     def upload_next(self) -> bool:
-        """Upload one piece of complete lines that the bucket lacks; False if there was nothing to upload.
+        """Upload one piece of complete lines that the bucket lacks, perhaps merged with small earlier pieces. Returns
+        False if there was nothing to upload.
 
-        Raises LeaseConflict if a later attempt has begun, OSError.
-        """
+        Raises LeaseConflict if a later attempt has begun, OSError."""
         start, grown, kept = self.size, _size(self.path) - self.size, list(self.pieces)
         if grown <= 0:
             return False
@@ -123,7 +123,8 @@ def read_growing(url: str, path: Path) -> bool:
 
 
 def list_growing_files(url: str, growing: str) -> tuple[list[str], list[str]]:
-    """Relative names below a bucket folder: (files called ``growing`` stored in pieces, all other objects)."""
+    """Names below the bucket folder ``url``, relative to it: (files called ``growing`` that are stored in pieces, all
+    other objects)."""
     fs, there = file_system(url)
     names = [str(path).removeprefix(there).lstrip("/") for path in fs.find(there)]
     names = [name for name in names if ".." not in name.split("/")]  # names become local paths
@@ -141,7 +142,8 @@ def starts_with_pieces(path: Path, pieces: Sequence[Piece]) -> bool:
 
 
 def assemble(url: str, pieces: Sequence[Piece], path: Path) -> None:
-    """Write the concatenated pieces to ``path``. Raises FileNotFoundError for a missing piece, OSError if damaged."""
+    """Write the concatenated pieces of the growing file ``url`` to ``path`` atomically. Raises FileNotFoundError for a
+    missing piece, OSError for a damaged one."""
     fs, there = file_system(f"{url}{PIECES}")
     with replaced_file(path) as partial, partial.open("wb") as file:
         for piece in pieces:

@@ -26,7 +26,8 @@ _SCRATCH_LASTS_S = 86_400.0
 
 
 def work_folder(url: str) -> Path:
-    """Local folder in which to prepare the content of ``url``; always the same for a URL; created if missing."""
+    """Local folder in which to prepare the content of ``url``, below LEMUR_HOME; always the same for a URL; created if
+    missing."""
     folder = lemur_home() / "copies" / f"making-{hashlib.sha256(url.encode()).hexdigest()[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -48,7 +49,8 @@ def publish(folder: Path, url: str, *, last: str) -> None:
 
 @contextlib.contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
-    """Path of a new file that replaces ``path`` after the block; ``path`` stays as it is if the block raises."""
+    """Context manager: path of a new file that replaces ``path`` after the block; if the block raises, ``path`` stays
+    as it is."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -60,7 +62,8 @@ def replaced_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """Local path of a file, or of a temporary copy of an object, valid inside the block. Raises OSError."""
+    """Context manager: ``path`` itself if it is local, or for a URL a temporary copy of the object, valid inside the
+    block. Raises OSError."""
     if not is_bucket(path):
         yield path
         return
@@ -72,7 +75,8 @@ def local_copy(path: str) -> Iterator[str]:
 
 
 def version_of(path: str) -> tuple[int, str] | None:
-    """(size in bytes, version that changes with every write) of a file or object; None if absent. Raises OSError."""
+    """(size in bytes, text that changes with every write) of a file or object; None if there is no such file. Raises
+    OSError."""
     fs, there = file_system(path)
     try:
         about = fs.info(there)
@@ -85,7 +89,8 @@ def version_of(path: str) -> tuple[int, str] | None:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Temporary folder on the disk of LEMUR_HOME, removed after the block (after a day if the process is killed)."""
+    """Context manager: a temporary folder on the disk of LEMUR_HOME, removed after the block. Folders left by killed
+    processes are removed after a day."""
     shelf = lemur_home() / "copies"
     shelf.mkdir(parents=True, exist_ok=True)
     for old in shelf.glob(f"{_SCRATCH}*"):
@@ -98,10 +103,10 @@ def scratch_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def output_folder(place: str, *, last: str) -> Iterator[Path]:
-    """Local folder to write to: ``place`` itself, or for a URL a folder that is uploaded there after the block.
+    """Context manager: the local folder to write to: ``place`` itself (not created), or for a URL a folder that is
+    uploaded there after the block.
 
-    last: name of the file to upload last. Raises OSError before the block if a bucket is not writable.
-    """
+    ``last``: name of the file to upload last. Raises OSError before the block if a bucket is not writable."""
     if not is_bucket(place):
         yield Path(place)
         return
@@ -112,10 +117,11 @@ def output_folder(place: str, *, last: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def output_file(place: str, *, beside: Sequence[str] = ()) -> Iterator[Path]:
-    """Local path to write to: ``place`` itself, or for a URL a file that is uploaded there after the block.
+    """Context manager: the local path to write to: ``place`` itself, or for a URL a temporary file that is uploaded
+    there after the block.
 
-    beside: suffixes of further files to upload with it. Raises OSError before the block if a bucket is not writable.
-    """
+    ``beside``: suffixes of further files to upload with it. Raises OSError before the block if a bucket is not
+    writable."""
     if not is_bucket(place):
         yield Path(place)
         return
@@ -129,7 +135,8 @@ def output_file(place: str, *, beside: Sequence[str] = ()) -> Iterator[Path]:
 
 
 def check_writable(url: str) -> None:
-    """Raise OSError with a one-sentence reason unless a small object can be written below ``url`` and removed."""
+    """Raise OSError with a one-sentence reason unless a small object can be written below the bucket folder ``url`` and
+    removed."""
     fs, there = file_system(url)
     probe = f"{there}/.probe-{uuid.uuid4().hex[:12]}"
     try:

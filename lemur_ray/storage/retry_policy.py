@@ -44,18 +44,18 @@ class BucketError(OSError):
 
 
 def request_timeout_s() -> float:
-    """Timeout in seconds of one request with all its retries (LEMUR_BUCKET_PATIENCE_S, default 100)."""
+    """Timeout in seconds of one request with all its retries: LEMUR_BUCKET_PATIENCE_S, default 100."""
     return float(os.environ.get("LEMUR_BUCKET_PATIENCE_S") or _PATIENCE_S)
 
 
 def idle_timeout_s() -> float:
-    """Seconds without data after which a request is retried; several of these fit in ``request_timeout_s``."""
+    """Seconds without data after which a request is retried: an eighth of ``request_timeout_s``, at least 0.5."""
     return max(0.5, request_timeout_s() / 8)
 
 
 async def with_deadline(answer: Awaitable[_T], where: str, num_bytes: int = 0) -> _T:
-    """Result of ``answer``. Raises BucketError naming ``where`` after ``request_timeout_s``, plus time for an upload of
-    ``num_bytes``."""
+    """Await ``answer`` and return its result. Raises BucketError that names ``where`` after ``request_timeout_s``, plus
+    time for an upload of ``num_bytes``."""
     limit_s = request_timeout_s() + num_bytes / _SLOWEST_BYTES_PER_S
     try:
         return await asyncio.wait_for(answer, limit_s)
@@ -72,10 +72,10 @@ def timeout_error(where: str, limit_s: float) -> BucketError:
 
 
 def refusal_error(where: str, code: Any, reason: str, name: str = "") -> BucketError:
-    """BucketError for an error response of the bucket ``where``, with advice by HTTP status ``code``.
+    """BucketError for an error response of the bucket ``where``, with advice by HTTP status ``code``. ``reason``: the
+    service's message.
 
-    name: error name of the service, for statuses with several causes.
-    """
+    name: error name of the service, for statuses with several causes."""
     reason, status = " ".join(str(reason).split())[:200], _number(code)
     todo = ADVICE_BY_CODE.get(name) or {
         400: "it rejects the request: check whether the name of the bucket is right",
@@ -109,7 +109,8 @@ ADVICE_BY_CODE = {
 
 
 def credentials_error(where: str, error: Exception) -> BucketError:
-    """BucketError for credentials that are missing or cannot be renewed, with advice."""
+    """BucketError, with advice, for credentials that are missing or cannot be renewed. ``where``: the bucket;
+    ``error``: the client's exception."""
     reason = " ".join(str(error).split())[:200] or type(error).__name__
     return BucketError(
         f"{where}: this host's credentials cannot be used ({reason}): log in again, or give its service account "

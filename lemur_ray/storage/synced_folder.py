@@ -37,7 +37,7 @@ REST_S = 60.0
 
 
 class SyncError(OSError):
-    """A folder cannot be synchronised with its bucket; the message gives the reason."""
+    """Raised if a folder cannot be synchronised with its bucket; the message gives the reason."""
 
     exit_code: ExitCode | None = None
 
@@ -57,14 +57,14 @@ class _MissingLines(Exception):
 def sync_with_bucket(
     url: str, growing: str, small: Sequence[str], join: Callable[[Path, Path], None]
 ) -> Iterator[Path]:
-    """Local copy of the bucket folder ``url``, in which the block works; uploaded meanwhile and when the block ends.
+    """Context manager: a local copy of the bucket folder ``url``, in which the block works; it is uploaded meanwhile
+    and when the block ends.
 
     growing: name of the files that only grow, at any depth. small: names of files that belong to them. join: function
     that appends to the second file the records that only the first has (for a host that resumes after others).
 
     Raises SyncError if another process has the lease or takes it over, or if the bucket is unreachable for too long;
-    the block is then interrupted as by Ctrl-C. If the block raises, essential files are uploaded as far as possible.
-    """
+    the block is then interrupted as by Ctrl-C. If the block raises, essential files are uploaded as far as possible."""
     mine = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid()}
     folder, every_s = work_folder(url), bucket_lease.HEARTBEAT_S
     lease = BucketLease(url, mine)

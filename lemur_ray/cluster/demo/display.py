@@ -20,8 +20,8 @@ _COLOURS = {"": "dim", "now": "bold cyan", "done": "green", "failed": "bold red"
 
 @contextlib.contextmanager
 def open_display(stages: Sequence[Stage], heading: str, stream: TextIO) -> Iterator[Display]:
-    """Context manager with a display on ``stream``: live on a terminal, else lines. ``heading``: text above the
-    stages."""
+    """Context manager with a display of the demo's stages on ``stream``: one live screen on a terminal, else plain
+    lines. ``heading``: text above the stages."""
     if not stream.isatty() or os.environ.get("TERM") == "dumb":
         print(heading, file=stream, flush=True)
         yield PlainLines(stream)
@@ -73,7 +73,8 @@ class PlainLines:
 
 
 def table(stages: Sequence[Stage]) -> Table:
-    """All stages, one a row: state, title, time, share, rate, time left, number."""
+    """The live screen's table (of the library rich), one row per stage: state, title, time, share, rate, time left,
+    number."""
     from rich.table import Table
 
     rows = Table.grid(padding=(0, 1))
@@ -89,7 +90,7 @@ def table(stages: Sequence[Stage]) -> Table:
 
 
 def progress_texts(stage: Stage) -> tuple[str, str, str, str]:
-    """(share done, rate, time left, number) of a running stage as texts; empty without progress."""
+    """(share done, rate, time left, number) of a running stage as texts; all empty without progress."""
     progress = stage.progress
     if progress is None:
         return "", "", "", ""

@@ -39,18 +39,20 @@ SERVE_START_S = 300.0
 
 
 class DemoFailed(Exception):
-    """The demo cannot go on; the message says why. ``StageRunner`` adds the stage and the log to read."""
+    """Raised if the demo cannot go on; the message says why. ``StageRunner`` adds the stage and the log to read."""
 
 
 class Head:
-    """A Ray head with its own temp dir, ports and token."""
+    """A running Ray head of the demo. ``env``: environment for its clients, with address and token; jobs go to its
+    dashboard."""
 
     def __init__(self, env: Mapping[str, str], dashboard_port: int) -> None:
         self.env, self.dashboard = dict(env), f"http://127.0.0.1:{dashboard_port}"
         self._ray = RAY
 
     def submit(self, job: str, *args: str, on_line: LineCallback = print) -> None:
-        """Run ``jobs/<job>.py`` with ``args`` by ``ray job submit`` until it ends. Raises DemoFailed if it fails."""
+        """Run ``jobs/JOB.py`` with ``args`` on the head and wait for its end. ``on_line``: called with each line of
+        output. Raises DemoFailed if it fails."""
         self._submit(job, args, (), on_line)
 
     def _submit(self, job: str, args: Sequence[str], options: Sequence[str], on_line: LineCallback) -> str:
@@ -92,7 +94,7 @@ class Head:
         return f"job {job_id} ended; the end of its output:\n{self._job('logs', job_id).stdout[-3000:]}"
 
     def stop(self, job_id: str) -> None:
-        """Stop a background job."""
+        """Stop a background job by its id; errors are ignored."""
         self._job("stop", job_id)
 
     def _job(self, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -101,7 +103,8 @@ class Head:
 
 
 def run_command(command: Sequence[str], env: Mapping[str, str], on_line: LineCallback) -> int:
-    """Run a command, passing each line of its output to ``on_line``; returns its exit status."""
+    """Run a command with the environment ``env`` in the repository's folder, passing each line of its output (both
+    streams) to ``on_line``. Returns its exit status."""
     process = subprocess.Popen(
         command, env=dict(env), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, errors="replace",
@@ -119,7 +122,9 @@ def run_command(command: Sequence[str], env: Mapping[str, str], on_line: LineCal
 
 @contextlib.contextmanager
 def private_head(num_cpus: int = 0) -> Iterator[Head]:
-    """Start a Ray head, yield it, and end all its processes on every exit."""
+    """Context manager: start a Ray head with ports, token and temporary folder of its own, yield it once it accepts
+    jobs, and end all its processes on every exit. ``num_cpus`` 0: all of this machine. Raises DemoFailed if it does not
+    start."""
     # Short, because unix socket paths end at 107 bytes.
     temp = tempfile.mkdtemp(prefix="lr-", dir="/tmp" if os.path.isdir("/tmp") else None)
     port, dashboard_port, client_port = free_port(), free_port(), free_port()
@@ -156,7 +161,8 @@ def private_head(num_cpus: int = 0) -> Iterator[Head]:
 
 
 def wait_for(url: str, what: str, timeout_s: float, failure: Callable[[], str]) -> None:
-    """Poll a URL until it answers 200. Raises DemoFailed after ``timeout_s``, or once ``failure`` returns a reason."""
+    """Poll ``url`` until it answers with status 200. ``what``: its name in errors. Raises DemoFailed after
+    ``timeout_s`` seconds, or once ``failure()`` returns a reason."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:

@@ -24,7 +24,8 @@ _LEFT = re.compile(r"\b(?:\d+ d \d+ h|[\d:]+) left\b")
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a job. Texts are as printed by the job, empty if missing."""
+    """Progress that a job prints: ``done`` of ``total`` units, and texts as printed (rate, time left, a number such as
+    the loss), empty if missing."""
 
     done: int
     total: int
@@ -65,7 +66,7 @@ def result_of(line: str) -> dict[str, Any] | None:
 
 
 def number_of(result: Mapping[str, Any]) -> str:
-    """The number shown for a job's result (episodes solved, loss or tokens) as text; "" without one."""
+    """The number shown for a job's result (episodes solved, loss or tokens) as text; empty if the result has none."""
     if isinstance(result.get("solved"), int) and "n" in result:
         missing = f", {result['missing']} missing" if result.get("missing") else ""
         return f"{result['solved']} of {result['n']} solved{missing}"
@@ -84,7 +85,7 @@ T = TypeVar("T")
 
 @dataclass
 class Stage:
-    """One stage and its state."""
+    """One stage of the demo and its state. ``tail``: the last lines of its output."""
 
     title: str
     state: State = ""
@@ -97,7 +98,7 @@ class Stage:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start, up to the end."""
+        """Seconds from the stage's start to its end, or until now if it runs."""
         if not self.state:
             return 0.0
         return (time.monotonic() if self.ended_s is None else self.ended_s) - self.began_s
@@ -117,7 +118,8 @@ class StageRunner:
         self._stages, self._display, self._log = {stage.title: stage for stage in stages}, display, log
 
     def run(self, title: str, work: Callable[[LineCallback], T]) -> T:
-        """Run a stage. Raises the work's errors; a DemoFailed includes the end of the stage's output."""
+        """Run a stage: call ``work`` with a function that takes the lines of its output, and return its result. Raises
+        the work's errors; a DemoFailed includes the end of the output."""
         stage = self._stages[title]
         self._log.write(f"=== {title}, {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
         with self._shown(stage):

@@ -12,8 +12,8 @@ from lemur_ray.storage.retry_policy import BucketProblem
 
 
 def access(url: str, attempts: Mapping[str, Mapping[str, AccessFailure | None]]) -> Check:
-    """Result for a bucket. ``attempts``: host -> client -> why writing, reading and removing an object failed, or
-    None."""
+    """The check whether all hosts can use the bucket ``url``. ``attempts``: host -> client library -> why writing,
+    reading and removing an object failed; None for success."""
     tried = {host: {c: why for c, why in clients.items() if why is not None} for host, clients in attempts.items()}
     failures = {host: failed for host, failed in tried.items() if failed}
     if not failures:

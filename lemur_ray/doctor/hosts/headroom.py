@@ -18,7 +18,8 @@ _ADD = "ray start --address=HEAD:6379 --num-cpus=2 ...   # add a host that takes
 
 
 def disks(hosts: Sequence[HostFacts]) -> Check:
-    """Check the least free disk space of any host, in LEMUR_HOME and in Ray's temporary folder."""
+    """Check the least free disk space of any host, in LEMUR_HOME and in Ray's temporary folder: "missing" below
+    DISK_NEEDED bytes, "warn" below DISK_WANTED."""
     free, host, folder = min((free, host.name, folder) for host in hosts for folder, free in host.disk_free.items())
     detail = f"least on {host}: {free / GIB:.1f} GiB free at {folder}"
     fix = "export LEMUR_HOME=...   # a larger disk; --temp-dir of ray start for Ray's own folder"
@@ -31,7 +32,8 @@ def disks(hosts: Sequence[HostFacts]) -> Check:
 
 
 def object_stores(hosts: Sequence[HostFacts]) -> Check:
-    """Check the sizes of Ray's object stores: small ones spill, one larger than /dev/shm is a slow file on disk."""
+    """Check the sizes of Ray's object stores; "warn" if one is small, so that objects spill to disk, or larger than
+    /dev/shm, so that it is a slow file on disk."""
     if slow := [host for host in hosts if 0 < host.shm_bytes < host.store_bytes]:
         one = slow[0]
         detail = (

@@ -25,7 +25,7 @@ PACKAGES_OF_OURS = ("lemur_ray", "envs")
 
 @dataclass(frozen=True)
 class HostFacts:
-    """Facts about one host of a cluster; sizes in bytes."""
+    """Facts about one host of a cluster; sizes in bytes, times in seconds."""
 
     name: str
     address: str = ""
@@ -56,7 +56,8 @@ class HostFacts:
 
 
 def here(ray_folder: str = "") -> dict[str, Any]:
-    """The fields of ``HostFacts`` that a host can collect itself. ``ray_folder``: its Ray's temporary folder."""
+    """The fields of ``HostFacts`` that a host can collect itself, by name. ``ray_folder``: its Ray's temporary folder,
+    empty if unknown."""
     home = Path(os.environ.get("LEMUR_HOME") or Path.home() / "lemur")
     tpu = {name: os.environ[name] for name in TPU_VARIABLES if os.environ.get(name)}
     hosts = [name.strip() for name in tpu.get("TPU_WORKER_HOSTNAMES", "").split(",")]
@@ -74,7 +75,7 @@ def here(ray_folder: str = "") -> dict[str, Any]:
 
 
 class Asked:
-    """Ray actor that runs on each host and answers the survey."""
+    """Ray actor that runs on each host of a cluster and answers the survey."""
 
     def here(self, ray_folder: str) -> dict[str, Any]:
         return here(ray_folder)
@@ -83,8 +84,8 @@ class Asked:
         return time.time()
 
     def bucket(self, url: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
-        """The result of ``bucket_access.check_clients`` in the project that this host has or the job brought.
-        A project of another version may return sentences alone."""
+        """Test access to the bucket ``url`` with the project that this host has or the job brought: the result of
+        ``bucket_access.check_clients``. A project of another version may return sentences alone."""
         try:
             from lemur_ray.storage.bucket_access import check_clients
         except ImportError as error:
@@ -102,7 +103,7 @@ def packages() -> dict[str, str]:
 
 
 def project(path: Sequence[str]) -> str:
-    """Version and source hash of this project's packages along the import ``path``; empty if one is absent."""
+    """Version and source hash of this project's packages along the import ``path``; empty if one of them is absent."""
     digest, version = hashlib.sha256(), "no version"
     for name in PACKAGES_OF_OURS:
         spec = importlib.machinery.PathFinder.find_spec(name, list(path))

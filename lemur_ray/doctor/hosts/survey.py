@@ -30,7 +30,7 @@ CLIENT_S, CLIENTS_S = 15.0, 90.0
 
 @dataclass(frozen=True)
 class Answers:
-    """Result of a survey. ``silent``: host -> why it did not answer. ``free_cpus``: of the cluster, before it."""
+    """Result of a survey. ``silent``: host -> why it did not answer. ``free_cpus``: free CPUs in all before it."""
 
     hosts: tuple[HostFacts, ...]
     silent: Mapping[str, str]
@@ -42,7 +42,9 @@ class Answers:
 
 
 def ask(timeout_s: float = 60.0, bucket: str = "") -> Answers:
-    """Survey all hosts within ``timeout_s`` seconds. ``bucket``: URL of a bucket that every host tries to use."""
+    """Collect the facts of all live hosts of the connected cluster, by a temporary actor on each. Hosts that do not
+    answer within ``timeout_s`` seconds are named in ``silent``. ``bucket``: URL of a bucket that every host tries to
+    use; empty: none."""
     ray.cloudpickle.register_pickle_by_value(host_facts)
     free = ray.available_resources().get("CPU", 0.0)
     most = (ray._private.state.state.get_max_resources_from_cluster_config() or {}).get("CPU", 0.0)

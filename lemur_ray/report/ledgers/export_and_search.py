@@ -21,7 +21,8 @@ AROUND = 60
 
 @dataclass(frozen=True)
 class Match:
-    """One message with the text. ``turn``: 0 before the first reply. ``who``: author of the message."""
+    """A message that contains the text. ``anchor``: its episode's id on pages; ``turn``: from 1, 0 before the first
+    reply; ``who``: author of the message; ``excerpt``: the text with its surroundings."""
 
     anchor: str
     episode: Episode

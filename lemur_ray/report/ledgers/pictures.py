@@ -30,8 +30,8 @@ _PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 
 @dataclass(frozen=True)
 class TurnPicture:
-    """The view after a turn. ``address``: of its picture relative to the page, empty for none; ``size``: width and
-    height in pixels."""
+    """What an environment stored after a turn. ``address``: of its picture relative to the page, empty for none;
+    ``size``: width and height in pixels."""
 
     view: View
     address: str = ""
@@ -41,8 +41,9 @@ class TurnPicture:
 def turn_pictures(
     episode: Episode, anchor: str, out: Path, up: str, ledger: Path | None = None
 ) -> dict[int, TurnPicture]:
-    """Views by turn, with pictures in ``out``. ``up``: address of ``out`` relative to the page. ``ledger``: the file
-    of the episode, next to which the settings name its benchmark."""
+    """Screenshots and texts of an episode by turn (0: before the first reply); pictures are linked or copied into
+    ``out``. ``anchor``: the episode's id, for file names. ``up``: address of ``out`` relative to the page. ``ledger``:
+    the file of the episode, next to which the settings name its benchmark."""
     pictures = {}
     key = episode.key
     stored_notes = _settings(ledger.parent).get(key.recipe, {}).get(PLUGIN_METADATA) if ledger else None

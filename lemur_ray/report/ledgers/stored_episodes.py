@@ -22,7 +22,8 @@ TRACEBACK = "Traceback (most recent call last)"
 
 @dataclass(frozen=True)
 class Place:
-    """A line of a ledger. ``digest``: of its bytes; ``shared``: shared openings that lines of the file refer to."""
+    """The line of a ledger: file, byte ``offset`` and ``size``. ``digest``: of its bytes; ``shared``: shared openings
+    that lines of the file refer to."""
 
     path: Path
     offset: int
@@ -39,7 +40,8 @@ class StoredEpisode(Episode):
     anchor: str = field(kw_only=True)
 
     def load(self) -> Episode:
-        """The episode with all texts. Raises LedgerError if the file has changed."""
+        """The episode with all texts, read from its ledger. Raises LedgerError if the file has changed,
+        FileNotFoundError if it is gone."""
         episode = record_at(self.place.path, self.place.offset, self.place.size, self.place.shared)
         return replace(episode, key=self.key)
 
@@ -62,7 +64,7 @@ def stored_episodes(path: Path) -> list[StoredEpisode]:
 
 
 def drop_texts(episodes: Iterable[Episode]) -> list[Episode]:
-    """Copies of the episodes with numbers only, so that a hundred thousand fit in memory."""
+    """Copies of the episodes without texts, with the numbers that pages need: a hundred thousand fit in memory."""
     return [replace(episode, trajectory=_counted(episode.trajectory)) for episode in episodes]
 
 

@@ -66,7 +66,8 @@ _BOOTSTRAP = (
 
 
 def section(benchmark: str, results: Results, earlier: Results = ()) -> Markup:
-    """The section of one benchmark. ``results`` in the order of ``with_distinct_names``; ``earlier``: old versions."""
+    """The section of a page on one benchmark as HTML. ``results``: as ``with_distinct_names`` orders them; ``earlier``:
+    results of earlier versions of the policies, listed last."""
     colours = _colours(results)
     pairs, pairs_note = _pairs(results)
     listed = any(r.links for r in results)

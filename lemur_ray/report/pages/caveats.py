@@ -20,14 +20,16 @@ GENERAL_LIMITS = (
 
 
 def limits(results: Sequence[PolicyResult]) -> list[str]:
-    """Limits of these results, each once: those of their benchmarks, then the general ones."""
+    """Sentences on what limits the validity of these results, each once: those of their benchmarks, then the general
+    ones."""
     lines = dict.fromkeys(line for r in results for line in r.about.beside)
     lines |= dict.fromkeys(line for r in results for line in r.about.limits)
     return [*lines, *GENERAL_LIMITS]
 
 
 def unscored_and_overflowed(results: Sequence[PolicyResult]) -> list[str]:
-    """Warnings about results with unscored episodes, with many cut replies, or with prompts longer than the context."""
+    """Warnings about results with unscored episodes, many cut replies, or prompts longer than the context; empty if
+    there are none."""
     lines = []
     for r in results:
         overall = r.report.overall

@@ -32,9 +32,9 @@ def write_all(
     earlier: Sequence[PolicyResult],
     may_inline: bool = False,
 ) -> tuple[dict[str, list[PolicyResult]], Markup]:
-    """Write every transcript and the list of episodes into ``out``. Returns ``groups`` with a link for each episode,
-    and the HTML of the transcripts that belong into index.html. ``earlier``: results of earlier versions, listed, too.
-    ``may_inline``: few transcripts become part of ``index.html`` instead of pages of their own."""
+    """Write every transcript and the list of episodes into ``out``. Returns ``groups`` (results by benchmark) with a
+    link for each episode, and the HTML of the transcripts that belong into index.html. ``earlier``: results of earlier
+    versions, listed, too. ``may_inline``: few transcripts become part of index.html instead of pages of their own."""
     results = [r for group in groups.values() for r in group]
     named = [(r, r.name) for r in results] + [(r, f"{r.report.policy} {r.report.recipe[:6]}, earlier") for r in earlier]
     entries = [Entry(episode, who) for r, who in named for episode in r.stored]

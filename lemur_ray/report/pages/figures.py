@@ -24,7 +24,7 @@ NUM_COLOURS = 8
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round values (1, 2 or 5 times a power of ten apart) that lie in [low, high]."""
+    """About ``about`` round values (1, 2 or 5 times a power of ten apart) in [low, high]; [low] if that is empty."""
     if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
         return [low]
     raw = (high - low) / about
@@ -67,8 +67,8 @@ def _range(values: Sequence[float], margin: float) -> tuple[float, float]:
 
 
 def thin(points: Sequence[tuple[float, float]], most: int = 300) -> list[tuple[float, float]]:
-    """Reduce (x, y) points to at most ``most``, each the mean of as many neighbours. Points that are not finite are
-    left out."""
+    """Reduce (x, y) points to at most ``most``, each the mean of equally many neighbours. Points that are not finite
+    are left out."""
     finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     size = max(1, math.ceil(len(finite) / most))
     runs = [finite[i : i + size] for i in range(0, len(finite), size)]
@@ -94,9 +94,9 @@ def curves(
     digits: int = 2,
     colours: Mapping[str, int | None] | None = None,
 ) -> Markup:
-    """Curves with their names and last values at the right end. Each has a faint line of the logged values (thinned to
-    300 points) and a strong line of their running mean over ``window``. ``colours``: by name, as in ``Mark``; by
-    default one after another."""
+    """Curves as SVG, with their names and last values at the right end. ``series``: name -> (x, y) points. Each has a
+    faint line of the values (thinned to 300 points) and a strong line of their running mean over ``window`` points.
+    ``digits``: significant digits of y labels. ``colours``: by name, as in ``Mark``; by default one after another."""
     drawn = {name: thin(points) for name, points in series.items()}
     drawn = {name: points for name, points in drawn.items() if points}
     if not drawn:
@@ -146,7 +146,8 @@ def curves(
 
 @dataclass(frozen=True)
 class Mark:
-    """One estimate of an interval chart, all in 0..1. ``colour`` is 0..7, or None for a muted baseline."""
+    """One estimate of an interval chart, all in 0..1; ``value`` None: only the interval is drawn. ``text``: the numbers
+    at the right. ``colour`` is 0..7, or None for a muted baseline."""
 
     label: str
     value: float | None

@@ -40,7 +40,8 @@ def live_page(
     out: Path, tasks: Sequence[Task], policy: str, recipe: str, epochs: int, every_s: float = EVERY_S
 ) -> Iterator[tuple[str, str, str]]:
     """Context manager: meanwhile ``index.html`` in ``out`` is written every ``every_s`` seconds if the ledger has
-    grown. Yields the parameter ``evaluation`` of ``render_run``. No thread and no process outlives the block."""
+    grown, by a process of its own. Yields the parameter ``evaluation`` of ``render_run``. No thread and no process
+    outlives the block."""
     evaluation = (tasks[0].benchmark if tasks else "", policy, recipe)
     over = threading.Event()
     thread = threading.Thread(target=_rewrite, args=(out, evaluation, len(tasks) * epochs, every_s, over), daemon=True)
@@ -86,7 +87,8 @@ def remove_pages(pid: int) -> None:
 
 
 def take_view(argv: Sequence[str]) -> tuple[list[str], int | None]:
-    """(command line without ``--view [PORT]``, the port). None without the flag. Raises ValueError for no port."""
+    """Split ``--view [PORT]`` from a command line: (the other words, the port), 8009 if none is given, None without the
+    flag. Raises ValueError if what follows is no port."""
     words = list(argv)
     at = next((number for number, word in enumerate(words) if word.partition("=")[0] == VIEW), None)
     if at is None:

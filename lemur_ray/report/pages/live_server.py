@@ -52,7 +52,8 @@ const ask = async () => {{
 
 
 class LiveReport:
-    """The pages of results folders, also of suites whose benchmarks begin one after the other, in ``out``."""
+    """The report pages of results folders, written to ``out``. A folder may be a suite's, whose benchmarks begin one
+    after the other, and need not have episodes yet."""
 
     def __init__(self, folders: Sequence[Path], out: Path) -> None:
         self._folders, self._out = folders, out
@@ -61,8 +62,8 @@ class LiveReport:
         """Number of times that the pages were written."""
 
     def refresh(self) -> bool:
-        """Write the pages if a ledger has grown. Returns whether there are new ones. Raises ReportError, LedgerError
-        (also for a ledger of a newer version)."""
+        """Write the pages again if a ledger has grown since the last call. Returns whether they were written. Raises
+        ReportError, LedgerError (also for a ledger of a newer version)."""
         ledgers = [folder / LEDGER for folder in evaluation_folders([str(folder) for folder in self._folders])]
         sizes = tuple(path.stat().st_size if path.is_file() else 0 for path in ledgers)
         if sizes == self._sizes or not any(sizes):
@@ -75,8 +76,8 @@ class LiveReport:
         return True
 
     def with_script(self, poll_ms: int = 2000) -> Callable[[bytes], bytes]:
-        """Function that adds to the HTML of a page, read afterwards, the script that loads it again. A page that is
-        written between the two is at most loaded once more."""
+        """A function that adds to the HTML of a page the script that reloads it when there is a newer version; the
+        script asks every ``poll_ms`` milliseconds."""
         script = _SCRIPT.format(version=self.version, poll_ms=poll_ms).encode()
 
         def change(html: bytes) -> bytes:

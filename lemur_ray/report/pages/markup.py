@@ -42,7 +42,8 @@ def page(title: str, body: str) -> str:
 
 
 def cell(value: object) -> Markup:
-    """HTML of a table cell: numbers with separators, None as a dash, text escaped, elements of a collection joined."""
+    """HTML of a table cell: numbers with separators, None and empty collections as a dash, text escaped, elements of a
+    collection joined by commas; ``Markup`` is unchanged."""
     match value:
         case Markup():
             return value
@@ -66,9 +67,9 @@ def cell(value: object) -> Markup:
 def table(
     header: Sequence[str], rows: Iterable[Sequence[object]], strong: frozenset[int] = frozenset(), kind: str = ""
 ) -> Markup:
-    """A table that scrolls sideways on a narrow screen. Columns after the first that hold a number align right.
-    ``header``: empty for a table of names and values, which aligns nothing. ``strong``: numbers of emphasised rows.
-    ``kind``: a class of the style sheet."""
+    """A table as HTML that scrolls sideways on a narrow screen. Columns after the first that hold a number align right.
+    ``header``: empty for a table of names and values, which aligns nothing. ``strong``: indices of emphasised rows,
+    from 0. ``kind``: a class of the style sheet."""
     rows = list(rows)
     width = len(header) or max(map(len, rows), default=0)
     numeric = [
@@ -79,17 +80,17 @@ def table(
 
 
 def numeric(text: str) -> Markup:
-    """Text of a cell whose column aligns right, as those of numbers do."""
+    """Escaped text of a table cell; its column aligns right, as those of numbers do."""
     return Markup(inline(text))
 
 
 def noted(text: object, note: str) -> Markup:
-    """Text of a cell with a smaller note below it, if ``note`` is not empty."""
+    """HTML of a table cell with a smaller note below its text, if ``note`` is not empty."""
     return macro("parts", "noted")(text, note)
 
 
 def tiles(items: Iterable[tuple[str, str]]) -> Markup:
-    """Large numbers with one line of explanation each: (number, explanation)."""
+    """Large numbers with one line of explanation each, as HTML. ``items``: (number, explanation)."""
     return macro("parts", "tiles")(list(items))
 
 
@@ -104,12 +105,12 @@ def percent_interval(low: float, high: float) -> str:
 
 
 def count_text(rate: Rate) -> str:
-    """Count, n and share in one line: "77/120 = 64.2 %"."""
+    """Count, n and share in one line: "77/120 = 64.2 %"; "no episode (n = 0)" for none."""
     return f"{rate.count}/{rate.n} = {percent(rate.value)}" if rate.n else "no episode (n = 0)"
 
 
 def rate_text(rate: Rate) -> str:
-    """Count, n, share and interval in one line: "77/120 = 64.2 % [55.3, 72.2]"."""
+    """Count, n, share and 95 % interval in one line: "77/120 = 64.2 % [55.3, 72.2]"; "no episode (n = 0)" for none."""
     bounds = rate.interval
     return f"{count_text(rate)} {percent_interval(bounds.low, bounds.high)}" if rate.n else count_text(rate)
 

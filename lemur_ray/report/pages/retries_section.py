@@ -25,7 +25,8 @@ MAX_REASON_CHARS = 300
 
 @dataclass(frozen=True)
 class Retry:
-    """One attempt that was followed by another. ``kind``: its outcome, or ``QUARANTINE``."""
+    """One attempt at an episode that was followed by another. ``attempt``: its number, from 1; ``kind``: its outcome,
+    or ``QUARANTINE``."""
 
     task: str
     epoch: int

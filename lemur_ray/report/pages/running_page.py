@@ -22,8 +22,8 @@ MAX_SHOWN = 200
 
 
 class RunningEpisodes:
-    """The running episodes of results folders, written to ``out``. Runs on this machine's disks write their turns
-    because a folder for them exists, which ``refresh`` creates."""
+    """Writes the page of running episodes of results folders to ``out``. Runs on this machine write their turns once a
+    folder for them exists in the results folder, which ``refresh`` creates."""
 
     def __init__(self, folders: Sequence[Path], out: Path) -> None:
         self._folders, self._out = folders, out
@@ -32,7 +32,7 @@ class RunningEpisodes:
         self._version = 0
 
     def refresh(self) -> None:
-        """Write the page if a turn or an episode has ended."""
+        """Write the page if a turn or an episode has ended since the last call."""
         watched = [
             (one / RUNNING, number)
             for number, folder in enumerate(self._folders, 1)
@@ -62,6 +62,6 @@ class RunningEpisodes:
         replace_file(self._out / STATE, json.dumps({"version": self._version, "episodes": len(episodes)}))
 
     def close(self) -> None:
-        """Remove the folders of turns, after which none are written."""
+        """Remove the folders of turns from the results folders, so that runs write none any more."""
         for folder in self._made:
             remove_turns(folder)

@@ -170,12 +170,12 @@ def _facts(run: TrainingRun) -> Markup:
 
 
 def loss_over(run: TrainingRun) -> str:
-    """Words for the tokens that a run's loss is a mean over: all, or in tuning the assistant's."""
+    """Text that names the tokens over which a run's loss is a mean: all, or in tuning the assistant's."""
     return "every token" if run.stage is Stage.PRETRAINING else "the assistant alone (paper A.2)"
 
 
 def speed(run: TrainingRun) -> float | None:
-    """Tokens per second over the whole run: tokens of the last line over its seconds of training."""
+    """Tokens per second over the whole run, from its newest logged tokens and seconds; None if never logged."""
     tokens, seconds = run.last("tokens"), run.last("time_s")
     return tokens / seconds if tokens and seconds else run.result.get("tokens_per_s")
 

@@ -31,14 +31,15 @@ EPISODE_LIST = "episodes.html"
 
 @dataclass(frozen=True)
 class Entry:
-    """An episode and the name of its policy on the page."""
+    """An episode and the name of its policy (``who``) on the page."""
 
     episode: StoredEpisode
     who: str
 
 
 def inline_transcripts(out: Path, entries: Sequence[Entry]) -> Markup:
-    """HTML of all transcripts, for use in a page in ``out``; empty if they exceed ``PAGE_BYTES``."""
+    """HTML of all transcripts, for use in a page in the folder ``out``; empty if their records exceed ``PAGE_BYTES``
+    bytes."""
     if sum(entry.episode.place.size for entry in entries) > PAGE_BYTES:
         return Markup("")
     shared: SharedOpenings = {}

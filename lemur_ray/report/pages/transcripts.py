@@ -158,7 +158,7 @@ _WIDTH, _BAR, _HIGH, _LANE = 10, 8, 26, 14
 
 
 def strip(steps: Sequence[Step]) -> Markup:
-    """An SVG with three rows of bars, one bar for each turn; empty for fewer than two turns."""
+    """An SVG with rows of bars (seconds, tokens, reward), one bar for each turn; empty for fewer than two turns."""
     if len(steps) < 2:
         return Markup("")
     longest = max(step.policy_s + step.env_s for step in steps) or 1.0
@@ -191,7 +191,7 @@ def strip(steps: Sequence[Step]) -> Markup:
 
 
 def turn_cost(step: Step) -> Markup:
-    """One line of HTML with the numbers of a turn: seconds of policy and environment, tokens, reward."""
+    """One line of HTML with the numbers of a turn: seconds of policy and environment, tokens in and out, reward."""
     parts = [f"{step.policy_s:.2f} s policy"]
     parts += [f"{step.waited_s:.2f} s of it waiting"] if step.waited_s else []
     parts += [f"{step.env_s:.2f} s environment"]

@@ -8,12 +8,12 @@ from lemur_ray.host.exit_codes import CausedError
 
 
 class BundleError(CausedError, ValueError):
-    """A bundle cannot be created, stored, downloaded or extracted; the message gives the reason."""
+    """Raised if a bundle cannot be created, stored, downloaded or extracted; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """Reference to the archive of a file or folder: its location, digest and size."""
+    """Reference to the archive of a file or folder: URL, SHA-256 and size in bytes."""
 
     url: str
     """URL of the archive for fsspec, or ``pieces:NAME`` with the name of a Ray actor that holds it (``on_ray``)."""

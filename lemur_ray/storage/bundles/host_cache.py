@@ -30,7 +30,7 @@ _mutex = threading.Lock()
 
 
 def cache_folder() -> Path:
-    """Folder of the extracted bundles of this host."""
+    """Folder of the extracted bundles of this host: ``$LEMUR_HOME/cache/bundles``; it may not exist yet."""
     return lemur_home() / "cache" / "bundles"
 
 

@@ -19,7 +19,8 @@ from lemur_ray.storage.bundles.bundle import Bundle, BundleError
 
 
 class HostPath(str):
-    """A string that is a path of this host, or ends in one (``log:FILE``)."""
+    """A str that is a path of this host, perhaps after a prefix (``log:FILE``), and is replaced when its task is sent
+    to another host."""
 
     __slots__ = ("dated", "prefix", "root")
 
@@ -52,7 +53,7 @@ class HostPath(str):
 
 
 class HostOnly(str):
-    """A string that is a path of this host and cannot be sent to others, as its file is written to or executed."""
+    """A str that is a path of this host and cannot be sent to others, because its file is written to or executed."""
 
     __slots__ = ("why",)
 
@@ -87,8 +88,7 @@ def mark_host_paths(value: Any) -> Any:
 def replace_paths_by_digest(value: Any, held: Callable[[str], str]) -> Any:
     """Copy of JSON values with ``{"holds": DIGEST}`` in place of every path that ``mark_host_paths`` would mark.
 
-    ``held``: function from a path to the digest of the content there.
-    """
+    ``held``: function from a path to the digest of the file or folder there."""
 
     def one(inner: Any) -> Any:
         return {"holds": held(str(inner))} if isinstance(inner, HostPath) else inner
@@ -104,7 +104,7 @@ def host_path_option(text: str, *kinds: str) -> str:
 
 @dataclass(frozen=True)
 class PackedPath:
-    """Replacement of a HostPath in options that are sent: the bundle, the path within it, the text before the path."""
+    """Takes the place of a HostPath in options that are sent: the bundle, the path in it, the text before the path."""
 
     bundle: Bundle
     within: str
@@ -116,7 +116,8 @@ Publish = Callable[[Path, bool], Bundle]
 
 
 def pack_options(options: Mapping[str, Any], publish: Publish) -> Mapping[str, Any]:
-    """Options with a PackedPath for every HostPath. Raises errors of ``publish``, and BundleError for a HostOnly."""
+    """A copy of a task's options with a PackedPath for every HostPath. ``publish``: uploads a file or folder and
+    returns its bundle. Raises errors of ``publish``, and BundleError for a HostOnly."""
 
     def one(value: Any) -> Any:
         if isinstance(value, HostOnly):
@@ -130,7 +131,8 @@ def pack_options(options: Mapping[str, Any], publish: Publish) -> Mapping[str, A
 
 
 def unpack_options(options: Mapping[str, Any], local: Callable[[Bundle], Path]) -> Mapping[str, Any]:
-    """Options with a path of this host for every PackedPath; ``local`` returns the folder of an extracted bundle."""
+    """A copy of options with a path of this host for every PackedPath. ``local``: returns the folder of an extracted
+    bundle."""
 
     def one(value: Any) -> Any:
         if isinstance(value, PackedPath):

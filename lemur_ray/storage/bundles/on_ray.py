@@ -39,7 +39,8 @@ class _Holder:
 
 
 class Publisher:
-    """Uploads each file or folder as a bundle once, available until ``close``. Needs ``ray.init`` without a store."""
+    """Uploads each file or folder as a bundle once; bundles are available until ``close``. Without ``$LEMUR_STORE`` it
+    starts a Ray actor, for which ``ray.init`` must have been called."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Path, bool], Bundle] = {}

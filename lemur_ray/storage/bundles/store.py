@@ -28,7 +28,8 @@ def store_location() -> str:
 
 
 def publish(source: Path, store: str, *, dated: bool = False) -> Bundle:
-    """Bundle of a file or folder; uploads its archive to ``store`` unless it exists there. Raises BundleError."""
+    """Bundle of the file or folder ``source``; its archive is uploaded to ``store``/bundles (a URL or folder) unless it
+    is there already. ``dated``: keep modification times. Raises BundleError."""
     with packed_archive(source, dated=dated) as (archive, digest):
         size = archive.stat().st_size
         bundle = Bundle(f"{store.rstrip('/')}/bundles/{digest}.tar", digest, size)
@@ -46,7 +47,8 @@ def publish(source: Path, store: str, *, dated: bool = False) -> Bundle:
 
 @contextlib.contextmanager
 def packed_archive(source: Path, *, dated: bool = False) -> Iterator[tuple[Path, str]]:
-    """(path of a temporary archive of ``source``, its SHA-256); removed after the block. Raises BundleError."""
+    """Context manager: (path of a temporary archive of ``source``, its SHA-256 in hex). ``dated``: keep modification
+    times. Raises BundleError, also if the disk has no room."""
     here = bundle_cache()
     cache = here.folder
     cache.mkdir(parents=True, exist_ok=True)
@@ -76,7 +78,8 @@ def _put(fs: Any, archive: Path, inner: str) -> None:
 
 
 def fetch(bundle: Bundle, archive: Path) -> None:
-    """Download a bundle's archive to a path. Raises BundleError if retries are useless, else the client's error."""
+    """Download a bundle's archive to the path ``archive``. Raises BundleError if retries are useless, else the client's
+    error."""
     try:
         fs, inner = file_system(bundle.url)
         fs.get_file(inner, str(archive))

@@ -15,7 +15,8 @@ HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360, 56, 84, 24, 58
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a curve: the measurements at one ratio of code to text."""
+    """One point of a curve: the measurements (``values``, one per seed) at one ratio of code to text, their mean, and
+    the ends of its interval, None without one."""
 
     ratio: str
     code_share: float
@@ -84,7 +85,7 @@ def ratio_chart(series: Mapping[str, Sequence[Point]], *, y_label: str) -> Marku
 
 
 def standalone(chart: str) -> str:
-    """The drawing as an SVG file, with the colours that a page has in its style sheet."""
+    """The SVG of ``ratio_chart`` as a file's content, with the colours that a page has in its style sheet."""
     rules = [
         "text{font:12.5px system-ui,sans-serif;fill:#1d2126}.tick,.axis{fill:#5d6570;font-size:11.5px}",
         ".mid{text-anchor:middle}.end{text-anchor:end}.grid{stroke:#e3e3de}.line{fill:none;stroke-width:2}",

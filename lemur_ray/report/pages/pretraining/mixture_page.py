@@ -93,7 +93,8 @@ def render_study(out: Path) -> dict[str, Any]:
 
 
 def measure(trials: Sequence[Mapping[str, Any]], results: Mapping[str, Mapping[str, Any]]) -> list[Measured]:
-    """Measurements of the finished trials by ratio, from most text to most code. ``results``: by name of the trial."""
+    """Measurements of the finished trials, one value for each ratio, from most text to most code. ``trials``: of
+    study.json; ``results``: by the trial's folder. Ratios without a finished trial are left out."""
     out = []
     for ratio, share in sorted({(t["ratio"], t["code_share"]) for t in trials}, key=lambda pair: pair[1]):
         finished = [results[t["folder"]] for t in trials if t["ratio"] == ratio and t["folder"] in results]
@@ -110,7 +111,8 @@ def measure(trials: Sequence[Mapping[str, Any]], results: Mapping[str, Mapping[s
 
 
 def points(rows: Sequence[Measured], name: str) -> list[Point]:
-    """The points of the curve ``name`` (``<kind>/<metric>``), with intervals if there are several seeds."""
+    """The points of the curve ``name`` (``KIND/METRIC``, such as "code/loss"), with 95 % intervals if there are several
+    seeds."""
     measured = [(row, values) for row in rows if (values := row.values[name])]
     return [Point(row.ratio, row.code_share, *t_interval(values), tuple(values)) for row, values in measured]
 
