@@ -25,7 +25,8 @@ def mint_tasks_file(subset: str) -> str:
 
 
 def required(data: Path, name: str) -> Path:
-    """The path ``data/name``. If it is missing, FileNotFoundError has size, licence and the command that fetches it."""
+    """The path of the file ``name`` below ``data``. Raises FileNotFoundError, with size, licence and the command that
+    fetches it, if it is missing."""
     return outside.required(data, name, SOURCES)
 
 

@@ -26,7 +26,7 @@ class Message(gymnasium.Space[str]):
         return False
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
-        """A short random text, which may be empty or have line breaks. Raises ValueError for masks."""
+        """A random text of at most 64 characters, perhaps empty or with line breaks. Raises ValueError for masks."""
         if mask is not None or probability is not None:
             raise ValueError("Message.sample takes no mask and no probability")
         length = int(self.np_random.integers(0, _SAMPLE_LENGTH + 1))

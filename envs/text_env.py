@@ -97,7 +97,8 @@ class Turn:
 
 
 class TextEnv(gymnasium.Env[str, str]):
-    """Base class of text environments. Common options: ``max_steps`` (turn limit) and ``hints`` (default False)."""
+    """Base class of text environments. Options of ``reset`` that all have: ``max_steps`` (turn limit) and ``hints``
+    (whether ``info`` has hints for scripted policies, default False)."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - gymnasium declares it so
     option_names: ClassVar[frozenset[str]] = frozenset()
@@ -128,7 +129,8 @@ class TextEnv(gymnasium.Env[str, str]):
         return ""
 
     def hints(self) -> dict[str, Any]:
-        """Hints for scripted policies, called if option ``hints`` is set. Raises ValueError if there are none."""
+        """Hints for scripted policies: "expert" (a reply) and "admissible" (a list of replies), or one of them. Called
+        if option ``hints`` is set. Raises ValueError if the environment has none."""
         raise ValueError(f"{type(self).__name__} has no hints: leave the option out")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -241,14 +243,15 @@ def check_option_names(options: Mapping[str, Any], known: frozenset[str]) -> Non
 
 
 def check_texts(options: Mapping[str, Any], *names: str) -> None:
-    """Raise ValueError for the first of these options that is not a non-empty text."""
+    """Raise ValueError for the first of the options ``names`` that is missing or not a non-empty text."""
     for name in names:
         if not isinstance(options.get(name), str) or not options[name]:
             raise ValueError(f"option {name}: {options.get(name)!r}, expected a text that is not empty")
 
 
 def one_of(name: str, value: Any, known: Sequence[Any]) -> Any:
-    """The value of an option that must be one of ``known``; booleans are not numbers. Raises ValueError."""
+    """Return ``value``, the value of option ``name``, if it is one of ``known``; booleans are not numbers. Raises
+    ValueError if not."""
     if value not in known or isinstance(value, bool) != isinstance(known[0], bool):
         raise ValueError(f"option {name}: {value!r}, expected one of {', '.join(map(str, known))}")
     return value

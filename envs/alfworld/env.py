@@ -42,7 +42,8 @@ _NUM_DRAWN = 2**31
 
 
 class ALFWorldTextEnv(TextEnv):
-    """One ALFWorld game: a reply contains a command, and the observation is the game's answer to it."""
+    """One ALFWorld game as an environment: a reply contains a command, and the observation is the game's answer to it.
+    Options of ``reset``: see the module."""
 
     option_names: ClassVar[frozenset[str]] = frozenset({*_NAMED, "game", "prompt", *_REAL, "engine", "database_id"})
 

@@ -23,12 +23,14 @@ class Expert:
         self.knowledge = Knowledge.from_opening(opening, goal)
 
     def observe(self, command: str, answer: str) -> None:
-        """Record one turn: a command of any player and the game's answer. A refused command changes at most the place.
-        The command must be in the new grammar (``move cup 2 to shelf 1``); ``reworded`` translates others."""
+        """Record one turn: a command of any player and the game's answer. A command that the game refused ("Nothing
+        happens.") changes at most where the player is. The command must be in the new grammar (``move cup 2 to shelf
+        1``); ``grammar.reworded`` translates others."""
         self.knowledge.observe(command, answer)
 
     def advice(self) -> str:
-        """The command that the expert would give next; ``look`` if it can do nothing more for the goal."""
+        """The command that the expert would give next, in the new grammar; ``look`` if it can do nothing more for the
+        goal."""
         known, goal = self.knowledge, self.knowledge.goal
         if known.held is not None and kind_of(known.held) != goal.object:
             return self._put_back(known.held)
@@ -43,8 +45,9 @@ class Expert:
         return self._at_open(targets[0], f"move {known.held} to {targets[0]}") if targets else NOTHING_LEFT
 
     def thought(self) -> str | None:
-        """The class of thing needed now and whether one was observed: ``find: mug? no`` or ``find: mug 2, shelf 1``.
-        None if no thing is needed now, or if the furniture in front of the player is known to be closed."""
+        """The class of thing that the goal needs now and whether one was observed: ``find: mug? no``, or with its place
+        ``find: mug 2, shelf 1``. None if no thing is needed now, or if the furniture in front of the player is known to
+        be closed."""
         known, kind = self.knowledge, self._wanted()
         if kind is None or known.here in known.shut:
             return None

@@ -19,7 +19,8 @@ Action = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Grammar:
-    """One wording. ``commands``: verb -> its command with ``{}`` for each name; other verbs are not understood."""
+    """One wording of commands. ``commands``: verb -> its command with ``{}`` for each name ("go to {}"); other verbs
+    are not understood. ``arrives_at_location``: whether answers name a numbered location, as in the old wording."""
 
     commands: Mapping[str, str]
     arrives_at_location: bool
@@ -42,7 +43,7 @@ class Grammar:
         return words[0] if len(action) == 1 else words[0] + action[1] + words[1] + action[2]
 
     def read(self, command: str) -> Action | None:
-        """Parse a command into an action without checking that its names exist. None if it has no known form."""
+        """Parse a command into (verb, *names); None if it has no known form. Whether the names exist is not checked."""
         shape = self._shapes.get(command.partition(" ")[0])
         if shape is None or not command.startswith(shape[1]):
             return None

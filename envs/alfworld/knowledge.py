@@ -50,7 +50,7 @@ def read_goal(task: str) -> Goal:
 
 
 def kind_of(name: str) -> str:
-    """The class in a numbered name: ``mug`` for ``mug 2``."""
+    """The class in a numbered name: "mug" for "mug 2"."""
     return name.rpartition(" ")[0]
 
 
@@ -85,8 +85,9 @@ class Knowledge:
         return cls(goal=goal or read_goal(task[1]), receptacles=tuple(_NAMED.findall(room[1])))
 
     def observe(self, command: str, answer: str) -> None:
-        """Update from a command and its answer. A failed ``go to X`` means that the player is at X already. In the real
-        games furniture may share a location: a player at one piece cannot go to the other."""
+        """Update from a command in the new grammar and the game's answer. A refused ``go to X`` means that the player
+        is at X already. In the real games furniture may share a location: a player at one piece cannot go to the other.
+        """
         command = command.strip()
         if answer == NOTHING_HAPPENS:
             if (place := command.removeprefix("go to ")) in self.receptacles:
@@ -123,9 +124,10 @@ class Knowledge:
             self.seen[thing] = receptacle
 
     def of_class(self, kind: str) -> list[str]:
-        """Observed things of a class that are not in hand, in the order of first observation."""
+        """Names of the observed things of a class ("mug") that are not in hand, in the order of first observation;
+        possibly none."""
         return [thing for thing in self.seen if kind_of(thing) == kind]
 
     def of_kind(self, kind: str) -> list[str]:
-        """Furniture of a class, in the order of the room line."""
+        """Names of the furniture of a class ("shelf"), in the order of the room line; possibly none."""
         return [receptacle for receptacle in self.receptacles if kind_of(receptacle) == kind]

@@ -50,7 +50,7 @@ class PackagePlay:
         self.opening = self._ask(dict(content))
 
     def admissible(self) -> list[str]:
-        """Sorted commands that are possible now."""
+        """Sorted commands that the game would accept now."""
         return sorted(self._possible)
 
     def step(self, command: str) -> str:
@@ -58,7 +58,7 @@ class PackagePlay:
         return self._ask(command)
 
     def close(self) -> None:
-        """Kill the process that plays the game."""
+        """Kill the game's process and close its pipes."""
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()

@@ -25,7 +25,7 @@ class Play:
         return self.world.game
 
     def admissible(self) -> list[str]:
-        """Sorted commands that are possible now."""
+        """Sorted commands that the game would accept now, in its grammar."""
         grammar = GRAMMARS[self.game.grammar]
         write, known = grammar.write, grammar.commands
         return sorted({write(action) for action in self.world.possible() if action[0] in known})

@@ -54,8 +54,8 @@ _LOOK: Mapping[GrammarName, str] = {
 
 
 def opening(play: Play | PackagePlay, game: Game, prompt: Prompt, max_steps: int) -> tuple[str, str | None]:
-    """Return (first observation, system prompt). With ``brief`` the observation has only the task line and the room
-    line, and there is no system prompt (None)."""
+    """Return (first observation, system prompt). With ``prompt`` "full" the system prompt explains the game and
+    ``max_steps``; with "brief" there is none (None), and the observation has only the task line and the room line."""
     if prompt == "full":
         words = _SYSTEM.format(max_steps=max_steps, put=_PUT[game.grammar], look=_LOOK[game.grammar])
         return play.opening, words

@@ -27,8 +27,8 @@ _DATA = "json_2.1.1"
 
 
 def find_games(split: str, games: str, data: Path | None) -> Path:
-    """Path of a split: ``games`` unless empty, else alfworld in ``data``, else in ALFWORLD_DATA or ~/.cache/alfworld.
-    Raises ValueError with the paths tried and the command that fetches the games."""
+    """Path of a split (a folder or an archive): ``games`` if given, else searched below ``data``, $ALFWORLD_DATA and
+    ~/.cache/alfworld. Raises ValueError with the paths tried and the command that fetches the games."""
     if games:
         roots = [Path(games).expanduser()]
     else:

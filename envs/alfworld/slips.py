@@ -17,10 +17,10 @@ Slip = tuple[str | None, str]
 
 
 def slip(play: Play, expert: Expert, random: Random) -> Slip | None:
-    """A slip in place of the expert's next command, one that the game refuses now; None if no kind applies.
+    """A (kind, command) that the game refuses now, to stand before the expert's next command; None if none applies.
 
-    The kinds are drawn as often as they were the first refused command of lost games (docs/guides/improve.md).
-    """
+    Kinds are drawn with ``random`` as often as they were the first refused command of lost games
+    (docs/guides/improve.md). Changes neither ``play`` nor ``expert``."""
     chances = [one for make, share in _KINDS for one in [make(expert, random)] * share if one is not None]
     if not chances:
         return None

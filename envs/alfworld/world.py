@@ -49,7 +49,8 @@ class World:
         return _RULES[verb](self, *names)
 
     def digest(self) -> str:
-        """16 hex digits of a hash of the state: location, thing in hand, what is open, what lies where, what is hot."""
+        """Hash (16 hex digits) of the state: location, thing in hand, what is open, what lies where, what is hot. Equal
+        states have equal hashes."""
         things, states = ({n: sorted(v) for n, v in of.items() if v} for of in (self.inside, self.states))
         state = (self.here, self.held, sorted(self.opened), sorted(things.items()), sorted(states.items()))
         return hashlib.blake2b(repr(state).encode(), digest_size=8).hexdigest()
@@ -63,7 +64,8 @@ class World:
         return sorted(self.inside[receptacle], key=self.game.rank.__getitem__)
 
     def beside(self) -> list[str]:
-        """Things lying loose at the player's location: taken out of one receptacle here and put into another here."""
+        """Things lying loose at the player's location, which were taken out of one receptacle here and put into another
+        here."""
         here = set(self.furniture_here())
         things = {t for t, receptacle in self._taken if receptacle in here and self.here in self.lying[t]}
         return sorted(things, key=self.game.rank.__getitem__)

@@ -23,7 +23,8 @@ _SUCCESS_KEYS = ("is_success", "success")
 
 
 class ForeignEnv(TextEnv):
-    """Adapter for a text environment of another author. Replies reach it stripped of surrounding whitespace."""
+    """Adapter for a text environment of another author. Replies reach it stripped of surrounding whitespace. Options of
+    ``reset``: see the module."""
 
     option_names: ClassVar[frozenset[str]] = frozenset({"id", "arguments", "seed", "solved_at"})
 

@@ -68,12 +68,14 @@ def _connected(engine: str) -> None:
 
 
 def bash_departures(options: Any, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Departures from upstream, for reports: the programs that the sandbox lacks and that golds or models may call."""
+    """How this machine departs from upstream, for reports: a text that names the programs that the sandbox lacks and
+    that golds or models may call; empty if it has all."""
     return missing_programs_departure(options, sandbox_tools.BASH, options.rootfs)
 
 
 def ctf_departures(options: Sandboxed, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Departures from upstream, for reports: programs and packages that the sandbox lacks; none if nothing is run."""
+    """How this machine departs from upstream, for reports: texts that name programs and packages that the sandbox
+    lacks; empty if it has all, or if nothing is run."""
     if request.recording is not None and request.mode == "grading":
         return ()
     module = () if importlib.util.find_spec(CRYPTO) else ("sandbox without pycryptodome (the extra ctf)",)

@@ -172,17 +172,19 @@ def _part(task: Task) -> str:
 
 
 def question_of(task: Task) -> str:
-    """A task's question, worded as in the logs."""
+    """A task's question, worded as in the logs; empty if it has none."""
     return str(task.options.get("question", ""))
 
 
 def recorded_episode(options: Mapping[str, Any]) -> InterCodeEpisode:
-    """The logged episode that the options of a replayed task name (``recording``, ``index``)."""
+    """The logged episode that a replayed task's options name: ``index`` in the file ``recording``. Raises KeyError
+    without one."""
     return read_recording(Path(options["recording"])).episodes[str(options["index"])]
 
 
 def recorded_with(reward_tolerance: float = 0.0051) -> RecordingFormat:
-    """InterCode's log format. A replayed reward agrees within ``reward_tolerance``: logs round rewards to 0.01."""
+    """InterCode's log format, for ``BenchmarkDetails.recording_format``. A replayed reward agrees within
+    ``reward_tolerance``: logs round rewards to 0.01."""
     shares = {"reward_agreement": ("same_reward", "turns")}
     comparison = Comparison(partial(_rewards, reward_tolerance), ("turns", "same_reward"), shares)
     return RecordingFormat(read_recording, comparison, question=question_of)

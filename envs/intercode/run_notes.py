@@ -85,7 +85,7 @@ def _about(kind: str, run: EvaluationRun) -> RunDescription:
 
 
 def recorded_name(policy: str) -> RecordedName | None:
-    """Model and turns from the log's file name in a replay policy's name; None for other policies."""
+    """Model and number of turns, parsed from the log's file name in a replay policy's name; None for other policies."""
     if not policy.startswith(_REPLAY):
         return None
     stem = policy.removeprefix(_REPLAY).split(".json")[0]

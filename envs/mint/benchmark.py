@@ -93,7 +93,7 @@ def _teacher(options: Any) -> None:
 
 
 def departures(subset: str, options: Any, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """Departures from the published runs, for reports: a note if prompts have this project's wording, else empty."""
+    """How prompts depart from the published runs, for reports: a note if they have this project's wording."""
     ours = asdict(own_wording(subset))
     return (OUR_WORDS,) if tasks and tasks[0].options.get("wording") == ours else ()
 

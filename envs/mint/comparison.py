@@ -95,7 +95,8 @@ def terminate_reason(episode: Episode) -> str:
 
 
 def likeness(recorded: str, ours: str) -> str:
-    """Similarity of two observations: exact, normalised, same_error or different."""
+    """Similarity of two observations, best first: "exact", "normalised" (equal after ``normalised``), "same_error"
+    (class of exception), "different"."""
     if recorded == ours:
         return "exact"
     if normalised(recorded) == normalised(ours):

@@ -26,16 +26,16 @@ _ARRIVAL = "You arrive at loc "
 
 
 class Judge(Protocol):
-    """Decides for each of the two graders whether an episode's task is solved."""
+    """Decides whether an episode's task is solved, by each of the two graders ("mint-2023", "strict")."""
 
     def propose(self, answer: str) -> None:
-        """Grade a proposed answer, which ``solved`` then takes into account."""
+        """Grade an answer that the model proposes; ``solved`` includes it from then on."""
 
     def solved(self, grader: Grader) -> bool:
         """Whether the task is solved now, by this grader."""
 
     def over(self, grader: Grader) -> bool:
-        """Whether the task can no longer be solved, by this grader."""
+        """Whether the task can no longer be solved, by this grader (the game's commands are used up)."""
 
     def close(self) -> None:
         """Release resources."""
@@ -43,7 +43,8 @@ class Judge(Protocol):
 
 class AnswerJudge:
     """Judge that grades proposed answers against ``reference``. Once a grader has accepted one, the task stays solved
-    for it. Raises ValueError without a reference."""
+    for it. Arguments as in ``grading.mint.grade``; ``backend``: sandbox of programs. Raises ValueError without a
+    reference."""
 
     def __init__(
         self,

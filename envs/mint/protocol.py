@@ -17,7 +17,7 @@ NO_OUTPUT = "[Executed Successfully with No Output]"
 
 @dataclass
 class Accounting:
-    """Counts the steps and proposals of an episode against their maximum."""
+    """Counts the steps (turns) and proposals (answers) of an episode against their maximum."""
 
     max_steps: int = 5
     max_propose: int = 2

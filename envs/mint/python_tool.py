@@ -42,10 +42,10 @@ Call = Callable[[str, list[str]], str]
 
 
 class PythonTool(Protocol):
-    """Runs cells (pieces of code) one after another in one interpreter."""
+    """Runs cells (pieces of Python code) of a model one after another in one interpreter."""
 
     def run(self, code: str) -> str:
-        """Run a cell and return what the model sees of its output."""
+        """Run a cell and return its output as the model sees it; errors of the code are part of it."""
 
     def close(self) -> None:
         """End the interpreter."""
@@ -56,8 +56,9 @@ class PythonToolFault(Exception):
 
 
 class SandboxedPython:
-    """A Python session in a sandbox, started at the first cell and again after a cell that killed it. ``call`` answers
-    calls of ``tools``. Its ToolRefused goes to the model's code; ``run`` raises its other exceptions."""
+    """A Python session in a sandbox, started at the first cell and again after a cell that killed it. ``call(name,
+    arguments)`` answers calls of ``tools`` from cells: its ToolRefused is raised in the model's code, its other
+    exceptions by ``run``."""
 
     def __init__(
         self,
@@ -164,7 +165,7 @@ class SandboxedPython:
 
 
 def sandboxes(backend: str, network: bool) -> WarmPool:
-    """The shared pool of sandboxes, on ``backend``, that can import this interpreter's packages."""
+    """The shared pool of sandboxes on ``backend`` ("bwrap" or "docker") that can import this interpreter's packages."""
     mounts = own_packages()
     environment = {
         "PYTHONPATH": ":".join(mounts),
@@ -183,7 +184,7 @@ class ToolRefused(Exception):
 
 
 def shown(out: str) -> str:
-    """A cell's output as MINT shows it: at most 2000 characters, or a notice if there is no output."""
+    """A cell's output as MINT shows it: at most 2000 characters, or a notice if there is no output or it was cut."""
     text = out or NO_OUTPUT
     if len(text) > MAX_CHARS:
         text = text[:MAX_CHARS] + TRUNCATED

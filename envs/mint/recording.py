@@ -43,7 +43,8 @@ class MintEpisode(RecordedEpisode):
 
 @dataclass(frozen=True)
 class SeenMessage:
-    """The parts of a user message of a MINT log: text, (steps left, proposals left) or None, feedback or None."""
+    """The parts of a user message of a MINT log: its text; ``left``: (steps left, proposals left); ``feedback`` of the
+    teacher. The last two are None if missing."""
 
     text: str
     left: tuple[int, int] | None
@@ -71,7 +72,7 @@ def after_observation(content: str) -> str:
 
 
 def text_of(turn: RecordedTurn) -> str | None:
-    """The observation after a turn, without count-down and feedback. None after the last turn."""
+    """The observation after a turn, without count-down lines and feedback; None after the last turn."""
     return None if turn.observation is None else split_observation(turn.observation).text
 
 

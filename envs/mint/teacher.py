@@ -56,7 +56,7 @@ class FeedbackMissing(ExternalCallError):
 
 @dataclass(frozen=True)
 class Situation:
-    """Input of a teacher: an episode after turn number ``turn``, from 0."""
+    """What a teacher sees: the task, and the episode after turn number ``turn``, from 0."""
 
     subset: str
     task_id: str
@@ -81,15 +81,15 @@ class Teacher(Protocol):
 
 
 class ModelTeacher:
-    """Teacher that asks a model. With ``kind`` binary its answer is reduced to GOOD or BAD."""
+    """Teacher that asks a model (``policy``). With ``kind`` "binary" its answer is reduced to GOOD or BAD."""
 
     def __init__(self, policy: Policy, kind: FeedbackKind = "textual", ground_truth: bool = False) -> None:
         self.policy, self.kind, self.ground_truth = policy, kind, ground_truth
         self._most_shown = MOST_SHOWN
 
     def feedback(self, situation: Situation) -> str:
-        """Feedback of the model, possibly empty. Raises FeedbackMissing, and EndpointRefused if a retry would be
-        useless."""
+        """The model's feedback on the last turn, possibly empty. Raises FeedbackMissing if it cannot answer,
+        EndpointRefused if a retry would be useless."""
         with external_call("teacher") as count:
             return self._feedback(situation, count)
 
@@ -179,8 +179,8 @@ def discreet(answer: str, situation: Situation) -> str:
 
 
 def trajectory(situation: Situation, most_chars: int = MOST_SHOWN) -> str:
-    """The task and the turns so far. If longer than ``most_chars``, the oldest turns are dropped, then the middle of
-    the last one is cut out; the task stays complete."""
+    """Text of the task and the turns so far. If it is longer than ``most_chars`` characters, the oldest turns are
+    dropped, then the middle of the last one is cut out; the task stays complete."""
     lines = [
         f"{PREFIX}{message.content}\n" if message.role == "assistant" else message.content
         for message in situation.dialogue

@@ -43,7 +43,7 @@ _LEADS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Wording:
-    """The sentences of all episodes of one subset, apart from example and task."""
+    """The sentences that all episodes of one subset share, apart from example and task."""
 
     instruction: str
     """Contains ``{max_steps}`` and ``{max_propose}``."""
@@ -55,7 +55,8 @@ class Wording:
     """Observation after a reply without code and solution."""
 
     def first_message(self, example: str, prompt: str, *, max_steps: int = 5, max_propose: int = 2) -> str:
-        """The complete first message. ``example`` is the family's in-context example, ``prompt`` the task's text."""
+        """The complete first message to the model. ``example``: the family's in-context example; ``prompt``: the task's
+        text; ``max_steps``, ``max_propose``: the maxima it states."""
         instruction = self.instruction.replace(_STEPS, str(max_steps)).replace(_PROPOSALS, str(max_propose))
         return SEPARATOR.join([f"{instruction}{self.tools}\n", f"\n{example}\n", f"\nTask:\n{prompt}\n"])
 

@@ -32,8 +32,8 @@ def has_fence(reply: str) -> bool:
 
 
 def python_in(reply: str, defined: str) -> str:
-    """The Python program in a reply: as ``code_in`` finds it, but without the prose around it in a reply without
-    fences.
+    """The Python program in a reply: as ``code_in`` returns it, but in a reply without fences also without the prose
+    around it.
 
     Prose is dropped only if a line matches the regular expression ``defined`` and the whole reply is no program; the
     program is then the first run of lines that parses, begins with a statement, and has a match of ``defined``."""

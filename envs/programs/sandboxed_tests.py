@@ -23,8 +23,9 @@ _TESTS = SandboxSpec(run="program-tests")
 
 
 def run_of(program: str, tests: str, backend: str, time_s: float, setup: str = "") -> TestRun:
-    """Run a program's tests. ``setup`` is code that the tests need, which the program cannot replace. Raises
-    SandboxDestroyed if the machine ended a sandbox."""
+    """Run ``tests`` (Python code that raises on failure) against ``program``, each in a fresh sandbox of ``backend``.
+    ``time_s``: processor seconds of the program; ``setup``: code that the tests need and the program cannot replace.
+    Raises SandboxDestroyed if the machine ended a sandbox."""
     with shared_pool(SOLUTIONS, backend).one() as of_solution, shared_pool(_TESTS, backend).one() as of_tests:
         return run_tests(program, tests, of_solution, of_tests, time_s, setup)
 
@@ -44,5 +45,5 @@ def graded(readings: Mapping[str, str | None], headline: str, run: Callable[[str
 
 
 def parsed_or_none(program: str) -> str | None:
-    """The program itself; None if it does not parse as Python."""
+    """``program`` unchanged; None if it does not parse as Python."""
     return program if can_be_parsed(program) else None

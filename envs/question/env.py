@@ -68,7 +68,8 @@ class QuestionEnv(TextEnv):
         )
 
     def hints(self) -> dict[str, Any]:
-        """The gold reply, if there is one, as the expert's, and the possible choices."""
+        """For scripted policies: the gold reply as the expert's, if there is one, and the candidate answers as
+        admissible ones."""
         answers = self._options.get("choices") or self._options.get("candidates") or [""]
         hints: dict[str, Any] = {"admissible": list(answers)}
         return hints | ({"expert": self._options["gold"]} if "gold" in self._options else {})
@@ -91,7 +92,7 @@ def _messages(options: Mapping[str, Any]) -> list[Message]:
 
 @cache
 def grader(name: str) -> Grade:
-    """Import a grading function by its name ``module:function``. Raises ValueError if it cannot be imported."""
+    """Import a grading function by its name ``module:function``; cached. Raises ValueError if it cannot be imported."""
     module, _, function = name.partition(":")
     try:
         loaded = getattr(importlib.import_module(module), function)

@@ -88,7 +88,7 @@ def _after(options: WebOptions, ids: Sequence[int], sites: SitesConfig) -> dict[
 
 
 def needs(options: WebOptions, request: EvaluationRequest) -> list[Requirement]:
-    """Return what to check before a run: browser, option files, the task file, and that all sites answer."""
+    """What must be there before a run: browser, option files, the task file, and sites that all answer."""
     return [
         *of_browser.needs(options),
         requirement_of("tasks", lambda: read_records(_file(options, request))),
@@ -103,8 +103,8 @@ def _answer(config: SitesConfig) -> None:
 
 
 def unplayable(options: WebOptions, request: EvaluationRequest, tasks: Sequence[Task]) -> list[str]:
-    """Return messages on what prevents the run: a copy of the sites lacks a site that tasks need, or ``--epochs``
-    repeats tasks on copies that cannot be reset."""
+    """Messages on what prevents the run, empty if nothing does: a copy of the sites lacks a site that tasks need, or
+    ``--epochs`` repeats tasks on copies that cannot be reset."""
     problems = []
     for copy in _sites(options).copies:
         lacking: dict[str, list[str]] = {}
@@ -126,8 +126,8 @@ def unplayable(options: WebOptions, request: EvaluationRequest, tasks: Sequence[
 
 
 def departures(options: WebOptions, request: EvaluationRequest, tasks: Sequence[Task]) -> list[str]:
-    """Return notes on how this run differs from the published protocol: truncation, replay, task order, shared
-    hosts."""
+    """Notes on how this run differs from the published protocol (truncation, replay, task order, shared hosts); empty
+    if it does not."""
     notes = of_browser.departures(options)
     if request.recording:
         notes.append("recorded actions are on elements of the same words, since ids are another browser's")

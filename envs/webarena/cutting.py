@@ -14,8 +14,9 @@ Cut = Callable[[str], str]
 
 
 def cut_of(tokenizer: str, max_tokens: int = MAX_TOKENS) -> Cut:
-    """Return a function that truncates a text to ``max_tokens``, counted by the ``tokenizer.json`` at this path, or
-    estimated if the path is empty. Raises ValueError for a missing or other file."""
+    """A function that truncates a text after its first ``max_tokens`` tokens, counted by the ``tokenizer.json`` at this
+    path; if the path is empty, after 3 characters for each. Raises ValueError for a missing file or one of another
+    kind."""
     if not tokenizer:
         return lambda text: text[: max_tokens * CHARS_PER_TOKEN]
     loaded = _load_tokenizer(tokenizer)

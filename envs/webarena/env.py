@@ -73,9 +73,8 @@ class Playing:
         return self.evaluator == "strict"
 
     def prompts(self, homepage: bool) -> Prompt:
-        """Return the prompt of ``prompt_file``, or the project's. ``homepage``: mention the page that links to all
-        sites. A brief prompt has neither examples nor reasoning, but lists the actions, which the model cannot
-        guess."""
+        """The prompt of ``prompt_file``, or the project's. ``homepage``: mention the page that links to all sites. A
+        brief prompt has neither examples nor reasoning, but lists the actions, which the model cannot guess."""
         if self.prompt_file:
             return read_prompt(Path(self.prompt_file))
         how: dict[str, Any] = {"hint": self.hint, "marks": self.marks, "homepage": homepage}
@@ -207,7 +206,7 @@ class WebEnv(TextEnv):
         return replace(action, element_id=current_id(named, self.elements))
 
     def hints(self) -> dict[str, Any]:
-        """Return replies for a random policy (``admissible``): scroll down, go back, click or type into any shown
+        """For scripted policies: "admissible" replies to draw from: scroll down, go back, click or type into any shown
         element."""
         actions = [Action(Kind.SCROLL, direction="down"), Action(Kind.GO_BACK)]
         for at, one in self.shown_elements.items():

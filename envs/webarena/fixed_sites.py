@@ -52,7 +52,9 @@ PUBLIC_ACCOUNTS: Mapping[str, Account] = {
 
 @dataclass(frozen=True)
 class SiteCopy:
-    """One copy of all sites: an entry of ``sets``. Checks its fields (ValueError) and normalises its URLs."""
+    """One copy of all sites: an entry of ``sets`` in the sites file. ``urls``: by placeholder; ``places``: episodes at
+    a time; ``reset``: command that restores it. The constructor raises ValueError for wrong fields and normalises URLs.
+    """
 
     name: str
     urls: Mapping[str, str]
@@ -134,8 +136,8 @@ def _check_distinct(copies: Sequence[SiteCopy]) -> None:
 
 
 class FixedSites:
-    """Leases the site copies of a configuration. ``leases``: where leases are recorded; None: those of this process
-    (``shared_leases``). ``wait_s``: seconds to wait for a free place."""
+    """Leases the site copies of a configuration to episodes. ``leases``: where leases are recorded; None: those of this
+    process (``shared_leases``). ``wait_s``: seconds to wait for a free place."""
 
     def __init__(self, config: SitesConfig, leases: Leases | None = None, wait_s: float = WAIT_S) -> None:
         self.config = config

@@ -26,7 +26,8 @@ class JudgeMissing(ExternalCallError):
 
 
 def judge_of(spec: str, kept: str) -> Judge:
-    """Return the judge for ``none``, ``replay`` or ``openai:URL#MODEL``. ``kept``: file of stored answers, or empty."""
+    """The judge for ``none``, ``replay`` (stored answers alone) or ``openai:URL#MODEL``. ``kept``: file of stored
+    answers, or empty. Raises ValueError for another ``spec``."""
     if spec == "none":
         return NoJudge()
     if spec == "replay":

@@ -85,7 +85,8 @@ class BrowserOptions:
 
 
 def playing(options: BrowserOptions, request: EvaluationRequest) -> dict[str, Any]:
-    """Return the options of ``reset`` except record and sites. Paths become ``HostPath`` or ``HostOnly``."""
+    """The options of ``reset`` that all tasks share, without record and sites. Paths become ``HostPath`` or
+    ``HostOnly``, so that they can be sent to other hosts or refuse it."""
     values = {name: getattr(options, name) for name in _NAMES - {"actions"}}
     read = ("prompt_file", "tokenizer", *(["judge_file"] if options.judge == "replay" else []))
     values |= {name: HostPath(values[name]) for name in read if values[name]}
@@ -132,7 +133,7 @@ def identity(options: BrowserOptions, request: EvaluationRequest) -> dict[str, A
 
 
 def asks(options: BrowserOptions) -> tuple[str, ...]:
-    """Return the model endpoints that episodes query: the judge's, or none."""
+    """The model endpoints that episodes query, as values of ``--teacher``: the judge's, or none."""
     return (options.judge,) if options.judge.startswith(PREFIX) else ()
 
 

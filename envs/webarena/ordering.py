@@ -14,7 +14,8 @@ from pathlib import Path
 
 
 def read_order(file: Path) -> dict[int, tuple[int, ...]]:
-    """Read a JSON object of task id -> list of the ids that must end before it. Raises ValueError, OSError."""
+    """Read a JSON file of task id -> list of the ids that must end before it. Raises ValueError for any other content,
+    OSError."""
     try:
         return {int(task): tuple(map(int, before)) for task, before in json.loads(file.read_text()).items()}
     except (ValueError, TypeError, AttributeError) as error:
@@ -64,16 +65,17 @@ def chains(ids: Sequence[int], after: Mapping[int, Sequence[int]]) -> dict[int, 
 
 @dataclass(frozen=True)
 class Spread:
-    """Distribution of chains over site copies. ``copy_of`` maps a task id to the number (from 0) of a copy of its
-    epoch; ``lanes`` is how many epochs run at once, each on different copies."""
+    """Distribution of chains (tasks that depend on each other) over site copies. ``copy_of``: task id -> number (from
+    0) of a copy of its epoch; ``lanes``: number of epochs that run at once, each on different copies."""
 
     copy_of: Mapping[int, int]
     lanes: int
 
 
 def spread(ids: Sequence[int], after: Mapping[int, Sequence[int]], num_copies: int) -> Spread:
-    """Distribute chains over the copies of an epoch: the longest first, each to the copy with the fewest tasks. An
-    epoch uses no more copies than shorten it; the remaining ones serve other epochs at the same time."""
+    """Distribute the chains of tasks over ``num_copies`` site copies: the longest first, each to the copy with the
+    fewest tasks. An epoch uses no more copies than shorten it; the remaining ones serve other epochs at the same time.
+    ``after``: task id -> ids that it depends on."""
     chain_of = chains(ids, after)
     lengths = Counter(chain_of.values())
     taken = min(num_copies, len(ids) // max(lengths.values())) if ids else 1

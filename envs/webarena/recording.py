@@ -66,7 +66,8 @@ class WebEpisode(RecordedEpisode):
     seen: tuple[str, ...] = ()
 
     def named(self) -> list[Named | None]:
-        """Return the element that each turn acts on. None for an action without one, or with an unknown id."""
+        """For each turn the element that it acts on, by its words; None for an action without one, or with an unknown
+        id."""
         return [_named_element(turn.reply, seen) for turn, seen in zip(self.turns, self.seen, strict=True)]
 
 
@@ -77,7 +78,7 @@ def _named_element(reply: str, seen: str) -> Named | None:
 
 
 def as_named(task: Task, episode: Episode) -> Task:
-    """Return the task for a replay of a stored episode: its option ``named`` has the element of each action."""
+    """A copy of the task for a replay of a stored episode, with the element of each action in its option ``named``."""
     named: list[Named | None] = []
     for turn, step in enumerate(episode.trajectory.steps):
         acts = _ACTED_ON.match(step.action or "")
@@ -103,8 +104,9 @@ def _role_and_name(words: str) -> str:
 
 
 def current_id(named: Named | None, elements: Mapping[str, Element]) -> str:
-    """Return the id of the current element that a recorded action refers to, or "0", which no element has. Elements
-    match by their whole line first, then by role and name, since properties (such as the focus) may differ."""
+    """The id in ``elements`` (the present observation) of the element that a recorded action refers to; "0", which no
+    element has, if it is missing. Elements match by their whole line first, then by role and name, since properties
+    (such as the focus) may differ."""
     if named is None:
         return NOTHING
     words, place, place_of_name = named

@@ -106,7 +106,7 @@ def _counts(episodes: Sequence[Episode]) -> Iterator[Mapping[str, Any]]:
 
 
 def counts_of(episode: Episode) -> Mapping[str, Any]:
-    """Return the counters in an episode's note (in older ledgers, in its detail); empty if there are none."""
+    """The counters in an episode's note (in older ledgers, in its detail), by name; empty if there are none."""
     text = episode.note or episode.detail
     place = text.find(NOTE)
     try:

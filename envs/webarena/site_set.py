@@ -79,8 +79,8 @@ class Lease:
 
 @dataclass(frozen=True)
 class Chain:
-    """Site copy for an episode that sees changes of earlier ones: ``copy`` is its number, from 0, among the copies of
-    its ``epoch`` (from 0); ``lanes`` epochs run at once, each on different copies."""
+    """Which site copy an episode gets that sees changes of earlier ones: ``copy`` is its number, from 0, among the
+    copies of its ``epoch`` (from 0); ``lanes`` epochs run at once, each on different copies."""
 
     copy: int
     lanes: int = 1
@@ -96,8 +96,8 @@ class SiteSet(Protocol):
         ...
 
     def lease(self, record: Record, chain: Chain | None = None) -> Lease:
-        """Wait for a copy of the sites and lease it to one episode of the task ``record``. With a ``chain``, it is as
-        earlier episodes of the chain left it. Raises SitesLost."""
+        """Wait for a copy of the sites and lease it to one episode of the task ``record``. With a ``chain``, the copy
+        is as earlier episodes of the chain left it. Raises SitesLost if none becomes free or usable."""
         ...
 
     def release(self, lease: Lease) -> None:

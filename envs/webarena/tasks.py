@@ -55,7 +55,8 @@ def read_records(file: Path) -> list[dict[str, Any]]:
 
 
 def check(record: Record) -> None:
-    """Raise ValueError, KeyError, TypeError or AttributeError for a record that cannot be started or scored."""
+    """Raise ValueError, KeyError, TypeError or AttributeError if a record in WebArena's format cannot be started or
+    scored."""
     for name in ("task_id", "sites", "start_url", "intent", "eval"):
         if name not in record:
             raise ValueError(f"task {record.get('task_id')}: without {name}")
@@ -77,7 +78,8 @@ def _check_sites(record: Record) -> None:
 
 
 def filled(record: Record, urls: Mapping[str, str]) -> dict[str, Any]:
-    """Return the record with URLs in place of placeholders. Raises ValueError if a placeholder has no URL."""
+    """A copy of the record with site URLs in place of placeholders (``urls``: placeholder -> URL). Raises ValueError if
+    a placeholder has no URL."""
     text = json.dumps(record)
     for name, url in urls.items():
         text = text.replace(f"__{name}__", json.dumps(url.rstrip("/"))[1:-1])
@@ -105,8 +107,8 @@ def sites_named(record: Record) -> frozenset[str]:
 
 
 def logged_in(record: Record) -> tuple[str, ...]:
-    """Return the sites where a task needs a login, from its storage state's file name
-    (``shopping.reddit_state.json``)."""
+    """Names of the sites where a task needs a login, from its storage state's file name
+    (``shopping.reddit_state.json``); possibly none."""
     state = record.get("storage_state")
     return tuple(PurePosixPath(state).name.removesuffix("_state.json").split(".")) if state else ()
 

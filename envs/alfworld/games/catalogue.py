@@ -38,7 +38,7 @@ TASK_LINES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Treatment:
-    """An action (clean, heat, cool) that a goal may require on its object, and the furniture class it needs."""
+    """A goal's action on its object (``verb``: clean, heat, cool), and the furniture class it needs (``tool``)."""
 
     verb: str
     tool: str

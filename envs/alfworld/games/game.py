@@ -55,7 +55,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Start:
-    """A game's state before the first command."""
+    """A game's state before the first command: where the player stands, and what lies where."""
 
     location: str
     """The player's location."""
@@ -169,9 +169,9 @@ class Game:
 
 
 def shown_names(ids: Iterable[str]) -> dict[str, str]:
-    """Map each id, in lower case, to the name a player sees, by ALFWorld's rule (its ``Demangler``). The name is the
-    part before the first ``_bar_``, with "basin" added if the id contains it; the ids of one name, sorted, are numbered
-    from high to low. Raises ValueError on a duplicate id."""
+    """Map each id, in lower case, to the name a player sees, such as "mug 2", by ALFWorld's rule (its ``Demangler``).
+    The name is the part before the first ``_bar_``, with "basin" added if the id contains it; the ids of one name,
+    sorted, are numbered from high to low. Raises ValueError on a duplicate id."""
     groups: dict[str, list[str]] = defaultdict(list)
     for identity in sorted(i.lower() for i in ids):
         stem = identity.split("_bar_", 1)[0] + ("basin" if "basin" in identity else "")

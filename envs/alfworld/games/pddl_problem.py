@@ -189,7 +189,7 @@ def parse_pddl(text: str) -> Any:
 
 
 def declared(words: Sequence[str]) -> dict[str, list[str]]:
-    """Parse a typed PDDL list, ``a b - t c - u``, into a dict from type to names: ``{t: [a, b], u: [c]}``."""
+    """Parse a typed PDDL list, ``a b - t c - u``, into type -> names: ``{t: [a, b], u: [c]}``."""
     by_type: dict[str, list[str]] = defaultdict(list)
     names: list[str] = []
     rest = iter(words)
@@ -203,7 +203,8 @@ def declared(words: Sequence[str]) -> dict[str, list[str]]:
 
 
 def atoms(expression: Any) -> Iterator[list[str]]:
-    """Yield the atoms (predicates with arguments) of a formula of and, or, not and exists, from left to right."""
+    """Yield the atoms (a predicate with its arguments) of a parsed formula of and, or, not and exists, from left to
+    right."""
     if not expression:
         return
     if expression[0] == "exists":

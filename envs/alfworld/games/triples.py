@@ -44,7 +44,7 @@ Partition = Mapping[Split, Mapping[str, tuple[Triple, ...]]]
 
 @functools.lru_cache(maxsize=16)
 def partition(seed: int = 0) -> Partition:
-    """Divide all feasible triples among the splits. The same seed always gives the same partition."""
+    """Divide all feasible goals among the splits: split -> task type -> triples. A pure function of ``seed``."""
     rng = random.Random(f"alfworld partition {seed}")
     known = {t: [triple for triple in feasible_triples(t) if triple[1] not in NOVEL_OBJECTS] for t in TASK_TYPES}
     goals_left = Counter(triple[1] for triples in known.values() for triple in triples)
@@ -65,7 +65,8 @@ def partition(seed: int = 0) -> Partition:
 
 @functools.lru_cache(maxsize=8)
 def feasible_triples(task_type: str) -> tuple[Triple, ...]:
-    """All (task type, object, target) triples of a task type that some room could hold, sorted."""
+    """All (task type, object class, target class) goals of a task type that at least one room can hold, sorted. Raises
+    KeyError for an unknown type."""
     pairs = {
         (thing, target)
         for room in ROOMS_OF_TASK[task_type]
@@ -76,8 +77,9 @@ def feasible_triples(task_type: str) -> tuple[Triple, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def goals_in_room(task_type: str, room: str, furniture: frozenset[str]) -> tuple[tuple[str, str], ...]:
-    """(object, target) pairs that a room with these furniture classes can pose, sorted. The object must be one of the
-    room's, must be treatable as the task asks, and must have a home outside the target."""
+    """Sorted (object class, target class) goals of a task type that are possible in a ``room`` with these ``furniture``
+    classes; possibly none. The object must occur in the room, accept the task's treatment (clean, heat, cool) if there
+    is one, and fit into some furniture other than the target."""
     if task_type == LIGHT:
         if not any(kind in furniture for kind in LAMP_SPOTS[room]):
             return ()

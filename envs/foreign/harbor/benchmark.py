@@ -47,7 +47,8 @@ class HarborOptions:
 
 
 def harbor(path: str) -> Benchmark[HarborOptions]:
-    """Benchmark of the task folders at or below a path. Faults in them raise only when tasks are loaded."""
+    """Benchmark of the Harbor task folders at or below ``path``. Nothing is read yet: faults raise when tasks are
+    loaded."""
     folder = Path(path).expanduser().absolute()
     return Benchmark(
         HarborOptions,

@@ -139,7 +139,8 @@ class InterCodeBashEnv(TextEnv):
         return Terminal(self._sandbox, "/", compat=self._compat, limits=LIMITS, env=env, shell=self._shell)
 
     def hints(self) -> dict[str, Any]:
-        """The gold command as the expert's reply, and a few harmless commands."""
+        """For scripted policies: the gold command as the expert's reply, and a few harmless commands as admissible
+        ones."""
         return {
             "expert": f"```bash\n{self._gold_command}\n```",
             "admissible": ["ls -la /", "pwd", "find / -maxdepth 1"],
@@ -169,7 +170,7 @@ def cut_as_recorded(output: str, recorded: str | None) -> str:
 
 
 def shown(text: str) -> str:
-    """Output as a model sees it: its first 1000 characters, or "No output" if it is blank."""
+    """Output as a model sees it: its first 1000 characters (then "..."), or "No output" if it is blank."""
     if not text.strip():
         return "No output"
     return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "..."
@@ -185,5 +186,6 @@ IGNORED = (
 
 
 def listing(sandbox: Sandbox) -> dict[str, Entry]:
-    """Every entry of the sandbox's file tree, by path. Raises SandboxFileError if paths are too long or too many."""
+    """Every entry of the sandbox's file tree, by absolute path. Raises SandboxFileError if paths are too long or too
+    many."""
     return {path: Entry(kind, mode, content) for path, kind, mode, content in sandbox.listing(IGNORED)}

@@ -128,7 +128,8 @@ class InterCodeCTFEnv(TextEnv):
         return self._terminal.argv(["/usr/bin/env", *words], self._terminal.cwd)
 
     def hints(self) -> dict[str, Any]:
-        """Submission of the flag as the expert's action, and a few harmless commands."""
+        """For scripted policies: submission of the flag as the expert's action, and a few harmless commands as
+        admissible ones."""
         return {"expert": f"submit {self._gold}", "admissible": ["ls -la", "pwd", "cat *"]}
 
     def close(self) -> None:

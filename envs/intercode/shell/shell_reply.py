@@ -10,7 +10,8 @@ _OPENING = re.compile(r"\s*(?:(?:bash|sh|shell|console)\b)?\s*", re.I)
 
 
 def parse_bash(reply: str, *, compat: bool) -> str:
-    """Command in a reply: first fenced block, else all; line breaks become blanks. ``compat``: block in lower case."""
+    """The command in a reply: the first fenced block, else the whole reply; line breaks become blanks. ``compat``: a
+    block's text in lower case, as upstream."""
     text = reply.replace("\r", " ").replace("\n", " ")
     fenced = first_fenced(text, _OPENING)
     if fenced is None:
@@ -19,5 +20,5 @@ def parse_bash(reply: str, *, compat: bool) -> str:
 
 
 def parse_ctf(reply: str) -> str:
-    """Action in a reply: everything but a leading ``Action:``; line breaks become blanks."""
+    """The action in a reply: all text after an initial ``Action:``, if any; line breaks become blanks."""
     return re.sub(r"^\s*Action:\s*", "", reply.replace("\r", " ").replace("\n", " ")).strip()

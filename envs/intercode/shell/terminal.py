@@ -31,7 +31,8 @@ class Output:
 
 
 class Terminal:
-    """Runs actions one after another in ``sandbox``. A successful ``cd`` changes ``cwd``."""
+    """Runs actions one after another in ``sandbox``, each in a new shell in the folder ``cwd``, which a successful
+    ``cd`` changes. ``compat``: split actions into words as upstream does."""
 
     def __init__(
         self,
@@ -52,7 +53,8 @@ class Terminal:
         self._prefix = ["/usr/bin/env", "-i", *(f"{k}={v}" for k, v in env.items())] if env is not None else []
 
     def run(self, action: str) -> Output:
-        """Run one action. Raises SandboxDestroyed if the machine, not the action, ended the sandbox."""
+        """Run one action and return its output; time-outs and crashes are part of it. Raises SandboxDestroyed if the
+        machine, not the action, ended the sandbox."""
         target = self._changed_folder(action)
         try:
             argv = self._argv(action if target is None else f"cd {target}")
@@ -64,7 +66,8 @@ class Terminal:
         return output
 
     def argv(self, argv: Sequence[str], cwd: str) -> Output:
-        """Run a program with its arguments in folder ``cwd``. Raises as ``run`` does."""
+        """Run a program with its arguments in folder ``cwd``, without a change of the terminal's folder. Raises as
+        ``run``."""
         if not argv or any("\0" in word for word in argv):
             return Output(MALFORMED, understood=False)
         try:

@@ -45,7 +45,7 @@ class SqlDatabase(Protocol):
 
     @property
     def tables(self) -> Mapping[str, Sequence[Row]]:
-        """Table name -> rows of MySQL's DESCRIBE, one for each column."""
+        """Rows of MySQL's DESCRIBE, one for each column, by table name."""
         ...
 
     def execute(self, query: str, limits: QueryLimits = ...) -> Rows | SqlError:

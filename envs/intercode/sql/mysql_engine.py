@@ -89,7 +89,7 @@ class ServerUrl:
 
 
 class MySqlDatabase:
-    """One database on a server, over one connection. Statements of several threads run one after another."""
+    """One database ``name`` on a server, over one connection. Statements of several threads run one after another."""
 
     def __init__(self, url: str, name: str, time_s: float = 10.0) -> None:
         """Connect to the database ``name``. ``time_s``: the largest ``QueryLimits.time_s`` to be used, in seconds.

@@ -36,7 +36,8 @@ _NO_CODE = {
 
 
 def system_prompt(prompt: Prompt, max_turns: int, tables: Mapping[str, Sequence[str]] | None) -> str:
-    """The system prompt. ``tables`` maps table names to columns for a model with the handicap; None without it."""
+    """The system prompt of an episode of ``max_turns`` turns. ``tables``: table name -> column names, shown to a model
+    with the handicap; None without it."""
     text = _FULL_SYSTEM.format(max_turns=max_turns) if prompt == "full" else "Answer with one SQL query."
     if tables is None:
         return text
@@ -55,14 +56,15 @@ def no_code(prompt: Prompt) -> str:
 
 
 def turn(prompt: Prompt, question: str, output: str, reward: float) -> str:
-    """The observation after one statement: its output and reward, in ``full`` also the question."""
+    """The observation after one statement: its output and reward (0 to 1); with ``prompt`` "full" also the question."""
     if prompt == "brief":
         return f"{output}\nreward {reward:g}"
     return f"Output: {output}\nReward: {reward:g}\nThe question was: {question}\nTry something else."
 
 
 def shown(rows: Sequence[tuple[Any, ...]], cut: bool) -> str:
-    """Rows as a model sees them: the first 50 as a Python list, at most 1000 characters. Without rows: "No output"."""
+    """Rows as a model sees them: the first 50 as a Python list, at most 1000 characters. Without rows "No output".
+    ``cut``: there are more rows."""
     if not rows:
         return "No output"
     text = str(list(rows[:SHOWN_ROWS]))

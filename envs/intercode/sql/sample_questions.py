@@ -17,7 +17,8 @@ LEVELS: tuple[Hardness, ...] = ("easy", "medium", "hard", "extra")
 
 @dataclass(frozen=True)
 class Template:
-    """Template of questions: each of the first ``num_values`` values replaces ``{value}`` in question and gold."""
+    """Template of questions: each of the first ``num_values`` results of the query ``values`` replaces ``{value}`` in
+    question and gold (reference query)."""
 
     name: str
     hardness: Hardness

@@ -39,7 +39,7 @@ class Table:
     keys: list[tuple[str, list[str]]] = field(default_factory=list)
 
     def described(self) -> list[Row]:
-        """Rows of MySQL's DESCRIBE: field, type, null, key, default, extra."""
+        """Rows of MySQL's DESCRIBE, one for each column: field, type, null, key, default, extra."""
         return [(name, kind, *self._properties(name, rest)) for name, (kind, rest) in self.columns.items()]
 
     def _properties(self, name: str, rest: str) -> tuple[str, str, str | None, str]:

@@ -26,7 +26,7 @@ from envs.intercode.sql.sqlite_worker import Answer, Query, open_read_only
 
 
 class SqliteDatabase:
-    """A SQLite file opened for untrusted queries. Queries of several threads run one after another."""
+    """A SQLite file opened for untrusted queries, which run in a process of the shared pool, one after another."""
 
     def __init__(self, path: Path, described: Mapping[str, Sequence[Row]] | None = None) -> None:
         """``described`` maps tables to rows of DESCRIBE, if SQLite's own schema does not have them. Raises

@@ -34,7 +34,7 @@ _SCRIPT = Path(__file__).with_name("sqlite_worker.py")
 
 
 class Worker:
-    """One process that runs queries. ``kill`` may be called from any thread."""
+    """A process that runs queries, one at a time; started by the constructor. ``dead``: it must not be used again."""
 
     def __init__(self) -> None:
         # Without the user's site and environment: nothing but the standard library is needed, and it starts faster.
@@ -44,7 +44,8 @@ class Worker:
         self.dead = False
 
     def ask(self, query: Query) -> Answer:
-        """Run a query and return its answer; if the process ends or answers nonsense, the answer is an error."""
+        """Run a query and wait for its answer. If the process ends or sends anything else, the answer is an error;
+        raises nothing for it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -69,7 +70,7 @@ class Worker:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """Kill the process. Its running query is answered with an error."""
+        """Kill the process, from any thread; ``ask`` answers its running query with an error."""
         self._process.kill()
 
     def close(self) -> None:
@@ -110,7 +111,8 @@ _changed = threading.Condition()
 
 @contextlib.contextmanager
 def worker() -> Iterator[Worker]:
-    """Lend a process for exclusive use in a ``with`` block; waits while the maximum number is in use."""
+    """Context manager: lend a process for exclusive use, started if none is idle; waits while the maximum (32) is in
+    use."""
     global _busy
     with _changed:
         if _busy >= _ENOUGH:
@@ -139,7 +141,7 @@ def worker() -> Iterator[Worker]:
 
 @atexit.register
 def close_idle() -> None:
-    """Stop idle processes when this one exits."""
+    """Kill all idle processes of the pool; registered to run when this process exits."""
     with _changed:
         while _idle:
             _idle.pop().close()

@@ -87,7 +87,7 @@ def _tagged(value: bytes) -> dict[str, str]:
 
 
 def held_bytes(row: Sequence[Any]) -> int:
-    """Approximate memory of a row in bytes. Characters of a text that is not ASCII count four bytes each."""
+    """Approximate memory of a row in bytes; characters of a text that is not ASCII count four each."""
     size = _VALUE_BYTES
     for value in row:
         size += _VALUE_BYTES

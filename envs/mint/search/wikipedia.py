@@ -58,7 +58,7 @@ class Page:
 
 
 class PageSource(Protocol):
-    """A source of Wikipedia pages."""
+    """A source of Wikipedia pages: the live site, or a local index."""
 
     def pages(self, query: str) -> list[Page]:
         """The pages for a query, at most two, best first. Raises WikipediaUnavailable."""
@@ -72,7 +72,8 @@ class RecordedAnswers:
     of_task: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def answer(self, query: str, task: str = "") -> str:
-        """The recorded answer to a query. Raises WikipediaUnavailable for an unknown query."""
+        """The recorded answer to ``query`` in task ``task``, else to the query in any task. Raises WikipediaUnavailable
+        for an unknown query."""
         recorded = self.of_task.get((task, query), self.answers.get(query))
         if recorded is None:
             raise WikipediaUnavailable(
@@ -97,8 +98,9 @@ def wikipedia_search(query: str, source: PageSource | RecordedAnswers, *, task: 
 
 @dataclass(frozen=True)
 class LiveWikipedia:
-    """Queries the MediaWiki API. Redirects are followed, missing and disambiguation pages left out. A query that it
-    rejects while it accepts another one (such as an unclosed pattern) has no result."""
+    """Queries the MediaWiki API at ``endpoint``, with retries for ``patience_s`` seconds. Redirects are followed,
+    missing and disambiguation pages left out. A query that it rejects while it accepts another one (such as an unclosed
+    pattern) has no result."""
 
     endpoint: str = "https://en.wikipedia.org/w/api.php"
     timeout_s: float = 10.0

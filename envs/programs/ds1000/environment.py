@@ -34,8 +34,8 @@ IN_IMAGE = Path("/opt/ds1000")
 
 
 def folder_of(named: str) -> Path:
-    """Folder of the packages in ``named`` (a folder or a virtual environment). If that is empty, the default folder in
-    LEMUR_HOME, or the image's if only that exists. The folder may be missing."""
+    """Folder of the packages in ``named``, a folder or a virtual environment. If that is empty:
+    LEMUR_HOME/environments/ds1000, or the image's /opt/ds1000 if only that exists. The folder may be missing."""
     own = lemur_home() / "environments" / "ds1000"
     default = IN_IMAGE if IN_IMAGE.is_dir() and not own.is_dir() else own
     folder = Path(named).expanduser().absolute() if named else default
@@ -67,7 +67,8 @@ def plain_version(version: str) -> str:
 
 
 def lacking(named: str, libraries: Sequence[str]) -> str | None:
-    """Why programs of these libraries cannot run, with the command that installs them; None if they can."""
+    """Why programs of these libraries (names as in ``LIBRARIES``) cannot run with the packages in ``named``, with the
+    command that installs them; None if they can."""
     there = versions(named)
     absent = [one for one in libraries if not set(LIBRARIES[one]) <= there.keys()]
     if not absent:
@@ -93,7 +94,8 @@ def pinned() -> Iterator[tuple[str, str, str]]:
 
 
 def other_versions(named: str) -> Iterator[str]:
-    """Yield a description of each package in ``folder_of(named)`` whose version differs from the pinned one."""
+    """Yield a text for each package in ``folder_of(named)`` whose version differs from the pinned one: "numpy 2.0
+    instead of 1.26"."""
     there = versions(named)
     for name, version, _ in pinned():
         installed = there.get(plain_name(name))

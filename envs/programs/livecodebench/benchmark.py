@@ -64,7 +64,7 @@ class LiveCodeBenchOptions(Sandboxed):
             raise ValueError(f"--since {self.since} is after --until {self.until}")
 
     def includes(self, contest: str) -> bool:
-        """Whether a contest's date, in ISO format, is within both."""
+        """Whether a contest's date, as ISO text, is within ``since`` and ``until``."""
         return (self.since or contest[:10]) <= contest[:10] <= (self.until or contest[:10])
 
 

@@ -36,8 +36,8 @@ _SHELL_CALL = '%s() { /bin/bash -c \'. ./program.sh > /dev/null; %s "$@"\' /bin/
 
 @dataclass(frozen=True)
 class Guarded:
-    """``program``: the file to compile and run. ``stdin``: input of the last step. ``refused``: why a solution fails
-    without being run; empty otherwise."""
+    """A program to compile and run. ``program``: content of its file. ``stdin``: input of the last step. ``refused``:
+    why a solution fails without being run; empty otherwise."""
 
     program: str
     stdin: str = ""
@@ -45,8 +45,9 @@ class Guarded:
 
 
 def guarded(solution: str, asked: Mapping[str, Any], says: str) -> Guarded:
-    """Join a solution and the item's tests to a program. ``solution``: all text before the tests; ``asked``: the item
-    (language, prompt, tests); ``says``: statement to put after the last test, which prints the final word."""
+    """Join a solution and the item's tests to a program, so that the solution cannot change what they check.
+    ``solution``: all text before the tests; ``asked``: the item (language, prompt, tests); ``says``: statement to put
+    after the last test, which prints the final word."""
     return _GUARDS[asked["language"]](solution, asked, says, f"h{secrets.token_hex(8)}")
 
 
@@ -57,7 +58,7 @@ def function_name(prompt: str) -> str:
 
 
 def split_close(tests: str) -> tuple[str, str]:
-    """(the brace that closes the function, if the tests begin with it, the rest of the tests)."""
+    """Split tests into (the brace that closes the function, if they begin with it, else empty; the rest)."""
     bare = tests.lstrip()
     return ("}\n", bare[1:]) if bare.startswith("}") else ("", tests)
 

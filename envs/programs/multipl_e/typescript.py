@@ -26,7 +26,7 @@ _FILES = ("package.json", "package-lock.json")
 
 
 def pinned() -> str:
-    """The pinned version of TypeScript."""
+    """The pinned version of TypeScript, as text."""
     return str(read_json(_PINNED / "package.json")["dependencies"]["typescript"])
 
 

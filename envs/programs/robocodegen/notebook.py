@@ -28,7 +28,8 @@ _STABLE = 0.9
 
 
 def read_notebook(path: Path) -> dict[str, Any]:
-    """``problems`` and ``scene`` in the form of problems.json. Raises ValueError that names the file and the fault."""
+    """Read the published notebook (.ipynb) at ``path``: {"problems": ..., "scene": ...} in the form of problems.json,
+    with this project's inputs and expected results. Raises ValueError that names the file and the fault."""
     try:
         assigned = _assigned_values(path)
         names, places, sizes = (ast.literal_eval(assigned[name]) for name in ("obj_names", "obj_positions", "sizes"))

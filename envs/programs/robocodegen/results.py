@@ -119,7 +119,8 @@ def _ask(process: SolutionProcess, function: str, *args: Any) -> Answer:
 
 
 def passes(check: str, expected: Any, encoded: Any) -> bool:
-    """Whether a result passes by the comparison ``check``. ``encoded`` is untrusted data from the sandbox."""
+    """Whether a result agrees with ``expected`` (the data's value) by the comparison ``check``, a name in the data.
+    ``encoded``: the result, untrusted data from the sandbox; anything malformed does not pass."""
     import numpy as np
     import shapely.errors
 

@@ -23,12 +23,14 @@ SHOWN_ROWS = 3
 
 
 def home_of(data: Path) -> Path:
-    """The folder with dev.json and the databases. Raises FileNotFoundError with the command that fetches them."""
+    """The folder below ``data`` with Spider's dev.json and databases. Raises FileNotFoundError with the command that
+    fetches them."""
     return find_file(data, DEV, SOURCE).parent
 
 
 def files_of(home: Path, name: str) -> list[Path]:
-    """All SQLite files of a database, its own first; a test suite has several. Raises FileNotFoundError."""
+    """All SQLite files of the database ``name``, its own first; a test suite has several. Without one it is built from
+    schema.sql and cached in LEMUR_HOME. Raises FileNotFoundError."""
     own_folder, beside = home / "database" / name, home.parent / "database" / name
     folders = [
         beside if beside.is_dir() and not own_folder.is_dir() else own_folder,

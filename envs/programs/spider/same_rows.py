@@ -19,7 +19,8 @@ _END = re.compile(rf"({_QUOTED})|;")
 
 
 def as_compared(query: str) -> str:
-    """The query to run: the first statement, without DISTINCT, operators as one token, the current year as 2020."""
+    """The query as the test suite runs it: the first statement, without DISTINCT, operators as one token, the current
+    year as 2020."""
     for match in _END.finditer(query):
         if match[1] is None:
             query = query[: match.start()]

@@ -39,7 +39,7 @@ class EarlyStop:
     repeating: int = 3
 
     def check(self, actions: Sequence[Action]) -> Stop | None:
-        """Return the early stop that applies after these actions (the whole episode, oldest first), or None."""
+        """The early stop that applies after ``actions`` (of the whole episode, oldest first); None if none does."""
         if len(actions) >= self.max_steps:
             return Stop(StopKind.MAX_STEPS, f"Reach max steps {self.max_steps}")
         newest = actions[-self.parsing_failure :]

@@ -21,7 +21,7 @@ _TAG = re.compile(r"\s*(?:python|py|Python)[ \t]*\n")
 
 @dataclass(frozen=True)
 class Reading:
-    """Result of parsing a reply: its action, or the none-action with an ``error`` that says why. ``coerced`` counts
+    """Result of parsing a reply: its action, or the none-action with an ``error`` that says why. ``coerced``: number of
     deviations from the language that were accepted."""
 
     action: Action
@@ -30,12 +30,14 @@ class Reading:
 
 
 def render(action: Action, language: Language) -> str:
-    """Write an action in a language. The none-action is ``none`` in symbolic form, ValueError as a Python call."""
+    """Write an action as text in a language ("symbolic" or "python"). The none-action is ``none`` in symbolic form; as
+    a Python call it raises ValueError."""
     return render_call(action) if language == "python" else render_symbolic(action)
 
 
 def read_reply(reply: str, language: Language, strict: bool = False) -> Reading:
-    """Parse the action in a reply; without one, return the none-action. ``strict``: accept more forms. Never raises."""
+    """Parse the action in a model's reply. Without one, the result has the none-action and an error. ``strict``: accept
+    more symbolic forms than libwebarena does. Never raises."""
     try:
         return _read_python(reply) if language == "python" else _read_symbolic(reply, strict)
     except ActionParsingError as error:

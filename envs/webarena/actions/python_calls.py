@@ -64,7 +64,7 @@ _FROM_NUMBERS = ("text", "answer")
 
 @dataclass(frozen=True)
 class Call:
-    """The action of a parsed call. ``coerced`` counts accepted variations, such as id='12' for id=12."""
+    """A parsed call: its action, and ``coerced``, the number of accepted variations, such as id='12' for id=12."""
 
     action: Action
     coerced: int = 0
@@ -99,7 +99,8 @@ def _is_plain_number(digits: str) -> bool:
 
 
 def parse_calls(code: str) -> Call:
-    """Parse a text that consists of calls, and return the first call. Raises only ActionParsingError."""
+    """Parse a text that consists of Python calls, and return the first one. Raises ActionParsingError for any other
+    text."""
     try:
         body = parsed(code.strip()).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -32,7 +32,8 @@ _ENTER_FLAG = re.compile(r"\[(?:press_enter_after=)?([01])\]$")
 
 
 def parse_symbolic(text: str, strict: bool = False) -> Action:
-    """Parse a text as one action. ``strict``: accept more forms than libwebarena. Raises only ActionParsingError."""
+    """Parse a text as one symbolic action. ``strict``: accept more forms than libwebarena does. Raises
+    ActionParsingError for any other text."""
     text = text.strip()
     if not text:
         raise ActionParsingError("empty text: expected an action such as click [12]")
@@ -111,7 +112,8 @@ def render_symbolic(action: Action) -> str:
 
 
 def loses(action: Action) -> bool:
-    """Whether libwebarena would read another action, or none, from the symbolic form, as for texts of several lines."""
+    """Whether the symbolic form of ``action`` is lossy: libwebarena would read another action, or none, from it, as for
+    texts of several lines."""
     try:
         return parse_symbolic(render_symbolic(action)) != action
     except ActionParsingError:

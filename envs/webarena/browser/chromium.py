@@ -19,7 +19,8 @@ class NoChromium(RuntimeError):
 
 
 def executable(setting: str = "") -> Path:
-    """Return the path of the Chromium at ``setting``, or on the PATH if that is empty. Raises NoChromium."""
+    """Path of the Chromium or Chrome at ``setting``, or on the PATH if that is empty. Runs it once for its version.
+    Raises NoChromium if it is missing or too old."""
     path = setting or next((spot for name in NAMES if (spot := shutil.which(name))), "")
     if not path:
         raise NoChromium(f"no Chromium is installed: {INSTALL}")

@@ -28,8 +28,8 @@ class NoElement(Exception):
 
 
 async def execute(action: Action, session: Session, elements: Mapping[str, Element], strict: bool = False) -> None:
-    """Execute an action in the current tab. ``strict``: see ``keys``. If it has no effect, raises NoElement,
-    NotAllowed, NotReached, NoSuchTab or Playwright's Error."""
+    """Execute an action in the session's current tab. ``elements``: of the last observation, by id; ``strict``: see
+    ``keys``. If the action has no effect, raises NoElement, NotAllowed, NotReached, NoSuchTab or Playwright's Error."""
     if action.kind in ON_ELEMENTS:
         if action.element_id not in elements:
             raise NoElement(f"no element [{action.element_id}] in the observation")
@@ -65,7 +65,7 @@ async def _on_element(action: Action, page: Page, element: Element) -> None:
 
 
 async def type_text(text: str, enter: bool, page: Page) -> None:
-    """Type into the focused element (a line break is Enter), then press Enter if ``enter``."""
+    """Type ``text`` into the focused element of ``page`` (a line break is Enter), then press Enter if ``enter``."""
     if len(text) <= TYPED_CHARS:
         await page.keyboard.type(text)
     else:
@@ -75,8 +75,8 @@ async def type_text(text: str, enter: bool, page: Page) -> None:
 
 
 def keys(combination: str, strict: bool) -> str:
-    """Convert a key combination to Playwright's names; Meta becomes Control except on a Mac. ``strict``: also
-    aliases."""
+    """Convert a key combination ("ctrl+a") to Playwright's names; Meta becomes Control except on a Mac. ``strict``:
+    convert aliases that models write (Ctrl), too."""
     names = combination.split("+")
     if strict:
         names = [_KEYS.get(name.strip().lower(), name.strip()) for name in names]

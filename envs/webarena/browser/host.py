@@ -44,8 +44,8 @@ class TooSlow(Exception):
 
 
 class BrowserHost:
-    """Runs a browser. Thread-safe. ``program``: see ``chromium.executable``. ``host_names``: the names that the browser
-    may resolve besides localhost."""
+    """Runs one Chromium, started at first use. Thread-safe. ``program``: its path, see ``chromium.executable``.
+    ``host_names``: the names that it may resolve besides localhost."""
 
     def __init__(self, program: str = "", host_names: frozenset[str] = frozenset()) -> None:
         known = (f"EXCLUDE {name}" for name in (*_ALWAYS, *sorted(host_names)))
@@ -61,8 +61,9 @@ class BrowserHost:
         self.launches = 0
 
     def run(self, work: Coroutine[Any, Any, T], limit_s: float, what: str) -> T:
-        """Run a coroutine in the event loop and return its result. Raises TooSlow after ``limit_s`` seconds (naming the
-        operation ``what``) if the browser still answers, else BrowserLost, and errors of the coroutine."""
+        """Run a coroutine in the browser's event loop and return its result. ``what``: name of the operation in errors.
+        Raises TooSlow after ``limit_s`` seconds if the browser still answers, else BrowserLost (after killing it), and
+        errors of the coroutine."""
         future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, limit_s), self._loop)
         try:
             return future.result(limit_s + LAUNCH_S)
@@ -76,7 +77,7 @@ class BrowserHost:
             raise
 
     def is_there(self) -> bool:
-        """Whether a browser is connected, as far as Playwright knows; does not query it."""
+        """Whether a browser is connected, as far as Playwright knows; sends nothing to it."""
         return self._browser is not None and self._browser.is_connected()
 
     def check(self) -> None:
@@ -173,7 +174,8 @@ _opening = threading.Lock()
 
 
 def shared_host(program: str = "", host_names: frozenset[str] = frozenset()) -> BrowserHost:
-    """Return this process's ``BrowserHost`` for a program and host names, created at first use. Raises NoChromium."""
+    """This process's ``BrowserHost`` for a program and host names, created at first use and stopped at exit. Raises
+    NoChromium."""
     key = program, host_names.difference(_ALWAYS)
     with _opening:
         if key not in _hosts:

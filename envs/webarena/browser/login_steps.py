@@ -80,8 +80,8 @@ SAYS: Mapping[str, str] = {"shopping_admin": "Dashboard"}
 
 
 def state_of(host: BrowserHost, lease: Lease, sites: Sequence[str]) -> State | str | None:
-    """Return the storage state (cookies) for a context of this lease: the lease's own, or from a login at these sites;
-    None if there is nothing to log in to. Raises SitesLost if a login fails."""
+    """Playwright's storage state (cookies) for a browser context: the lease's own, or from a login at ``sites``
+    (names), cached; None if there is nothing to log in to. Raises SitesLost if a login fails."""
     if lease.storage_state is not None:
         return lease.storage_state
     wanted = tuple(site for site in sites if site in LOGINS and site.upper() in lease.urls)

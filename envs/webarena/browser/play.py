@@ -38,7 +38,8 @@ ERROR_PAGE = "chrome-error://"
 
 @dataclass(frozen=True)
 class Rules:
-    """Settings of an episode: tree format; ``strict``: upstream's visibility corrected, key aliases accepted; waits."""
+    """Settings of an episode in the browser. ``compat``: format of the accessibility tree; ``strict``: correct
+    upstream's visibility, accept key aliases."""
 
     compat: AxCompat = "2023"
     strict: bool = False
@@ -48,7 +49,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Artefacts:
-    """What an episode stores: its network log and trees in ``folder``, and maybe screenshots; None: nothing."""
+    """What an episode stores: its network log and accessibility trees in ``folder``; None: nothing."""
 
     folder: Path | None = None
     screenshots: bool = False
@@ -56,8 +57,9 @@ class Artefacts:
 
 
 class BrowserPlay:
-    """One episode in the browser; the constructor logs in and opens the start pages. ``record``: the task with URLs in
-    place of placeholders. ``marks``: take a picture with marks at every observation."""
+    """One episode in the browser; the constructor logs in and opens the start pages, and raises BrowserLost or
+    SitesLost. ``record``: the task with URLs in place of placeholders. ``marks``: take a picture with marks at every
+    observation."""
 
     def __init__(
         self,
@@ -96,7 +98,8 @@ class BrowserPlay:
             raise
 
     def do(self, action: Action) -> str:
-        """Execute an action and wait for the page. Returns why it failed, or an empty text. Raises BrowserLost."""
+        """Execute an action and wait for the page. Returns why it failed, as text, or an empty text. Raises
+        BrowserLost."""
         problem = ""
         self._acted, self._without_page = time.monotonic(), False
         try:
@@ -113,7 +116,8 @@ class BrowserPlay:
         return problem
 
     def look(self) -> Seen:
-        """Observe the current tab, set ``seen`` and ``picture``, and store artefacts. Raises BrowserLost."""
+        """Observe the current tab, and set ``seen`` and ``picture``; a page that does not answer is an observation that
+        says so. Stores artefacts. Raises BrowserLost."""
         try:
             looking = self.session.seen(self._rules.compat, self._rules.strict)
             left_s = SEE_S if self._acted is None else TURN_S - (time.monotonic() - self._acted)
@@ -135,7 +139,7 @@ class BrowserPlay:
         return self._without_page or self.seen.url.startswith(ERROR_PAGE)
 
     def last_page(self, settles_s: float) -> LastTab:
-        """Return the current tab for evaluators. ``settles_s``: seconds to wait after a navigation."""
+        """The current tab for evaluators. ``settles_s``: seconds to wait after a navigation."""
         return LastTab(self.session, settles_s)
 
     def close(self) -> None:

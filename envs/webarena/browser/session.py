@@ -47,7 +47,8 @@ _AWAY = ("interrupted by another navigation", "frame was detached")
 
 @dataclass(frozen=True)
 class Seen:
-    """Observation of the current tab: text, URL, elements by id. ``problem``: why the page was not read, if so."""
+    """Observation of the current tab: accessibility tree as text, URL, elements by id. ``problem``: why the page was
+    not read, or empty."""
 
     text: str
     url: str
@@ -120,7 +121,7 @@ class Session:
 
     @property
     def is_pestered(self) -> bool:
-        """Whether a tab was closed because it raised too many dialogs."""
+        """Whether a tab was closed because it raised more than ``MAX_DIALOGS`` dialogs."""
         return any(number >= MAX_DIALOGS for number in self._dialogs_of.values())
 
     async def page(self) -> Page:
@@ -264,7 +265,7 @@ class Session:
             self.outside[parts.netloc] = self.outside.get(parts.netloc, 0) + 1
 
     def is_ours(self, url: str) -> bool:
-        """Whether the host and port of a URL belong to the site set."""
+        """Whether host and port of a URL belong to the sites of this episode."""
         try:
             return place_of(url) in self.hosts
         except ValueError:

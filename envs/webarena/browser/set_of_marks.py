@@ -24,8 +24,8 @@ _LABEL = 14
 
 
 def drawing(picture: bytes, size: tuple[int, int], elements: Mapping[str, Element]) -> str:
-    """Return HTML of a page that shows a PNG picture with marks, of ``size`` (width, height) in pixels. It loads
-    nothing."""
+    """HTML of a page that shows a PNG ``picture`` of ``size`` (width, height in pixels), with a frame and the id on
+    each element. It loads nothing."""
     shapes = "".join(_mark(at, one, number, size) for number, (at, one) in enumerate(_marked(elements, size)))
     wide, high = size
     return (

@@ -53,8 +53,9 @@ def observe(
     compat: AxCompat = "2023",
     strict: bool = False,
 ) -> tuple[str, dict[str, Element]]:
-    """Return the text of the elements in view, and these elements by id. ``nodes``: Chromium's accessibility tree;
-    ``boxes``: by backend node id; ``screen``: width and height in CSS pixels."""
+    """Returns (text of the elements in view, these elements by id). ``nodes``: Chromium's accessibility tree;
+    ``boxes``: by backend node id; ``screen``: width and height in CSS pixels; ``compat``: format of the text;
+    ``strict``: see the module."""
     tree = _in_view(nodes, boxes, screen, strict)
     if not tree:
         return "", {}

@@ -11,8 +11,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Gate:
-    """Result of comparing recorded rows: number of ``rows``, ids of ``differing`` ones, number of ``exempt`` ones,
-    which may differ. It is not met without rows."""
+    """Result of a group of comparisons with recorded results (rows): number of ``rows``, ids of ``differing`` ones,
+    number of ``exempt`` ones, which may differ. It is ``met`` if there are rows and none differs."""
 
     name: str
     rows: int
@@ -34,7 +34,7 @@ class Gate:
 
 
 def gate(name: str, rows: Iterable[tuple[str, bool]], note: str = "") -> Gate:
-    """Build the result of a comparison from the id of each row and whether it is equal."""
+    """The result of a group of comparisons, from (id, whether it is equal) of each row."""
     results = list(rows)
     return Gate(name, len(results), tuple(row for row, equal in results if not equal), note=note)
 
@@ -55,7 +55,8 @@ def compared(
 
 
 def rows_in(folder: Path, name: str) -> list[dict[str, Any]]:
-    """Read the rows of a JSON file in a folder; none if it does not exist. Raises ValueError if it is no list."""
+    """The rows (JSON objects) in the file ``name`` of a folder; empty if it does not exist. Raises ValueError if it is
+    no list."""
     file = folder / name
     if not file.is_file():
         return []

@@ -64,7 +64,7 @@ def browser_gates(folder: Path, host: BrowserHost) -> Iterator[Gate]:
 
 
 def fonts() -> str:
-    """Return how this machine's fonts differ from those of the recorded rows; empty if they agree or are unknown."""
+    """How this machine's fonts differ from those of the recorded rows, as text; empty if they agree or are unknown."""
     if shutil.which("fc-match") is None:
         return ""
     done = subprocess.run(["fc-match", "Times New Roman"], capture_output=True, text=True, check=False)

@@ -16,7 +16,7 @@ LOOK_S = 60.0
 
 
 def shop_helpers(lease: Lease) -> Mapping[str, Lookup]:
-    """Return the helper functions by name, which query the shop of a lease as its administrator."""
+    """The helper functions that tasks may call, by name. They query the shop of a lease by HTTP, as administrator."""
     url, admin = lease.urls.get("SHOPPING", "").rstrip("/"), lease.accounts.get("shopping_admin")
     customer = lease.accounts.get("shopping")
     shop = _Shop(url, admin, customer)

@@ -78,7 +78,7 @@ class Prompt:
     turn: str = _TURN
 
     def shown(self, observation: str, url: str, objective: str, previous: str) -> str:
-        """Fill the template of a user message. ``previous``: the line about the last action."""
+        """The user message of one turn, from the template. ``previous``: the line about the last action."""
         slots = {"observation": observation, "url": url, "objective": objective, "previous_action": previous}
         text = self.turn
         for name in sorted(slots, key=lambda one: text.find("{" + one + "}"), reverse=True):
@@ -184,8 +184,8 @@ def read_prompt(file: Path) -> Prompt:
 def previous_action(
     reading: Reading, reply: str, language: Language, elements: Mapping[str, str], problem: str = ""
 ) -> str:
-    """Return the prompt's line about the last action. ``elements`` maps an id to role, name and properties as the model
-    saw them. ``problem`` says why the action failed; empty if it did not."""
+    """The prompt's line about the last action. ``elements``: id -> role, name and properties as the model saw them.
+    ``problem``: why the action failed; empty if it did not."""
     action = reading.action
     if action.kind is Kind.NONE:
         shape = "action(argument=value)" if language == "python" else "action [argument]"

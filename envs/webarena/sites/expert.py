@@ -31,7 +31,8 @@ class Expert:
         self._at = self._scrolled = 0
 
     def next(self, elements: Mapping[str, Named]) -> Action:
-        """Return the plan's next action, a scroll to its element, or a stop if that is missing. Call once per turn."""
+        """The plan's next action, a scroll if its element is not among ``elements``, or a stop if it is still missing.
+        Call once per turn."""
         step = self._plan[self._at]
         element_id = ""
         if "role" in step:
@@ -55,7 +56,7 @@ class Expert:
 
 
 def element_named(role: str, name: str, elements: Mapping[str, Named]) -> str:
-    """Return the id of the first element with this role and name, else of one whose name contains it, else empty."""
+    """Id of the first element with this role and name, else of the first whose name contains it, else empty."""
     names = [(at, " ".join(one.name.split())) for at, one in elements.items() if one.role == role]
     equal = [at for at, own in names if own == name]
     containing = [at for at, own in names if name and name in own]

@@ -38,7 +38,8 @@ STATES = "states.json"
 
 @dataclass(frozen=True)
 class Golden:
-    """A stored golden copy. ``states``: Playwright storage state of the logged-in user, by site name in records."""
+    """A stored golden copy: an application's folder in its initial state. ``states``: Playwright's storage state of the
+    logged-in user, by site name in records."""
 
     folder: Path
     states: Mapping[str, Mapping[str, Any]]

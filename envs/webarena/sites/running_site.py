@@ -29,8 +29,8 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class RunningSite:
-    """A served application. The constructor starts it and waits until it answers. Raises SitesLost, with the last lines
-    the program printed, if it does not answer in time."""
+    """A served application with a process, port and folder of its own. The constructor starts it and waits until it
+    answers. Raises SitesLost, with the last lines the program printed, if it does not answer in time."""
 
     def __init__(self, software: Software, folder: Path) -> None:
         self.software = software

@@ -54,7 +54,8 @@ class StandinEnv(WebEnv):
 
 @cache
 def standin_sites(copies: int, seed: int) -> StandinSites:
-    """Return this process's site set for these arguments, created at first use and closed when the process exits."""
+    """This process's site set of at most ``copies`` of each application with content of ``seed``, created at first use
+    and closed when the process exits."""
     sites = StandinSites(copies, seed)
     atexit.register(sites.close)
     return sites

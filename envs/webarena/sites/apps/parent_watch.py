@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 
 def end_with_input(folder: str, first: Callable[[], object] = lambda: None) -> threading.Event:
-    """Watch standard input in a thread: when it ends, call ``first``, remove the folder and exit this process. Returns
+    """Watch standard input in a thread: when it ends, call ``first``, remove ``folder`` and exit this process. Returns
     an event that is set when that begins."""
     begun = threading.Event()
 

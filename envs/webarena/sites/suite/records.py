@@ -17,7 +17,7 @@ PARTS = (shopping, dashboard, tickets, forum, news, herbs)
 
 @lru_cache(maxsize=4)
 def definitions(seed: int = SEED) -> tuple[SuiteTask, ...]:
-    """Return the definitions of all tasks; the position is the task id, from 0."""
+    """The definitions of all tasks, with content of ``seed``; the position is the task id, from 0."""
     content = content_of(seed)
     return tuple(one for part in PARTS for one in part.tasks(content))
 

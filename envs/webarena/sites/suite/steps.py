@@ -12,12 +12,13 @@ def goto(url: str) -> Step:
 
 
 def click(role: str, name: str) -> Step:
-    """Return a step that clicks the element with this role and name, else the first whose name contains it."""
+    """A step of an expert's plan that clicks the element with this role and name, else the first whose name contains
+    it."""
     return {"do": "click", "role": role, "name": name}
 
 
 def write(name: str, text: str, enter: bool = False, role: str = "textbox") -> Step:
-    """Return a step that types ``text`` into the field with this name, then presses Enter if ``enter``."""
+    """A step of an expert's plan that types ``text`` into the field with this name, then presses Enter if ``enter``."""
     return {"do": "type", "role": role, "name": name, "text": text, "enter": enter}
 
 

@@ -16,8 +16,8 @@ Rubric = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SuiteTask:
-    """A task of the stand-in suite. ``template``: its question, with {{name}} for ``names``. ``rubric``: its scoring
-    rules."""
+    """A task of the stand-in suite. ``template``: its question, with {{name}} for ``names``; ``rubric``: its scoring
+    rules; ``plan``: steps that solve it; ``start``: URL of its first page."""
 
     site: str
     start: str
