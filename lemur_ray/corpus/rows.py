@@ -53,19 +53,23 @@ def token_dtype(vocab_size: int) -> np.dtype:
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes], *, durable: bool = True) -> dict[str, int]:
-    """Write a file so that a killed process leaves it complete or unchanged; with ``durable``, a power cut, too.
-    data: the content, or its parts in order. Returns its number of ``bytes`` and its ``crc32``. An fsync takes
-    milliseconds to seconds; files whose size is checked later do not need it."""
+    """Write a file so that a killed process leaves it complete or unchanged; with ``durable``, a power cut, too. An
+    error, for example a full disk, leaves nothing else. data: the content, or its parts in order. Returns its number of
+    ``bytes`` and its ``crc32``. An fsync takes milliseconds to seconds; files whose size is checked later do not need
+    it."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.part")
     size = crc32 = 0
-    with open(temporary, "wb") as f:
-        for part in [data] if isinstance(data, bytes) else data:
-            f.write(part)
-            size, crc32 = size + len(part), zlib.crc32(part, crc32)
-        if durable:
-            f.flush()
-            os.fsync(f.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as f:
+            for part in [data] if isinstance(data, bytes) else data:
+                f.write(part)
+                size, crc32 = size + len(part), zlib.crc32(part, crc32)
+            if durable:
+                f.flush()
+                os.fsync(f.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
     return {"bytes": size, "crc32": crc32}
 
 

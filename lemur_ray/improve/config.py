@@ -33,7 +33,7 @@ class ImproveConfig:
         "run": ("init_from", "out", "algorithm", "control"),
         "play": ("benchmark", "rounds", "games", "samples", "keep", "temperature", "train_tasks", "data"),
         "evaluation": ("eval_games", "eval_every", "eval_tasks"),
-        "work and training": ("in_flight", "actors", "train.steps", "optimizer.peak_lr", "mesh.use_gpu"),
+        "work and training": ("in_flight", "actors", "replicas", "train.steps", "optimizer.peak_lr", "mesh.use_gpu"),
     }
 
     init_from: str = "nano-chat"
@@ -76,11 +76,13 @@ class ImproveConfig:
     """Maximum number of episodes played at the same time."""
     actors: int = 2
     """Maximum number of Ray actors that play them."""
+    replicas: int = 1
+    """Replicas of the model that answer them; all take the weights of a round, or none."""
     recipe: Flat = RECIPE
 
     def check(self) -> None:
         """Raise BadInput, with the flag, its value and the expected one, for an invalid value."""
-        for name in ("rounds", "games", "eval_games", "in_flight", "actors"):
+        for name in ("rounds", "games", "eval_games", "in_flight", "actors", "replicas"):
             if (count := getattr(self, name)) < 1:
                 raise BadInput(f"--{name.replace('_', '-')} {count}: expected 1 or more")
         for name in ("eval_every", "first_task", "samples"):

@@ -101,8 +101,8 @@ class Learner:
             return self._commit(0, {})
         return Committed(step, self._checkpoints.path(step), stored["round"])
 
-    def train(self, number: int, rows: Rows, order: np.ndarray) -> Committed:
-        """Make the updates of round ``number`` and commit the weights.
+    def train(self, number: int, rows: Rows, order: np.ndarray, best: int = 0) -> Committed:
+        """Make the updates of round ``number`` and commit the weights. The checkpoint of step ``best`` is kept.
 
         order: (updates, width) numbers of rows; -1 is an empty row, with traced rows (``groups``), whose weights become
         those of the clipped surrogate. Raises TrainingStopped, with nothing saved, if a weight is not
@@ -127,6 +127,8 @@ class Learner:
                 f"is saved, the weights of round {number - 1} stay; choose a lower --optimizer.peak-lr and another "
                 "--out"
             )
+        self._checkpoints.protected.clear()
+        self._checkpoints.protected.add(best)
         kept = values["skipped"] == 0
         numbers = {
             "round": number, "updates": len(order), "empty": empty, "skipped": skipped, "num_rows": len(rows["tokens"]),

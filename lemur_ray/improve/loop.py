@@ -23,7 +23,7 @@ from lemur_ray.improve.alarms import alarms, collapse
 from lemur_ray.improve.config import ImproveConfig
 from lemur_ray.improve.groups import GroupBatch, group_batch, round_batches
 from lemur_ray.improve.learner import Committed
-from lemur_ray.improve.outcome import comparison, rate, result_line, round_line, round_numbers
+from lemur_ray.improve.outcome import MOST_MISSING, best_round, comparison, rate, result_line, round_line, round_numbers
 from lemur_ray.improve.page import RunPage
 from lemur_ray.improve.round_policy import RoundPolicySpec
 from lemur_ray.improve.rounds import ROUNDS, Action, Event, Rounds, due
@@ -36,11 +36,10 @@ from lemur_ray.rollout.ledger import Episodes, Ledger
 from lemur_ray.rollout.threads import Pool
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.run.folder import write_json
+from lemur_ray.weights.checkpoints import CHECKPOINTS
 
 Wrap = Callable[[AbstractContextManager[Pool]], AbstractContextManager[Pool]]
 RESULT = "result.json"
-MOST_MISSING = 0.1
-"""Share of the held-out episodes that may be missing in a result."""
 
 
 class RoundFailed(CausedError):
@@ -68,7 +67,7 @@ class Backend(Protocol):
     def open(self) -> Committed:
         """Start the learner: restore the newest commit, or commit the initial weights. Called once, first."""
 
-    def train(self, number: int, rows: Rows, order: np.ndarray) -> Committed:
+    def train(self, number: int, rows: Rows, order: np.ndarray, best: int) -> Committed:
         """Make a round's updates and commit the weights, as ``learner.Learner.train``."""
 
     def serve(self, commit: Committed) -> Served:
@@ -113,7 +112,8 @@ class ImproveRun:
                 shape = config.updates, config.recipe.train.rows_per_step
                 order_of = round_batches if config.reinforces else batch_order
                 order = order_of(len(rows["tokens"]), *shape, (config.recipe.train.seed, number))
-                commit = self.backend.train(number, rows, order)
+                best = best_round(self._evaluations(number - 1)) * config.updates
+                commit = self.backend.train(number, rows, order, best)
             trained = rounds.append(number, Event.TRAINED, version=commit.step, **commit.numbers)
             self._served = self.backend.serve(commit)
             played = rounds.get(number, Event.PLAYED)
@@ -169,6 +169,13 @@ class ImproveRun:
         episodes are there."""
         plan = self.tasks.evaluation_plan(self._policy(number), self.out / "heldout" / str(number))
         return self._episodes(plan, RoundPolicySpec(self._served.policy, self._served.version))
+
+    def _evaluations(self, number: int) -> dict[int, Episodes]:
+        """The held-out episodes by the number of the round before, up to round ``number``, of those evaluated."""
+        plans = {
+            n: self.tasks.evaluation_plan(self._policy(n), self.out / "heldout" / str(n)) for n in range(number + 1)
+        }
+        return {n: _stored(plan) for n, plan in plans.items() if (plan.out / LEDGER).is_file()}
 
     def _round_plan(self, number: int) -> EvaluationPlan:
         name, folder = self._policy(number - 1), self.out / "rounds" / str(number)
@@ -226,7 +233,8 @@ class ImproveRun:
         """Evaluate the last weights, those after round ``number``, and write the result."""
         config = self.config
         after = self._evaluate(number)
-        before = _stored(self.tasks.evaluation_plan(self._policy(0), self.out / "heldout" / "0"))
+        evaluations = self._evaluations(number)
+        before, best = evaluations[0], best_round(evaluations)
         for number_of, episodes in ((0, before), (number, after)):
             wanted = len(self.tasks.held_out.tasks)
             missing = wanted - sum(episode.outcome.scored for episode in episodes)
@@ -241,6 +249,10 @@ class ImproveRun:
             "rounds": number, "steps": commit.step, "before": rate(before), "after": rate(after),
             **comparison(before, after), "stopped": withheld["reason"] if withheld else "",
             "checkpoint": commit.folder, "out": str(self.out),
+            "best": {
+                "round": best, "checkpoint": f"{self.out}/{CHECKPOINTS}/{best * config.updates}",
+                **rate(evaluations[best]),
+            },
         }  # fmt: skip
         if withheld:
             self.say(withheld["reason"])
@@ -254,14 +266,11 @@ class ImproveRun:
     ) -> Path:
         """Write the page of the run until now, after round ``number``."""
         records = [(n, rounds.get(n, Event.PLAYED), rounds.get(n, Event.TRAINED)) for n in range(1, number + 1)]
-        plans = {
-            n: self.tasks.evaluation_plan(self._policy(n), self.out / "heldout" / str(n)) for n in range(number + 1)
-        }
         page = RunPage(
             self.config,
             self.out.name,
             [(n, played, trained) for n, played, trained in records if played and trained],
-            {n: _stored(plan) for n, plan in plans.items() if (plan.out / LEDGER).is_file()},
+            self._evaluations(number),
             f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
             stopped,
             files,

@@ -10,6 +10,9 @@ from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.host.durations import duration
 from lemur_ray.report.statistics import mcnemar, wilson
 
+MOST_MISSING = 0.1
+"""Share of the held-out episodes that may be missing in a result."""
+
 
 def round_numbers(episodes: Sequence[Episode], teaches: bool) -> dict[str, Any]:
     """Counts of a round's episodes, as stored in its record ``played``. teaches: an expert played part of the turns,
@@ -50,7 +53,17 @@ def result_line(result: Mapping[str, Any], page: Path) -> str:
     """One line about a run: held-out rates before and after, games gained and lost, the path of the page."""
     rates = (f"{one['solved']} of {one['n']}" for one in (result["before"], result["after"]))
     change = f"gained {result['gained']}, lost {result['lost']}, p {result['p']:.2g}"
-    return f"held out {' -> '.join(rates)} ({change}): {page}"
+    best, last = result["best"], result["rounds"]
+    after = f"; best after round {best['round']}: {best['solved']} of {best['n']}" if best["round"] != last else ""
+    return f"held out {' -> '.join(rates)} ({change}){after}: {page}"
+
+
+def best_round(evaluations: Mapping[int, Sequence[Episode]]) -> int:
+    """Number of the round with the highest held-out rate, the last one of several; 0: the start. Evaluations with too
+    many missing episodes do not count. evaluations: by the number of the round before."""
+    rates = {number: rate(episodes) for number, episodes in evaluations.items()}
+    counted = [n for n, one in rates.items() if one["n"] and one["missing"] <= MOST_MISSING * len(evaluations[n])]
+    return max(counted, key=lambda number: (rates[number]["rate"], number), default=0)
 
 
 def rate(episodes: Sequence[Episode]) -> dict[str, Any]:

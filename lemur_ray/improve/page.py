@@ -12,7 +12,7 @@ from markupsafe import Markup
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.host.durations import duration
 from lemur_ray.improve.config import ImproveConfig
-from lemur_ray.improve.outcome import comparison, rate
+from lemur_ray.improve.outcome import best_round, comparison, rate
 from lemur_ray.report.ledgers.stored_episodes import anchor_of
 from lemur_ray.report.pages.figures import Mark, intervals
 from lemur_ray.report.pages.markup import Page, percent, percent_interval, table, tiles
@@ -61,6 +61,10 @@ class RunPage:
             return Markup("")
         first, last = self._ends()
         shown = [(first, "held out before round 1")] + [(last, f"held out after round {last}")] * (last > first)
+        if (best := best_round(self.evaluations)) != last:
+            shown.append(
+                (best, f"best held out, {f'after round {best}' if best else 'at the start'}; its checkpoint is kept")
+            )
         items = [(_rate_text(self.evaluations[number]), label) for number, label in shown]
         if last > first:
             both = comparison(self.evaluations[first], self.evaluations[last])

@@ -79,9 +79,14 @@ class _Contents:
 class _Manager(ocp.CheckpointManager):
     """CheckpointManager that is told the steps in its folder; orbax would list the folder in every process."""
 
-    def __init__(self, folder: str, options: ocp.CheckpointManagerOptions, steps: Callable[[], list[int]]) -> None:
-        self._steps = steps
+    def __init__(
+        self, folder: str, options: ocp.CheckpointManagerOptions, steps: Callable[[], list[int]], protected: set[int]
+    ) -> None:
+        self._steps, self._protected = steps, protected
         super().__init__(folder, options=options)
+
+    def _get_old_steps_to_remove(self) -> list[int]:
+        return [step for step in super()._get_old_steps_to_remove() if step not in self._protected]
 
     def _load_checkpoint_infos(self, skip_metadata_read: bool = False) -> list[CheckpointInfo]:
         return [CheckpointInfo(step=step, time=datetime.min, metrics=None) for step in self._steps()]
@@ -119,7 +124,9 @@ class Checkpoints:
             async_options=ocp.AsyncOptions(post_finalization_callback=self._allow_commit),
         )  # fmt: skip
         self._unreadable: set[int] = set()
-        self._manager = _Manager(folder, options, lambda: sorted({*self._paths} - self._unreadable))
+        self.protected = set[int]()
+        """Steps that are not removed; to be changed between saves."""
+        self._manager = _Manager(folder, options, lambda: sorted({*self._paths} - self._unreadable), self.protected)
         self._saving: int | None = None
         self._timed_out = False
         """The previous save timed out; a second timeout in a row ends the run."""

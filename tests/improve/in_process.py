@@ -30,8 +30,8 @@ class InProcess:
     def open(self) -> Committed:
         return self._learner.open()
 
-    def train(self, number: int, rows: Rows, order: np.ndarray) -> Committed:
-        return self._learner.train(number, rows, order)
+    def train(self, number: int, rows: Rows, order: np.ndarray, best: int) -> Committed:
+        return self._learner.train(number, rows, order, best)
 
     def serve(self, commit: Committed) -> Served:
         version = open_model(commit.folder).version

@@ -1,6 +1,7 @@
 """Inputs that a run refuses, each in one line and with exit code 2, before anything is started."""
 
 import importlib
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from lemur_ray.benchmarks.discovery import find
+from lemur_ray.improve.learner import Learner
 from lemur_ray.improve.on_ray.swap import SwapFailed, swap
 from lemur_ray.improve.prepare import prepare
+from lemur_ray.train.run.folder import RunFolderError
 from tests.conftest import ROOT
 from tests.improve.capital_game import NAME, SEQ_LEN, config_of, start_run
 
@@ -48,6 +51,7 @@ def job(lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         (("--algorithm", "rloo", "--temperature", "0.7"), "--temperature 0.7: expected 1 with --algorithm rloo"),
         (("--algorithm", "gigpo", "--samples", "1"), "--samples 1: a group of one episode has nothing to be compared"),
         (("--samples", "-1"), "--samples -1: expected 0 or more"),
+        (("--replicas", "0"), "--replicas 0: expected 1 or more"),
         (("--train-tasks", "0:5"), "--train-tasks and --eval-tasks: expected both or neither"),
         (
             (*PLAIN, "--train-tasks", "0:5", "--eval-tasks", "4:9"),
@@ -96,6 +100,21 @@ def test_a_model_without_tokenizer_is_refused(job: Run, tmp_path: Path) -> None:
         assert (code, message in err) == (2, True)
 
 
+def test_the_model_of_another_run_in_the_folder_is_refused(job: Run, start: Path, tmp_path: Path) -> None:
+    other = start_run(tmp_path / "other", seed=1)
+    given = ("--init-from", str(start), *GAME)
+    code, err = job(*given, "--out", str(other))
+    assert (code, f"--out {other} belongs to another run (stored != requested): " in err) == (2, True)
+    (other / "recipe.json").unlink()
+    code, err = job(*given, "--out", str(other))
+    assert (code, "it has checkpoints and no recipe.json: choose another folder" in err) == (2, True)
+    prepared = prepare(config_of(start, tmp_path / "run"))
+    prepared.open_folder()
+    shutil.copytree(start / "checkpoints", tmp_path / "run" / "checkpoints")
+    with pytest.raises(RunFolderError, match=r"checkpoints/0 belongs to another run \(stored != requested\)"):
+        Learner(prepared.learner).open()
+
+
 def test_sql_trains_on_half_of_the_databases_and_is_measured_on_the_others(
     start: Path, tmp_path: Path, data_dir: Path
 ) -> None:
@@ -127,10 +146,18 @@ class Replicas:
 
 def test_replicas_take_new_weights_all_or_none() -> None:
     replicas, pauses = Replicas(refusals=2), list[float]()
-    swap(replicas.update, "new", "new", "old", pauses.append)
+    swap(replicas.update, "new", "new", "old", 2, pauses.append)
     assert replicas.served == ["new", "new"]
     assert pauses == [0, 5, 15], "a replica that died is being started again meanwhile"
     replicas = Replicas(refusals=4)
     with pytest.raises(SwapFailed, match="weights new are not served by all replicas after 4 tries: no memory left"):
-        swap(replicas.update, "new", "new", "old", pauses.append)
+        swap(replicas.update, "new", "new", "old", 2, pauses.append)
     assert replicas.served == ["old", "old"]
+
+
+def test_a_swap_waits_for_a_replica_that_is_starting_and_refuses_two_versions() -> None:
+    pauses, answers = list[float](), [["new"], ["old"], ["new", "old"], ["old", "old"], ["new", "new"]]
+    swap(lambda folder: answers.pop(0), "new", "new", "old", 2, pauses.append)
+    assert (pauses, answers) == ([0, 5, 15], [])
+    with pytest.raises(SwapFailed, match="1 of 2 replicas answered, with versions new"):
+        swap(lambda folder: [folder], "new", "new", "old", 2, pauses.append)

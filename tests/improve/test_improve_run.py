@@ -10,12 +10,14 @@ import pytest
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Policy, PolicyUnreachable
 from lemur_ray.config import parse
 from lemur_ray.host.exit_codes import ExitCode
+from lemur_ray.improve import loop, outcome
 from lemur_ray.improve.config import BadInput, ImproveConfig
 from lemur_ray.improve.learner import Committed
 from lemur_ray.improve.loop import EpisodesMissing, ImproveRun, RoundFailed, Served
 from lemur_ray.improve.prepare import prepare
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.train.run.folder import TrainingStopped
+from lemur_ray.weights.open_model import open_model
 from tests.improve.capital_game import SEQ_LEN, config_of
 from tests.improve.in_process import InProcess
 
@@ -46,6 +48,7 @@ def test_a_model_learns_a_game_from_what_was_good(start: Path, tmp_path: Path, g
     assert result["after"]["solved"] >= 8
     assert (result["gained"], result["lost"]) == (result["after"]["solved"] - result["before"]["solved"], 0)
     assert result["p"] < 0.05
+    assert result["best"] == {"round": 2, "checkpoint": result["checkpoint"], **result["after"]}
     solved = [result[when]["solved"] for when in ("before", "after")]
     last = f"held out {solved[0]} of 10 -> {solved[1]} of 10 (gained {result['gained']}, lost 0, p {result['p']:.2g})"
     assert [line.split(":")[0] for line in lines] == ["round 1/2", "round 2/2", last]
@@ -64,12 +67,19 @@ def test_a_model_learns_a_game_from_what_was_good(start: Path, tmp_path: Path, g
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("benchmark", ["tests.improve.capital_game:UNWINNABLE", "intercode/sql"])
+@pytest.mark.parametrize(
+    ("benchmark", "tasks"),
+    [
+        ("tests.improve.capital_game:UNWINNABLE", {}),
+        ("intercode/sql", {}),
+        ("mint/math", {"train_tasks": "0:8", "eval_tasks": "8:12"}),
+    ],
+)
 def test_a_model_that_wins_nothing_ends_the_run_in_one_sentence(
-    start: Path, tmp_path: Path, data_dir: Path, benchmark: str
+    start: Path, tmp_path: Path, data_dir: Path, benchmark: str, tasks: dict[str, str]
 ) -> None:
     lines: list[str] = []
-    given = {"benchmark": benchmark, "data": str(data_dir), "games": 4, "eval_games": 4}
+    given = {"benchmark": benchmark, "data": str(data_dir), "games": 4, "eval_games": 4, **tasks}
     result = improve(config_of(start, tmp_path / "run", **given), lines)
     expected = (
         "round 1: none of 4 episodes was solved, so there is nothing to learn from and the run ends with the weights "
@@ -120,6 +130,26 @@ def test_an_evaluation_whose_episodes_are_lost_is_no_result_and_is_played_again(
     assert not (tmp_path / "run" / "result.json").exists()
     assert not [one for one in records(tmp_path / "run") if one["event"] == "withheld"]
     assert improve(config)["before"]["missing"] == 0
+
+
+@pytest.mark.slow
+def test_the_best_round_is_kept_and_named_when_the_last_is_worse(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    config = config_of(start, tmp_path / "run", games=8, rounds=4, eval_games=4, eval_every=1)
+    won = {0: 0.0, 1: 0.75, 2: 0.5, 3: 0.25, 4: 0.5}
+    rates = [{"n": 4, "solved": int(4 * one), "rate": one, "missing": 0} for one in won.values()]
+    number_of = {f"improve:run@{number * config.updates}": number for number in won}
+    monkeypatch.setattr(outcome, "rate", lambda episodes: rates[number_of[episodes[0].key.policy]])
+    monkeypatch.setattr(loop, "rate", outcome.rate)
+    result = improve(config, lines)
+    checkpoints = tmp_path / "run" / "checkpoints"
+    assert sorted(int(one.name) for one in checkpoints.iterdir()) == [2, 6, 8]
+    assert result["best"] == {"round": 1, "checkpoint": str(checkpoints / "2"), **rates[1]}
+    assert result["checkpoint"] == str(checkpoints / "8")
+    assert "; best after round 1: 3 of 4: " in lines[-1]
+    assert open_model(result["best"]["checkpoint"]).version
 
 
 @pytest.mark.slow

@@ -14,15 +14,16 @@ import orbax.checkpoint as ocp
 import pytest
 
 from tests.conftest import ROOT
-from tests.improve.killed_run import SEAMS
+from tests.improve.killed_run import MOMENTS, SEAMS
 
 CLOCK = re.compile(r".*_s|started|wall_s")
 
 
-def play(start: Path, out: Path, seam: str, where: str) -> int:
-    command = [sys.executable, "-m", "tests.improve.killed_run", str(start), str(out), seam, where]
+def play(start: Path, out: Path, moments: str, where: str, ends: int = 0) -> int:
+    """Exit code of a run: that of SIGKILL, or ``ends``."""
+    command = [sys.executable, "-m", "tests.improve.killed_run", str(start), str(out), moments, where]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr[-3000:]
+    assert done.returncode in (ends, -signal.SIGKILL), f"{moments}: {done.stderr[-3000:]}"
     return done.returncode
 
 
@@ -47,10 +48,10 @@ def content(out: Path) -> dict[str, Any]:
             files[name] = timeless(json.loads(path.read_text().replace(str(out), "OUT")))
     for path in sorted(out.glob("traces/*")):
         files[path.name] = path.read_bytes()
-    for step in (4, 8):
+    for path in sorted(out.glob("checkpoints/*")):
         with ocp.StandardCheckpointer() as reader:
-            state = reader.restore(out / "checkpoints" / str(step) / "state")
-        files[f"checkpoint {step}"] = [(str(k), np.asarray(v).tobytes()) for k, v in flat(state)]
+            state = reader.restore(path / "state")
+        files[f"checkpoint {path.name}"] = [(str(k), np.asarray(v).tobytes()) for k, v in flat(state)]
     return files
 
 
@@ -80,16 +81,14 @@ def undisturbed(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Callab
 def check(start: Path, out: Path, seam: str, where: str, expected: dict[str, Any]) -> None:
     assert play(start, out, seam, where) == -signal.SIGKILL
     assert play(start, out, "none", where) == 0
-    actual = content(out)
-    assert actual.keys() == expected.keys()
-    assert [name for name in expected if actual[name] != expected[name]] == []
+    assert differing(content(out), expected) == []
 
 
 @pytest.mark.slow
 def test_a_run_killed_between_updates_goes_on_to_the_same_bits(
     start: Path, tmp_path: Path, undisturbed: Callable[[str], dict[str, Any]]
 ) -> None:
-    check(start, tmp_path / "run", "updating", "process", undisturbed("process"))
+    check(start, tmp_path / "run", "updating@1", "process", undisturbed("process"))
 
 
 @pytest.mark.sweep
@@ -115,3 +114,28 @@ def test_a_driver_on_ray_killed_at_any_seam_goes_on_to_the_same_bits(
     start: Path, tmp_path: Path, undisturbed: Callable[[str], dict[str, Any]], seam: str
 ) -> None:
     check(start, tmp_path / "run", seam, "ray", undisturbed("ray"))
+
+
+@pytest.mark.sweep  # 20 drivers on one cluster, each with a server of two replicas
+@pytest.mark.timeout(3600)
+def test_a_run_on_two_replicas_whose_driver_is_killed_20_times_ends_with_the_same_bits(
+    ray_local: str, start: Path, tmp_path: Path, undisturbed: Callable[[str], dict[str, Any]]
+) -> None:
+    from ray import serve
+
+    try:
+        expected, out = undisturbed("replicas"), tmp_path / "run"
+        for moment in MOMENTS:
+            assert play(start, out, moment, "replicas") == -signal.SIGKILL, f"{moment} never came"
+        assert play(start, out, "none", "replicas") == 0
+        assert differing(content(out), expected) == []
+        again = tmp_path / "again"
+        assert play(start, again, "actor@1,replica@2,learner@2", "replicas", ends=1) == 1
+        assert play(start, again, "none", "replicas") == 0
+        assert differing(content(again), expected) == []
+    finally:
+        serve.shutdown()
+
+
+def differing(actual: dict[str, Any], expected: dict[str, Any]) -> list[str]:
+    return [name for name in sorted({*actual, *expected}) if actual.get(name) != expected.get(name)]

@@ -6,7 +6,7 @@ from typing import Any
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Step, Trajectory
 from lemur_ray.improve.config import ImproveConfig
-from lemur_ray.improve.outcome import round_numbers
+from lemur_ray.improve.outcome import best_round, round_numbers
 from lemur_ray.improve.page import RunPage
 
 PLAYED = {
@@ -42,6 +42,23 @@ def test_it_shows_rates_over_rounds_and_three_games_gained_and_lost_of_each_turn
     assert "take &lt;b&gt;d" not in text
     assert "agrees with teacher" not in text, "nobody taught"
     assert "groups that differ" not in text
+
+
+def test_the_best_round_is_named_where_it_is_not_the_last(tmp_path: Path) -> None:
+    won = {0: 2, 2: 5, 4: 5, 6: 4}
+    evaluations = {n: [episode(str(i), i < count, n) for i in range(10)] for n, count in won.items()}
+    assert best_round(evaluations) == 4, "the later of two equal ones"
+    assert "best held out, after round 4; its checkpoint is kept" in written(tmp_path, [], evaluations)
+    assert "best held out" not in written(tmp_path, [], {0: evaluations[0], 2: evaluations[2]})
+    assert "best held out, at the start" in written(tmp_path, [], {0: evaluations[2], 2: evaluations[0]})
+
+
+def test_an_evaluation_with_too_many_missing_episodes_is_never_the_best() -> None:
+    lost = Episode(EpisodeKey("b", "t", "p", "r"), "kind", Outcome.INFRA_LOST, None, 1, Trajectory((), ()))
+    half = [episode("a", True, 2), lost]
+    assert best_round({0: [episode("a", False, 0)], 2: half}) == 0
+    assert best_round({0: [episode("a", False, 0)] * 9, 2: [*[episode("a", True, 2)] * 9, lost]}) == 2
+    assert best_round({}) == 0
 
 
 def test_columns_of_a_teacher_and_of_groups_are_there_where_they_mean_something(tmp_path: Path) -> None:

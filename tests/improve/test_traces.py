@@ -100,6 +100,8 @@ def test_a_round_without_differences_has_no_rows_and_bad_input_is_refused_by_nam
     assert group_batch(episodes, traces, "grpo", "x", 0, 16).rows is None
     with pytest.raises(BadInput, match="task x of b is held out"):
         group_batch(episodes, traces, "grpo", "y", 0, 16)
+    lost = [episodes[0], replace(episodes[1], outcome=Outcome.ENV_ERROR, score=None)]
+    assert group_batch(lost, traces, "grpo", "x", 0, 16).numbers["incomplete"] == 1, "its end was not the policy's"
     odd = [replace(episodes[0], score=1.5), episodes[1]]
     with pytest.raises(BadInput, match=r"task x of b: rewards 1\.5, 1: expected numbers from 0 to 1"):
         group_batch(odd, traces, "grpo", "x", 0, 16)

@@ -104,6 +104,12 @@ def test_the_newest_and_every_so_many_checkpoints_are_kept(tmp_path: Path) -> No
         for step in range(1, 11):
             checkpoints.save(step, state(step), {"rows": step})
     assert [commit.step for commit in commits(str(tmp_path / "c"))[0]] == [10, 9, 8, 4]
+    with Checkpoints(str(tmp_path / "p"), keep=1) as checkpoints:
+        for step, protected in ((1, 1), (2, 1), (3, 2), (4, 2)):
+            checkpoints.protected.clear()
+            checkpoints.protected.add(protected)
+            checkpoints.save(step, state(step), {"rows": step})
+    assert [commit.step for commit in commits(str(tmp_path / "p"))[0]] == [4, 2]
     with pytest.raises(ValueError, match="keep_every_steps is 30: expected a multiple of checkpoint_every_steps, 20"):
         TrainConfig(checkpoint_every_steps=20, keep_every_steps=30)
 

@@ -59,7 +59,7 @@ def improve(config: ImproveConfig, say: Callable[[str], None] = print) -> dict[s
                 "without the flag the learner computes on CPUs"
             )
         seq_len = prepared.learner.recipe.data.seq_len
-        with OnRay(prepared.learner) as backend:
+        with OnRay(prepared.learner, config.replicas) as backend:
             run = ImproveRun(config, prepared.out, prepared.tokenizer, prepared.tasks, backend, seq_len, say)
             return run.run()
 
@@ -73,8 +73,8 @@ class _LearnerActor(Learner):
 class OnRay:
     """Trains, serves and plays on the connected cluster (``loop.Backend``). A context manager."""
 
-    def __init__(self, spec: LearnerSpec) -> None:
-        self._spec = spec
+    def __init__(self, spec: LearnerSpec, replicas: int = 1) -> None:
+        self._spec, self._replicas = spec, replicas
         self._app_name = self._served_folder = ""
         mesh = spec.recipe.mesh
         # It computes only while nothing is played, so it reserves no CPU; it writes to the driver's disk.
@@ -86,8 +86,8 @@ class OnRay:
     def open(self) -> Committed:
         return _result(self._learner.open.remote())
 
-    def train(self, number: int, rows: Rows, order: np.ndarray) -> Committed:
-        return _result(self._learner.train.remote(number, rows, order))
+    def train(self, number: int, rows: Rows, order: np.ndarray, best: int) -> Committed:
+        return _result(self._learner.train.remote(number, rows, order, best))
 
     def serve(self, commit: Committed) -> Served:
         out, version = self._spec.out, open_model(commit.folder).version
@@ -95,8 +95,8 @@ class OnRay:
             # The run folder, so that a replica that starts anew loads the newest commit. The name is that of the
             # folder, so that the application of a driver that was killed is replaced.
             name = f"improve-{hashlib.sha256(out.encode()).hexdigest()[:12]}"
-            self._app_name = serve_handle(ServeJob(model=out), out, name)
-        swap(self._update, commit.folder, version, self._served_folder)
+            self._app_name = serve_handle(ServeJob(model=out, replicas=self._replicas), out, name)
+        swap(self._update, commit.folder, version, self._served_folder, self._replicas)
         self._served_folder = commit.folder
         return Served(version, HandleSpec(self._app_name, f"handle:{Path(out).name}@{version}"))
 

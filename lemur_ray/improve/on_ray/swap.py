@@ -23,21 +23,24 @@ def swap(
     folder: str,
     version: str,
     before: str = "",
+    replicas: int = 1,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Switch every replica to the weights in ``folder``; if one does not, all go back to ``before``, and again.
 
     update: switches all replicas to a checkpoint folder and returns the version of each; raises RuntimeError if one
-    refuses. before: folder of the weights that are served now; empty: unknown. Raises SwapFailed after all tries.
+    refuses. before: folder of the weights that are served now; empty: unknown. replicas: number that must answer: one
+    that is starting may have read the weights before. Raises SwapFailed after all tries.
     """
     problem = ""
     for pause in (0.0, *PAUSES_S):
         sleep(pause)
         try:
-            versions = sorted(set(update(folder)))
-            if versions == [version]:
+            versions = list(update(folder))
+            if len(versions) >= replicas and {*versions} == {version}:
                 return
-            problem = f"replicas answered with versions {', '.join(versions) or 'none'}"
+            answers = ", ".join(sorted({*versions})) or "none"
+            problem = f"{len(versions)} of {replicas} replicas answered, with versions {answers}"
         except RuntimeError as error:
             problem = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
         try:
