@@ -21,13 +21,13 @@ from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
-from etils import epath
 from orbax.checkpoint.checkpoint_manager import CheckpointInfo
 
 from lemur_ray.host.exit_codes import CausedError
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.storage.file_system import note_folders
 from lemur_ray.storage.health_probe import run_while_reachable
+from lemur_ray.train.run.attempt_names import AttemptNames
 from lemur_ray.train.run.coordination import share
 from lemur_ray.train.run.failures import FailureKind, classify
 from lemur_ray.train.run.fence import Fence
@@ -36,7 +36,6 @@ from lemur_ray.train.run.folder import TrainingStopped
 from lemur_ray.weights.checkpoints import (
     Commit,
     Uncommitted,
-    checkpoint_name,
     commits,
     committed_once,
     is_checkpoint_name,
@@ -116,7 +115,7 @@ class Checkpoints:
         if "://" not in folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
         attempt = fence.number if fence is not None else 1
-        self._names = _AttemptNames(self._paths, attempt, self._check_fence) if "://" in folder else None
+        self._names = AttemptNames(self._paths, attempt, self._check_fence) if "://" in folder else None
         options = ocp.CheckpointManagerOptions(
             max_to_keep=keep, keep_period=keep_every or None, enable_async_checkpointing=True, save_root_metadata=False,
             create=False, step_name_format=self._names,
@@ -281,26 +280,6 @@ class Checkpoints:
                 f"could not save checkpoint {step} to {self.folder}: {_short(error)}{free}; {intact}: make room or fix "
                 "the storage, then run the same command again to resume"
             ) from error
-
-
-class _AttemptNames(ocp.path.step.NameFormat[ocp.path.step.Metadata]):
-    """Names of a run's checkpoints in a bucket for orbax: step and attempt, so no two attempts share one."""
-
-    def __init__(self, paths: dict[int, str], attempt: int, check: Callable[[], object]) -> None:
-        """paths: URL of each known checkpoint by step. check: called before a checkpoint is read or removed."""
-        self._paths, self._attempt, self._check = paths, attempt, check
-
-    def build_name(self, step: int) -> str:
-        return checkpoint_name(step, self._attempt)
-
-    def find_all(self, base_path: Any) -> Iterator[ocp.path.step.Metadata]:
-        return iter([ocp.path.step.Metadata(step, epath.Path(path)) for step, path in sorted(self._paths.items())])
-
-    def find_step(self, base_path: Any, step: int) -> ocp.path.step.Metadata:
-        self._check()
-        if step not in self._paths:
-            raise ValueError(f"no checkpoint of step {step} in {base_path}")
-        return ocp.path.step.Metadata(step, epath.Path(self._paths[step]))
 
 
 def _chunked_by_layer(state: Any) -> Any:
