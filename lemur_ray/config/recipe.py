@@ -49,7 +49,7 @@ class Recipe:
 
 
 _NOT_IDENTITY = (
-    "microbatches", "remat",  # change roundings only, as the mesh does
+    "microbatches", "remat", "attention_block",  # change roundings only, as the mesh does
     "checkpoint_every_steps", "checkpoint_every_s", "keep_checkpoints", "keep_every_steps", "preemption_every_steps",
     "log_every_steps", "max_failures", "max_skips_in_a_row", "eval_every_steps", "eval_rows",
 )  # fmt: skip
@@ -57,9 +57,9 @@ _NOT_IDENTITY = (
 _NEWER = (
     "beta_fast", "beta_slow", "attention_factor", "family", "qkv_bias", "qk_norm", "window", "global_every",
     "local_rope_theta", "activation", "norm_offset", "post_norms", "embed_scale", "query_scalar", "attention_cap",
-    "logit_cap", "schedule", "decay_fraction", "decay_shape", "max_documents",
+    "logit_cap", "schedule", "decay_fraction", "decay_shape", "max_documents", "attention_block",
 )  # fmt: skip
-"""Fields of model, rope_scaling, optimizer and data newer than the first hashes; in the identity unless default."""
+"""Fields newer than the first hashes; they are in the identity unless default."""
 
 
 def drop_newer(value: dict[str, Any]) -> None:
@@ -70,6 +70,7 @@ def drop_newer(value: dict[str, Any]) -> None:
         (value["model"]["rope_scaling"], default["model"]["rope_scaling"]),
         (value["optimizer"], default["optimizer"]),
         (value["data"], default["data"]),
+        (value["train"], default["train"]),
     ):
         for name in _NEWER:
             if name in part and part[name] == plain[name]:
@@ -85,7 +86,7 @@ def identity(recipe: Recipe) -> dict[str, Any]:
     if recipe.model.rope_scaling == RopeScaling():
         del value["model"]["rope_scaling"]
     for name in _NOT_IDENTITY:
-        del value["train"][name]
+        value["train"].pop(name, None)
     if not recipe.tuning.epochs:  # then the other fields have no effect
         del value["tuning"]
     if not recipe.lora.rank:

@@ -54,6 +54,8 @@ class TrainConfig:
     """What the backward pass recomputes: none, full (whole blocks), save_dots (no matrix products),
     save_dots_except_mlp_in, offload (as save_dots, in the host's memory), or save:VALUE,..[+offload:VALUE,..] with the
     values query, key, value, attention, mid, gate, up."""
+    attention_block: int = 0
+    """Maximum tokens of a block of attention on TPU, which divides data.seq_len; 0: chosen by the generation."""
     seed: int = 0
     """Seed of the initial weights."""
     checkpoint_every_steps: int = 200
@@ -93,6 +95,8 @@ class TrainConfig:
                 f"{self.checkpoint_every_steps}"
             )
         parse_remat(self.remat)
+        if self.attention_block < 0 or self.attention_block % 128:
+            raise ValueError(f"attention_block is {self.attention_block}: expected a multiple of 128, or 0")
         for first, end in self.skip_rows:
             if not 0 <= first < end:
                 raise ValueError(f"skip_rows has {first} {end}: expected FIRST END with 0 <= FIRST < END")

@@ -20,7 +20,7 @@ from flax import nnx
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.attention.dispatch import attention as attend
-from lemur_ray.model.attention.interface import Limits
+from lemur_ray.model.attention.interface import NO_LIMITS, Limits
 from lemur_ray.model.embedding import lookup
 from lemur_ray.model.layout import Layout
 from lemur_ray.model.matmul import matmul, matmuls
@@ -48,8 +48,8 @@ class Forward:
     """Name of a rematerialisation policy (``model.remat``)."""
     attention: str = "chunked"
     """A name of ``attention.IMPLEMENTATIONS``."""
-    max_documents: int = Limits().max_documents
-    """Maximum documents of a row, padding included, as in ``Limits``."""
+    limits: Limits = NO_LIMITS
+    """Limits of attention; window and cap are the model's."""
     layout: Layout = Layout()
     """Placement of weights and activations; the default is a single device."""
 
@@ -133,7 +133,7 @@ class Block(nnx.Module):
         q, k = apply_rope(q, rope), apply_rope(k, rope).astype(dtype)
         q = (q if c.query_gain == 1.0 else q * c.query_gain).astype(dtype)
         q, k, v = named(q, "query"), named(k, "key"), named(v, "value")
-        limits = Limits(window, c.attention_cap, context.how.max_documents)
+        limits = context.how.limits._replace(window=window, cap=c.attention_cap)
         mixed = attend(q, k, v, context.segment_ids, context.how.attention, layout, limits)
         mixed = mixed.reshape(rows, length, -1)
         mixed = layout.split(product(mixed.astype(x_BLD.dtype), self.wo[...]))

@@ -215,7 +215,7 @@ class _Start:
         worker, how = self.worker, execution(self.run.recipe, self.mesh)
         fields: dict[str, Any] = {
             "world_size": worker.world_size, "devices": len(jax.devices()), "attention": how.forward.attention,
-            "attention_fallback": how.fallback, "compiled_with": described_settings(jax.default_backend()),
+            "attention_fallback": how.fallback, "compiled_with": described_settings(jax.devices()[0]),
         }  # fmt: skip
         if worker.world_size > 1:
             fields["workers"] = worker_positions(self.where, worker.rank)
@@ -224,7 +224,11 @@ class _Start:
             worker.say(line)
         if settings := fields["compiled_with"]:
             worker.say(f"compiled with {', '.join(f'{name}={value}' for name, value in settings.items())}")
-        worker.say(f"attention: {how.forward.attention}" + (f" ({how.fallback})" if how.fallback else ""))
+        kernel = how.forward.attention
+        if kernel == "splash":
+            fields["attention_block"] = how.forward.limits.block
+            kernel += f" in blocks of at most {how.forward.limits.block} tokens"
+        worker.say(f"attention: {kernel}" + (f" ({how.fallback})" if how.fallback else ""))
         return fields
 
     def save(self, step: int, state: TrainState) -> None:

@@ -20,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 from lemur_ray.config import Recipe
 from lemur_ray.model.attention.dispatch import choose
+from lemur_ray.model.attention.interface import Limits
 from lemur_ray.model.layout import Layout
 from lemur_ray.model.llama import (
     Forward,
@@ -36,7 +37,7 @@ from lemur_ray.model.loss import Losses, cross_entropy
 from lemur_ray.model.sharding import batch_sharding, like_params, param_shardings, placed_like, replicated
 from lemur_ray.train.guard import check, init_guard
 from lemur_ray.train.optimizer import direction, learning_rate
-from lemur_ray.train.pod.compiler_options import step_options
+from lemur_ray.train.pod.compiler_options import attention_block, step_options
 
 Batch = dict[str, jax.Array]
 """tokens, targets, segment_ids, positions: (rows, length) int32; loss_weights: same, float32; source: (rows,) int32.
@@ -112,7 +113,8 @@ def execution(recipe: Recipe, mesh: Mesh | None = None) -> Execution:
     )  # fmt: skip
     compute_dtype, layout = jnp.dtype(jnp.float32) if cpu else dtype, Layout(mesh if devices > 1 else None)
     documents = recipe.data.max_documents if recipe.data.mask_documents else 1
-    forward = Forward(compute_dtype, dtype, recipe.train.remat, attention, documents, layout)
+    limits = Limits(max_documents=documents, block=recipe.train.attention_block or attention_block(device))
+    forward = Forward(compute_dtype, dtype, recipe.train.remat, attention, limits, layout)
     return Execution(forward, cpu and recipe.model.num_layers <= UNROLL_LAYERS, fallback)
 
 
@@ -255,7 +257,7 @@ def make_train_step(
     return jax.jit(
         step,
         donate_argnums=0,
-        compiler_options=step_options(mesh.devices.flat[0].platform),
+        compiler_options=step_options(mesh.devices.flat[0]),
         in_shardings=(
             shardings,
             batch_sharding(mesh),

@@ -50,7 +50,7 @@ def test_the_hash_changes_with_every_field_that_decides_the_numbers_and_with_no_
     }
     free |= {"train.log_every_steps", "train.max_failures", "train.max_skips_in_a_row", "train.eval_every_steps"}
     free |= {"train.eval_rows", "train.microbatches", "train.remat", "train.keep_every_steps"}
-    free |= {"train.preemption_every_steps", "data.max_documents"}
+    free |= {"train.preemption_every_steps", "data.max_documents", "train.attention_block"}
     other: dict[type, Any] = {
         int: lambda v: v + 2,  # fsdp may be -1 or 1, not 0
         float: lambda v: v / 2 + 0.01,
@@ -69,6 +69,7 @@ def test_the_hash_changes_with_every_field_that_decides_the_numbers_and_with_no_
         if leaf == "skip_rows":
             changed = ((0, 1),)
         chosen = {"kind": "linear", "remat": "full", "keep_every_steps": 400, "matrices": ("wq",), "also": ("head",)}
+        chosen |= {"attention_block": 256}
         changed = chosen.get(leaf, changed)
         holder = dataclasses.replace(holder, **{leaf: changed})
         altered = dataclasses.replace(parent, **{section: holder}) if section else holder

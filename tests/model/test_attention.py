@@ -78,15 +78,11 @@ def test_the_kernel_for_tpu_equals_the_plain_one(kv_heads: int) -> None:
 
 @pytest.mark.slow
 def test_long_rows_take_two_kernels_for_the_gradients_on_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert splash_module.is_fused(4096)
-    assert not splash_module.is_fused(32_768)
-    monkeypatch.setattr(splash_module, "BLOCK", 128)
+    assert splash_module.is_fused(4096, 512)
+    assert not splash_module.is_fused(32_768, 2048)
+    assert [splash_module.block_size(8192 + 128 * n, 2048) for n in (0, 1, 2, 4)] == [2048, 128, 256, 512]
     monkeypatch.setattr(splash_module, "MOST_FUSED_BLOCKS", 1)
-    splash_module._kernel.cache_clear()
-    try:
-        assert_equal_to_plain(partial(splash, interpret=True), 256, 2, 128, 2e-5)
-    finally:
-        splash_module._kernel.cache_clear()
+    assert_equal_to_plain(partial(splash, interpret=True, limits=Limits(block=128)), 256, 2, 128, 2e-5)
 
 
 @pytest.mark.parametrize("kv_heads", [4, 2])

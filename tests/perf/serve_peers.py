@@ -42,6 +42,18 @@ def models() -> dict[str, Any]:
             **common, num_layers=12, dim=768, ffn_dim=2048, num_heads=12, num_kv_heads=12, tie_embeddings=True
         ),
         "s58": ModelConfig(**common, num_layers=8, dim=512, ffn_dim=1408, num_heads=8, num_kv_heads=8),
+        # Heads wider than dim and half as many of keys and values, as Qwen3 0.6B has them.
+        "qwen3": ModelConfig(
+            **{**common, "head_dim": 128},
+            num_layers=12,
+            dim=768,
+            ffn_dim=2304,
+            num_heads=12,
+            num_kv_heads=6,
+            tie_embeddings=True,
+            family="qwen3",
+            qk_norm=True,
+        ),
     }
 
 

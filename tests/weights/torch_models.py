@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from pathlib import Path
 from typing import Any
@@ -66,9 +67,9 @@ def torch_model(name: str) -> Any:
     return model
 
 
-def saved(name: str, folder: Path) -> Path:
-    """The model as a Hugging Face folder."""
-    torch_model(name).save_pretrained(str(folder))
+def saved(name: str, folder: Path, dtype: Any = torch.float32) -> Path:
+    """The model as a Hugging Face folder, with weights rounded to ``dtype``."""
+    copy.deepcopy(torch_model(name)).to(dtype).save_pretrained(str(folder))
     return folder
 
 

@@ -16,6 +16,8 @@ class Limits(NamedTuple):
     """Scores become cap x tanh(score / cap); 0: they stay."""
     max_documents: int = 64
     """Maximum number of runs of equal segment ids in a row, padding included. Only kernels with packed rows use it."""
+    block: int = 512
+    """Maximum number of tokens in a block. Only the kernel for TPU uses it."""
 
 
 NO_LIMITS = Limits()

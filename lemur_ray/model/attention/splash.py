@@ -14,8 +14,6 @@ LANES = 128
 """Width of a TPU vector register: tokens of a block must be multiples of it, heads are padded to one."""
 NARROWEST = 64
 """Minimum features of a head that is worth padding to LANES: the kernel then computes at most twice as much."""
-BLOCK = 512
-"""Maximum number of tokens in a block."""
 MOST_FUSED_BLOCKS = 8
 """Maximum number of blocks of a row in whose backward pass one kernel computes all gradients. It keeps a gradient of
 the queries for each block of keys: 16 GiB for 32 heads of 32,768 tokens, where two kernels take 0.5 (compiled for v5p).
@@ -31,25 +29,27 @@ def unfit(length: int, head_dim: int) -> str:
     return ""
 
 
-def block_size(length: int) -> int:
-    """Tokens per block: the largest power of two up to BLOCK that divides the length."""
-    size = BLOCK
+def block_size(length: int, most: int = NO_LIMITS.block) -> int:
+    """Tokens per block: the largest half, quarter, .. of ``most`` that divides the length, or ``most`` itself."""
+    size = most
     while length % size:
         size //= 2
     return size
 
 
-def is_fused(length: int) -> bool:
-    """Whether one kernel computes all gradients of a row, with fewer operations than two but more memory."""
-    return length // block_size(length) <= MOST_FUSED_BLOCKS
+def is_fused(length: int, size: int) -> bool:
+    """Whether one kernel computes all gradients of a row, with fewer operations than two but more memory.
+    size: tokens per block."""
+    return length // size <= MOST_FUSED_BLOCKS
 
 
 @lru_cache(maxsize=8)
-def _kernel(heads: int, length: int, window: int, cap: float, interpret: bool) -> Any:
+def _kernel(heads: int, length: int, limits: Limits, interpret: bool) -> Any:
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
-    size, fused = block_size(length), is_fused(length)
+    size, window = block_size(length, limits.block), limits.window
+    fused = is_fused(length, size)
     blocks = kernels.BlockSizes(
         block_q=size, block_kv=size, block_kv_compute=size, block_q_dkv=size, block_kv_dkv=size,
         block_kv_dkv_compute=size, use_fused_bwd_kernel=fused, block_q_dq=None if fused else size,
@@ -61,7 +61,7 @@ def _kernel(heads: int, length: int, window: int, cap: float, interpret: bool) -
     with jax.ensure_compile_time_eval():
         return kernels.make_splash_mha(
             mask, block_sizes=blocks, head_shards=1, q_seq_shards=1, residual_checkpoint_name="attention",
-            interpret=interpret, attn_logits_soft_cap=cap or None,
+            interpret=interpret, attn_logits_soft_cap=limits.cap or None,
         )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def splash(
     from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel import SegmentIds
 
     length, heads, width = q_BLHh.shape[1:]
-    kernel = _kernel(heads, length, limits.window, limits.cap, interpret)
+    kernel = _kernel(heads, length, limits, interpret)
     q, k, v = (x.swapaxes(1, 2) for x in (q_BLHh * width**-0.5, k_BLKh, v_BLKh))
     if missing := -width % LANES:
         q, k, v = (jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, missing))) for x in (q, k, v))

@@ -102,6 +102,7 @@ def plan(recipe: Recipe, where: Devices) -> PodPlan:
     from lemur_ray.model.flops import flops_per_token
     from lemur_ray.model.sharding import make_mesh
     from lemur_ray.train.pod.torus import along_torus
+    from lemur_ray.train.step import execution
 
     tokens = recipe.tokens_per_step
     recipe = on_devices(recipe, run_shape(recipe.mesh))
@@ -116,7 +117,8 @@ def plan(recipe: Recipe, where: Devices) -> PodPlan:
             raise
         raise StepDoesNotFit(str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ")) from error
     compile_s = time.monotonic() - began
-    program = read(compiled.as_text(), lambda kernel, shapes: attention_flops(recipe, kernel))
+    block = execution(recipe, mesh).forward.limits.block
+    program = read(compiled.as_text(), lambda kernel, shapes: attention_flops(recipe, kernel, block))
     chips = mesh.size
     sent: dict[str, float] = {}
     waiting: dict[str, float] = {}
@@ -144,23 +146,23 @@ _KERNEL_PRODUCTS = {
 """Prefix of an attention kernel's name -> number of matrix products in it; the first matching prefix counts."""
 
 
-def attention_flops(recipe: Recipe, kernel: str) -> float:
+def attention_flops(recipe: Recipe, kernel: str, block: int = 512) -> float:
     """FLOPs of one call on one device of the attention kernel with this name in HLO, over blocks up to the diagonal; 0
     for other kernels.
-    recipe: with the rows of ``on_devices``. cuDNN also skips blocks of other documents; counted is a row of one
-    document, the maximum."""
+    recipe: with the rows of ``on_devices``. block: maximum tokens of a block on TPU. cuDNN also skips blocks of other
+    documents; counted is a row of one document, the maximum."""
     from lemur_ray.model.attention.splash import LANES, block_size, blocks_computed, is_fused
 
     model, length, mesh = recipe.model, recipe.data.seq_len, recipe.mesh
     rows = recipe.train.rows_per_step // recipe.train.microbatches // (mesh.dcn * mesh.fsdp)
     on_gpu = kernel.startswith("__cudnn")
-    size = _GPU_BLOCK if on_gpu else block_size(length)
+    size = _GPU_BLOCK if on_gpu else block_size(length, block)
     # Kernels of layers with and without a window have one name: each call counts as the mean over all layers.
     windows = (model.window_of(i) for i in range(model.num_layers))
     done = sum(blocks_computed(length, window, size) for window in windows) / model.num_layers
     width = model.head_dim if on_gpu else -(-model.head_dim // LANES) * LANES
     count = next((n for name, n in _KERNEL_PRODUCTS.items() if kernel.startswith(name)), 0)
-    if kernel.startswith("splash_mha_dkv") and is_fused(length):
+    if kernel.startswith("splash_mha_dkv") and is_fused(length, size):
         count = 5
     return count * done * 2.0 * rows * (model.num_heads // mesh.tp) * length**2 * width
 

@@ -152,6 +152,8 @@ def read(hlo: str, kernel_flops: KernelFlops = lambda name, shapes: 0.0, dynamic
             kind = i.opcode.removesuffix("-start")
             if is_product(i):
                 flops += times * _product_flops(i, shape_of)
+            elif kind in COLLECTIVES and schedule.is_continued(i, name):
+                continue
             elif kind in COLLECTIVES:
                 group = group_of(i.rest)
                 sent = _sent_bytes("reduce-scatter" if scattered else kind, i, len(group))

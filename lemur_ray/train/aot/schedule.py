@@ -9,6 +9,8 @@ from lemur_ray.train.aot.hlo_text import Instruction
 
 _CALLS = re.compile(r"(?:calls|body|true_computation|false_computation|branch_computations)=(\{[^}]*\}|%?[\w.\-]+)")
 _CALLS_OF_CALL = re.compile(r"to_apply=(%?[\w.\-]+)")
+_FUSION = "async_collective_fusion"
+"""Beginning of the TPU compiler's name of a product that runs beside a part of a collective."""
 _CUBLAS = ("__cublas$gemm", "__cublas$lt$matmul")
 """Beginnings of call targets that are one product of two matrices."""
 
@@ -38,24 +40,41 @@ def called_by(instruction: Instruction) -> list[str]:
     return re.findall(r"[\w.\-]+", " ".join(names))
 
 
+def _channel(instruction: Instruction) -> str:
+    """Number of the channel of a collective that is written into a chain of fusions; "" for any other instruction."""
+    channel = re.search(r'channel_id=(\d+).*chain_id="', instruction.rest)
+    return channel[1] if channel else ""
+
+
 class Schedule:
     """The order of instructions in each computation of a program, as HLO text lists them."""
 
     def __init__(self, computations: Mapping[str, list[Instruction]]) -> None:
         self._computations = computations
         self._computing: dict[str, bool] = {}
+        fused = (i for name, all_ in computations.items() if name.startswith(_FUSION) for i in all_)
+        self._in_fusions = {channel for i in fused if (channel := _channel(i))}
 
     def overlapped(self, name: str) -> set[str]:
         """Names of the collectives in the computation ``name`` that overlap with products or kernels.
-        These are collectives with a product or kernel between start and end, and those fused with a product."""
+        These are collectives with a product or kernel between start and end, and those fused with a product, also in
+        a later part of their chain."""
         instructions = self._computations[name]
-        if any(is_product(i) for i in instructions) and name.startswith(("fused", "async_collective_fusion")):
+        if any(is_product(i) for i in instructions) and name.startswith(("fused", _FUSION)):
             return {i.name for i in instructions}
+        if chained := {i.name for i in instructions if _channel(i) in self._in_fusions}:
+            return chained
         ends = {
             operand: at for at, i in enumerate(instructions) if i.opcode.endswith("-done") for operand in i.operands
         }
         busy = [at for at, i in enumerate(instructions) if self._computes(i)]
         return {i.name for at, i in enumerate(instructions) if any(at < one < ends.get(i.name, at) for one in busy)}
+
+    def is_continued(self, instruction: Instruction, name: str) -> bool:
+        """Whether a collective of the computation ``name`` goes on with one that another computation started: the TPU
+        compiler writes a collective into every fusion that it runs beside, from its start to its end."""
+        starts = any(call_target(i) == "AsyncCollectiveStart" for i in self._computations[name])
+        return bool(_channel(instruction)) and not starts
 
     def _computes(self, instruction: Instruction) -> bool:
         """Whether an instruction is or executes a product or a kernel."""

@@ -1,4 +1,4 @@
-"""Compiler options of the training step by platform, used by the run and by its plan.
+"""Compiler options and blocks of attention of the training step by device, used by the run and by its plan.
 
 Options that the user sets in XLA_FLAGS or LIBTPU_INIT_ARGS win. Nothing here was measured on a device.
 """
@@ -6,10 +6,22 @@ Options that the user sets in XLA_FLAGS or LIBTPU_INIT_ARGS win. Nothing here wa
 from __future__ import annotations
 
 import os
+from typing import Any
+
+from lemur_ray.train.pod.chips import CHIPS
 
 Options = dict[str, bool | int]
 
 _MIB = 2**20
+_TPU: Options = {
+    "xla_enable_async_all_gather": True,
+    "xla_tpu_enable_async_collective_fusion": True,
+    "xla_tpu_enable_async_collective_fusion_fuse_all_gather": True,
+    "xla_tpu_enable_async_collective_fusion_multiple_steps": True,
+    "xla_tpu_overlap_compute_collective_tc": True,
+    "xla_tpu_enable_data_parallel_all_reduce_opt": True,
+    "xla_tpu_data_parallel_opt_different_sized_ops": True,
+}
 OPTIONS: dict[str, Options] = {
     "gpu": {
         "xla_gpu_enable_latency_hiding_scheduler": True,
@@ -21,8 +33,14 @@ OPTIONS: dict[str, Options] = {
         "xla_gpu_reduce_scatter_combine_threshold_bytes": 256 * _MIB,
         "xla_gpu_all_reduce_combine_threshold_bytes": 256 * _MIB,
     },
+    "tpu": _TPU,
+    "v6e": {**_TPU, "xla_tpu_scoped_vmem_limit_kib": 98_304},
 }
-"""Platform of a jax device -> options of XLA. The kinds of options are those of MaxText's configurations for A3."""
+"""Generation in CHIPS, or platform of a jax device -> options of XLA. The kinds of options are those of MaxText's
+configurations for A3, v5p and v6e."""
+BLOCKS = {"v6e": 2048}
+"""Generation -> maximum tokens of a block of attention on TPU, where published configurations have larger ones than
+512. They need the scoped memory above: the kernel's blocks do not fit into the default of 16 MiB."""
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 """Environment variables with options of the compiler as flags."""
 MEMORY_FRACTION_NAME = "XLA_PYTHON_CLIENT_MEM_FRACTION"
@@ -31,10 +49,21 @@ MEMORY_FRACTION = 0.92
 """That share in a run, unless the user sets it; jax's default is 0.75. The rest is for CUDA and NCCL."""
 
 
-def step_options(platform: str) -> Options:
-    """Options of XLA for the training step on a platform, without those that the user set."""
+def generation_of(device: Any) -> str:
+    """Name in CHIPS of a jax device; "" for a device that is not there."""
+    return next((name for name, chip in CHIPS.items() if device.device_kind in chip.kinds), "")
+
+
+def step_options(device: Any) -> Options:
+    """Options of XLA for the training step on a jax device, without those that the user set."""
     flags = {flag.partition("=")[0] for name in FLAGS for flag in os.environ.get(name, "").split()}
-    return {name: value for name, value in OPTIONS.get(platform, {}).items() if f"--{name}" not in flags}
+    options = OPTIONS.get(generation_of(device)) or OPTIONS.get(device.platform, {})
+    return {name: value for name, value in options.items() if f"--{name}" not in flags}
+
+
+def attention_block(device: Any) -> int:
+    """Maximum tokens of a block of attention on a TPU; other devices do not use it."""
+    return BLOCKS.get(generation_of(device), 512)
 
 
 def memory_fraction() -> float:
@@ -42,7 +71,8 @@ def memory_fraction() -> float:
     return float(os.environ.get(MEMORY_FRACTION_NAME) or MEMORY_FRACTION)
 
 
-def described_settings(platform: str) -> dict[str, bool | int | str]:
-    """Settings besides the recipe that affect a compiled step: XLA options, flags, memory fraction, NCCL."""
+def described_settings(device: Any) -> dict[str, bool | int | str]:
+    """Settings besides the recipe that affect a step compiled for a jax device: XLA options, flags, memory fraction,
+    NCCL."""
     names = [name for name in os.environ if name in (*FLAGS, MEMORY_FRACTION_NAME) or name.startswith("NCCL_")]
-    return {**step_options(platform), **{name: os.environ[name] for name in sorted(names) if os.environ[name]}}
+    return {**step_options(device), **{name: os.environ[name] for name in sorted(names) if os.environ[name]}}

@@ -71,6 +71,11 @@ def _check_shapes(recipe: Recipe, where: RunShape) -> None:
             f"{recipe.model.num_kv_heads}: choose one of {', '.join(divisors)}"
         )
     spec(("sequence",), (recipe.data.seq_len,), mesh, "data.seq_len")
+    if (block := recipe.train.attention_block) and recipe.data.seq_len % block:
+        raise ValueError(
+            f"train.attention_block {block} does not divide data.seq_len {recipe.data.seq_len}: choose a divisor that "
+            "is a multiple of 128, or 0"
+        )
 
 
 def mesh_here(recipe: Recipe, *, rank: int = 0, world_size: int = 1) -> tuple[RunShape, Mesh]:

@@ -102,6 +102,79 @@ def test_a_run_with_adapters_is_planned_with_its_frozen_base() -> None:
     assert all(0 <= waiting[axis] <= sent[axis] for axis in waiting)
 
 
+SCRIPT = """
+import dataclasses, json, os, sys
+sys.path.insert(0, sys.argv.pop(1))
+from lemur_ray.config import DataConfig, MeshConfig, ModelConfig, Recipe, TrainConfig
+from lemur_ray.train.aot import absent_slice, compiled_step
+from lemur_ray.train.pod.slices import parse_slice
+where = parse_slice(sys.argv.pop(1))
+os.environ.update(absent_slice.environment(where, True, 0))
+"""
+FAMILIES = (
+    SCRIPT
+    + """
+SHAPE = ModelConfig(vocab_size=512, num_layers=2, dim=256, ffn_dim=512, num_heads=4, num_kv_heads=2, head_dim=128)
+GEMMA = {"window": 128, "global_every": 2, "activation": "gelu_tanh", "norm_offset": True, "post_norms": True,
+         "embed_scale": True, "query_scalar": 144, "tie_embeddings": True, "logit_cap": 30.0}
+for switches in ({}, {"window": 128}, {"qkv_bias": True, "head_dim": 64}, {"qk_norm": True},
+                 {**GEMMA, "attention_cap": 50.0}, {**GEMMA, "qk_norm": True, "local_rope_theta": 1e3}):
+    train = TrainConfig(rows_per_step=8, microbatches=2, compute_dtype="bfloat16", remat="save_dots")
+    model = dataclasses.replace(SHAPE, **switches)
+    recipe = Recipe(model=model, train=train, data=DataConfig(seq_len=256))
+    plan = compiled_step.plan(compiled_step.placed(recipe, where, MeshConfig(tp=2)), where)
+    print(plan.fits, sorted(plan.program.kernels), round(plan.executed_flops / plan.model_flops, 3))
+"""
+)
+
+
+@pytest.mark.slow
+@pytest.mark.sweep  # the slow tier plans the run of the paper
+def test_every_family_is_planned_with_the_kernel_of_tpus() -> None:
+    libtpu()
+    command = [sys.executable, "-c", FAMILIES, str(ROOT), "v5e:2x2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=850)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = done.stdout.splitlines()
+    assert len(lines) == 6
+    for line in lines:
+        assert line.startswith("True ['splash_mha_dkv"), line
+
+
+ROW = (
+    SCRIPT
+    + """
+import jax, jax.numpy as jnp
+from jax.sharding import SingleDeviceSharding
+from lemur_ray.model.attention.dispatch import attention
+from lemur_ray.model.attention.interface import Limits
+from lemur_ray.train.pod.compiler_options import attention_block, step_options
+device = absent_slice.devices(where, 1)[0]
+place, block = SingleDeviceSharding(device), attention_block(device)
+def gradients(q, k, v, ids):
+    total = lambda *x: jnp.sum(attention(*x, ids, "splash", limits=Limits(block=block)).astype(jnp.float32))
+    return jax.grad(total, (0, 1, 2))(q, k, v)
+q = jax.ShapeDtypeStruct((1, 32768, 32, 128), jnp.bfloat16, sharding=place)
+ids = jax.ShapeDtypeStruct((1, 32768), jnp.int32, sharding=place)
+lowered = jax.jit(gradients, compiler_options=step_options(device)).lower(q, q, q, ids)
+print(block, lowered.compile().memory_analysis().temp_size_in_bytes)
+"""
+)
+
+
+@pytest.mark.slow
+@pytest.mark.sweep  # half a minute each
+@pytest.mark.parametrize("name", ["v6e", "v5p"])
+def test_attention_of_a_long_row_takes_at_most_two_gib(name: str) -> None:
+    libtpu()
+    command = [sys.executable, "-c", ROW, str(ROOT), f"{name}:{'2x2x1' if name == 'v5p' else '2x2'}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    block, temporaries = map(int, done.stdout.split())
+    assert block == {"v5p": 512, "v6e": 2048}[name]
+    assert temporaries <= 2 * 2**30
+
+
 def test_the_table_of_rules_is_printed_with_the_bytes_of_a_device() -> None:
     found, text = plan_pod("lemur-70b", "--topology", "v4:4x8x8", "--describe")
     assert found["fits"] is None
@@ -138,6 +211,7 @@ print(json.dumps(planning.run(recipe, parse_slice("v4:2x2x2"), search=0, describ
         (["--mesh.fsdp", "32"], "32"),
         (["--mesh.tp", "16", "--mesh.fsdp", "16"], "model.num_kv_heads"),
         (["--train.microbatches", "48"], "1024 rows"),
+        (["--train.attention-block", "768"], "attention_block 768 does not divide data.seq_len 4096: choose a divisor"),
         (["--topology", "v4:3x3x3"], "multiples of 4"),
     ],
 )
@@ -219,8 +293,8 @@ def test_no_estimate_is_faster_than_what_was_ever_measured(slice_: str, best: fl
 def test_the_run_of_the_paper_fits_its_pod_with_hardly_any_recomputation() -> None:
     libtpu()
     found, _ = plan_pod("lemur-70b", "--topology", "v4:4x8x8", limit_s=850)
-    assert found["hbm_peak_gib"] <= 28.0
-    assert found["executed_over_model"] <= 1.15
+    assert found["hbm_peak_gib"] <= 24.5
+    assert found["executed_over_model"] <= 1.01
     assert found["compile_s"] <= 600
     assert found["model_flops_per_step"] == pytest.approx(4.30e11 * 1024 * 4096, rel=0.01)
 

@@ -189,6 +189,30 @@ def test_a_collective_is_overlapped_if_products_run_between_its_start_and_end(
     assert found.overlapped is overlapped
 
 
+def part(name: str, *lines: str, channel: int = 7) -> str:
+    """A fusion of the TPU compiler with a part of a collective."""
+    attributes = f'channel_id={channel}, replica_groups=[2,4]<=[8], frontend_attributes={{chain_id="0"}}'
+    gather = f"%g = f32[8] all-gather(%p), {attributes}"
+    body = "\n".join(f"  {line}" for line in ("%p = f32[2] parameter(0)", gather, *lines))
+    return f"%{name} (p: f32[2]) -> f32[8] {{\n{body}\n}}\n\n"
+
+
+@pytest.mark.parametrize(("channel", "overlapped"), [(7, True), (8, False)])
+def test_a_collective_in_a_chain_of_fusions_is_sent_once_beside_the_products_of_any_of_them(
+    channel: int, overlapped: bool
+) -> None:
+    product = "%d = f32[8,4] dot(%p, %p), lhs_contracting_dims={1}"
+    chain = (
+        part("fused_computation.1", '%s = f32[8] custom-call(%g), custom_call_target="AsyncCollectiveStart"')
+        + part("async_collective_fusion.2", "%p = f32[8,16] parameter(1)", product, channel=channel)
+        + part("fused_computation.3", '%e = f32[8] custom-call(%g), custom_call_target="AsyncCollectiveDone"')
+    )
+    calls = [f"%y{n} = f32[8] fusion(%a), kind=kCustom, calls=%{name}" for n, name in enumerate(
+        ("fused_computation.1", "async_collective_fusion.2", "fused_computation.3"))]  # fmt: skip
+    (found,) = read(chain + entry(*calls)).collectives
+    assert (found.count, found.sent_bytes, found.overlapped) == (1, 32 * 3 / 4, overlapped)
+
+
 TABLES = f"""HloModule jit_step
 
 FileNames

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 
 from lemur_ray.config import MeshConfig
 from lemur_ray.train.on_ray import worker_environment
 from lemur_ray.train.on_ray.worker_environment import adopt_driver_folders, worker_env
-from lemur_ray.train.pod.compiler_options import described_settings, step_options
+from lemur_ray.train.pod.compiler_options import attention_block, described_settings, step_options
 
 NOTE = worker_environment._DRIVER_FOLDERS
 FOLDERS = {"LEMUR_HOME": "/of/driver", "LEMUR_DATA": "/of/driver/data", "JAX_COMPILATION_CACHE_DIR": "/of/driver/jax"}
@@ -80,8 +81,21 @@ def test_workers_get_what_the_user_set_and_on_gpu_most_of_the_memory(monkeypatch
 def test_an_option_of_the_compiler_that_the_user_set_is_left_to_the_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     name = "xla_gpu_enable_latency_hiding_scheduler"
-    assert step_options("gpu")[name] is True
-    assert step_options("cpu") == {}
+    gpu, cpu = (SimpleNamespace(platform=name, device_kind=name) for name in ("gpu", "cpu"))
+    assert step_options(gpu)[name] is True
+    assert step_options(cpu) == {}
     monkeypatch.setenv("XLA_FLAGS", f"--{name}=false --xla_gpu_autotune_level=0")
-    assert name not in step_options("gpu")
-    assert described_settings("gpu")["XLA_FLAGS"] == f"--{name}=false --xla_gpu_autotune_level=0"
+    assert name not in step_options(gpu)
+    assert described_settings(gpu)["XLA_FLAGS"] == f"--{name}=false --xla_gpu_autotune_level=0"
+
+
+def test_options_and_blocks_of_a_tpu_are_those_of_its_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LIBTPU_INIT_ARGS", raising=False)
+    v4, v6e = (SimpleNamespace(platform="tpu", device_kind=kind) for kind in ("TPU v4", "TPU v6 lite"))
+    memory = "xla_tpu_scoped_vmem_limit_kib"
+    assert (attention_block(v4), attention_block(v6e)) == (512, 2048)
+    assert memory not in step_options(v4)
+    assert step_options(v6e) == {**step_options(v4), memory: 98_304}
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", f"--{memory}=65536")
+    assert memory not in step_options(v6e)
+    assert described_settings(v6e)["LIBTPU_INIT_ARGS"] == f"--{memory}=65536"
