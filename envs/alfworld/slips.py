@@ -18,7 +18,6 @@ Slip = tuple[str | None, str]
 
 def slip(play: Play, expert: Expert, random: Random) -> Slip | None:
     """A (kind, command) that the game refuses now, to stand before the expert's next command; None if none applies.
-
     Kinds are drawn with ``random`` as often as they were the first refused command of lost games
     (docs/guides/improve.md). Changes neither ``play`` nor ``expert``."""
     chances = [one for make, share in _KINDS for one in [make(expert, random)] * share if one is not None]

@@ -131,12 +131,9 @@ def recorded_tasks(
     tasks: Iterable[Task], recording: Recording[InterCodeEpisode], path: Path, mode: ReplayMode
 ) -> list[Task]:
     """The tasks of a recording (read from ``path``) in its order, each set up to replay its episode's turns in
-    ``mode``.
-
-    Tasks are matched by number, since upstream has reworded some questions. If several parts of a benchmark (file
-    systems of Bash) have the number, the task with the same question is used, or else that of the part with most
-    episodes. Raises ValueError if no task has an episode's number.
-    """
+    ``mode``. Tasks are matched by number, since upstream has reworded some questions. If several parts of a benchmark
+    (file systems of Bash) have the number, the task with the same question is used, or else that of the part with most
+    episodes. Raises ValueError if no task has an episode's number."""
     known: dict[str, list[Task]] = {}
     for task in tasks:
         known.setdefault(trailing_number(task.id), []).append(task)

@@ -221,13 +221,11 @@ _EVERYDAY = frozenset({"yes", "no", "true", "false"})
 
 
 def without_solution(feedback: str, solution: str, before: str, replies: str) -> str:
-    """The feedback with "[withheld]" for the solution, or unchanged if it does not give the solution away.
-
-    A short solution counts as given away if it occurs in the feedback and nowhere before, or if the feedback calls it
-    the answer and the assistant never did; a program, if one of its longer lines occurs; a word like "yes" or a single
+    """The feedback with "[withheld]" for the solution, or unchanged if it does not give the solution away. A short
+    solution counts as given away if it occurs in the feedback and nowhere before, or if the feedback calls it the
+    answer and the assistant never did; a program, if one of its longer lines occurs; a word like "yes" or a single
     digit only by being called the answer. ``before`` is everything the assistant has read or written so far,
-    ``replies`` only what it has written.
-    """
+    ``replies`` only what it has written."""
     solution = solution.strip()
     if not solution:
         return feedback

@@ -125,9 +125,8 @@ class OpenAIPolicy:
         return self._persistence.pressure()
 
     def served_models(self) -> dict[str, str]:
-        """Name -> version of the models that the endpoint lists (``GET /models``); empty if it has no such list.
-
-        The version is a field that this project's server adds to the protocol; empty for other servers. Raises
+        """Name -> version of the models that the endpoint lists (``GET /models``); empty if it has no such list. The
+        version is a field that this project's server adds to the protocol; empty for other servers. Raises
         EndpointAbsent if nothing listens, EndpointRefused after a 401 or redirect, PolicyUnreachable without an answer.
         """
         give_up_at = self._clock() + self.options.patience_s

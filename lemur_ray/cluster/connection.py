@@ -34,12 +34,10 @@ DASHBOARD_HINT = "is a dashboard: use `ray job submit -- python jobs/...`, or un
 
 def connect(require_same_code: bool = True, with_data: bool = False, **options: Any) -> str:
     """Join the cluster of ``RAY_ADDRESS`` (set by ``ray job submit``), or start a private one that ends with this job.
-
     Returns the cluster's address and sets ``RAY_ADDRESS`` to it, because parts of Ray Train connect a second time and
     would otherwise join any cluster on this machine. ``options``: keywords for ``ray.init``. ``require_same_code``:
     refuse hosts with other code than this one. ``with_data``: the job uses Ray Data, which is imported first, so that
-    its messages go to the log as those of Ray. Raises SystemExit with the reason if connecting fails.
-    """
+    its messages go to the log as those of Ray. Raises SystemExit with the reason if connecting fails."""
     import ray
 
     if with_data:

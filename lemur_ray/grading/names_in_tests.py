@@ -36,12 +36,10 @@ class Names:
 
 
 def names_used(tests: str, setup: str = "") -> Names:
-    """Source of each name that ``tests`` use and neither they nor ``setup`` define.
-
-    The name of a builtin is under test only if no other name is (MBPP has a function called ``sum``), so that a
-    solution cannot replace the builtins of its tests. A name of the standard library that only appears before a dot
-    (``math.pi``) is the module. Raises ValueError for tests or setup that are not Python.
-    """
+    """Source of each name that ``tests`` use and neither they nor ``setup`` define. The name of a builtin is under test
+    only if no other name is (MBPP has a function called ``sum``), so that a solution cannot replace the builtins of its
+    tests. A name of the standard library that only appears before a dot (``math.pi``) is the module. Raises ValueError
+    for tests or setup that are not Python."""
     try:
         tree, given = parsed(tests), parsed(setup)
     except SyntaxError as error:

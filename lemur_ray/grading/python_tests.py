@@ -54,12 +54,10 @@ class TestRun:
 def run_tests(
     solution: str, tests: str, of_solution: Sandbox, of_tests: Sandbox, time_s: float = TIME_S, setup: str = ""
 ) -> TestRun:
-    """Run tests (Python code that raises on failure) against a solution, each in a sandbox of its own.
-
-    ``time_s``: processor seconds of the solution. ``setup``: code of the task that runs before the tests; its
-    definitions are never taken from the solution. Raises ValueError for tests or setup that are not Python,
-    SandboxDestroyed if the machine, not the solution, ended a sandbox or gave it no time.
-    """
+    """Run tests (Python code that raises on failure) against a solution, each in a sandbox of its own. ``time_s``:
+    processor seconds of the solution. ``setup``: code of the task that runs before the tests; its definitions are never
+    taken from the solution. Raises ValueError for tests or setup that are not Python, SandboxDestroyed if the machine,
+    not the solution, ended a sandbox or gave it no time."""
     return run_each(solution, [tests], of_solution, of_tests, time_s, setup)[0]
 
 

@@ -16,12 +16,10 @@ Row = tuple[Any, ...]
 
 
 def sql_reward(got: Sequence[Row] | None, gold: Sequence[Row], reward: Reward) -> float:
-    """Reward of a query's rows ``got`` compared with the rows of the gold query. Solved means exactly 1.0.
-
-    ``got``: None if the query failed, which gives 0. Rows are compared as their Python text, so 1 and 1.0 differ.
-    iou: shared rows over all rows, as multisets, in [0, 1]; 1 where both are empty.
-    tau: where rows are shared and their order is defined, round(tau-b * iou, 2), which may be negative; else iou.
-    """
+    """Reward of a query's rows ``got`` compared with the rows of the gold query. Solved means exactly 1.0. ``got``:
+    None if the query failed, which gives 0. Rows are compared as their Python text, so 1 and 1.0 differ. iou: shared
+    rows over all rows, as multisets, in [0, 1]; 1 where both are empty. tau: where rows are shared and their order is
+    defined, round(tau-b * iou, 2), which may be negative; else iou."""
     if got is None:
         return 0.0
     left, right = [str(row) for row in got], [str(row) for row in gold]

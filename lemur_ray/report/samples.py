@@ -37,12 +37,10 @@ def _check(n: int, c: int, k: int) -> None:
 
 
 def variance_parts(counts: Iterable[tuple[int, int]]) -> dict[str, float]:
-    """Variance of a success rate between tasks and between samples, from (samples, solved) of each task.
-
-    Analysis of variance (Miller, arXiv 2411.00640, 3.1): ``of_samples`` is the mean variance within a task,
-    ``of_tasks`` the variance of tasks' means less what samples add to it. More samples of a task lower the standard
-    error to ``standard_error_of_tasks`` and no further. Nothing for fewer than two tasks with two samples each.
-    """
+    """Variance of a success rate between tasks and between samples, from (samples, solved) of each task. Analysis of
+    variance (Miller, arXiv 2411.00640, 3.1): ``of_samples`` is the mean variance within a task, ``of_tasks`` the
+    variance of tasks' means less what samples add to it. More samples of a task lower the standard error to
+    ``standard_error_of_tasks`` and no further. Nothing for fewer than two tasks with two samples each."""
     known = [(n, c) for n, c in counts if n > 1]
     if len(known) < 2:
         return {}

@@ -60,12 +60,10 @@ def _score_interval(share: float, n: float, confidence: float) -> Interval:
 
 
 def clustered_wilson(hits: Sequence[bool], clusters: Sequence[object], confidence: float = 0.95) -> Interval:
-    """Score interval of a proportion whose observations come in clusters, such as the epochs of one task.
-
-    Wilson's interval at the effective sample size n / design effect, with the design effect from the variance between
-    clusters (Dean and Pagano, Journal of Survey Statistics and Methodology 3, 2015), at most n. If all observations are
-    equal, that variance is unknown: then the number of clusters. Raises ValueError for unequal lengths.
-    """
+    """Score interval of a proportion whose observations come in clusters, such as the epochs of one task. Wilson's
+    interval at the effective sample size n / design effect, with the design effect from the variance between clusters
+    (Dean and Pagano, Journal of Survey Statistics and Methodology 3, 2015), at most n. If all observations are equal,
+    that variance is unknown: then the number of clusters. Raises ValueError for unequal lengths."""
     if len(clusters) != len(hits):
         raise ValueError(f"{len(clusters)} cluster labels for {len(hits)} values: expected one label per value")
     if not hits:
@@ -120,12 +118,10 @@ Strata = Sequence[tuple[Sequence[float], Sequence[object]]]
 
 
 def stratified_mean(strata: Strata) -> tuple[float, Interval]:
-    """Unweighted mean of the means of strata (a macro average), and its percentile interval.
-
-    Each stratum: values and the clusters they come in, resampled within the stratum alone; clusters that lie in several
-    strata (a problem in several languages) are drawn in all of them at once. A stratum of one cluster has no spread
-    that could be known, so it adds none. Raises ValueError on no strata or an empty one.
-    """
+    """Unweighted mean of the means of strata (a macro average), and its percentile interval. Each stratum: values and
+    the clusters they come in, resampled within the stratum alone; clusters that lie in several strata (a problem in
+    several languages) are drawn in all of them at once. A stratum of one cluster has no spread that could be known, so
+    it adds none. Raises ValueError on no strata or an empty one."""
     return mean_of_macros([strata])
 
 
@@ -243,11 +239,9 @@ def paired_difference(a: Sequence[bool], b: Sequence[bool]) -> PairedDifference:
 
 def paired_by_task(differences: Sequence[float], clusters: Sequence[object] | None = None) -> PairedDifference:
     """Compare two policies by one value per task, for tasks that were played several times or come in clusters.
-
     ``differences``: for each task, the first policy's share of solved episodes minus the second's. The 95 % interval is
     a bootstrap over tasks; the two-sided p-value is by random sign flips of tasks. Both are seeded. ``clusters``: label
-    of each task; then whole clusters are drawn and flipped. Raises ValueError without tasks.
-    """
+    of each task; then whole clusters are drawn and flipped. Raises ValueError without tasks."""
     if not differences:
         raise ValueError("no common task: nothing to compare")
     values = np.asarray(differences, dtype=np.float64)

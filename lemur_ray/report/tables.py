@@ -72,11 +72,10 @@ def is_solved(episode: Episode) -> bool:
 
 @dataclass(frozen=True)
 class Group:
-    """Sums over the episodes of one category, or of all ("all").
-
-    ``success`` is over scored episodes, ``success_missing_failed`` over all of them. ``mean_score`` is the mean over
-    scored episodes, ``mean_score_missing_0`` over all with 0 for a missing one; both differ from the success rate if a
-    benchmark gives partial scores. ``score_interval`` is a bootstrap over tasks."""
+    """Sums over the episodes of one category, or of all ("all"). ``success`` is over scored episodes,
+    ``success_missing_failed`` over all of them. ``mean_score`` is the mean over scored episodes,
+    ``mean_score_missing_0`` over all with 0 for a missing one; both differ from the success rate if a benchmark gives
+    partial scores. ``score_interval`` is a bootstrap over tasks."""
 
     name: str
     n: int

@@ -27,12 +27,9 @@ PROTOCOL = "--protocol"
 
 def parse_evaluation(argv: Sequence[str], default: str, defaults: Mapping[str, Any] | None = None) -> Config:
     """Parse a command line with the common flags and those of the benchmark in --benchmark, else of ``default``. Flags
-    may also be in the file of ``--config``.
-
-    ``defaults``: values of benchmark options or common flags that replace the usual defaults. ``--protocol published``
-    sets those that the benchmark's published protocol prescribes, and prints it.
-    Ends the process with code 2 on an invalid flag or value. Raises ValueError for an unknown benchmark.
-    """
+    may also be in the file of ``--config``. ``defaults``: values of benchmark options or common flags that replace the
+    usual defaults. ``--protocol published`` sets those that the benchmark's published protocol prescribes, and prints
+    it. Ends the process with code 2 on an invalid flag or value. Raises ValueError for an unknown benchmark."""
     words, file = take_config(argv)
     name = _value_of("--benchmark", words) or str(file.values.get("benchmark") or default)
     options = options_of(name, find(name))

@@ -106,11 +106,9 @@ def save_settings(
     plugin_metadata: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """Store the settings of a recipe hash in ``evaluations.json``, from which replays and exports rebuild the tasks.
-
     ``config``: the configuration as JSON. ``upgrade``: converts a configuration of an earlier version to that form.
     ``departures``: differences from the original benchmark on this machine, added to those recorded before.
-    ``plugin_metadata``: metadata of an installed benchmark by benchmark and policy; it replaces that stored before.
-    """
+    ``plugin_metadata``: metadata of an installed benchmark by benchmark and policy; it replaces that stored before."""
     known = load_settings(out)
     same = known.setdefault(settings.hash, {"settings": dict(settings.values), "configs": []})
     new = [departure for departure in departures if departure not in same.get(DEPARTURES, ())]

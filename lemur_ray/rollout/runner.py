@@ -40,12 +40,10 @@ def run_episodes(
     cluster: Callable[[Task], str] = attrgetter("cluster"),
 ) -> Episodes:
     """Play every episode of ``plan`` without a score in the ledger; returns the episodes of ``plan``, in its order.
-
-    Episodes are not held in memory: the returned sequence reads the ledger's file on each access.
-    ``pool``: None if every episode has a score. ``clock``: monotonic seconds. ``cluster``: from a task to its group of
-    dependent tasks, which is recorded. KeyboardInterrupt, EndpointRefused (the endpoint refuses every request) and
-    PolicyUnreachable (no attempt reaches the policy for too long) leave a ledger that the same call continues.
-    """
+    Episodes are not held in memory: the returned sequence reads the ledger's file on each access. ``pool``: None if
+    every episode has a score. ``clock``: monotonic seconds. ``cluster``: from a task to its group of dependent tasks,
+    which is recorded. KeyboardInterrupt, EndpointRefused (the endpoint refuses every request) and PolicyUnreachable (no
+    attempt reaches the policy for too long) leave a ledger that the same call continues."""
     settled = ledger.episodes(spec.key for spec in plan if ledger.settled(spec.key))
     progress.begin(total=len(plan), finished=settled)
     scheduler, queue = EpisodeScheduler(plan, ledger.settled), RetryQueue(retries)

@@ -69,10 +69,9 @@ class Reply:
 class Program:
     """A program of the project, the module ``name`` of ``inside/payload``, that runs in ``sandbox``. ``cpu_s``,
     ``wall_s`` and ``waited_s`` (the part of wall time spent waiting for a processor) are sums in seconds over all
-    exchanges.
-
-    Its own time is wall time less waiting. A program that used up its own time timed out by its own fault; one that
-    used up its patience before, with less processor time than ``allowed_cpu_s``, was starved by the machine."""
+    exchanges. Its own time is wall time less waiting. A program that used up its own time timed out by its own fault;
+    one that used up its patience before, with less processor time than ``allowed_cpu_s``, was starved by the machine.
+    """
 
     def __init__(
         self,

@@ -233,11 +233,9 @@ class Sandbox(Protocol):
 
     def listing(self, left_out: Collection[str] = ()) -> list[tuple[str, str, int, str]]:
         """All writable entries but the top-level names in ``left_out``: absolute path, kind (d, f, l, ? for others),
-        permission bits, and SHA-256 of a file or target of a link. Programs inside cannot influence it.
-
-        Raises SandboxFileError if a path is too long, the listing exceeds 2 MiB, or the nominal size of the files
-        exceeds four times the disk limit (holes use no space, but take time to read).
-        """
+        permission bits, and SHA-256 of a file or target of a link. Programs inside cannot influence it. Raises
+        SandboxFileError if a path is too long, the listing exceeds 2 MiB, or the nominal size of the files exceeds four
+        times the disk limit (holes use no space, but take time to read)."""
 
     def snapshot(self) -> str:
         """SHA-256 (hex) of names, modes, contents and links of all writable entries; equal hashes mean equal files.

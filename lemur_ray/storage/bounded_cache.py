@@ -44,7 +44,6 @@ class BoundedCache:
 
     def acquire(self, name: str, make: Callable[[], None]) -> int:
         """Make the entry ``name`` if missing and lock it against eviction; returns the file descriptor of the lock.
-
         Closing the descriptor unlocks it. make: prepares the entry and renames it to ``folder / name``; one process
         calls it, while others wait. Raises ``error`` if another makes it for over an hour, OSError, errors of ``make``.
         """
@@ -67,9 +66,8 @@ class BoundedCache:
     @contextlib.contextmanager
     def staging_folder(self, name: str, needed: int, what: str) -> Iterator[Path]:
         """Context manager: an empty temporary folder in which to prepare the entry ``name``, removed afterwards. Other
-        entries are evicted first to fit ``needed`` bytes.
-
-        Raises ``error`` if the disk has no room; ``what`` describes the entry in its message."""
+        entries are evicted first to fit ``needed`` bytes. Raises ``error`` if the disk has no room; ``what`` describes
+        the entry in its message."""
         self.make_room(needed)
         self.check_room(needed + MARGIN_BYTES, what)
         half = self.folder / f".making-{name}"
@@ -111,7 +109,6 @@ class BoundedCache:
 
     def make_room(self, more: int) -> None:
         """Evict unused entries, least recently used first, until ``more`` bytes fit in the limit or all are in use.
-
         Raises ``error`` if the limit is invalid."""
         limit = self.limit_bytes()
         self._sweep()

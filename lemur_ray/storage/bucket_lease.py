@@ -43,9 +43,7 @@ class BucketLease:
 
     def take(self, patience_s: float) -> None:
         """Acquire the lease at once if it is free or released, else after waiting ``patience_s`` s without a renewal.
-
-        Raises LeaseConflict if it is renewed or taken by another process meanwhile, OSError if the bucket fails.
-        """
+        Raises LeaseConflict if it is renewed or taken by another process meanwhile, OSError if the bucket fails."""
         record = read_version(self._url)
         before = decode_record(record)
         if before and not before.get("given_back"):
@@ -75,7 +73,6 @@ class BucketLease:
 
     def _wait_for_silence(self, seen: tuple[bytes, str] | None, patience_s: float) -> tuple[bytes, str] | None:
         """Wait until the lease is released or unchanged for ``patience_s``; returns (content, version) of its object.
-
         Raises LeaseConflict if it is renewed meanwhile. Only the clock of this host is used."""
         waiting = TakeoverWait(self._url, decode_record(seen), patience_s)
         while waiting.keep_waiting():

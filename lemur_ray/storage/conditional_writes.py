@@ -54,10 +54,8 @@ def write_if(url: str, data: bytes, version: str | None) -> str:
 
 def append_if(url: str, data: bytes, version: str | None, size: int) -> str:
     """Append to ``version`` of the object at ``url``, of ``size`` bytes, or create it (None); returns the new version.
-
     A ``gs://`` service is sent ``data`` alone and joins it to the object, which gets a new version also if ``data`` is
-    empty; other services are sent the whole object. Raises VersionConflict, OSError as ``write_if`` does.
-    """
+    empty; other services are sent the whole object. Raises VersionConflict, OSError as ``write_if`` does."""
     fs, path = file_system(url)
     if version is None or _client(url) is not _Google:
         before = read_version(url) if version is not None else (b"", None)
@@ -74,10 +72,8 @@ def append_if(url: str, data: bytes, version: str | None, size: int) -> str:
 
 
 def copy_if(source: str, version: str, url: str) -> None:
-    """Copy the object ``source`` to ``url`` in the same ``gs://`` bucket if ``source`` still has ``version``.
-
-    The service compares and copies in one step. Raises VersionConflict if ``source`` has another version, OSError.
-    """
+    """Copy the object ``source`` to ``url`` in the same ``gs://`` bucket if ``source`` still has ``version``. The
+    service compares and copies in one step. Raises VersionConflict if ``source`` has another version, OSError."""
     fs, path = file_system(url)
     bucket, key, _ = fs.split_path(path)
     name = fs.split_path(file_system(source)[1])[1]
@@ -90,9 +86,7 @@ def copy_if(source: str, version: str, url: str) -> None:
 
 def remove_unjoined(url: str) -> None:
     """Remove temporary objects that killed writers left next to the object ``url`` in ``append_if``. Raises OSError.
-
-    Call it only when no earlier writer can append any more, as it would also remove the data of a running append.
-    """
+    Call it only when no earlier writer can append any more, as it would also remove the data of a running append."""
     if _client(url) is _Google:
         fs, path = file_system(url)
         folder, _, name = path.rpartition("/")

@@ -67,10 +67,8 @@ def note_folders(*urls: str) -> Callable[[], None]:
 
 
 def arrow_file_system(url: str) -> tuple[pyarrow.fs.FileSystem | None, str]:
-    """(pyarrow file system over ``file_system``, path in it), for Ray Train, Ray Data and parquet.
-
-    (None, the path) for a local path, which those libraries open themselves.
-    """
+    """(pyarrow file system over ``file_system``, path in it), for Ray Train, Ray Data and parquet. (None, the path) for
+    a local path, which those libraries open themselves."""
     if "://" not in url:
         return None, url
     from pyarrow.fs import FSSpecHandler, PyFileSystem
@@ -91,11 +89,9 @@ def configure_clients() -> None:
 
 
 def client_environment() -> dict[str, str]:
-    """Environment variables, by name, that set endpoints and timeouts of third-party bucket clients.
-
-    gcsfs must not query the type of a bucket by gRPC: where that port is closed, every start would stall for a minute.
-    tensorstore gets timeouts for connections and for stalled transfers.
-    """
+    """Environment variables, by name, that set endpoints and timeouts of third-party bucket clients. gcsfs must not
+    query the type of a bucket by gRPC: where that port is closed, every start would stall for a minute. tensorstore
+    gets timeouts for connections and for stalled transfers."""
     variables = {
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
         "TENSORSTORE_CURL_CONNECT_TIMEOUT_SECONDS": "15",

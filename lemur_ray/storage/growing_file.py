@@ -40,9 +40,7 @@ class GrowingFile:
 
     def __init__(self, url: str, path: Path, number: int, mine: Mapping[str, Any]) -> None:
         """Claim the file. url: in the bucket; path: local. number: of this attempt, larger than those of earlier ones.
-
-        mine: id, host and pid of this process. Raises LeaseConflict if a later attempt has claimed it, OSError.
-        """
+        mine: id, host and pid of this process. Raises LeaseConflict if a later attempt has claimed it, OSError."""
         self.url, self.path = url, path
         self._mine, self._attempt = dict(mine), number
         self._version: str | None = None
@@ -61,9 +59,7 @@ class GrowingFile:
 
     def upload_next(self) -> bool:
         """Upload one piece of complete lines that the bucket lacks, perhaps merged with small earlier pieces. Returns
-        False if there was nothing to upload.
-
-        Raises LeaseConflict if a later attempt has begun, OSError."""
+        False if there was nothing to upload. Raises LeaseConflict if a later attempt has begun, OSError."""
         start, grown, kept = self.size, _size(self.path) - self.size, list(self.pieces)
         if grown <= 0:
             return False
@@ -105,9 +101,7 @@ class GrowingFile:
 
 def read_growing(url: str, path: Path) -> bool:
     """Download the current content of the growing file ``url`` to ``path``; False if the bucket does not have it.
-
-    Raises OSError, also if a piece is missing or damaged.
-    """
+    Raises OSError, also if a piece is missing or damaged."""
     seen: tuple[bytes, str] | None = None
     while (index := read_version(f"{url}{PIECES}/{INDEX}")) is not None:
         pieces = _pieces(decode_record(index))

@@ -15,10 +15,8 @@ from typing import Any
 @contextlib.contextmanager
 def run_heartbeat(beat: Callable[[], None], every_s: float) -> Iterator[list[Exception]]:
     """Context manager: call ``beat`` in a thread every ``every_s`` seconds while the block runs; yields a list that
-    collects its error.
-
-    An error stops the calls, interrupts the main thread, and is raised in place of any exception that ends the block; a
-    block that completes nevertheless is not disturbed."""
+    collects its error. An error stops the calls, interrupts the main thread, and is raised in place of any exception
+    that ends the block; a block that completes nevertheless is not disturbed."""
     ended, raised = threading.Event(), list[Exception]()
     main = threading.main_thread().ident or 0
 

@@ -35,7 +35,6 @@ def work_folder(url: str) -> Path:
 
 def publish(folder: Path, url: str, *, last: str) -> None:
     """Upload all files below ``folder`` except hidden ones. The object ``last`` is removed first and uploaded last.
-
     Raises OSError."""
     fs, there = file_system(url)
     if fs.exists(f"{there}/{last}"):
@@ -104,9 +103,8 @@ def scratch_folder() -> Iterator[Path]:
 @contextlib.contextmanager
 def output_folder(place: str, *, last: str) -> Iterator[Path]:
     """Context manager: the local folder to write to: ``place`` itself (not created), or for a URL a folder that is
-    uploaded there after the block.
-
-    ``last``: name of the file to upload last. Raises OSError before the block if a bucket is not writable."""
+    uploaded there after the block. ``last``: name of the file to upload last. Raises OSError before the block if a
+    bucket is not writable."""
     if not is_bucket(place):
         yield Path(place)
         return
@@ -118,10 +116,8 @@ def output_folder(place: str, *, last: str) -> Iterator[Path]:
 @contextlib.contextmanager
 def output_file(place: str, *, beside: Sequence[str] = ()) -> Iterator[Path]:
     """Context manager: the local path to write to: ``place`` itself, or for a URL a temporary file that is uploaded
-    there after the block.
-
-    ``beside``: suffixes of further files to upload with it. Raises OSError before the block if a bucket is not
-    writable."""
+    there after the block. ``beside``: suffixes of further files to upload with it. Raises OSError before the block if a
+    bucket is not writable."""
     if not is_bucket(place):
         yield Path(place)
         return

@@ -73,9 +73,7 @@ def timeout_error(where: str, limit_s: float) -> BucketError:
 
 def refusal_error(where: str, code: Any, reason: str, name: str = "") -> BucketError:
     """BucketError for an error response of the bucket ``where``, with advice by HTTP status ``code``. ``reason``: the
-    service's message.
-
-    name: error name of the service, for statuses with several causes."""
+    service's message. name: error name of the service, for statuses with several causes."""
     reason, status = " ".join(str(reason).split())[:200], _number(code)
     todo = ADVICE_BY_CODE.get(name) or {
         400: "it rejects the request: check whether the name of the bucket is right",

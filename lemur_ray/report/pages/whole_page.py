@@ -107,11 +107,9 @@ def render_report(
     title: str = "From code and text to a scored agent",
 ) -> dict[str, Any]:
     """Write the whole page into ``out``: index.html, report.json, episodes.csv, losses.csv, mixture.csv, transcripts.
-
     ``runs``: run folders; ``episodes``: folders with an episodes.jsonl; ``corpus``: a corpus folder. The page lists
     missing inputs, those of training only if runs or a corpus are given. Returns the content of report.json, which
-    lists all. Raises ReportError for inputs without any episode.
-    """
+    lists all. Raises ReportError for inputs without any episode."""
     inputs, of_training = collect_inputs(runs, episodes, corpus), bool(runs or corpus)
     out.mkdir(parents=True, exist_ok=True)
     groups, earlier = _results(inputs)

@@ -69,10 +69,7 @@ class RayPool(ActorPool):
         """``each``: resources of one episode; None: unknown. ``cpus``: CPUs that an actor requests; 0: computed from
         its episodes (``actors.actor_resources``). ``gates``: actors with the request slots of endpoints, the policy's
         first. ``lease_actor``: actor with the environments' leases, or None. ``close`` kills both. ``tasks``: tasks
-        whose files are published as soon as an actor runs on another host.
-
-        Raises PoolBroken, BundleError.
-        """
+        whose files are published as soon as an actor runs on another host. Raises PoolBroken, BundleError."""
         request = MINIMAL
         if each is not None:
             node = ray.get_runtime_context().get_node_id()

@@ -142,12 +142,11 @@ def sockets(proc: str) -> int:
 
 
 def heaviest(proc: str, limit_bytes: int, own_network: bool = True) -> int | None:
-    """The pid of the largest process if all but the first use more than ``limit_bytes`` together, else None.
-
-    Resident sizes count shared pages once per process; only if their sum exceeds the limit are the proportional shares
-    read, which is slower. Socket buffers belong to no process: beyond FREE_SOCKETS (128) each socket counts as full,
-    and if they alone exceed the limit, the process with most sockets is returned. ``own_network``: False for a network
-    shared with the host, where only sockets held by these processes count."""
+    """The pid of the largest process if all but the first use more than ``limit_bytes`` together, else None. Resident
+    sizes count shared pages once per process; only if their sum exceeds the limit are the proportional shares read,
+    which is slower. Socket buffers belong to no process: beyond FREE_SOCKETS (128) each socket counts as full, and if
+    they alone exceed the limit, the process with most sockets is returned. ``own_network``: False for a network shared
+    with the host, where only sockets held by these processes count."""
     if not own_network or sockets(proc) > FREE_SOCKETS:
         held = {process.pid: _sockets_of(proc, process.pid) for process in listed(proc)}
         number = sockets(proc) if own_network else sum(held.values())

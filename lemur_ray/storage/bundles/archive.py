@@ -22,10 +22,8 @@ _FIXED_TIME_S = 315_532_800
 
 
 def pack(source: Path, archive: Path, *, dated: bool = False) -> str:
-    """Write the archive of ``source``; returns its SHA-256 in hex. dated: keep modification times.
-
-    Raises BundleError if ``source`` cannot be archived, OSError if writing fails.
-    """
+    """Write the archive of ``source``; returns its SHA-256 in hex. dated: keep modification times. Raises BundleError
+    if ``source`` cannot be archived, OSError if writing fails."""
     with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
         for name, path in members(source):
             entry = _entry(name, path, dated)
@@ -122,10 +120,8 @@ def _kind(mode: int) -> str:
 
 def unpack(archive: Path, folder: Path, what: str) -> None:
     """Extract an archive, with the original modes and times, into ``folder``, which must not exist. what: its name for
-    messages.
-
-    Raises BundleError if it cannot be extracted, and OSError if the folder exists or the disk is full; the folder may
-    then be half filled."""
+    messages. Raises BundleError if it cannot be extracted, and OSError if the folder exists or the disk is full; the
+    folder may then be half filled."""
     folder.mkdir()
     try:
         with tarfile.open(archive) as tar:

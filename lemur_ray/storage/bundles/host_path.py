@@ -71,9 +71,7 @@ class HostOnly(str):
 
 def mark_host_paths(value: Any) -> Any:
     """Copy of JSON values in which each string that is an absolute path of an existing file or folder is a HostPath.
-
-    Entries of the root folder (``/tmp``) are not marked: every host has its own.
-    """
+    Entries of the root folder (``/tmp``) are not marked: every host has its own."""
 
     def one(inner: Any) -> Any:
         if not isinstance(inner, str) or not inner.startswith(("/", "~/")):
@@ -87,7 +85,6 @@ def mark_host_paths(value: Any) -> Any:
 
 def replace_paths_by_digest(value: Any, held: Callable[[str], str]) -> Any:
     """Copy of JSON values with ``{"holds": DIGEST}`` in place of every path that ``mark_host_paths`` would mark.
-
     ``held``: function from a path to the digest of the file or folder there."""
 
     def one(inner: Any) -> Any:

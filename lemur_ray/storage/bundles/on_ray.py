@@ -85,10 +85,8 @@ class Publisher:
 
 
 def fetch(bundle: Bundle, archive: Path) -> None:
-    """Write the archive of a bundle, from the store or from the actor that holds it, to the path ``archive``.
-
-    Raises BundleError if it no longer exists, other errors of the store or of Ray if a retry may help.
-    """
+    """Write the archive of a bundle, from the store or from the actor that holds it, to the path ``archive``. Raises
+    BundleError if it no longer exists, other errors of the store or of Ray if a retry may help."""
     if not bundle.url.startswith(SCHEME):
         store.fetch(bundle, archive)
         return
