@@ -250,8 +250,7 @@ def check_texts(options: Mapping[str, Any], *names: str) -> None:
 
 
 def one_of(name: str, value: Any, known: Sequence[Any]) -> Any:
-    """Return ``value``, the value of option ``name``, if it is one of ``known``; booleans are not numbers. Raises
-    ValueError if not."""
+    """``value``, of option ``name``, if it is one of ``known``; booleans are not numbers. Raises ValueError if not."""
     if value not in known or isinstance(value, bool) != isinstance(known[0], bool):
         raise ValueError(f"option {name}: {value!r}, expected one of {', '.join(map(str, known))}")
     return value

@@ -29,8 +29,7 @@ class Expert:
         self.knowledge.observe(command, answer)
 
     def advice(self) -> str:
-        """The command that the expert would give next, in the new grammar; ``look`` if it can do nothing more for the
-        goal."""
+        """The expert's next command, in the new grammar; ``look`` if it can do nothing more for the goal."""
         known, goal = self.knowledge, self.knowledge.goal
         if known.held is not None and kind_of(known.held) != goal.object:
             return self._put_back(known.held)
@@ -46,8 +45,7 @@ class Expert:
 
     def thought(self) -> str | None:
         """The class of thing that the goal needs now and whether one was observed: ``find: mug? no``, or with its place
-        ``find: mug 2, shelf 1``. None if no thing is needed now, or if the furniture in front of the player is known to
-        be closed."""
+        ``find: mug 2, shelf 1``. None if no thing is needed now, or the furniture here is known to be closed."""
         known, kind = self.knowledge, self._wanted()
         if kind is None or known.here in known.shut:
             return None

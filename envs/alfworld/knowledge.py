@@ -86,8 +86,7 @@ class Knowledge:
 
     def observe(self, command: str, answer: str) -> None:
         """Update from a command in the new grammar and the game's answer. A refused ``go to X`` means that the player
-        is at X already. In the real games furniture may share a location: a player at one piece cannot go to the other.
-        """
+        is at X already: in the real games furniture may share a location."""
         command = command.strip()
         if answer == NOTHING_HAPPENS:
             if (place := command.removeprefix("go to ")) in self.receptacles:
@@ -124,8 +123,7 @@ class Knowledge:
             self.seen[thing] = receptacle
 
     def of_class(self, kind: str) -> list[str]:
-        """Names of the observed things of a class ("mug") that are not in hand, in the order of first observation;
-        possibly none."""
+        """Observed things of a class ("mug") that are not in hand, in the order of first observation; maybe none."""
         return [thing for thing in self.seen if kind_of(thing) == kind]
 
     def of_kind(self, kind: str) -> list[str]:

@@ -64,8 +64,7 @@ class World:
         return sorted(self.inside[receptacle], key=self.game.rank.__getitem__)
 
     def beside(self) -> list[str]:
-        """Things lying loose at the player's location, which were taken out of one receptacle here and put into another
-        here."""
+        """Things lying loose at the player's location, taken out of one receptacle here and put into another."""
         here = set(self.furniture_here())
         things = {t for t, receptacle in self._taken if receptacle in here and self.here in self.lying[t]}
         return sorted(things, key=self.game.rank.__getitem__)

@@ -104,8 +104,7 @@ class InterCodePythonEnv(TextEnv):
         return sum(run.passed for run in runs) / len(runs)
 
     def hints(self) -> dict[str, Any]:
-        """For scripted policies: the reference solution as the expert's reply, and two harmless expressions as
-        admissible ones."""
+        """For scripted policies: the reference solution as the expert's reply, and two admissible expressions."""
         return {"expert": f"```python\n{self._gold}\n```", "admissible": ["1 + 1", "help(str)"]}
 
     def close(self) -> None:

@@ -48,8 +48,7 @@ class InterCodeEpisode(RecordedEpisode):
 
 @lru_cache(maxsize=4)
 def read_recording(path: Path) -> Recording[InterCodeEpisode]:
-    """Read a log, ``.json`` or ``.jsonl``, plain or gzip. Raises FileNotFoundError, ValueError naming file and
-    record."""
+    """Read a log, .json or .jsonl, plain or gzip. Raises FileNotFoundError, ValueError with file and record."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such recording")
     episodes: dict[str, InterCodeEpisode] = {}
@@ -174,8 +173,7 @@ def question_of(task: Task) -> str:
 
 
 def recorded_episode(options: Mapping[str, Any]) -> InterCodeEpisode:
-    """The logged episode that a replayed task's options name: ``index`` in the file ``recording``. Raises KeyError
-    without one."""
+    """The logged episode ``index`` in the file ``recording``, as a replayed task's options name it, or KeyError."""
     return read_recording(Path(options["recording"])).episodes[str(options["index"])]
 
 

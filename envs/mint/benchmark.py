@@ -129,8 +129,7 @@ class MintOptions(Sandboxed):
     """lenient also accepts fenced code and CodeLlama's tag as code to run."""
 
     def judged_by(self, request: EvaluationRequest) -> str:
-        """The grader whose verdict ends episodes; for ``auto``, mint-2023 if the request replays a recording, else
-        strict."""
+        """The grader whose verdict ends episodes; for ``auto``, mint-2023 in a replay, else strict."""
         return ("strict" if request.recording is None else "mint-2023") if self.grader == "auto" else self.grader
 
 

@@ -71,8 +71,7 @@ def prompt_of(task: Task) -> str:
 
 
 def counters_of(steps: Sequence[Step]) -> dict[str, int]:
-    """Number of steps of each of MINT's kinds: invalid_action, propose_solution, use_tool. Kinds with 0 are left
-    out."""
+    """Number of steps of MINT's kinds: invalid_action, propose_solution, use_tool; kinds with 0 are left out."""
     names = [
         "invalid_action"
         if step.action is None

@@ -42,9 +42,8 @@ class Judge(Protocol):
 
 
 class AnswerJudge:
-    """Judge that grades proposed answers against ``reference``. Once a grader has accepted one, the task stays solved
-    for it. Arguments as in ``grading.mint.grade``; ``backend``: sandbox of programs. Raises ValueError without a
-    reference."""
+    """Judge that grades proposed answers against ``reference``. What a grader has accepted once stays solved. Arguments
+    as in ``grading.mint.grade``; ``backend``: sandbox of programs. Raises ValueError without a reference."""
 
     def __init__(
         self,
@@ -101,9 +100,8 @@ def _solutions(backend: str) -> WarmPool:
 
 
 class HouseholdJudge:
-    """Plays and judges the ALFWorld game ``game`` of ``archive``; raises ValueError if the archive lacks it. ``won``:
-    one of the first 50 commands reached the goal. ``done``: any did, or 50 were used up, which mint-2023 takes as
-    success."""
+    """Plays and judges the ALFWorld game ``game`` of ``archive``; ValueError if it is missing. ``won``: one of the
+    first 50 commands reached the goal. ``done``: any did, or 50 were used up, which mint-2023 takes as success."""
 
     def __init__(self, archive: Path, game: str) -> None:
         games = household_games(archive)

@@ -167,8 +167,7 @@ class MintEnv(TextEnv):
         return f"{NOT_EXECUTED}\n{seen}" if seen else NOT_EXECUTED
 
     def _call(self, name: str, arguments: list[str]) -> str:
-        """Answer a tool call of the model's code: an ALFWorld command or a search. Raises ToolRefused,
-        WikipediaUnavailable."""
+        """Answer a tool call of the model's code: a command or a search. Raises ToolRefused, WikipediaUnavailable."""
         if isinstance(self._judge, HouseholdJudge):
             return self._judge.command(next(t for t in self._tools if t.name == name), arguments)
         if self._wikipedia is None:

@@ -153,8 +153,7 @@ def household_games(archive: Path) -> Mapping[str, Game]:
 
 
 def _games_unlike_pinned(data: Path, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Empty if the games are those of the published runs, else a list of their digest, which then is in task
-    identity."""
+    """Empty if the games are those of the published runs, else their digest, which is then in task identity."""
     games = _games_in_archive(required(data, GAMES))
     digest = digest_of_all({row["id"]: games[row["id"]][1] for row in rows})
     return [] if digest == _PINNED_GAMES else [digest]

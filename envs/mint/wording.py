@@ -68,8 +68,7 @@ def own_wording(subset: str) -> Wording:
 
 def recorded_wording(outputs: Path, subset: str, texts: Mapping[str, str]) -> Wording:
     """The wording of published runs in a folder (``<model>/<setting>/<subset>.results.jsonl.gz``). ``texts`` are the
-    tasks' texts by id. Where no run shows a sentence, it has this project's wording. Raises ValueError for a malformed
-    run."""
+    tasks' texts by id. A sentence that no run shows has this project's wording. Raises ValueError."""
     own = own_wording(subset)
     paths = sorted(outputs.glob("*/*/*.results.jsonl.gz"), key=lambda path: not path.name.startswith(f"{subset}."))
     first = next(_episodes([path for path in paths if path.name.startswith(f"{subset}.")]), None)

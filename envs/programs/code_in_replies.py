@@ -33,9 +33,8 @@ def has_fence(reply: str) -> bool:
 
 def python_in(reply: str, defined: str) -> str:
     """The Python program in a reply: as ``code_in`` returns it, but in a reply without fences also without the prose
-    around it. Prose is dropped only if a line matches the regular expression ``defined`` and the whole reply is no
-    program; the program is then the first run of lines that parses, begins with a statement, and has a match of
-    ``defined``."""
+    around it. Prose is dropped only if a line matches the regular expression ``defined`` and the reply is no program;
+    the program is then the first run of lines that parses, begins with a statement and matches ``defined``."""
     code = code_in(reply, defined)
     if has_fence(reply) or not re.search(defined, code, re.MULTILINE):
         return code

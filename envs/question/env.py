@@ -68,8 +68,7 @@ class QuestionEnv(TextEnv):
         )
 
     def hints(self) -> dict[str, Any]:
-        """For scripted policies: the gold reply as the expert's, if there is one, and the candidate answers as
-        admissible ones."""
+        """For scripted policies: the gold reply, if any, as the expert's, and the admissible candidates."""
         answers = self._options.get("choices") or self._options.get("candidates") or [""]
         hints: dict[str, Any] = {"admissible": list(answers)}
         return hints | ({"expert": self._options["gold"]} if "gold" in self._options else {})

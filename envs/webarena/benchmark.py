@@ -126,8 +126,7 @@ def unplayable(options: WebOptions, request: EvaluationRequest, tasks: Sequence[
 
 
 def departures(options: WebOptions, request: EvaluationRequest, tasks: Sequence[Task]) -> list[str]:
-    """Notes on how this run differs from the published protocol (truncation, replay, task order, shared hosts); empty
-    if it does not."""
+    """How this run differs from the published protocol (truncation, replay, task order, hosts); empty if nowhere."""
     notes = of_browser.departures(options)
     if request.recording:
         notes.append("recorded actions are on elements of the same words, since ids are another browser's")

@@ -15,8 +15,7 @@ Cut = Callable[[str], str]
 
 def cut_of(tokenizer: str, max_tokens: int = MAX_TOKENS) -> Cut:
     """A function that truncates a text after its first ``max_tokens`` tokens, counted by the ``tokenizer.json`` at this
-    path; if the path is empty, after 3 characters for each. Raises ValueError for a missing file or one of another
-    kind."""
+    path; if the path is empty, after 3 characters for each. Raises ValueError for any other file."""
     if not tokenizer:
         return lambda text: text[: max_tokens * CHARS_PER_TOKEN]
     loaded = _load_tokenizer(tokenizer)

@@ -206,8 +206,7 @@ class WebEnv(TextEnv):
         return replace(action, element_id=current_id(named, self.elements))
 
     def hints(self) -> dict[str, Any]:
-        """For scripted policies: "admissible" replies to draw from: scroll down, go back, click or type into any shown
-        element."""
+        """For scripted policies: "admissible" replies: scroll down, go back, click or type into any shown element."""
         actions = [Action(Kind.SCROLL, direction="down"), Action(Kind.GO_BACK)]
         for at, one in self.shown_elements.items():
             if one.role in _CLICKABLE:
@@ -264,8 +263,7 @@ class WebEnv(TextEnv):
         return None if action.kind is Kind.NONE else render(action, self.playing.language)
 
     def _ended(self, answer: str, action: Action, stop: StopKind | None = None) -> Turn:
-        """Score the episode on its last page and return its final turn. ``stop``: the rule that ended it early, if
-        any."""
+        """Score the episode on its last page; returns the final turn. ``stop``: the rule that ended it, if any."""
         play = self._running()
         with external_call("evaluation"):  # loading pages for evaluators does not count as time of the step
             scored = self._evaluator.score(self.record, answer, play.last_page(self.playing.settles_s))

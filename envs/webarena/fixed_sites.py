@@ -53,8 +53,7 @@ PUBLIC_ACCOUNTS: Mapping[str, Account] = {
 @dataclass(frozen=True)
 class SiteCopy:
     """One copy of all sites: an entry of ``sets`` in the sites file. ``urls``: by placeholder; ``places``: episodes at
-    a time; ``reset``: command that restores it. The constructor raises ValueError for wrong fields and normalises URLs.
-    """
+    a time; ``reset``: command that restores it. Raises ValueError for wrong fields; normalises URLs."""
 
     name: str
     urls: Mapping[str, str]
@@ -201,8 +200,7 @@ class FixedSites:
         return lasting[chain.epoch % chain.lanes * (len(lasting) // chain.lanes) + chain.copy]
 
     def _reset_if_used(self, copy: SiteCopy, chain: Chain | None) -> None:
-        """Reset a copy that an earlier episode (``reset_each``) or another epoch (of a chain) used. Raises
-        SitesLost."""
+        """Reset a copy that an earlier episode (``reset_each``) or epoch (of a chain) used. Raises SitesLost."""
         if copy.reset_each:
             mark = f"{FOLDER}/{copy.key}.played"
             if self._leases.note(mark) is not None:

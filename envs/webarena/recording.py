@@ -66,8 +66,7 @@ class WebEpisode(RecordedEpisode):
     seen: tuple[str, ...] = ()
 
     def named(self) -> list[Named | None]:
-        """For each turn the element that it acts on, by its words; None for an action without one, or with an unknown
-        id."""
+        """The element that each turn acts on, by its words; None for an action without one, or an unknown id."""
         return [_named_element(turn.reply, seen) for turn, seen in zip(self.turns, self.seen, strict=True)]
 
 
@@ -153,8 +152,7 @@ def _text(packed: zipfile.ZipFile, one: zipfile.ZipInfo) -> str:
 
 
 def read_render(text: str, task: str, solved: bool) -> WebEpisode:
-    """Parse the text of one ``render_*.html`` file. A turn results in the next page's observation. Raises
-    ValueError."""
+    """Parse one ``render_*.html`` file. A turn results in the next page's observation. Raises ValueError."""
     head, *pages = _PAGE.split(_PICTURE.sub("", text))
     asked = _INTENT.search(head)
     if f"task_id: {task}\n" not in head or asked is None:

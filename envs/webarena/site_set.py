@@ -20,8 +20,7 @@ _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
 
 def place_of(url: str) -> str:
-    """Return ``host:port`` of a URL, in lower case; the default port is its scheme's. ValueError if it is no web
-    URL."""
+    """``host:port`` of a URL, in lower case; default port: the scheme's. Raises ValueError if it is no web URL."""
     parts = urlsplit(url)
     if not parts.hostname or parts.scheme not in _PORTS:
         raise ValueError(f"{url[:200]!r} is no address of the web")

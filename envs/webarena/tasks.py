@@ -55,8 +55,7 @@ def read_records(file: Path) -> list[dict[str, Any]]:
 
 
 def check(record: Record) -> None:
-    """Raise ValueError, KeyError, TypeError or AttributeError if a record in WebArena's format cannot be started or
-    scored."""
+    """Raise ValueError, KeyError, TypeError or AttributeError for a record that cannot be started or scored."""
     for name in ("task_id", "sites", "start_url", "intent", "eval"):
         if name not in record:
             raise ValueError(f"task {record.get('task_id')}: without {name}")

@@ -71,8 +71,7 @@ class Key:
         return text.replace(self._value, HIDDEN) if len(self._value) >= SHORTEST else text
 
     def renewed(self) -> Key | None:
-        """The key that the file of this one holds now; None if it is the same, unreadable, or this key is not from a
-        file."""
+        """The key that this one's file holds now; None if it is the same, unreadable, or there is no file."""
         if self.file:
             with contextlib.suppress(OSError, UnicodeError, ValueError):
                 value = Path(self.file).read_text(encoding="utf-8").strip()

@@ -18,8 +18,7 @@ GENERATED = 1
 
 
 def choice_scores_body(model: str, request: ChatRequest) -> dict[str, Any]:
-    """JSON body of one request to /completions that returns the log-likelihoods of all ``request.choices``, with one
-    prompt per choice."""
+    """JSON body of a /completions request for the log-likelihoods of ``request.choices``, one prompt per choice."""
     body: dict[str, Any] = {"model": model, "prompt": [request.text + choice for choice in request.choices]}
     body |= {"max_tokens": GENERATED, "temperature": 0.0, "seed": request.sampling.seed, "echo": True, "logprobs": 1}
     return body | ({"user": request.episode} if request.episode else {})
@@ -27,8 +26,7 @@ def choice_scores_body(model: str, request: ChatRequest) -> dict[str, Any]:
 
 def parse_choice_scores(answer: Any, choices: Sequence[str]) -> ChatReply:
     """The likeliest of ``choices`` as a reply, with the log-likelihoods of all in ``choices``. ``answer``: the
-    response's JSON to the request of ``choice_scores_body``. Raises ValueError if log-probabilities are missing or not
-    finite."""
+    response's JSON to the request of ``choice_scores_body``. Raises ValueError if some are missing or not finite."""
     try:
         given = sorted(answer["choices"], key=lambda one: one["index"])
         if len(given) != len(choices):

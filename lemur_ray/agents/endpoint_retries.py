@@ -179,9 +179,8 @@ class RetryPolicy:
                 self._sleep(pause_s)
 
     def _outwait(self, pause_s: float, failure: str) -> float:
-        """Wait out a demanded pause that is longer than the patience. Returns the seconds it took. Raises
-        EndpointRefused (``failure``: its beginning) if no request was answered for ``patience_s``, or none ever was and
-        none is in flight."""
+        """Wait out a demanded pause longer than the patience; returns its seconds. Raises EndpointRefused (``failure``:
+        its beginning) if no request was answered for ``patience_s``, or none ever was and none is in flight."""
         began = self._clock()
         with excluded_wait():
             while (left_s := pause_s - (self._clock() - began)) > 0:

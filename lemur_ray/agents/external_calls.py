@@ -26,8 +26,7 @@ Count = Callable[..., None]
 
 
 class ExternalCallError(Exception):
-    """Raised if a service that an environment calls gives no usable answer: neither the policy's nor the environment's
-    fault."""
+    """Raised if an external service gives no usable answer: neither the policy's nor the environment's fault."""
 
 
 class ContentRefused(PolicyError):
@@ -52,8 +51,7 @@ class CallMeter:
 
     @property
     def counts(self) -> dict[str, Mapping[str, float]]:
-        """Counts by name of the service: number of ``calls``, their ``seconds``, and what callers added (tokens); empty
-        without calls."""
+        """By service: number of ``calls``, their ``seconds``, and what callers added (tokens); empty without calls."""
         with self._lock:
             return {name: dict(counted) for name, counted in self._counts.items()}
 
@@ -144,8 +142,7 @@ def endpoint_at(url: str, model: str) -> Endpoint:
 
 
 class WithEndpoints:
-    """A policy factory for other processes: when called, it registers the ``endpoints`` that environments query, then
-    calls ``make_policy``."""
+    """Policy factory for other processes: registers the environments' ``endpoints``, then calls ``make_policy``."""
 
     def __init__(self, make_policy: Callable[[], Policy], endpoints: tuple[Endpoint, ...]) -> None:
         self.make_policy, self.endpoints = make_policy, endpoints

@@ -149,8 +149,7 @@ def _trace(answer: Mapping[str, Any]) -> Trace:
 
 
 class _Refused(Exception):
-    """Raised if the model refuses a conversation, for example because its chat template takes no two user turns in a
-    row."""
+    """Raised if the model refuses a conversation, for example with two user turns in a row (chat template)."""
 
 
 def turns_of(messages: Sequence[Message], past: PastReplies) -> list[dict[str, Any]]:

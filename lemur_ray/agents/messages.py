@@ -176,8 +176,7 @@ class ChatRequest:
 
 
 class Cut(StrEnum):
-    """Why a reply is incomplete: the token limit, reasoning alone, or no text at all. Its score says little of the
-    model's skill."""
+    """Why a reply is incomplete, so that its score says little of the model: token limit, reasoning alone, no text."""
 
     LENGTH = "length"
     """Text that ended at the token limit"""
@@ -212,8 +211,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Trace:
-    """The token ids of one turn: those that the model read (``prompt``), and those that it drew, with their
-    log-probabilities."""
+    """Token ids of one turn: those that the model read (``prompt``) and drew, and log-probabilities of these."""
 
     prompt: tuple[int, ...]
     drawn: tuple[int, ...]
@@ -325,6 +323,5 @@ class Policy(Protocol):
     name: str
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """The policy's reply to one request; may take minutes. Raises ContextOverflow, or PolicyUnreachable or one of
-        its subclasses."""
+        """Reply to one request; may take minutes. Raises ContextOverflow, or PolicyUnreachable or a subclass."""
         ...

@@ -126,9 +126,8 @@ class OpenAIPolicy:
 
     def served_models(self) -> dict[str, str]:
         """Name -> version of the models that the endpoint lists (``GET /models``); empty if it has no such list. The
-        version is a field that this project's server adds to the protocol; empty for other servers. Raises
-        EndpointAbsent if nothing listens, EndpointRefused after a 401 or redirect, PolicyUnreachable without an answer.
-        """
+        version is a field of this project's server; empty for others. Raises EndpointAbsent if nothing listens,
+        EndpointRefused after a 401 or redirect, PolicyUnreachable without an answer."""
         give_up_at = self._clock() + self.options.patience_s
         while True:
             try:
@@ -192,8 +191,7 @@ class OpenAIPolicy:
         return self._thinking.reply(lambda one: self._ask(one, until - self._clock()), request)
 
     def _ask(self, request: ChatRequest, left_s: float) -> ChatReply:
-        """Send a request, for at most ``left_s`` seconds; returns the reply. Raises RetryableError if it may be
-        repeated."""
+        """Send a request, for at most ``left_s`` seconds; returns the reply. Raises RetryableError."""
         key, token_field = self._key, self._token_field
         timeout_s = max(0.1, min(self._timeout_s, left_s))
         form = self._thoughts_form if self.options.resend_reasoning else None
@@ -297,8 +295,7 @@ class OpenAIPolicy:
         return without_secrets(reply, self._key.hidden_in)  # once more: in JSON a key may be spelled in escapes
 
     def _weighed(self, value: Any, request: ChatRequest) -> tuple[ChatReply, None] | None:
-        """The reply to a request with choices, else None. Raises EndpointRefused if the response lacks
-        log-probabilities."""
+        """The reply to a request with choices, else None. Raises EndpointRefused without log-probabilities."""
         try:
             return (parse_choice_scores(value, request.choices), None) if request.choices else None
         except ValueError as error:  # a retry would get the same response
@@ -338,8 +335,7 @@ class OpenAIPolicy:
 
 
 def _whole(chunks: Iterator[bytes], until: float, clock: Callable[[], float], most_bytes: int) -> bytes:
-    """The whole body of a response. Raises RetryableError if it exceeds ``most_bytes``, or still arrives after
-    ``until``."""
+    """The body of a response. Raises RetryableError if it exceeds ``most_bytes``, or arrives after ``until``."""
     body = bytearray()
     for chunk in chunks:
         body += chunk

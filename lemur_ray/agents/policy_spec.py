@@ -24,8 +24,7 @@ from lemur_ray.agents.replay import ReplayPolicy
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """Description of a policy, parsed from ``--policy``. It can be pickled to any process, and builds the policy when
-    called."""
+    """Description of a policy, parsed from ``--policy``: picklable, and builds the policy when called."""
 
     kind: str
     """Key of ``KINDS``"""

@@ -76,16 +76,14 @@ def trailing_number(task: str) -> str:
 
 @dataclass(frozen=True)
 class Recording(Generic[E]):
-    """Recorded episodes of one run by key. ``key_of``: function from an episode's id, ``str(EpisodeKey)``, to its key
-    in ``episodes``."""
+    """Recorded episodes of one run by key. ``key_of``: from an episode's id, ``str(EpisodeKey)``, to its key here."""
 
     name: str
     episodes: Mapping[str, E]
     key_of: Callable[[str], str] = task_name
 
     def of(self, episode: str) -> E:
-        """The recorded episode of the episode with id ``episode``, ``str(EpisodeKey)``. Raises KeyError if there is
-        none."""
+        """The recorded episode for the id ``episode``, ``str(EpisodeKey)``. Raises KeyError if there is none."""
         key = self.key_of(episode)
         if key not in self.episodes:
             raise KeyError(f"{self.name}: no episode of task {key!r} in the recording")
@@ -115,8 +113,7 @@ def reworded_tasks(
 
 
 def record_episodes(episodes: Iterable[Episode], name: str) -> Recording[RecordedEpisode]:
-    """A ledger's episodes as a recording called ``name``, to replay them. Beyond an episode's last turn a replay gets
-    empty replies."""
+    """A ledger's episodes as a recording called ``name``. After an episode's last turn a replay gets empty replies."""
     recorded = {}
     for episode in episodes:
         native = bool(episode.trajectory.tools)

@@ -21,8 +21,7 @@ class TurnCounter:
         """Episode id -> present turn, and number of user messages in the episode's first request."""
 
     def of(self, request: ChatRequest) -> int:
-        """The turn, from 0, that the request asks a reply for: ``request.turn`` if set, else the number of earlier
-        calls for its episode."""
+        """The turn, from 0, that the request is for: ``request.turn`` if set, else the number of its earlier calls."""
         if request.turn is not None:
             return request.turn
         users = sum(message.role == "user" for message in request.messages)
@@ -44,8 +43,7 @@ class ReplayPolicy:
 
     def reply(self, request: ChatRequest) -> ChatReply:
         """The recorded reply of the request's turn; after the last one, the recording's ``afterwards`` text. Raises
-        KeyError for an episode that is not recorded, ContextOverflow after the last turn if the recorded episode ended
-        so."""
+        KeyError for an episode that is not recorded, ContextOverflow after the last turn if it was so recorded."""
         episode = self.recording.of(request.episode)
         turn = self._turns.of(request)
         if turn < len(episode.turns):

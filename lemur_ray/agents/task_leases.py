@@ -45,13 +45,11 @@ class Leases(Protocol):
     """Exclusive locks and notes that several processes share. Thread-safe. Names are relative paths."""
 
     def take(self, names: Sequence[str]) -> HeldLease | None:
-        """Lock the first free one of ``names`` and return the lease; None if all are taken. Does not wait for one.
-        Raises LeasesLost."""
+        """Lock the first free one of ``names``, without waiting; None if all are taken. Raises LeasesLost."""
         ...
 
     def note(self, name: str, text: str | None = None) -> str | None:
-        """Return the text stored under ``name``, None if there is none; then store ``text`` there unless it is None.
-        Raises LeasesLost."""
+        """Return the text stored under ``name``, or None; then store ``text`` there unless None. Raises LeasesLost."""
         ...
 
     def run(self, command: Sequence[str], limit_s: float) -> tuple[int, str]:
@@ -61,8 +59,7 @@ class Leases(Protocol):
 
 
 class FileLeases:
-    """Leases (files ``NAME.lock`` with kernel locks) and notes (files ``NAME``) in ``folder``, for all processes of
-    this host that use it."""
+    """Leases (kernel locks of files ``NAME.lock``) and notes (files ``NAME``) in ``folder``, shared on this host."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -125,8 +122,7 @@ def shared_leases() -> Leases:
 
 
 class WithLeases:
-    """Policy factory for worker processes: when called, it makes ``shared_leases`` return ``leases``, then calls
-    ``make_policy``."""
+    """Policy factory for other processes: makes ``shared_leases`` return ``leases``, then calls ``make_policy``."""
 
     def __init__(self, make_policy: Callable[[], Policy], leases: Leases) -> None:
         self.make_policy, self.leases = make_policy, leases

@@ -63,8 +63,7 @@ class SlotEvent(Protocol):
 
 
 class Throttle:
-    """The limit of concurrent requests: call ``enter`` before a request, ``leave`` after it. ``clock``: monotonic
-    seconds."""
+    """Limit of concurrent requests: ``enter`` before a request, ``leave`` after it. ``clock``: monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

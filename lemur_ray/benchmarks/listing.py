@@ -47,8 +47,7 @@ def listing(words: Sequence[str]) -> str:
 
 
 def benchmark_statuses(data: Path | None) -> list[BenchmarkStatus]:
-    """Statuses of all declared benchmarks, checked in parallel (seconds). ``data``: folder of downloaded data sets;
-    None: none."""
+    """Statuses of all declared benchmarks, checked in parallel. ``data``: folder of downloaded data sets, if any."""
     with ThreadPoolExecutor(8) as pool:
         return list(pool.map(lambda offer: _of(offer, data), offers()))
 

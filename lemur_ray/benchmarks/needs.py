@@ -29,8 +29,7 @@ class NoDataFolder(ValueError):
 
 
 class NoDataProblem(str):
-    """Text of a problem (a str) that every benchmark with data has if no data folder is set, so that lists can show it
-    once."""
+    """Text of a problem that all benchmarks with data have if no data folder is set, so that lists show it once."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,7 @@ class PassingProblem(str):
 
 
 def requirement_of(what: str, look: Callable[[], object]) -> Requirement:
-    """A requirement of kind ``what`` that is met unless ``look()`` raises; the error's text must state the problem and
-    its remedy."""
+    """A requirement of kind ``what``, met unless ``look()`` raises; the error must state problem and remedy."""
 
     def missing() -> str | None:
         look()

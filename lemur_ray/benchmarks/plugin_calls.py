@@ -52,8 +52,7 @@ def call_notes(benchmark: Benchmark[Any], episodes: Sequence[Episode]) -> dict[s
 
 
 def call_views(name: str, benchmark: Benchmark[Any], episode: Episode) -> Sequence[View]:
-    """Screenshots and texts that the benchmark ``name`` stored during an episode; none after an error, which is
-    printed."""
+    """Screenshots and texts that the benchmark ``name`` stored in an episode; none after an error (printed)."""
 
     def look() -> list[View]:
         result = list(benchmark.details.views(episode))

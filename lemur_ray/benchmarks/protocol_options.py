@@ -35,8 +35,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Protocol(PromptForm):
-    """Options of a question set with two protocols: the field's usual one, and that of the scripts released with
-    Lemur."""
+    """Options of a question set with two protocols: the usual one, and that of the scripts released with Lemur."""
 
     mode: Literal["standard", "lemur"] = "standard"
     """standard: the usual protocol of the field. lemur: that of the scripts released with Lemur, with their faults."""
@@ -61,6 +60,5 @@ def version_by_mode(options: Protocol) -> int:
 
 
 def version_by_prefill(options: Protocol) -> int:
-    """``Benchmark.version`` if scores changed once, in mode lemur for chat models without a prefill: 2 for these, else
-    1."""
+    """``Benchmark.version`` if scores changed once for mode lemur, chat, without prefill: 2 for these, else 1."""
     return 1 if options.raw or options.prefill else version_by_mode(options)

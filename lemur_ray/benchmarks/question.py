@@ -108,8 +108,7 @@ def _json(messages: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def continues_prompt(options: Mapping[str, Any]) -> bool:
-    """Whether the model continues a text (option ``raw``) or a begun reply (option ``prefill``). ``options``: of a
-    ``question`` task."""
+    """Whether the model continues a text (``raw``) or a begun reply (``prefill``), by a ``question``'s options."""
     return bool(options.get("raw") or options.get("prefill"))
 
 

@@ -23,8 +23,7 @@ def goals() -> tuple[Goal, ...]:
 
 def recorded_runs(data: Path, *, strict: StrictReplays = "lemur") -> Iterator[RecordedRun]:
     """Recorded runs in the files below the folder ``data`` that some benchmark can replay, in order of path; possibly
-    none. ``strict``: for which models' runs the recorded code is executed again. Raises FileNotFoundError if there is
-    no such folder."""
+    none. ``strict``: models whose recorded code is executed again. Raises FileNotFoundError without the folder."""
     if not data.is_dir():
         raise FileNotFoundError(f"{data}: no folder; give the one that holds the recorded runs (--data, LEMUR_DATA)")
     known = publications()

@@ -98,8 +98,7 @@ def read_cells(path: Path) -> Iterator[list[str]]:
 
 
 def row_number(row: dict[str, Any], place: int) -> int:
-    """A row's number in the whole data set: its field ``i`` or ``index`` if that is an integer, else ``place``, its
-    position here."""
+    """A row's number in the data set: its field ``i`` or ``index`` if an integer, else ``place``, its position here."""
     return next((int(row[name]) for name in ("i", "index") if isinstance(row.get(name), int)), place)
 
 

@@ -51,8 +51,7 @@ class EvaluationRun:
 
 @dataclass(frozen=True)
 class RunDescription:
-    """What report pages say of a benchmark's run. ``protocol``: settings that distinguish runs, by name; ``words``:
-    their texts."""
+    """Description of a run for report pages. ``protocol``: settings that distinguish runs; ``words``: their texts."""
 
     limits: tuple[str, ...] = ()
     """Warnings: what limits the validity of the run's numbers, one sentence each"""

@@ -120,8 +120,7 @@ def missing_programs(
 
 
 def missing_programs_departure(options: Sandboxed, programs: Mapping[str, str], rootfs: str = "") -> tuple[str, ...]:
-    """A departure, with the install command, if the sandbox lacks some of ``programs``, which the original image has;
-    empty if it has all."""
+    """A departure, with the install command, if the sandbox lacks some of the original's ``programs``; else empty."""
     absent = missing_programs(options, programs, rootfs)
     if not absent:
         return ()

@@ -70,8 +70,7 @@ class Column:
         return replace(about, departures=departures, alone=tuple(alone), mode=named if self.released else None)
 
     def apart(self, settings: Settings, mode: str) -> Sequence[str]:
-        """Differences of a run's settings from the column's, as texts; empty if there are none. ``mode``: the run's
-        protocol."""
+        """Differences of a run's settings from the column's, as texts; maybe none. ``mode``: the run's protocol."""
         own = {name: value for name, value in _defaults(self.options).items() if name not in self.in_more}
         expected = {**_ANYWHERE, **own}
         expected |= {"max_tokens": self.max_tokens} if self.max_tokens else {}

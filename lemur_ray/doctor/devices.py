@@ -19,8 +19,7 @@ TOPOLOGY_LABEL = "ray.io/tpu-topology"
 
 @dataclass(frozen=True)
 class Devices:
-    """Devices of a machine or cluster. ``memory_bytes``: free memory; ``gpu_bytes``: summed over all GPUs; None if
-    unknown."""
+    """Devices of a machine or cluster. ``memory_bytes``: free; ``gpu_bytes``: of all GPUs together; None if unknown."""
 
     cpus: float
     gpus: int = 0

@@ -47,8 +47,7 @@ def own_conversations(files: Sequence[str]) -> tuple[Conversation, ...]:
 
 
 def conversations_of(talks: TalksConfig) -> Iterator[Conversation]:
-    """The conversations to tune on: those in the user's files, generated ones if there are no files, or with ``demo``
-    both."""
+    """Conversations to tune on: those in the user's files, generated ones without files, or with ``demo`` both."""
     if talks.demo or not talks.conversations:
         yield from conversations(talks.games, talks.chats, talks.slips)
     yield from own_conversations(talks.conversations)
@@ -62,8 +61,7 @@ def corpus_inputs(config: Any, say: Callable[[str], None] = print) -> dict[str, 
 
 
 def demo_corpus(config: Any) -> dict[str, Any]:
-    """Keyword arguments of ``corpus.build`` for the demo's corpus: ``config`` with numbers as separate tokens, and
-    texts of expert games."""
+    """Arguments of ``corpus.build`` for the demo: ``config`` with numbers as separate tokens; texts of expert games."""
     return {"config": replace(config, word_pattern=config.word_pattern or "numbered"), "extra_texts": agent_texts()}
 
 

@@ -70,8 +70,7 @@ def play_prepared(
 
 
 def attach_policy(spec: PolicySpec) -> PolicySpec:
-    """For a ``handle:`` policy, add the Ray Serve application that already serves its model on the cluster; unchanged
-    if there is none."""
+    """Add to a ``handle:`` policy the Ray Serve application that already serves its model; unchanged without one."""
     return attach(spec, connect=partial(connect, log_to_driver=False))
 
 

@@ -74,8 +74,7 @@ def check_golds(words: Sequence[str], report: Print) -> int:
 
 
 def _flags(every: Sequence[str], report: Print) -> Iterator[tuple[str, set[str]]]:
-    """Yield (benchmark, names of its options). Reports each benchmark that is skipped because its options cannot be
-    flags."""
+    """Yield (benchmark, names of its options). Reports each one skipped because its options cannot be flags."""
     for name in every:
         try:
             yield name, option_names(name)
@@ -99,8 +98,7 @@ def _is_right(config: EvalConfig[Any], report: Print) -> bool:
 
 
 def has_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> bool:
-    """Whether the benchmark has an expert policy, or a task with a reference reply that must score 1. Loads tasks to
-    find out."""
+    """Whether the benchmark has an expert policy, or (it loads them) a task with a reply that must score 1."""
     if benchmark.has_hints:
         return True
     asked = evaluation_request(config, benchmark, "full")
@@ -124,8 +122,7 @@ def play_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> list[Episo
 
 def leak_lines(episodes: Sequence[Episode]) -> Iterator[str]:
     """Yield a line for each task whose first prompt contains a reference reply of one of its turns, and for each
-    single-turn question that is itself a worked example before it. Short references (a letter, a number, yes) are not
-    checked."""
+    single-turn question that is itself a worked example before it. Short ones (a letter, yes) are not checked."""
     for episode in episodes:
         steps, opening = episode.trajectory.steps, episode.trajectory.opening
         if not steps or not opening:

@@ -53,8 +53,7 @@ class Evaluation:
         return pandas.DataFrame(self.rows())
 
     def to_dataset(self) -> datasets.Dataset:
-        """``rows`` with a column ``messages``, each conversation in OpenAI's form, as a ``datasets.Dataset``: what TRL
-        and others train on."""
+        """``rows`` and a column ``messages``, conversations in OpenAI's form: a ``datasets.Dataset`` as for TRL."""
         import datasets
 
         rows = [

@@ -61,6 +61,5 @@ def announced(text: str, spurious: bool = False) -> Iterator[tuple[re.Match[str]
 
 
 def is_spurious(match: re.Match[str]) -> bool:
-    """Whether the 60 characters before an announcement show that its answer is not the reply's own ("a wrong answer
-    is")."""
+    """Whether the 60 characters before an announcement disown its answer ("a wrong answer is")."""
     return bool(_SPURIOUS.search(match.string[max(0, match.start() - 60) : match.start()]))

@@ -49,8 +49,7 @@ def choice_matches_2023(answer: str, reference: str, options: dict[str, str]) ->
 
 
 def choice_matches(answer: str, reference: str, options: dict[str, str]) -> bool:
-    """Strict verdict: whether the answer names exactly one option (``named_options``), the one with letter
-    ``reference``."""
+    """Strict verdict: whether the answer names one option (``named_options``), that with letter ``reference``."""
     return named_options(answer, options) == {reference.strip().lower()}
 
 

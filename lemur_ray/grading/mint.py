@@ -28,8 +28,7 @@ class RunTests(Protocol):
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Verdicts of both graders on one answer. ``exact``: for numbers, whether the answer equals the reference; else
-    None."""
+    """Verdicts of both graders on one answer. ``exact``: whether two numbers are equal, else None."""
 
     mint_2023: bool
     strict: bool

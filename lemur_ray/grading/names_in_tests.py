@@ -23,8 +23,7 @@ _CODE = ("def ", "class ", "import ", "from ", "@")
 @dataclass(frozen=True)
 class Names:
     """Names that tests use. ``of_solution``: those that the solution has to define. ``modules``: name -> module,
-    imported in the tests' process if the solution has the name (in one shared interpreter it would be missing
-    otherwise)."""
+    imported in the tests' process if the solution has the name, as in one shared interpreter."""
 
     of_solution: tuple[str, ...]
     modules: dict[str, str]

@@ -28,8 +28,7 @@ def close(answer: float, reference: float, *, signed: bool = False) -> bool:
 
 def plain_number(text: str) -> float | None:
     """The only number in a text, ignoring units and words; None if it has none, or several different ones.
-    ``-$1,234.50``, ``25 %``, ``12 miles`` and ``The answer is 12.`` hold one number; ``3 or 4``, ``1/2`` and ``2^10``
-    hold two, ``x2`` none."""
+    ``-$1,234.50``, ``25 %``, ``12 miles`` hold one number; ``3 or 4``, ``1/2`` and ``2^10`` hold two, ``x2`` none."""
     bare = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.replace("\u2212", "-"))
     bare = re.sub(r"[$€£\\]", " ", re.sub(r"([-+])\s?\\?[$€£]\s?(?=[\d.])", r" \1", bare))
     # A hyphen between words and numbers ("20-30", "4-week") is no sign.

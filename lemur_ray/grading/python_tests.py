@@ -41,8 +41,7 @@ of wall time, so that a busy machine ends no exchange."""
 
 @dataclass(frozen=True)
 class TestRun:
-    """Result of a test run. ``note``: reason of a failure (a message of the harness, or the name of an exception), else
-    empty."""
+    """Result of a test run. ``note``: reason of a failure (message, or name of an exception), else empty."""
 
     __test__ = False  # pytest takes every class whose name begins so for a test
 

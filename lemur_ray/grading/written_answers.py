@@ -101,8 +101,7 @@ def _as_number(text: str) -> str:
 
 
 def chosen_word(reply: str, words: Sequence[str]) -> str | None:
-    """The one of a few exclusive ``words`` (such as yes and no, in lower case) that a reply answers; None for none or
-    several."""
+    """The one of a few exclusive ``words`` (yes, no; in lower case) that a reply answers; None for none or several."""
     text = plain(reply).lower()
     for opposite, negated in (("invalid", "not valid"), ("no", "not yes"), ("false", "not true")):
         text = text.replace(negated, opposite) if opposite in words else text

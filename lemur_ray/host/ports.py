@@ -26,8 +26,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def unusable(host: str, port: int) -> str:
-    """The reason why no program can listen on ``port`` of ``host`` now, as text; empty if one can. Port 0 checks the
-    host alone."""
+    """Why no program can listen on ``port`` of ``host`` now; empty if one can. Port 0 checks the host alone."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         socket.create_server((host, port), family=family).close()

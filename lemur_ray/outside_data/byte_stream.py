@@ -81,8 +81,7 @@ class LocalRanges:
 
 
 class BucketRanges:
-    """``ByteRanges`` of an object in a bucket, or of any other file of an fsspec file system. ``size``: bytes, queried
-    if negative."""
+    """``ByteRanges`` of an object in a bucket or another fsspec file system. ``size``: bytes, queried if negative."""
 
     def __init__(self, url: str, size: int = -1, version: str = "") -> None:
         self._files, self._path = file_system(url)
@@ -194,8 +193,7 @@ def open_stream(uri: str, name: str = "", *, size: int = -1, version: str = "") 
 
 
 def read_all(uri: str, limit: int) -> bytes:
-    """Content of a small file at any address (path, URL or bucket). Raises ReadFailure, also if it has more than
-    ``limit`` bytes."""
+    """Content of a small file at a path, URL or bucket. Raises ReadFailure, also beyond ``limit`` bytes."""
     with open_stream(uri) as stream:
         data = stream.read(limit + 1)
     if len(data) > limit:

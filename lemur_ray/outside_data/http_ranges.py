@@ -104,8 +104,7 @@ class HttpRanges:
 
 
 def asked_wait_s(headers: Mapping[str, str]) -> float:
-    """Seconds that a server asks to wait, from its response headers: Retry-After, else the reset time of RateLimit; 0
-    if it asks for none."""
+    """Seconds to wait by response headers: Retry-After, else the reset time of RateLimit; 0 without them."""
     asked = headers.get("Retry-After", "")
     reset = re.search(r"\bt=(\d+)", headers.get("RateLimit", ""))
     return float(asked) if asked.isdigit() else float(reset[1]) if reset else 0.0

@@ -42,8 +42,7 @@ def endpoint() -> str:
 
 
 def gated(repo: str) -> str:
-    """Message to the user on how to get access to the gated data set ``repo`` (OWNER/NAME); depends on whether a token
-    is set."""
+    """Message on how to get access to the gated data set ``repo`` (OWNER/NAME), with or without a token."""
     page = f"{endpoint()}/datasets/{repo}"
     if get_token() is None:
         return (

@@ -23,8 +23,7 @@ _CHUNK = 1 << 20
 
 
 def content_sum(path: Path, *, packed: bool) -> tuple[str, int]:
-    """SHA-256 (hex) and size in bytes of a file's content, decompressed if ``packed``. Raises ValueError for an
-    incomplete gzip file."""
+    """SHA-256 (hex) and bytes of a file's content, decompressed if ``packed``. Raises ValueError for a broken gzip."""
     try:
         with open_bytes(path) if packed else path.open("rb") as data:
             return _sum(data)

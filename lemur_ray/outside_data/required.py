@@ -22,8 +22,7 @@ def required(data: Path, path: str, sets: Mapping[str, Sequence[Source]]) -> Pat
 
 
 def how_to_have(source: Source, name: str, data: Path) -> str:
-    """Message to the user on how to get the missing file ``source``. ``name``: data set that it belongs to; ``data``:
-    the data folder."""
+    """Message on how to get the missing file ``source``. ``name``: its data set; ``data``: the data folder."""
     missing = f"{data / source.path}: not there (about {readable(source.size)}, licence: {source.licence})"
     if source.by_hand:
         return f"{missing}. By hand: {source.by_hand}"

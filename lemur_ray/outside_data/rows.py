@@ -41,8 +41,7 @@ def stream_rows(stream: Stream, skip: int) -> Iterator[dict[str, Any]]:
 
 def take_rows(stream: Stream, data: Path, rows: int, say: Callable[[str], None] = print) -> int:
     """Download rows of a stream into parquet files until its folder below ``data`` has ``rows`` of them; nothing if it
-    has. Returns the number of rows there. ``say``: receives a line per file. Raises FetchError, OSError; complete files
-    are kept."""
+    has. Returns the number of rows there. ``say``: receives a line per file. Raises FetchError, OSError."""
     folder = data / stream.path
     note = _note(stream, folder)
     if note["rows"] >= rows:
@@ -61,8 +60,7 @@ def take_rows(stream: Stream, data: Path, rows: int, say: Callable[[str], None] 
 
 
 def rows_there(stream: Stream, data: Path) -> int:
-    """Number of rows of a stream in complete files below ``data``, 0 without any. Raises FetchError if its folder has
-    files from elsewhere."""
+    """Number of a stream's rows in complete files below ``data``. Raises FetchError for files from elsewhere."""
     return int(_note(stream, data / stream.path)["rows"])
 
 

@@ -23,8 +23,7 @@ LONGEST_WAIT_S = 300.0
 
 
 class Interrupted(Exception):
-    """Raised for a temporary failure of the network or the server. ``wait_s``: seconds that the server asks to wait, 0:
-    none."""
+    """Raised for a temporary failure of network or server. ``wait_s``: seconds that the server asks to wait, or 0."""
 
     def __init__(self, why: str, wait_s: float = 0.0) -> None:
         super().__init__(why)
@@ -60,8 +59,7 @@ def transfer(
 ) -> RemoteInfo:
     """Download all of ``remote`` into the file ``part``, continuing what is there if the version is the same, and
     return the remote's metadata. Temporary failures are retried; ``say`` receives a line for each. ``check``: called
-    before every attempt, may refuse the file by a FetchError. Raises FetchError, keeping the partial file, and OSError.
-    """
+    before every attempt, may refuse the file by FetchError. Raises FetchError, OSError."""
     failed = 0
     while True:
         have = _size(part)

@@ -20,8 +20,7 @@ _LINE_BYTES = 1 << 12
 
 def frame_ends(stream: BinaryIO, size: int, walk: bool) -> list[int]:
     """Byte positions at which the frames of a zstd file end, up to where it is damaged or cut short. ``size``: of the
-    file. ``walk``: without a table of frames in the file, go through all block headers, which reads most of it; else
-    the result is empty."""
+    file. ``walk``: if the file has no table of frames, go through all block headers, which reads most of it."""
     if size > _FOOTER_BYTES:
         stream.seek(size - _FOOTER_BYTES)
         count, flags, magic = stream.read(4), stream.read(1), stream.read(4)
@@ -69,8 +68,7 @@ def _frame_end(stream: BinaryIO, at: int, size: int) -> tuple[int, bool] | None:
 
 class FrameLines:
     """Lines of a run of frames, so that the runs of a file yield every line exactly once: a line that begins before the
-    run, or exactly at its first byte, belongs to the run before; one that is cut by the run's end is read to its end.
-    """
+    run, or exactly at its first byte, belongs to the run before; one cut by the run's end is read on."""
 
     def __init__(self, stream: BinaryIO, begin: int, end: int, size: int, longest: int) -> None:
         """begin, end: bytes of the run in a file of ``size`` bytes. longest: bytes read at a time of the first line."""
@@ -96,8 +94,7 @@ class FrameLines:
 
 
 def frame_content(stream: BinaryIO, begin: int, end: int, buffer: int = 1 << 20) -> BinaryIO:
-    """Decompressed content, as a stream, of the frames in bytes ``begin`` to ``end``. ``buffer``: bytes decompressed at
-    a time."""
+    """Decompressed content of the frames in bytes ``begin`` to ``end``. ``buffer``: bytes decompressed at a time."""
     return decompressed(io.BufferedReader(_Window(stream, begin, end), 1 << 16), buffer)
 
 

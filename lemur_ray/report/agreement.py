@@ -46,8 +46,7 @@ class Agreement:
 
     @property
     def cell_agreement(self) -> float | None:
-        """Share of executed cells whose observation is equal after normalising or an error of the same class; None
-        without cells."""
+        """Share of cells whose observation is equal after normalising or an error of the same class, or None."""
         total = sum(self.cells[kind] for kind in LIKENESS)
         return _share(total - self.cells["different"], total)
 

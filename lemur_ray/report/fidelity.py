@@ -66,8 +66,7 @@ class FidelityConfig:
 
 
 def counts_of(result: Mapping[str, Any]) -> dict[str, int]:
-    """Counts in ``result``, the numbers of one replay, by the names that a ``Goal`` has for them. ``episodes`` includes
-    those without a score."""
+    """Counts in ``result`` of one replay, by a ``Goal``'s names. ``episodes`` includes those without a score."""
     counts = dict(result.get("agreement_counts", {}))
     counts["missing"] = int(result.get("missing", 0))
     counts["episodes"] = counts.get("episodes", 0) + counts["missing"]

@@ -65,8 +65,7 @@ class TrainingRun:
         return Stage.TUNING if tuned else Stage.PRETRAINING
 
     def series(self, prefix: str) -> dict[str, list[tuple[float, float]]]:
-        """Curves of all metrics whose name begins with ``prefix``: rest of the name -> (step, value) pairs; empty if
-        there are none."""
+        """Curves of metrics whose name begins with ``prefix``: rest of the name -> (step, value) pairs; maybe none."""
         out: dict[str, list[tuple[float, float]]] = {}
         for line in self.metrics:
             for key, value in line.items():

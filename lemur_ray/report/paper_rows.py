@@ -206,9 +206,8 @@ def _epochs(episodes: Sequence[Episode]) -> int:
 def paired_runs(
     runs: Sequence[PaperRun], variants: tuple[str, str]
 ) -> list[tuple[str, tuple[PaperRun | None, PaperRun | None]]]:
-    """Rows (name, (run of the first variant, run of the second)) of each model; two runs share a row if no other
-    setting differs, else the other place is None. If a model has several rows, their names have the settings that
-    differ."""
+    """Rows (name, (run of the first variant, run of the second)) of each model; two runs share a row if nothing else
+    differs, else one is None. If a model has several rows, their names have the settings that differ."""
     rows: list[tuple[str, tuple[PaperRun | None, PaperRun | None]]] = []
     for model in dict.fromkeys(run.shown or run.policy for run in runs):
         mine = [run for run in runs if (run.shown or run.policy) == model]

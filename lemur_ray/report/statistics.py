@@ -162,8 +162,7 @@ def _strata_means(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values of several tests, adjusted to bound the chance of any false rejection (Holm, 1979), in the given order;
-    empty for none."""
+    """p-values of several tests, in order, adjusted to bound the chance of any false rejection (Holm, 1979)."""
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     adjusted, largest = [1.0] * len(p_values), 0.0
     for rank, place in enumerate(order):

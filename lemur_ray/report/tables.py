@@ -119,8 +119,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Report:
-    """All numbers of one run: overall and by category. ``policy``: name in episode keys; ``recipe``: hash of the
-    settings."""
+    """Numbers of one run, overall and by category. ``policy``: name in keys; ``recipe``: hash of the settings."""
 
     benchmark: str
     policy: str
@@ -263,8 +262,7 @@ def _solved_by_task(episodes: Iterable[Episode]) -> dict[str, list[bool]]:
 
 
 def to_csv(reports: Iterable[Report]) -> str:
-    """CSV text with a header and one line per report and category ("all" first); a value that does not exist is an
-    empty cell."""
+    """CSV text: a header, one line per report and category ("all" first); an absent value is an empty cell."""
     rates = ("success", "success_missing_failed", "retried", "invalid_actions")
     plain = ["mean_score", "mean_score_missing_0", "mean_turns", "mean_turns_solved"]
     plain += ["prompt_tokens", "completion_tokens", "wall_s"]

@@ -15,8 +15,7 @@ from lemur_ray.agents.trajectory import EpisodeKey, Outcome, Step, Task, Traject
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices per million tokens of the policy and of the endpoint that environments call, in one currency. If all are
-    0, no cost is shown."""
+    """Prices per million tokens of the policy and of the environments' endpoint. If all are 0, no cost is shown."""
 
     per_million_in: float = 0.0
     per_million_out: float = 0.0

@@ -80,8 +80,7 @@ class EpisodeRecord:
 
     def accept(self, reply: ChatReply) -> ChatReply:
         """``reply`` truncated to ``limits.reply_chars``, without tool calls beyond that limit, and without any if no
-        tools are offered. Adds a remark if the endpoint seems to have truncated the prompt, or left a tool call in the
-        text."""
+        tools are offered. Adds a remark if the endpoint seems to have cut the prompt, or left a call in the text."""
         turn, tokens = len(self.steps) + 1, reply.usage.prompt_tokens - reply.usage.discarded_prompt_tokens
         before, self._prompt_tokens = self._prompt_tokens, tokens
         if self.request_options.dialogue_limit is None and 0 < tokens < before:
@@ -172,8 +171,7 @@ class TurnFile:
         self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
 
     def write(self, record: EpisodeRecord) -> None:
-        """Append the turns of ``record`` that the file does not have yet; does nothing if the folder is missing. Raises
-        nothing."""
+        """Append the turns of ``record`` that the file lacks; nothing if the folder is missing. Raises nothing."""
         # Path.is_dir raises if the folder may not be read.
         if self._path is None or not os.path.isdir(self._path.parent):
             return

@@ -70,8 +70,7 @@ def with_local_folder(out: str, play: Callable[[str], dict[str, Any]]) -> dict[s
 
 def evaluation_folders(named: Sequence[str]) -> list[Path]:
     """Local folders of the evaluations that a command line names; folders in buckets are downloaded. A suite's folder
-    is replaced by those of its benchmarks. Raises OSError, ImportError, ValueError, and EvaluationError for an empty
-    bucket."""
+    is replaced by those of its benchmarks. Raises OSError, ImportError, ValueError, EvaluationError."""
     folders: list[Path] = []
     for name in named:
         place = resolve_out(name, "")
@@ -88,8 +87,7 @@ def evaluation_folders(named: Sequence[str]) -> list[Path]:
 
 def folders_to_follow(named: Sequence[str]) -> list[Path]:
     """Folders that a command line names: local ones as they are, a suite's too, even if they do not exist yet; those in
-    buckets as ``evaluation_folders`` gives them, downloaded once. Raises as it does, and EvaluationError if none is
-    named."""
+    buckets as ``evaluation_folders`` gives them, downloaded once. Raises its errors, also for no name."""
     places = [resolve_out(name, "") for name in named]
     folders = [one for place in places for one in (evaluation_folders([place]) if is_bucket(place) else [Path(place)])]
     if not folders:

@@ -26,9 +26,8 @@ from lemur_ray.rollout.threads import PoolBroken
 
 
 def warn_of_anomalies(episodes: Sequence[Episode]) -> None:
-    """Print warnings on stderr about episodes that distort the success rate: the commonest three reasons for missing
-    scores, prompts that do not fit the context, prompts that the endpoint truncated, and cut replies. Nothing if there
-    are none."""
+    """Print warnings on stderr about episodes that distort the success rate: the three commonest reasons for missing
+    scores, too long or truncated prompts, and cut replies."""
     unscored = (e.detail.strip().splitlines() for e in episodes if e.detail.strip() and not e.outcome.scored)
     for reason, count in Counter(lines[-1][:500] for lines in unscored).most_common(3):
         print(f"{count} without a score: {reason}", file=sys.stderr, flush=True)

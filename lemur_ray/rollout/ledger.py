@@ -61,8 +61,7 @@ class Ledger:
 
     def extend(self, episodes: Iterable[Episode]) -> int:
         """Write several episodes with one sync (milliseconds), skipping those that ``append`` would. Returns how many
-        were written. Raises ValueError, with nothing written, if a record could not be read again; OSError for a full
-        disk."""
+        were written. Raises ValueError, with nothing written, for an unreadable record; OSError for a full disk."""
         new: dict[EpisodeKey, Episode] = {}
         for episode in episodes:
             before = new.get(episode.key)
@@ -101,8 +100,7 @@ class Ledger:
         return episodes[0] if episodes else None
 
     def episodes(self, keys: Iterable[EpisodeKey]) -> Episodes:
-        """The episodes in the current records of ``keys``, in their order, without keys that have none. Works after
-        ``close``."""
+        """The episodes in the current records of ``keys``, in order, without missing ones. Works after ``close``."""
         offsets = (self._places[key] >> 1 for key in keys if key in self._places)
         return Episodes(self.path, array("q", offsets), self._known)
 

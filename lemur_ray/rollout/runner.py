@@ -95,8 +95,7 @@ def _submit(pool: Pool, scheduler: EpisodeScheduler, queue: RetryQueue, in_fligh
 
 
 def episode_of(spec: EpisodeSpec, attempt: Attempt, history: AttemptHistory, cluster: str) -> Episode:
-    """The record of an episode after its last attempt. ``history``: of all its attempts; ``cluster``: name of its group
-    of dependent tasks."""
+    """The record of an episode after its last attempt. ``cluster``: name of its group of dependent tasks."""
     return Episode(
         key=spec.key,
         category=spec.task.category,

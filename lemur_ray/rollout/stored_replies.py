@@ -103,8 +103,7 @@ def _stopped_early(stored: Mapping[str, RecordedEpisode], tasks: Mapping[str, Ta
 
 def read_replies(path: Path) -> dict[str, list[str]]:
     """Read JSON lines (optionally .gz) with ``task``, ``reply`` and optionally ``sample`` (default 0): task id ->
-    replies in order of ``sample``. Raises OSError; ValueError with file and line for an invalid line or a repeated
-    sample."""
+    replies in order of ``sample``. Raises OSError; ValueError with file and line."""
     by_task: dict[str, dict[int, str]] = {}
     for number, value in read_json_lines(path):
         row = _row(value, f"{path}, line {number}")

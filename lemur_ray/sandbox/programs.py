@@ -58,8 +58,7 @@ class Failure(StrEnum):
 
 @dataclass(frozen=True)
 class Reply:
-    """Answer of a program: the JSON object ``message``, or None with the ``failure`` and whose fault it is (``blame``;
-    None if unknown)."""
+    """Answer of a program: a JSON object, or None with the ``failure`` and whose fault it is (``blame``), if known."""
 
     message: Mapping[str, Any] | None
     failure: Failure | None = None
@@ -69,9 +68,8 @@ class Reply:
 class Program:
     """A program of the project, the module ``name`` of ``inside/payload``, that runs in ``sandbox``. ``cpu_s``,
     ``wall_s`` and ``waited_s`` (the part of wall time spent waiting for a processor) are sums in seconds over all
-    exchanges. Its own time is wall time less waiting. A program that used up its own time timed out by its own fault;
-    one that used up its patience before, with less processor time than ``allowed_cpu_s``, was starved by the machine.
-    """
+    exchanges. Its own time is wall time less waiting. A program that used it up timed out by its own fault; one that
+    used up its patience before, with less processor time than ``allowed_cpu_s``, was starved."""
 
     def __init__(
         self,
@@ -177,8 +175,7 @@ def start(
     env: Mapping[str, str] | None = None,
 ) -> tuple[Session, ExecResult]:
     """Start ``python`` in ``sandbox`` with modules of ``inside/payload``, by name; the last one's ``serve`` is called
-    with the others. Loading them is one step within ``limits``. Returns the session and that step's result, which tells
-    whether it started."""
+    with the others. Loading them is one step within ``limits``. Returns the session and that step's result."""
     session = sandbox.session([python, *OPTIONS, "-c", START.format(names=tuple(names))], env=env)
     return session, session.step(_texts(names), limits)
 

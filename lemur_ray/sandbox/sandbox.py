@@ -40,8 +40,7 @@ class SandboxUnavailable(SandboxError):
 
 
 class SandboxDestroyed(SandboxError):
-    """Raised if the sandbox no longer exists. ``blame``: ``policy`` if its code ended it, ``infra`` if the machine
-    did."""
+    """Raised if the sandbox no longer exists. ``blame``: policy if its code ended it, infra if the machine did."""
 
     def __init__(self, message: str, blame: Blame = "policy") -> None:
         super().__init__(message)
@@ -49,8 +48,7 @@ class SandboxDestroyed(SandboxError):
 
 
 class SandboxQuarantined(SandboxError):
-    """Raised if a reset did not restore the files that the sandbox had when opened: use another sandbox. Blamed on the
-    machine."""
+    """Raised if a reset did not restore the sandbox's first files: use another one. Blamed on the machine."""
 
 
 class SandboxFileError(SandboxError):
@@ -146,8 +144,7 @@ class ExecResult:
 
     @property
     def note(self) -> str:
-        """``notes``, and that the session ended if it did, as one text for the policy; empty if there is nothing to
-        say."""
+        """``notes`` and whether the session ended, as one text for the policy; maybe empty."""
         return "; ".join([*self.notes, *(["session ended"] if self.session_ended else [])])
 
     @property
@@ -242,9 +239,8 @@ class Sandbox(Protocol):
         Raises SandboxDestroyed; SandboxFileError if the files are nominally larger than four times the disk limit."""
 
     def reset(self) -> None:
-        """Kill all processes and restore the files that the sandbox had when it was opened; also revives a sandbox that
-        the policy destroyed. Raises SandboxQuarantined if the files' hash differs, SandboxDestroyed if the machine had
-        ended it."""
+        """Kill all processes and restore the sandbox's first files; also revives one that the policy destroyed. Raises
+        SandboxQuarantined if the files' hash differs, SandboxDestroyed if the machine had ended it."""
 
     def close(self) -> None:
         """Destroy the sandbox; idempotent, never raises."""
@@ -277,6 +273,5 @@ def backend_named(name: str) -> Backend:
 
 def open_sandbox(spec: SandboxSpec | None = None, backend: str = "bwrap") -> Sandbox:
     """Open a sandbox of the backend "bwrap" or "docker"; without ``spec`` one with an empty ``/work`` and default
-    limits. The caller must close it. Raises ValueError for an unknown backend, SandboxUnavailable if this machine
-    cannot create one."""
+    limits. The caller must close it. Raises ValueError, SandboxUnavailable if this machine cannot."""
     return backend_named(backend).open(spec or SandboxSpec())

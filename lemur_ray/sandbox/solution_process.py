@@ -17,8 +17,7 @@ from lemur_ray.sandbox.sandbox import Blame, Sandbox
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of a call of the solution: ``value`` (encoded as in ``inside/payload/plain_values.py``), or None and the
-    reason."""
+    """Result of a call of the solution: ``value`` (encoded by ``payload/plain_values.py``), or None and why."""
 
     value: list[Any] | None
     failure: Failure | None = None

@@ -89,8 +89,7 @@ class WarmPool:
         self.close()
 
     def forget(self) -> None:
-        """In a forked child: drop the parent's sandboxes from this copy of the pool without ending them. Called at
-        every fork."""
+        """In a forked child: drop the parent's sandboxes without ending them. Called at every fork."""
         self._lock, self._opening = threading.Lock(), None
         idle, self._idle = self._idle, []
         for sandbox in idle:

@@ -52,8 +52,7 @@ class AmazonFiles(S3FileSystem):
                     ).of_kind(BucketProblem.SILENT) from error
 
     async def _call_s3(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Send one request with the retries of s3fs and botocore. Raises BucketError, FileNotFoundError,
-        FileExistsError."""
+        """Send a request with s3fs's and botocore's retries. Raises BucketError, FileNotFoundError, FileExistsError."""
         where = f"s3://{kwargs.get('Bucket', '')}"
         body = kwargs.get("Body")
         try:

@@ -45,8 +45,7 @@ class BoundedCache:
     def acquire(self, name: str, make: Callable[[], None]) -> int:
         """Make the entry ``name`` if missing and lock it against eviction; returns the file descriptor of the lock.
         Closing the descriptor unlocks it. make: prepares the entry and renames it to ``folder / name``; one process
-        calls it, while others wait. Raises ``error`` if another makes it for over an hour, OSError, errors of ``make``.
-        """
+        calls it, while others wait. Raises ``error`` if that takes an hour, OSError, errors of ``make``."""
         self.folder.mkdir(parents=True, exist_ok=True)
         copy, lock = self.folder / name, self._lock_of(name)
         try:
@@ -94,8 +93,7 @@ class BoundedCache:
         return int(limit_gb * 10**9)
 
     def check_room(self, needed: int, what: str) -> None:
-        """Raise ``error`` if fewer than ``needed`` bytes of the disk are free. ``what``: what they are for, in its
-        message."""
+        """Raise ``error`` if fewer than ``needed`` bytes of disk are free. ``what``: their use, for the message."""
         if shutil.disk_usage(self.folder).free < needed:
             raise self.error(self.no_room(needed, what))
 

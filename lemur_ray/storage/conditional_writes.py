@@ -22,8 +22,7 @@ from lemur_ray.storage.file_system import file_system, is_bucket
 
 
 class VersionConflict(Exception):
-    """Raised if a conditional write failed because the object has another version than expected: another writer was
-    first."""
+    """Raised if a conditional write failed since the object has another version: another writer was first."""
 
 
 def read_version(url: str) -> tuple[bytes, str] | None:

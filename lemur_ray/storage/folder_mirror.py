@@ -43,8 +43,7 @@ def mirror_growing_files(url: str, growing: str, small: Sequence[str]) -> list[P
 
 
 def download_file(url: str, path: Path) -> None:
-    """Download the object ``url`` to ``path`` atomically, creating its folders. Raises FileNotFoundError if it does not
-    exist, OSError."""
+    """Download ``url`` to ``path`` atomically, with its folders. Raises FileNotFoundError if it is missing, OSError."""
     fs, there = file_system(url)
     with replaced_file(path) as partial:
         fs.get_file(there, str(partial))

@@ -117,8 +117,7 @@ def read_growing(url: str, path: Path) -> bool:
 
 
 def list_growing_files(url: str, growing: str) -> tuple[list[str], list[str]]:
-    """Names below the bucket folder ``url``, relative to it: (files called ``growing`` that are stored in pieces, all
-    other objects)."""
+    """Relative names below a bucket folder: (files called ``growing`` that are stored in pieces, other objects)."""
     fs, there = file_system(url)
     names = [str(path).removeprefix(there).lstrip("/") for path in fs.find(there)]
     names = [name for name in names if ".." not in name.split("/")]  # names become local paths

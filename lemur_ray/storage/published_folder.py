@@ -26,8 +26,7 @@ _SCRATCH_LASTS_S = 86_400.0
 
 
 def work_folder(url: str) -> Path:
-    """Local folder in which to prepare the content of ``url``, below LEMUR_HOME; always the same for a URL; created if
-    missing."""
+    """Local folder below LEMUR_HOME in which to prepare ``url``; always the same for a URL; created if missing."""
     folder = lemur_home() / "copies" / f"making-{hashlib.sha256(url.encode()).hexdigest()[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -48,8 +47,7 @@ def publish(folder: Path, url: str, *, last: str) -> None:
 
 @contextlib.contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
-    """Context manager: path of a new file that replaces ``path`` after the block; if the block raises, ``path`` stays
-    as it is."""
+    """Context manager: path of a new file that replaces ``path`` after the block, unless the block raises."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -61,8 +59,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """Context manager: ``path`` itself if it is local, or for a URL a temporary copy of the object, valid inside the
-    block. Raises OSError."""
+    """Context manager: ``path`` itself if it is local, or for a URL a temporary copy of the object. Raises OSError."""
     if not is_bucket(path):
         yield path
         return
@@ -74,8 +71,7 @@ def local_copy(path: str) -> Iterator[str]:
 
 
 def version_of(path: str) -> tuple[int, str] | None:
-    """(size in bytes, text that changes with every write) of a file or object; None if there is no such file. Raises
-    OSError."""
+    """(size in bytes, text that changes with every write) of a file or object; None without it. Raises OSError."""
     fs, there = file_system(path)
     try:
         about = fs.info(there)
@@ -131,8 +127,7 @@ def output_file(place: str, *, beside: Sequence[str] = ()) -> Iterator[Path]:
 
 
 def check_writable(url: str) -> None:
-    """Raise OSError with a one-sentence reason unless a small object can be written below the bucket folder ``url`` and
-    removed."""
+    """Raise OSError with a reason unless a small object can be written below the folder ``url`` and removed."""
     fs, there = file_system(url)
     probe = f"{there}/.probe-{uuid.uuid4().hex[:12]}"
     try:

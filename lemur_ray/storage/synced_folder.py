@@ -265,8 +265,7 @@ def _renewed(path: Path, join: Callable[[Path, Path], None]) -> Iterator[Path]:
 
 
 def _visible_files(folder: Path) -> list[Path]:
-    """Files of a folder and its subfolders in order, without hidden ones and those in hidden folders; folders may
-    vanish meanwhile."""
+    """Files of a folder and its subfolders in order, without hidden ones; folders may vanish meanwhile."""
     files: list[Path] = []
     for root, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]

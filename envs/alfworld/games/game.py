@@ -116,8 +116,7 @@ class Game:
 
     @classmethod
     def from_spec(cls, spec: GameSpec) -> Game:
-        """Build a game. Raises ValueError for an unknown task type or furniture, a duplicate id, a thing in no
-        furniture."""
+        """Build a game. Raises ValueError for an unknown type or furniture, a duplicate id, a thing in none."""
         if spec.task_type not in TASK_TYPES:
             raise ValueError(f"task type {spec.task_type!r}: expected one of {', '.join(TASK_TYPES)}")
         if unknown := sorted({kind for kind, _ in spec.receptacles} - set(FITS)):

@@ -43,8 +43,7 @@ def read_problem(
     problem: str, task: str, *, tools: frozenset[tuple[str, str]] = TOOLS, grammar: GrammarName = "new"
 ) -> Game:
     """Parse a PDDL problem into a game. Raises ValueError that names the fault if textworld would play it differently.
-    ``task`` is the goal in words, ``tools`` the domain's (verb, furniture class) pairs, ``grammar`` the commands'
-    wording."""
+    ``task``: the goal in words; ``tools``: (verb, furniture class) pairs; ``grammar``: wording of commands."""
     try:
         return _read(parse_pddl(problem), task, tools, grammar)
     except (KeyError, IndexError, TypeError) as error:
@@ -203,8 +202,7 @@ def declared(words: Sequence[str]) -> dict[str, list[str]]:
 
 
 def atoms(expression: Any) -> Iterator[list[str]]:
-    """Yield the atoms (a predicate with its arguments) of a parsed formula of and, or, not and exists, from left to
-    right."""
+    """Yield the atoms (predicate and arguments) of a parsed formula of and, or, not and exists, from left to right."""
     if not expression:
         return
     if expression[0] == "exists":

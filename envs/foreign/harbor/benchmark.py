@@ -47,8 +47,7 @@ class HarborOptions:
 
 
 def harbor(path: str) -> Benchmark[HarborOptions]:
-    """Benchmark of the Harbor task folders at or below ``path``. Nothing is read yet: faults raise when tasks are
-    loaded."""
+    """Benchmark of the Harbor task folders at or below ``path``. Reads nothing yet: faults raise when tasks load."""
     folder = Path(path).expanduser().absolute()
     return Benchmark(
         HarborOptions,

@@ -139,8 +139,7 @@ class InterCodeBashEnv(TextEnv):
         return Terminal(self._sandbox, "/", compat=self._compat, limits=LIMITS, env=env, shell=self._shell)
 
     def hints(self) -> dict[str, Any]:
-        """For scripted policies: the gold command as the expert's reply, and a few harmless commands as admissible
-        ones."""
+        """For scripted policies: the gold command as the expert's reply, and admissible harmless commands."""
         return {
             "expert": f"```bash\n{self._gold_command}\n```",
             "admissible": ["ls -la /", "pwd", "find / -maxdepth 1"],
@@ -186,6 +185,5 @@ IGNORED = (
 
 
 def listing(sandbox: Sandbox) -> dict[str, Entry]:
-    """Every entry of the sandbox's file tree, by absolute path. Raises SandboxFileError if paths are too long or too
-    many."""
+    """Entries of the sandbox's file tree by path. Raises SandboxFileError if paths are too long or too many."""
     return {path: Entry(kind, mode, content) for path, kind, mode, content in sandbox.listing(IGNORED)}

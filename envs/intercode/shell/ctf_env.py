@@ -128,8 +128,7 @@ class InterCodeCTFEnv(TextEnv):
         return self._terminal.argv(["/usr/bin/env", *words], self._terminal.cwd)
 
     def hints(self) -> dict[str, Any]:
-        """For scripted policies: submission of the flag as the expert's action, and a few harmless commands as
-        admissible ones."""
+        """For scripted policies: submission of the flag as the expert's action, and admissible harmless commands."""
         return {"expert": f"submit {self._gold}", "admissible": ["ls -la", "pwd", "cat *"]}
 
     def close(self) -> None:

@@ -66,8 +66,7 @@ class Terminal:
         return output
 
     def argv(self, argv: Sequence[str], cwd: str) -> Output:
-        """Run a program with its arguments in folder ``cwd``, without a change of the terminal's folder. Raises as
-        ``run``."""
+        """Run a program in folder ``cwd``, without changing the terminal's folder. Raises as ``run``."""
         if not argv or any("\0" in word for word in argv):
             return Output(MALFORMED, understood=False)
         try:

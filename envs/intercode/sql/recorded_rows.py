@@ -36,8 +36,7 @@ def read_rows(text: str) -> list[Row] | None:
 
 
 def neutral(rows: Sequence[Row]) -> list[Row]:
-    """Rows in an engine-independent form, for comparison: numbers as floats of ten significant digits, dates and times
-    as text."""
+    """Rows in a form for comparison: numbers as floats of ten significant digits, dates and times as text."""
     return [tuple(_neutral(value) for value in row) for row in rows]
 
 

@@ -119,8 +119,7 @@ class InterCodeSQLEnv(TextEnv):
         return Turn(observation, action, valid, solved=reward == 1, reward=reward, score=self._best)
 
     def hints(self) -> dict[str, Any]:
-        """For scripted policies: the gold query as the expert's reply, and a few statements about every table as
-        admissible ones."""
+        """For scripted policies: the gold query as the expert's reply, and admissible statements about each table."""
         assert self._database is not None
         looks = ["SHOW TABLES"]
         for table in self._database.tables:

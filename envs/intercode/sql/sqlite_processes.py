@@ -44,8 +44,7 @@ class Worker:
         self.dead = False
 
     def ask(self, query: Query) -> Answer:
-        """Run a query and wait for its answer. If the process ends or sends anything else, the answer is an error;
-        raises nothing for it."""
+        """Run a query and wait for its answer. If the process ends or sends anything else, the answer is an error."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -111,8 +110,7 @@ _changed = threading.Condition()
 
 @contextlib.contextmanager
 def worker() -> Iterator[Worker]:
-    """Context manager: lend a process for exclusive use, started if none is idle; waits while the maximum (32) is in
-    use."""
+    """Context manager: lend a process exclusively, started if none is idle; waits while the maximum (32) is in use."""
     global _busy
     with _changed:
         if _busy >= _ENOUGH:

@@ -72,8 +72,7 @@ class RecordedAnswers:
     of_task: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def answer(self, query: str, task: str = "") -> str:
-        """The recorded answer to ``query`` in task ``task``, else to the query in any task. Raises WikipediaUnavailable
-        for an unknown query."""
+        """The recorded answer to ``query`` in ``task``, else in any task. Raises WikipediaUnavailable without one."""
         recorded = self.of_task.get((task, query), self.answers.get(query))
         if recorded is None:
             raise WikipediaUnavailable(

@@ -94,8 +94,7 @@ def pinned() -> Iterator[tuple[str, str, str]]:
 
 
 def other_versions(named: str) -> Iterator[str]:
-    """Yield a text for each package in ``folder_of(named)`` whose version differs from the pinned one: "numpy 2.0
-    instead of 1.26"."""
+    """Yield a text ("numpy 2.0 instead of 1.26") for each package in ``folder_of(named)`` of another version."""
     there = versions(named)
     for name, version, _ in pinned():
         installed = there.get(plain_name(name))

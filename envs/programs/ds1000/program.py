@@ -64,8 +64,7 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def solution_of(reply: str) -> str:
-    """The solution in a reply: after the last marker that it repeats, in its code tags or fence, up to the first
-    stop."""
+    """The solution in a reply: after the last repeated marker, in its code tags or fence, up to the first stop."""
     for marker in BEGINS:
         reply = reply.rpartition(marker)[2]
     opened = reply.partition("<code>")

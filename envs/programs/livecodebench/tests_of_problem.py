@@ -115,8 +115,7 @@ def _same_numbers(one: str, other: str) -> bool:
 
 
 def _is_result(output: str, expected: str) -> bool:
-    """Whether the value after the last mark equals the expected one, which is JSON. A text much longer than that is not
-    read."""
+    """Whether the value after the last mark equals the expected JSON. A much longer text is not read."""
     _, mark, written = output.rpartition(_MARK)
     if len(written) > 10 * len(expected) + 1000:
         return False

@@ -108,9 +108,8 @@ def completed(reply: str, asked: Mapping[str, Any]) -> str | None:
 
 
 def program_of(reply: str, asked: Mapping[str, Any]) -> str:
-    """The program of a reply, read leniently: the item's prompt, the completion up to the first stop, and the tests.
-    A reply with the whole function, as chat models write it, replaces the prompt; one that also contains the tests is
-    the program."""
+    """The program of a reply, read leniently: the item's prompt, the completion up to the first stop, and the tests. A
+    reply with the whole function replaces the prompt; one that also contains the tests is the program."""
     if asked["tests"].strip() and asked["tests"].strip() in reply:
         return reply
     code = code_in(reply, rf"\b{function_name(asked['prompt'])}\s*[=(]")

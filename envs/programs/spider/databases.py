@@ -23,8 +23,7 @@ SHOWN_ROWS = 3
 
 
 def home_of(data: Path) -> Path:
-    """The folder below ``data`` with Spider's dev.json and databases. Raises FileNotFoundError with the command that
-    fetches them."""
+    """Folder below ``data`` with dev.json and databases. Raises FileNotFoundError with the command to fetch them."""
     return find_file(data, DEV, SOURCE).parent
 
 

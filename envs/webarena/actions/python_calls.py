@@ -23,8 +23,7 @@ _REQUIRED = object()
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a call: its name, the field of ``Action`` that it fills, its type (int, bool or str), its
-    default."""
+    """A parameter of a call: name, field of ``Action`` that it fills, type (int, bool or str), default."""
 
     name: str
     field: str
@@ -99,8 +98,7 @@ def _is_plain_number(digits: str) -> bool:
 
 
 def parse_calls(code: str) -> Call:
-    """Parse a text that consists of Python calls, and return the first one. Raises ActionParsingError for any other
-    text."""
+    """Parse a text of Python calls and return the first. Raises ActionParsingError for any other text."""
     try:
         body = parsed(code.strip()).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -17,8 +17,7 @@ CONTENT_S = 60.0
 
 class LastTab:
     """The tab in which an episode ended, for evaluators in other threads. ``settles_s``: seconds to wait after a
-    navigation. After a failed one, ``content`` is empty and ``evaluate`` raises ScriptFailed, whatever the tab still
-    shows."""
+    navigation. After a failed one, ``content`` is empty and ``evaluate`` raises ScriptFailed."""
 
     def __init__(self, session: Session, settles_s: float = SETTLES_S) -> None:
         self._session, self._settles_s = session, settles_s

@@ -57,9 +57,8 @@ class Artefacts:
 
 
 class BrowserPlay:
-    """One episode in the browser; the constructor logs in and opens the start pages, and raises BrowserLost or
-    SitesLost. ``record``: the task with URLs in place of placeholders. ``marks``: take a picture with marks at every
-    observation."""
+    """One episode in the browser; the constructor logs in and opens the start pages; raises BrowserLost, SitesLost.
+    ``record``: the task with URLs in place of placeholders. ``marks``: draw a picture with marks each time."""
 
     def __init__(
         self,
@@ -98,8 +97,7 @@ class BrowserPlay:
             raise
 
     def do(self, action: Action) -> str:
-        """Execute an action and wait for the page. Returns why it failed, as text, or an empty text. Raises
-        BrowserLost."""
+        """Execute an action and wait for the page. Returns why it failed, empty if not. Raises BrowserLost."""
         problem = ""
         self._acted, self._without_page = time.monotonic(), False
         try:

@@ -55,8 +55,7 @@ def compared(
 
 
 def rows_in(folder: Path, name: str) -> list[dict[str, Any]]:
-    """The rows (JSON objects) in the file ``name`` of a folder; empty if it does not exist. Raises ValueError if it is
-    no list."""
+    """Rows (JSON objects) in the file ``name`` of a folder; empty without it. Raises ValueError if it is no list."""
     file = folder / name
     if not file.is_file():
         return []

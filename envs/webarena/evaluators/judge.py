@@ -71,8 +71,7 @@ question itself is the cause."""
 
 class AskingJudge:
     """Judge that asks a model by ``ask``. Each question is asked once, and replies that can be parsed are stored in
-    ``kept``. ``who``: name of the model, which uses only its own stored answers. Empty: stored answers of any single
-    judge."""
+    ``kept``. ``who``: name of the model, whose stored answers alone are used; empty: those of any single judge."""
 
     def __init__(self, ask: Ask, kept: StoredAnswers | None = None, who: str = "") -> None:
         """Raise ValueError if ``who`` is empty and ``kept`` has answers of several judges."""

@@ -133,9 +133,8 @@ def build(
     homepage: bool = True,
     marks: bool = False,
 ) -> Prompt:
-    """Build the project's prompt. ``reasoning`` asks for thoughts, ``hint`` explains the answer to impossible tasks,
-    ``homepage`` names the page of all sites, ``marks`` mentions screenshots. Raises ValueError for too many
-    examples."""
+    """Build the project's prompt. ``reasoning``: ask for thoughts; ``hint``: explain impossible tasks; ``homepage``:
+    name the page of all sites; ``marks``: mention screenshots. Raises ValueError for too many examples."""
     if not 0 <= num_examples <= len(_EXAMPLES):
         raise ValueError(f"{num_examples} examples: expected 0 to {len(_EXAMPLES)}")
     example = render(Action(Kind.CLICK, element_id="1234"), language)
@@ -171,8 +170,7 @@ def _reply_of(example: _Example, language: Language, reasoning: bool) -> str:
 
 
 def read_prompt(file: Path) -> Prompt:
-    """Read a prompt file of WebArena's: JSON of ``intro``, ``examples`` and ``template``. Raises ValueError,
-    OSError."""
+    """Read a prompt file of WebArena: JSON of intro, examples and template. Raises ValueError, OSError."""
     try:
         fields = json.loads(file.read_text(encoding="utf-8"))
         examples = tuple((str(user), str(assistant)) for user, assistant in fields["examples"])

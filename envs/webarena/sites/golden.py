@@ -84,8 +84,7 @@ def _is_input(name: str, software: Software) -> bool:
 
 
 def _build(software: Software, seed: int, folder: Path) -> None:
-    """Seed the application in a temporary folder, log its users in, then rename that to ``folder``. Raises
-    SitesLost."""
+    """Seed the application in a temporary folder, log users in, rename it to ``folder``. Raises SitesLost."""
     work = new_folder()
     try:
         (work / "key").write_text(secrets.token_urlsafe(48))

@@ -62,8 +62,7 @@ def register(function: Function | Policy) -> str:
 
 def label_of(value: Function | Policy, name: str) -> str:
     """Name of a policy in keys and reports: an object's own, else that of the function with a digest of its code, so
-    that the episodes of another function of that name are not taken for its own. Raises ValueError if an object has no
-    ``name``."""
+    that two functions of one name differ. Raises ValueError for an object without ``name``."""
     if callable(getattr(value, "reply", None)):
         if not (own := getattr(value, "name", "")):
             raise ValueError(f"--policy function:{name}: a policy with a method reply needs a name, an attribute")

@@ -73,8 +73,7 @@ class PlainLines:
 
 
 def table(stages: Sequence[Stage]) -> Table:
-    """The live screen's table (of the library rich), one row per stage: state, title, time, share, rate, time left,
-    number."""
+    """The live screen's table (rich), one row per stage: state, title, time, share, rate, time left, number."""
     from rich.table import Table
 
     rows = Table.grid(padding=(0, 1))

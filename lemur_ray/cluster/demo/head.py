@@ -43,8 +43,7 @@ class DemoFailed(Exception):
 
 
 class Head:
-    """A running Ray head of the demo. ``env``: environment for its clients, with address and token; jobs go to its
-    dashboard."""
+    """A running Ray head of the demo. ``env``: environment of its clients, with the token; jobs go to its dashboard."""
 
     def __init__(self, env: Mapping[str, str], dashboard_port: int) -> None:
         self.env, self.dashboard = dict(env), f"http://127.0.0.1:{dashboard_port}"
@@ -123,8 +122,7 @@ def run_command(command: Sequence[str], env: Mapping[str, str], on_line: LineCal
 @contextlib.contextmanager
 def private_head(num_cpus: int = 0) -> Iterator[Head]:
     """Context manager: start a Ray head with ports, token and temporary folder of its own, yield it once it accepts
-    jobs, and end all its processes on every exit. ``num_cpus`` 0: all of this machine. Raises DemoFailed if it does not
-    start."""
+    jobs, and end its processes on exit. ``num_cpus`` 0: all of this machine. Raises DemoFailed if it does not start."""
     # Short, because unix socket paths end at 107 bytes.
     temp = tempfile.mkdtemp(prefix="lr-", dir="/tmp" if os.path.isdir("/tmp") else None)
     port, dashboard_port, client_port = free_port(), free_port(), free_port()

@@ -56,8 +56,7 @@ class HostFacts:
 
 
 def here(ray_folder: str = "") -> dict[str, Any]:
-    """The fields of ``HostFacts`` that a host can collect itself, by name. ``ray_folder``: its Ray's temporary folder,
-    empty if unknown."""
+    """Fields of ``HostFacts`` that a host collects itself, by name. ``ray_folder``: Ray's temporary folder or empty."""
     home = Path(os.environ.get("LEMUR_HOME") or Path.home() / "lemur")
     tpu = {name: os.environ[name] for name in TPU_VARIABLES if os.environ.get(name)}
     hosts = [name.strip() for name in tpu.get("TPU_WORKER_HOSTNAMES", "").split(",")]

@@ -24,8 +24,7 @@ _OF_THE_SUITE = (SUITE, WITHOUT, "--out")
 @dataclass(frozen=True)
 class Suite:
     """A suite to play: its benchmarks with their configurations, and the folder ``out`` of its results. ``missing``:
-    benchmarks of the table that are not played. ``given_out``: the folder in a bucket, if ``out`` is the local copy of
-    it."""
+    those not played. ``given_out``: the folder in a bucket, if ``out`` is the local copy of it."""
 
     name: str
     out: str

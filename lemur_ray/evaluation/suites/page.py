@@ -112,8 +112,7 @@ def seconds_before(out: Path) -> dict[str, float]:
 
 
 def _run(ready: PreparedPart) -> PaperRun | None:
-    """The stored episodes of this evaluation (benchmark, policy, recipe), with their description; None if there are
-    none."""
+    """The stored episodes of this evaluation (benchmark, policy, recipe) and their description; None without."""
     prepared = ready.prepared
     ledger = prepared.out / "episodes.jsonl"
     if not prepared.tasks or not ledger.is_file():

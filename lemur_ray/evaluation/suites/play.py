@@ -62,8 +62,7 @@ BENCHMARK_KEYS = ("benchmark", "column", "taught", "n", "scored", "solved", "suc
 
 def play_suite(suite: Suite, view: int | None = None) -> dict[str, Any]:
     """Play all episodes of a suite without a score, and write its page. Returns the suite's numbers. ``view``: port of
-    a report that is served meanwhile, None: none. Raises EvaluationError before any episode if a need of any benchmark
-    is not met."""
+    a report that is served meanwhile, None: none. Raises EvaluationError before any episode if a need is not met."""
     out = Path(suite.out)
     parts = prepare_suite(suite, attach_policy)
     earlier_s = seconds_before(out)

@@ -63,8 +63,7 @@ class SuiteProgress:
         part.seconds, part.cost = self._clock() - self._began, cost
 
     def line(self, done: int, cost: float) -> str:
-        """``update``, then the text ``benchmark 2 of 5; suite: 512/1,508 done, 12 min so far, about 23 min to
-        come``."""
+        """``update``, then "benchmark 2 of 5; suite: 512/1,508 done, 12 min so far, about 23 min to come"."""
         self.update(done, cost)
         episodes = sum(part.episodes for part in self.parts)
         text = f"{episodes - sum(part.left for part in self.parts):,}/{episodes:,} done"

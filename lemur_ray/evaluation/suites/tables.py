@@ -47,8 +47,7 @@ def suite_names() -> list[str]:
 
 
 def parts_of(suite: str) -> list[Part]:
-    """The benchmarks of a suite ("table5", "paper") in the order of the table's columns. Raises ValueError for an
-    unknown suite."""
+    """Benchmarks of a suite ("table5", "paper") in the order of the columns. Raises ValueError for an unknown one."""
     known = suite_names()
     if suite not in known:
         raise ValueError(f"--suite {suite}: unknown{did_you_mean(suite, known)}; there are {', '.join(known)}")
@@ -75,8 +74,7 @@ def by_column() -> dict[str, list[str]]:
 
 
 def options_of_part(part: Part, benchmark: Benchmark[Any]) -> dict[str, Any]:
-    """Values of options for the protocol of the part's column. Raises ValueError for a part with a teacher if the
-    benchmark has none."""
+    """Options for the protocol of the part's column. Raises ValueError for a teacher that the benchmark lacks."""
     if part.taught and not benchmark.details.teacher_settings:
         raise ValueError(f"{part.benchmark} knows no teacher, so it has no part in {FEEDBACK}")
     return {**benchmark.details.settings, **(benchmark.details.teacher_settings if part.taught else {})}

@@ -20,16 +20,14 @@ GENERAL_LIMITS = (
 
 
 def limits(results: Sequence[PolicyResult]) -> list[str]:
-    """Sentences on what limits the validity of these results, each once: those of their benchmarks, then the general
-    ones."""
+    """What limits the validity of these results, each sentence once: of their benchmarks, then in general."""
     lines = dict.fromkeys(line for r in results for line in r.about.beside)
     lines |= dict.fromkeys(line for r in results for line in r.about.limits)
     return [*lines, *GENERAL_LIMITS]
 
 
 def unscored_and_overflowed(results: Sequence[PolicyResult]) -> list[str]:
-    """Warnings about results with unscored episodes, many cut replies, or prompts longer than the context; empty if
-    there are none."""
+    """Warnings about unscored episodes, many cut replies, or prompts longer than the context; maybe none."""
     lines = []
     for r in results:
         overall = r.report.overall

@@ -67,8 +67,7 @@ def _range(values: Sequence[float], margin: float) -> tuple[float, float]:
 
 
 def thin(points: Sequence[tuple[float, float]], most: int = 300) -> list[tuple[float, float]]:
-    """Reduce (x, y) points to at most ``most``, each the mean of equally many neighbours. Points that are not finite
-    are left out."""
+    """At most ``most`` (x, y) points, each the mean of equally many neighbours; those not finite are left out."""
     finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     size = max(1, math.ceil(len(finite) / most))
     runs = [finite[i : i + size] for i in range(0, len(finite), size)]

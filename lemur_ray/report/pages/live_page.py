@@ -40,8 +40,7 @@ def live_page(
     out: Path, tasks: Sequence[Task], policy: str, recipe: str, epochs: int, every_s: float = EVERY_S
 ) -> Iterator[tuple[str, str, str]]:
     """Context manager: meanwhile ``index.html`` in ``out`` is written every ``every_s`` seconds if the ledger has
-    grown, by a process of its own. Yields the parameter ``evaluation`` of ``render_run``. No thread and no process
-    outlives the block."""
+    grown, by a process of its own. Yields the parameter ``evaluation`` of ``render_run``. Both end with the block."""
     evaluation = (tasks[0].benchmark if tasks else "", policy, recipe)
     over = threading.Event()
     thread = threading.Thread(target=_rewrite, args=(out, evaluation, len(tasks) * epochs, every_s, over), daemon=True)

@@ -25,8 +25,7 @@ Safe = Markup
 @dataclass(frozen=True)
 class Page:
     """Parameters of the document around a page's body. ``episode_list``: address of the page that links to every
-    episode. ``live``: the page reloads itself. ``remark``: HTML after the doctype. ``script``: name of the script
-    file."""
+    episode. ``live``: the page reloads itself. ``remark``: HTML after the doctype. ``script``: file name."""
 
     title: str
     episode_list: str = ""

@@ -52,8 +52,7 @@ def environment() -> Environment:
 
 
 def render(name: str, **values: object) -> Markup:
-    """Render the template ``NAME.html.j2`` with these values to HTML. Raises Jinja's errors, for an undefined name
-    too."""
+    """Render the template ``NAME.html.j2`` to HTML. Raises Jinja's errors, also for an undefined name."""
     return Markup(environment().get_template(f"{name}.html.j2").render(values))
 
 

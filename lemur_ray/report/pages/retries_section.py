@@ -25,8 +25,7 @@ MAX_REASON_CHARS = 300
 
 @dataclass(frozen=True)
 class Retry:
-    """One attempt at an episode that was followed by another. ``attempt``: its number, from 1; ``kind``: its outcome,
-    or ``QUARANTINE``."""
+    """An attempt that was followed by another. ``attempt``: number, from 1; ``kind``: outcome, or ``QUARANTINE``."""
 
     task: str
     epoch: int

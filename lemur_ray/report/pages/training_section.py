@@ -198,8 +198,7 @@ def utilisation_text(run: TrainingRun) -> Markup | str:
 
 def run_summary(run: TrainingRun) -> dict[str, Any]:
     """Numbers of a run for ``training`` in report.json: the newest logged values, None for what was never logged.
-    ``train_s`` is in seconds, ``tokens_per_s`` in tokens per second; results that begin with ``heldout`` are
-    included."""
+    Results that begin with ``heldout`` are included."""
     held_out = {key: value for key, value in run.result.items() if key.startswith("heldout")}
     utilisation = {f"{what}_{c}": run.last(f"{what}_{c}") for c in CONVENTIONS for what in ("flops_per_s", "mfu")}
     return {

@@ -38,8 +38,7 @@ class Entry:
 
 
 def inline_transcripts(out: Path, entries: Sequence[Entry]) -> Markup:
-    """HTML of all transcripts, for use in a page in the folder ``out``; empty if their records exceed ``PAGE_BYTES``
-    bytes."""
+    """HTML of all transcripts for a page in the folder ``out``; empty if they exceed ``PAGE_BYTES`` bytes."""
     if sum(entry.episode.place.size for entry in entries) > PAGE_BYTES:
         return Markup("")
     shared: SharedOpenings = {}
@@ -49,8 +48,7 @@ def inline_transcripts(out: Path, entries: Sequence[Entry]) -> Markup:
 
 def write_transcripts(folder: Path, entries: Sequence[Entry], back: str) -> dict[str, str]:
     """Write the pages of ``entries`` into ``folder``; returns anchor -> address relative to the parent folder.
-    ``back``: file name of the report's page, in the parent folder. Pages of an earlier report that are no longer needed
-    are removed."""
+    ``back``: file name of the report's page, in the parent folder. Pages no longer needed are removed."""
     folder.mkdir(parents=True, exist_ok=True)
     links: dict[str, str] = {}
     pages = _pages(_by_task(entries))

@@ -74,10 +74,9 @@ def transcript(
     pictures: Mapping[int, TurnPicture] | None = None,
     running: bool = False,
 ) -> Markup:
-    """One episode as a collapsed element with the id ``anchor``. ``who``: name of its policy, for pages with several.
-    ``episode_list``: address of the page with permanent links. ``shared``: receives the beginning that the opening
-    shares with others, which is then left out here. ``pictures``: by turn, 0 before the first. ``running``: the episode
-    has not ended."""
+    """One episode as a collapsed element of id ``anchor``. ``who``: name of its policy, for pages with several.
+    ``episode_list``: address of the page with permanent links. ``shared``: receives the shared beginning of the
+    opening, then left out here. ``pictures``: by turn, 0 before the first. ``running``: the episode has not ended."""
     steps = episode.trajectory.steps
     remarks = [f"blame: {episode.blame.value}"] if not (episode.outcome.scored or running) else []
     remarks += [text for text in (episode.detail, episode.note) if text]

@@ -15,8 +15,7 @@ from lemur_ray.rollout.attempt import Attempt, EpisodeSpec
 
 @dataclass(frozen=True)
 class ActorStarted:
-    """Event: an actor's process (``pid``) runs and accepts episodes. ``elsewhere``: it is on another node than the
-    pool."""
+    """Event: an actor's process (``pid``) accepts episodes. ``elsewhere``: it is on another node than the pool."""
 
     pid: int
     elsewhere: bool = False
@@ -24,8 +23,7 @@ class ActorStarted:
 
 @dataclass(frozen=True)
 class ActorLost:
-    """Event: an actor's process is gone, or never started; ``reason`` for people. ``with_host``: its host failed, not
-    the process alone."""
+    """Event: an actor's process is gone, or never started. ``with_host``: its host failed, not the process alone."""
 
     reason: str
     with_host: bool = False

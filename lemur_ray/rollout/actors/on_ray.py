@@ -79,8 +79,7 @@ class RayPool(ActorPool):
 
 
 class RayBackend:
-    """Starts actors in the connected Ray cluster; parameters as in ``RayPool``. ``request``: CPUs and memory of one
-    actor."""
+    """Starts actors in the connected Ray cluster; parameters as in ``RayPool``. ``request``: of one actor."""
 
     def __init__(
         self,

@@ -134,8 +134,7 @@ class ActorPool:
         return self._membership.num_open
 
     def expect(self, remaining: int) -> None:
-        """Adapt the number of actors to ``remaining``, the number of episodes that have yet to end; surplus actors end
-        once they are idle."""
+        """Adapt the number of actors to the ``remaining`` episodes; surplus actors end once they are idle."""
         needed = math.ceil(remaining / self._limits.episodes_per_actor)
         self._wanted = max(1, min(self._limits.num_actors, needed))
         self._request_actors()
@@ -205,8 +204,7 @@ class ActorPool:
         self._backend.close()
 
     def _next_events(self, timeout_s: float) -> list[tuple[Member | int, ActorEvent]]:
-        """All events that have arrived, with their source: actor, or index of a gate. Waits up to ``timeout_s`` for the
-        first."""
+        """All arrived events with their source: actor, or index of a gate. Waits up to ``timeout_s`` for one."""
         try:
             events = [self._events.get(timeout=timeout_s)]
         except queue.Empty:
@@ -320,8 +318,7 @@ class ActorPool:
             self._remove(idle)
 
     def _check_pending(self) -> None:
-        """Print a message once if actors wait long for a node. Raises PoolBroken if none gets one in
-        ``start_timeout_s``."""
+        """Print once that actors wait long for a node. Raises PoolBroken if none gets one in ``start_timeout_s``."""
         number, now = self._membership.num_pending, self._clock()
         if not number:
             self._waits_since = now

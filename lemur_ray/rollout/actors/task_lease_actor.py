@@ -42,8 +42,7 @@ class _LeaseActor:
         self._commands = ThreadPoolExecutor(COMMANDS)
 
     async def take(self, by: str, ticket: str, names: Sequence[str]) -> str:
-        """Lease the first free one of ``names`` for process ``by``, and return it; empty if all are taken or ``by`` is
-        gone."""
+        """Lease the first free one of ``names`` for process ``by``; empty if all are taken or ``by`` is gone."""
         held = None if by in self._gone else self._files.take(names)
         if held is None:
             return ""

@@ -47,8 +47,7 @@ def call_directly(function: Callable[[], T], timeout_s: float, what: str, meter:
 
 class CompanionThread:
     """A ``Call`` that runs the calls of one episode in a daemon thread. A call that misses its deadline is abandoned
-    with its thread, counted in ``abandoned``, and the next call gets a new thread. ``name``: prefix of the threads'
-    names."""
+    with its thread, counted in ``abandoned``, and the next gets a new one. ``name``: prefix of thread names."""
 
     def __init__(self, name: str) -> None:
         self.abandoned = 0

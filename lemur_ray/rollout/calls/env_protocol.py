@@ -96,8 +96,7 @@ class EnvResult:
 
     @property
     def score(self) -> float:
-        """``info['score']`` if there is one, else the reward of this step. Raises EnvironmentFault if it is no finite
-        number."""
+        """``info['score']``, else the reward of this step. Raises EnvironmentFault if it is no finite number."""
         return self._finite(self.info.get("score", self.reward))
 
     @property

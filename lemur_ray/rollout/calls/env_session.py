@@ -53,8 +53,7 @@ class EnvSession:
 
 def env_fault(env_id: str, operation: str, error: BaseException) -> Exception:
     """The error to raise for an exception ``error`` of an environment: MachineFault if the machine or a service failed,
-    QuarantineFault, PolicyFault if ``operation`` is "step" and the policy's code ended a sandbox, else
-    EnvironmentFault."""
+    QuarantineFault, PolicyFault if in a "step" the policy's code ended a sandbox, else EnvironmentFault."""
     where = f"{env_id}: {operation}"
     match error:
         case DeadlineExceeded():

@@ -101,8 +101,7 @@ class SharedPlaces:
         return float(waited_s)
 
     def leave(self, verdict: Verdict, entered_at: float) -> None:
-        """Return this thread's slot. ``verdict``: how the request ended; ``entered_at`` is ignored, the gate has its
-        own clock."""
+        """Return this thread's slot. ``verdict``: how the request ended; ``entered_at``: ignored."""
         ticket = self._tickets.pop(threading.get_ident(), None)
         if ticket is not None:
             self._gate.leave.remote(process_name(), ticket, verdict)
@@ -128,8 +127,7 @@ def process_name() -> str:
 
 
 def start_gate() -> Any:
-    """Start a Ray actor on this node that holds the request slots of one endpoint, and return its handle. It ends with
-    this process."""
+    """Start a Ray actor here that holds an endpoint's request slots; returns its handle. It ends with this process."""
     strategy = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options = {"num_cpus": 0, "max_restarts": -1, "max_concurrency": MANY, "scheduling_strategy": strategy}
     return ray.remote(_Gate).options(**options).remote()

@@ -23,9 +23,8 @@ from lemur_ray.weights.checkpoints import CHECKPOINTS, commit_at, model_fingerpr
 
 
 def parse_policy(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySpec:
-    """Parse ``--policy`` without any query. Raises ValueError for an unknown kind, OSError for a file of replies that
-    cannot be read, EvaluationError if the policy needs hints (an expert, admissible actions) that the benchmark lacks.
-    """
+    """Parse ``--policy`` without any query. Raises ValueError for an unknown kind, OSError for an unreadable file of
+    replies, EvaluationError if the policy needs hints (an expert, actions) that the benchmark lacks."""
     stored = stored_policy(config.policy, config.policy_model, config.benchmark)
     spec = stored or PolicySpec.parse(config.policy, config.policy_model, benchmark.details.recording_format)
     if spec.traits.needs_hints and not benchmark.has_hints:
@@ -78,8 +77,7 @@ def served_model(spec: PolicySpec, quiet: bool = False) -> PolicySpec:
 
 
 def newest_run(runs: Path) -> Path:
-    """The run folder in ``runs`` whose newest committed checkpoint was written last. Raises EvaluationError if there is
-    none."""
+    """The run folder in ``runs`` with the newest committed checkpoint. Raises EvaluationError if there is none."""
     newest = {run: commit for run in sorted(runs.glob("*")) if (commit := newest_commit(str(run / CHECKPOINTS)))}
     if not newest:
         raise EvaluationError(f"{runs}: no checkpoint yet; run jobs/pretrain.py, or name another policy with --policy")

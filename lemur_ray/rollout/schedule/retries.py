@@ -34,8 +34,7 @@ class RetryPolicy:
     """Seconds without any attempt that reaches the policy after which the run stops."""
 
     def allowed(self, outcome: Outcome) -> int:
-        """Maximum number of repetitions of attempts with the blame of ``outcome``; 0 for an outcome of the policy's own
-        doing."""
+        """Maximum number of repetitions of attempts with the blame of ``outcome``; 0 if that is the policy."""
         limits = {Blame.ENV: self.env, Blame.INFRA: self.infra, Blame.HARNESS: self.harness}
         return limits.get(outcome.blame, 0)
 
@@ -61,8 +60,7 @@ class AttemptHistory:
     """Number of attempts that count against the allowed repetitions, by blame."""
 
     def allows_retry(self, attempt: Attempt, policy: RetryPolicy) -> bool:
-        """Count an attempt that has ended. Returns whether ``policy`` allows another: never after a score, always if
-        this one was excused."""
+        """Count an ended attempt. Returns whether ``policy`` allows another: never after a score, always if excused."""
         if attempt.outcome.scored:
             return False
         if attempt.excused:
@@ -119,14 +117,12 @@ class RetryQueue:
                 yield spec
 
     def may_isolate(self, in_flight: int) -> bool:
-        """Whether an isolated episode is due, and all of the ``in_flight`` episodes and all delayed ones are isolated
-        ones, too."""
+        """Whether an isolated episode is due, and all ``in_flight`` and delayed ones are isolated, too."""
         alone = in_flight == self._num_playing and all(spec.isolated for _, _, spec in self._delayed)
         return bool(self._isolated) and alone
 
     def pop_isolated(self) -> EpisodeSpec:
-        """Remove and return the next isolated episode, which counts as in flight until ``finish``. Raises IndexError if
-        none is due."""
+        """Remove and return the next isolated episode, in flight until ``finish``. Raises IndexError if none is due."""
         self._num_playing += 1
         return self._isolated.popleft()
 

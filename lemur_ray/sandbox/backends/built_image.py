@@ -56,8 +56,7 @@ def ensure_built(folder: Path, build_s: float) -> str:
 
 
 def has_image(name: str) -> bool:
-    """Whether the Docker engine has an image ``name`` (repository:tag). Raises SandboxUnavailable if it does not
-    answer."""
+    """Whether the Docker engine has the image ``name`` (repository:tag). Raises SandboxUnavailable."""
     with docker_engine.client("to list images") as api:
         return bool(api.images(name=name))
 

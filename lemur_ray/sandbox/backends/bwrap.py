@@ -57,8 +57,7 @@ class BwrapBackend:
 
 
 class BwrapHousing:
-    """The ``Housing`` of one sandbox: a bubblewrap process with a keeper in it. Starts both; raises
-    SandboxUnavailable."""
+    """A ``Housing``: a bubblewrap process with a keeper in it. Starts both; raises SandboxUnavailable."""
 
     def __init__(self, program: str, spec: SandboxSpec) -> None:
         self.spec = spec

@@ -28,8 +28,7 @@ EVENTS = ("memory.events", "memory.oom_control")
 
 @dataclass(frozen=True)
 class Cgroup:
-    """A control group, as its folder in each hierarchy. A process joins by writing its pid to every file in
-    ``joins``."""
+    """A control group: its folder in each hierarchy. A process joins by writing its pid to all files of ``joins``."""
 
     folders: tuple[Path, ...]
 
@@ -38,8 +37,7 @@ class Cgroup:
         return [folder / "cgroup.procs" for folder in self.folders]
 
     def oom_kills(self) -> int:
-        """Number of processes that the kernel has killed so far because the group exceeded its memory; 0 if it is not
-        readable."""
+        """Number of processes that the kernel has killed because the group exceeded its memory; 0 if unreadable."""
         for folder in self.folders:
             for name in EVENTS:
                 with contextlib.suppress(OSError):
@@ -74,8 +72,7 @@ class Cgroup:
 
 def make(name: str, memory_bytes: int, processes: int) -> Cgroup | None:
     """Create the group ``lemur-sandbox-NAME`` with a limit of ``memory_bytes`` (swap included) and ``processes``.
-    Returns None if this process may not create groups. The processes in a group of that name, left by an earlier run,
-    are killed first."""
+    Returns None if this process may not create groups. Processes in an old group of that name are killed first."""
     parents = _parents()
     if not parents:
         return None

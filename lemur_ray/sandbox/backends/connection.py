@@ -42,8 +42,7 @@ class Connection:
     ) -> dict[str, Any]:
         """Send ``message`` as JSON, followed by the bytes ``data`` unless None, and return the JSON object that answers
         it. ``output`` is called with (wire.STDOUT or wire.STDERR, bytes) for each frame of output before the answer;
-        without it such a frame is a protocol error. Raises ConnectionLost, or ConnectionSilent after ``timeout_s``
-        seconds."""
+        without it that is a protocol error. Raises ConnectionLost, ConnectionSilent after ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
         self._send(wire.json_frame(message) + (b"" if data is None else wire.data_frames(data)), deadline)
         return self.answer(deadline, output)

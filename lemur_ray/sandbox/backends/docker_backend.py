@@ -55,8 +55,7 @@ class DockerBackend:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Guarantees that this Docker engine can give, queried from it at the first use. Raises SandboxUnavailable if
-        no engine answers."""
+        """Guarantees of this Docker engine, queried at first use. Raises SandboxUnavailable if no engine answers."""
         if self._known is None:
             with docker_engine.client("to list its capabilities") as api:
                 self._known = api.info()

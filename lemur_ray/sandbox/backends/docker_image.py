@@ -57,8 +57,7 @@ def packages_file(image: str = PLAIN) -> Path:
 
 
 def lists() -> list[str]:
-    """Names of the folders in ``cluster/images`` that contain a ``packages.txt``, sorted; empty without a folder
-    ``cluster``."""
+    """Sorted names of the folders in ``cluster/images`` with a ``packages.txt``; empty without ``cluster``."""
     return sorted(path.parent.name for path in packages_file("*").parents[1].glob("*/packages.txt"))
 
 

@@ -48,8 +48,7 @@ def whose_end(keeper: KeeperClient, memory_kills: int) -> Blame:
 
 
 class KeeperFailed(ConnectionLost):
-    """Raised if a sandbox's keeper process did not start. ``in_namespace``: whether it had already entered its user
-    namespace."""
+    """Raised if a keeper process did not start. ``in_namespace``: whether it had entered its user namespace."""
 
     def __init__(self, message: str, *, in_namespace: bool) -> None:
         super().__init__(message)
@@ -57,8 +56,7 @@ class KeeperFailed(ConnectionLost):
 
 
 class KeeperClient(Connection):
-    """Client of the keeper at the other end of the socket ``channel``. Closing it ends the keeper with all
-    descendants."""
+    """Client of the keeper at the other end of the socket ``channel``. Closing it ends the whole sandbox."""
 
     def greet(self, packed: bytes, first: Mapping[str, Any] | None = None) -> None:
         """Wait up to START_S seconds for the keeper to start, and send it ``packed``, the file trees as
@@ -72,8 +70,7 @@ class KeeperClient(Connection):
     def begin(self, spec: SandboxSpec, mounts: Iterable[str], memory_cgroup: bool) -> Connection:
         """Replace the present generation by a new one with the limits and options of ``spec``; returns the connection
         to its first process. ``mounts``: paths inside of the numbered mounts, in order. ``memory_cgroup``: whether a
-        control group limits memory, so that the first process need not watch it. Raises SandboxDestroyed, blamed on the
-        machine."""
+        control group limits memory, not the first process. Raises SandboxDestroyed, blamed on the machine."""
         limits = spec.limits
         order = {
             "disk_bytes": limits.disk_bytes,
@@ -107,8 +104,7 @@ class KeeperClient(Connection):
         return Connection(ours)
 
     def ended(self) -> Mapping[str, Any] | None:
-        """Ask how the generation ended: ``{"killed": whether by SIGKILL}``. None if the keeper does not answer within 5
-        s."""
+        """Ask how the generation ended: ``{"killed": whether by SIGKILL}``; None without an answer within 5 s."""
         try:
             return self.ask({"op": "ended"}, timeout_s=5.0)
         except ConnectionLost:

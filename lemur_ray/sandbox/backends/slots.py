@@ -65,8 +65,7 @@ class Slot:
 
 
 def folder() -> Path:
-    """Folder with the slots of this user, created with mode 0700 if absent. Raises PermissionError if another user owns
-    it."""
+    """Folder with this user's slots, created with mode 0700 if absent. Raises PermissionError if it is another's."""
     base = Path("/run") if os.geteuid() == 0 else Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     path = base / f"lemur-sandboxes-{os.geteuid()}"
     with contextlib.suppress(FileExistsError):
@@ -147,8 +146,7 @@ def _destroy(slot: Slot) -> tuple[dict[str, Any], bool]:
 
 
 def start_time(pid: int) -> int | None:
-    """Start time of process ``pid`` in clock ticks since boot, which with the pid identifies it; None if there is no
-    such process."""
+    """Start time of process ``pid`` in clock ticks since boot; unique with the pid; None without the process."""
     fields = _stat(pid)
     return int(fields[19]) if fields else None
 
@@ -184,8 +182,7 @@ def end_process(pid: int, start: int, timeout_s: float = 5.0) -> None:
 
 
 def session(leader: int) -> list[tuple[int, bytes]]:
-    """(pid, command name) of all running processes in the POSIX session that process ``leader`` created; possibly
-    empty."""
+    """(pid, command name) of all processes in the POSIX session that process ``leader`` created; maybe none."""
     members = []
     for entry in os.listdir("/proc"):
         if entry.isdigit() and (fields := _stat(int(entry))) and int(fields[3]) == leader:

@@ -18,8 +18,7 @@ NOT_FOUND, NOT_RUNNABLE, BROKEN = 127, 126, 125
 
 @dataclass(frozen=True)
 class Confinement:
-    """Limits of every program in a sandbox: number of processes, memory and file size in bytes; and whether system
-    calls are filtered."""
+    """Limits of every program in a sandbox: number of processes, bytes of memory and of a file, system calls."""
 
     processes: int
     memory_bytes: int

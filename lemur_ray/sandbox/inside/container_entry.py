@@ -52,9 +52,8 @@ def own_namespace(uid: int, held: list[int]) -> None:
 
 
 def lay_out(order: dict[str, Any]) -> None:
-    """Mount the parts of a generation's root below the keeper's base, under the same names as with bubblewrap.
-    ``order``: rootfs (whether one is given), names (of its top level, or of the image's), etc (parts of /etc, or
-    patterns of them)."""
+    """Mount the parts of a generation's root below the keeper's base, named as with bubblewrap. ``order``: rootfs
+    (whether one is given), names (of its top level, or of the image's), etc (parts of /etc, or patterns of them)."""
     kernel.mount("base", keeper.BASE, "tmpfs", kernel.NOSUID | kernel.NODEV, "size=1m,mode=755")
     top = ROOTFS if order["rootfs"] else ""
     for name in order["names"]:

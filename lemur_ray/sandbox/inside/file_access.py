@@ -127,8 +127,7 @@ class Files:
 
 
 def descriptor_of(data: bytes, null: int) -> int:
-    """A new file descriptor from which the bytes ``data`` can be read; ``null`` (an open /dev/null) if ``data`` is
-    empty."""
+    """A new file descriptor from which ``data`` can be read; ``null`` (an open /dev/null) if it is empty."""
     if not data:
         return null
     fd = os.memfd_create("stdin", os.MFD_CLOEXEC)

@@ -40,8 +40,7 @@ def main(read_fd: int, write_fd: int, spec: dict[str, Any]) -> None:
 
 
 class Init:
-    """Executes the harness's requests in the sandbox's first process. ``spec``: the settings that ``keeper_client``
-    sends."""
+    """Executes the harness's requests in the first process. ``spec``: the settings that ``keeper_client`` sends."""
 
     def __init__(self, pipe: Pipe, spec: dict[str, Any]) -> None:
         self.pipe, self.spec = pipe, spec

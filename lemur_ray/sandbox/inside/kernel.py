@@ -28,8 +28,7 @@ def _checked(result: int, what: str) -> None:
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
-    """Call mount(2) with its arguments in order (``kind``: file system type, ``flags``: MS_* bits). Raises OSError with
-    the target's path."""
+    """Call mount(2) (``kind``: file system type, ``flags``: MS_* bits). Raises OSError with the target's path."""
     _checked(
         _libc.mount(
             os.fsencode(source), os.fsencode(target), kind.encode() if kind else None, flags, options.encode() or None
@@ -54,8 +53,7 @@ def drop_bounding_set() -> None:
 
 
 def keep_capabilities(numbers: Iterable[int]) -> None:
-    """Permanently drop every capability of this process except those with these numbers, which must be permitted
-    already."""
+    """Permanently drop every capability of this process but these numbers, which must be permitted already."""
     header = struct.pack("Ii", CAPABILITY_VERSION_3, 0)
     kept = sum(1 << number for number in numbers)  # all of them below 32, so the upper halves stay empty
     _checked(_libc.capset(header, struct.pack("6I", kept, kept, 0, 0, 0, 0)), "capset")

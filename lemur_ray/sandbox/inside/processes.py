@@ -54,14 +54,12 @@ def listed(proc: str, dead: bool = False) -> list[Process]:
 
 
 def used_s(proc: str) -> float:
-    """CPU seconds used by all processes below ``proc`` except process 1, including zombies and children that they have
-    waited for."""
+    """CPU seconds of all processes below ``proc`` but process 1, with zombies and children they have waited for."""
     return sum(process.cpu_s for process in listed(proc, dead=True))
 
 
 def send(pid: int, number: int) -> None:
-    """Send signal ``number`` to process ``pid``; no error if it is gone. pid -1: to all processes of the namespace but
-    the first."""
+    """Send signal ``number`` to process ``pid``, which may be gone; -1: to all of the namespace but the first."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
@@ -100,8 +98,7 @@ def kill_except(
 
 
 def collect() -> Ended:
-    """Reap every child that has ended, without waiting; returns how each did (pid -> wait status, CPU seconds),
-    possibly empty."""
+    """Reap ended children without waiting; returns how each ended (pid -> wait status, CPU seconds)."""
     ended: Ended = {}
     while True:
         try:
@@ -132,8 +129,7 @@ def socket_bytes(proc: str) -> int:
 
 
 def sockets(proc: str) -> int:
-    """Number of sockets in the network namespace of ``proc``, including those in flight that no process holds; 0 if
-    unreadable."""
+    """Number of sockets in the network of ``proc``, with those in flight that no process holds; 0 if unreadable."""
     try:
         with open(f"{proc}/self/net/sockstat", "rb") as file:
             return int(file.readline().split()[2])  # sockets: used N
@@ -210,8 +206,7 @@ def waited_s(proc: str, pid: int) -> float:
 
 
 def own_waited_s() -> float:
-    """Seconds in which this process's first thread was ready to run but had no processor; 0 if the kernel does not
-    tell."""
+    """Seconds in which this process's first thread was ready but had no processor; 0 if unknown."""
     with contextlib.suppress(OSError, IndexError), open("/proc/self/schedstat", "rb") as file:
         return int(file.read().split()[1]) / 1e9
     return 0.0

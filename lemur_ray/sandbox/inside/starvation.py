@@ -38,8 +38,7 @@ class CpuMeter:
         self._by_clock_s = self._ready_s = 0.0
 
     def look(self) -> None:
-        """Take a sample of which processes are ready to run, unless the last one is less than LOOK_S (0.25) seconds
-        ago."""
+        """Sample which processes are ready to run, unless the last sample is less than LOOK_S (0.25 s) old."""
         now = self._clock()
         if now - self._looked < LOOK_S:
             return

@@ -141,8 +141,7 @@ class Watcher:
         return True
 
     def settle(self, step: Step, until: Callable[[], bool], timeout_s: float) -> bool:
-        """Forward output and reap children until ``until()`` is true. Returns False if it is not after ``timeout_s``
-        seconds."""
+        """Forward output and reap children until ``until()``; returns False if that is not after ``timeout_s`` s."""
         deadline = time.monotonic() + timeout_s
         reports = [step.live.report] if step.live else []
         while not until():
@@ -195,8 +194,7 @@ class Watcher:
             step.finished = True
 
     def _order(self, step: Step) -> None:
-        """Handle input from the harness during a step, which sends nothing then: raises EOFError if it has ended, else
-        WireError."""
+        """Input from the harness during a step is no order: raise EOFError if it has ended, else WireError."""
         raise wire.WireError(f"an order in the middle of a step: {self.pipe.receive_json()}")
 
     def _report(self, step: Step) -> bool:

@@ -98,8 +98,7 @@ class Work:
 
 def digest(root: str, work: Work | None = None) -> str:
     """SHA-256 (hex) over names, modes, contents and link targets of everything below ``root``; times are excluded, and
-    mounted file systems count as a name only. ``work``: budget of file contents and time, whose excess raises OSError;
-    None: no limit."""
+    mounted file systems count as a name only. ``work``: budget, whose excess raises OSError; None: no limit."""
     total = hashlib.sha256()
     device = os.lstat(root).st_dev
     pending = [root]

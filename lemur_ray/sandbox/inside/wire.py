@@ -85,8 +85,7 @@ class Pipe:
         write_all(self.write_fd, data_frames(data))
 
     def receive(self) -> tuple[int, bytes]:
-        """Wait for the next frame and return (kind, payload). Raises EOFError if the other side has closed the channel,
-        WireError."""
+        """Wait for the next frame: (kind, payload). Raises EOFError if the other side has closed it, WireError."""
         while (received := self.frames.next()) is None:
             more = os.read(self.read_fd, 2**18)
             if not more:

@@ -19,8 +19,7 @@ from lemur_ray.storage.bundles.bundle import Bundle, BundleError
 
 
 class HostPath(str):
-    """A str that is a path of this host, perhaps after a prefix (``log:FILE``), and is replaced when its task is sent
-    to another host."""
+    """A str that is a path of this host, perhaps after a prefix (``log:FILE``), replaced when sent to another host."""
 
     __slots__ = ("dated", "prefix", "root")
 
@@ -128,8 +127,7 @@ def pack_options(options: Mapping[str, Any], publish: Publish) -> Mapping[str, A
 
 
 def unpack_options(options: Mapping[str, Any], local: Callable[[Bundle], Path]) -> Mapping[str, Any]:
-    """A copy of options with a path of this host for every PackedPath. ``local``: returns the folder of an extracted
-    bundle."""
+    """Options with a path of this host for every PackedPath. ``local``: returns the folder of an extracted bundle."""
 
     def one(value: Any) -> Any:
         if isinstance(value, PackedPath):

@@ -78,8 +78,7 @@ def _put(fs: Any, archive: Path, inner: str) -> None:
 
 
 def fetch(bundle: Bundle, archive: Path) -> None:
-    """Download a bundle's archive to the path ``archive``. Raises BundleError if retries are useless, else the client's
-    error."""
+    """Download a bundle to the path ``archive``. Raises BundleError if retries are useless, else the client's error."""
     try:
         fs, inner = file_system(bundle.url)
         fs.get_file(inner, str(archive))

@@ -12,8 +12,7 @@ def goto(url: str) -> Step:
 
 
 def click(role: str, name: str) -> Step:
-    """A step of an expert's plan that clicks the element with this role and name, else the first whose name contains
-    it."""
+    """A step of a plan that clicks the element with this role and name, else the first whose name contains it."""
     return {"do": "click", "role": role, "name": name}
 
 

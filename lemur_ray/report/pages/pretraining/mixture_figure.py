@@ -28,8 +28,7 @@ class Point:
 
 
 def ratio_chart(series: Mapping[str, Sequence[Point]], *, y_label: str) -> Markup:
-    """One curve for each name, as SVG, in colours k0, k1, .. in the given order; a point with an interval has
-    whiskers."""
+    """One curve per name, as SVG, in colours k0, k1, .. in order; a point with an interval has whiskers."""
     everything = [point for points in series.values() for point in points]
     if not everything:
         return Markup('<p class="none">No points to draw.</p>')

@@ -111,8 +111,7 @@ def measure(trials: Sequence[Mapping[str, Any]], results: Mapping[str, Mapping[s
 
 
 def points(rows: Sequence[Measured], name: str) -> list[Point]:
-    """The points of the curve ``name`` (``KIND/METRIC``, such as "code/loss"), with 95 % intervals if there are several
-    seeds."""
+    """Points of the curve ``name`` (KIND/METRIC, such as "code/loss"), with 95 % intervals over several seeds."""
     measured = [(row, values) for row in rows if (values := row.values[name])]
     return [Point(row.ratio, row.code_share, *t_interval(values), tuple(values)) for row, values in measured]
 

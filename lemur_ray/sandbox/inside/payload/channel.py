@@ -37,8 +37,7 @@ class Channel:
         os.close(null)
 
     def serve(self, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        """Call ``answer`` with each order (a JSON object) and send the dict that it returns, until the harness ends the
-        session."""
+        """Call ``answer`` with each order (a JSON object) and send the dict that it returns, until the session ends."""
         answered: dict[str, Any] = {"ok": True}
         while True:
             try:

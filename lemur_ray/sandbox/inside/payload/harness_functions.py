@@ -52,8 +52,7 @@ class TextCells:
 
     def run(self, code: str, time_s: float) -> str:
         """Run a cell for at most ``time_s`` seconds. Returns what it printed (errors as a traceback, as IPython prints
-        them), then what programs that it started printed; each at most 100,000 characters or bytes. Never raises for
-        the cell's errors."""
+        them), then what programs that it started printed; each at most 100,000 characters or bytes. Never raises."""
         captured, ignored = Capture(), Capture()
         os.ftruncate(self._programs, 0)
         with contextlib.redirect_stdout(captured), contextlib.redirect_stderr(ignored):

@@ -29,8 +29,7 @@ CELL = re.compile(r"<cell (\d+)>")
 
 def translated(code: str) -> str:
     """``code`` as valid Python where IPython syntax made it invalid: ``!command`` lines run the command, ``%magic``
-    lines print that the magic is unknown. Code that is valid Python, or still is not, is returned with no other change.
-    """
+    lines print that the magic is unknown. Nothing else is changed."""
     try:
         ast.parse(code)
         return code
@@ -42,8 +41,7 @@ def translated(code: str) -> str:
 
 
 def silenced(code: str) -> bool:
-    """Whether the last line of ``code`` ends with a semicolon (before a comment), so that IPython does not show its
-    value."""
+    """Whether the last line of ``code`` ends with a semicolon (before a comment), which hides its value."""
     last = code.rstrip().rpartition("\n")[2]
     return last.partition("#")[0].rstrip().endswith(";")
 

@@ -14,8 +14,7 @@ from typing import Any
 
 
 class AnswerRaised(Exception):
-    """Raised in the tests if a call of the solution raised an exception that is no builtin one; the message is its
-    name."""
+    """Raised in the tests if the solution raised an exception that is no builtin; the message is its name."""
 
 
 class Absent:
