@@ -147,23 +147,9 @@ def _range(*bounds: Any) -> list[int]:
 
 
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    "abs": abs,
-    "min": min,
-    "max": max,
-    "sum": _sum,
-    "round": _round,
-    "range": _range,
-    "list": list,
-    "tuple": tuple,
-    "set": set,
-    "sorted": sorted,
-    "len": len,
-    "int": int,
-    "float": float,
-    "complex": complex,
-    "Rational": _fraction,
-    "Fraction": _fraction,
-}
+    **{f.__name__: f for f in (abs, min, max, list, tuple, set, sorted, len, int, float, complex)},
+    "sum": _sum, "round": _round, "range": _range, "Rational": _fraction, "Fraction": _fraction,
+}  # fmt: skip
 _MODULE_MEMBERS: Mapping[str, Any] = {
     **_MATH,
     **_CONSTANTS,

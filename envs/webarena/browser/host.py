@@ -174,7 +174,7 @@ _opening = threading.Lock()
 
 
 def shared_host(program: str = "", host_names: frozenset[str] = frozenset()) -> BrowserHost:
-    """This process's ``BrowserHost`` for these arguments, created once and stopped at exit. Raises NoChromium."""
+    """This process's ``BrowserHost`` for these arguments, created at first use. Raises NoChromium."""
     key = program, host_names.difference(_ALWAYS)
     with _opening:
         if key not in _hosts:
