@@ -37,12 +37,3 @@ def games(split: Split = "heldout", seed: int = 0, prompt: Prompt = "full", hint
             },
             max_turns=MAX_TURNS,
         )
-
-
-def load_tasks(
-    split: Split = "heldout", limit: int = 120, seed: int = 0, prompt: Prompt = "full", hints: bool = False
-) -> list[Task]:
-    """The first ``limit`` tasks of ``games``. Raises ValueError if ``limit`` is below 1, and as ``games`` does."""
-    if limit < 1:
-        raise ValueError(f"{limit} games of {BENCHMARK} asked for: an evaluation needs at least one")
-    return list(itertools.islice(games(split, seed, prompt, hints), limit))

@@ -27,8 +27,8 @@ def frame_ends(stream: BinaryIO, size: int, walk: bool) -> list[int]:
         if magic == _TABLE:
             return _listed_ends(stream, size, int.from_bytes(count, "little"), 12 if flags[0] >> 7 else 8)
     ends, at = list[int](), 0
-    while walk and at < size and (found := _frame_end(stream, at, size)):
-        at, is_content = found
+    while walk and at < size and (ended := _frame_end(stream, at, size)):
+        at, is_content = ended
         ends += [at] * is_content
     return ends
 

@@ -1,11 +1,12 @@
 """Who plays a turn, and what is trained of it."""
 
+import itertools
 from dataclasses import dataclass, replace
 
 import pytest
 
 from envs.alfworld.demonstrations import demonstrations
-from envs.alfworld.tasks import load_tasks
+from envs.alfworld.tasks import games
 from lemur_ray.agents.baselines.scripted import HintsMissing
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Message, PolicyUnreachable, Sampling, Trace
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome
@@ -100,7 +101,7 @@ def test_the_coin_depends_on_seed_episode_and_turn_alone_and_has_its_share() -> 
 def played(share: float, model: Model | None, count: int = 6) -> list[Episode]:
     """ALFWorld's first training games, played with their expert."""
     episodes = []
-    for task in load_tasks("train", count, prompt="brief"):
+    for task in itertools.islice(games("train", prompt="brief"), count):
         key = EpisodeKey(task.benchmark, task.id, "p", "r")
         attempt = run_episode(EpisodeSpec(key, task), policy(model, share), clock=lambda: 0.0)
         episodes.append(Episode(key, "", attempt.outcome, attempt.score, 1, attempt.trajectory))

@@ -39,7 +39,7 @@ def parse_symbolic(text: str, strict: bool = False) -> Action:
         raise ActionParsingError("empty text: expected an action such as click [12]")
     name = text.partition("[")[0].strip() if "[" in text else text.split()[0]
     if name in _ON_ELEMENT:
-        return Action(_ON_ELEMENT[name], element_id=_found(rf"{name} ?\[(\d+)\]", text, f"{name} [digits]")[0])
+        return Action(_ON_ELEMENT[name], element_id=_groups(rf"{name} ?\[(\d+)\]", text, f"{name} [digits]")[0])
     if name in _ALONE:
         return Action(_ALONE[name])
     if name not in _READERS:
@@ -47,7 +47,7 @@ def parse_symbolic(text: str, strict: bool = False) -> Action:
     return _READERS[name](text, strict)
 
 
-def _found(pattern: str, text: str, expected: str, flags: int = 0) -> tuple[str, ...]:
+def _groups(pattern: str, text: str, expected: str, flags: int = 0) -> tuple[str, ...]:
     match = re.search(pattern, text, flags)
     if match is None:
         raise ActionParsingError(f"{text[:80]!r}: expected {expected}")
@@ -59,40 +59,40 @@ def _type(text: str, strict: bool) -> Action:
     if strict:
         flag = _ENTER_FLAG.search(text)
         body = text[: flag.start()] if flag else text
-        element, content = _found(r"type ?\[(\d+)\] ?\[(.*)\]", body, expected, re.DOTALL)
+        element, content = _groups(r"type ?\[(\d+)\] ?\[(.*)\]", body, expected, re.DOTALL)
         return Action(Kind.TYPE, element_id=element, text=content, enter=flag is None or flag[1] == "1")
     if not text.endswith(("[0]", "[1]")):
         text += " [1]"
-    element, content, flag_digits = _found(r"type ?\[(\d+)\] ?\[(.+)\] ?\[(\d+)\]", text, expected)
+    element, content, flag_digits = _groups(r"type ?\[(\d+)\] ?\[(.+)\] ?\[(\d+)\]", text, expected)
     if unknown := sorted(set(content) - TYPEABLE):
         raise ActionParsingError(f"no key for {unknown[0]!r}")
     return Action(Kind.TYPE, element_id=element, text=content, enter=flag_digits == "1")
 
 
 def _press(text: str, strict: bool) -> Action:
-    return Action(Kind.KEY_PRESS, key_comb=_found(r"press ?\[(.+)\]", text, "press [keys]")[0])
+    return Action(Kind.KEY_PRESS, key_comb=_groups(r"press ?\[(.+)\]", text, "press [keys]")[0])
 
 
 def _scroll(text: str, strict: bool) -> Action:
     before = r"(?:direction ?= ?)?" if strict else ""
-    found = _found(rf"scroll ?\[?{before}(up|down)\]?", text, "scroll [up] or scroll [down]")
-    return Action(Kind.SCROLL, direction=found[0])
+    (direction,) = _groups(rf"scroll ?\[?{before}(up|down)\]?", text, "scroll [up] or scroll [down]")
+    return Action(Kind.SCROLL, direction=direction)
 
 
 def _goto(text: str, strict: bool) -> Action:
-    return Action(Kind.GOTO_URL, url=_found(r"goto ?\[(.+)\]", text, "goto [url]")[0])
+    return Action(Kind.GOTO_URL, url=_groups(r"goto ?\[(.+)\]", text, "goto [url]")[0])
 
 
 def _tab_focus(text: str, strict: bool) -> Action:
-    digits = _found(r"tab_focus ?\[(\d+)\]", text, "tab_focus [digits]")[0]
+    digits = _groups(r"tab_focus ?\[(\d+)\]", text, "tab_focus [digits]")[0]
     if len(digits) > MAX_DIGITS:
         raise ActionParsingError(f"tab {digits[:20]}...: there are not so many")
     return Action(Kind.PAGE_FOCUS, page_number=int(digits))
 
 
 def _stop(text: str, strict: bool) -> Action:
-    found = re.search(r"stop ?\[(.+)\]", text, re.DOTALL if strict else 0)
-    return Action(Kind.STOP, answer=found[1] if found else "")
+    match = re.search(r"stop ?\[(.+)\]", text, re.DOTALL if strict else 0)
+    return Action(Kind.STOP, answer=match[1] if match else "")
 
 
 _READERS: Mapping[str, Callable[[str, bool], Action]] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from pathlib import PurePosixPath
 
 FORMAT = "${Package}\t${db:Status-Status}\t${Essential}\t${Provides}\t${Pre-Depends}, ${Depends}\n"
 ALWAYS = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/alternatives", "/usr/bin", "/usr/sbin")
@@ -62,7 +63,7 @@ def files(listing: str, dropped: Iterable[str]) -> list[str]:
         if os.path.islink(f"/{name}") and os.readlink(f"/{name}").startswith("usr/"):
             real.add(f"/{name}")
     real |= {path for path in ALWAYS if os.path.lexists(path)} | _links_to(real)
-    parents = {parent for path in real for parent in _parents(path)}
+    parents = {str(parent) for path in real for parent in PurePosixPath(path).parents} - {"/"}
     return sorted(real | parents)
 
 
@@ -75,8 +76,3 @@ def _links_to(real: set[str]) -> set[str]:
             if step.startswith(ALTERNATIVES) and os.path.realpath(entry.path) in real and os.path.lexists(step):
                 links |= {entry.path, step}
     return links
-
-
-def _parents(path: str) -> list[str]:
-    parts = path.split("/")[1:-1]
-    return ["/" + "/".join(parts[: number + 1]) for number in range(len(parts))]
