@@ -1,7 +1,6 @@
 """Text-in, text-out Gymnasium environments. Importing this package registers their ids and does nothing else.
 
-``gymnasium.make("envs:lemur/ALFWorldText-v0")`` imports the module before the colon by itself, in any process.
-"""
+``gymnasium.make("envs:lemur/ALFWorldText-v0")`` imports the module before the colon by itself, in any process."""
 
 import gymnasium
 

@@ -1,7 +1,6 @@
 """Data files of InterCode and MINT, which are not part of this project: their paths, sources, sizes and licences.
 
-Names are paths below ``DATA``. Checksums are those of the unpacked contents.
-"""
+Names are paths below ``DATA``. Checksums are those of the unpacked contents."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Message: the gymnasium space of all Unicode texts, for observations and for a model's raw replies.
 
-gymnasium's own ``Text`` only has letters and digits of a bounded length.
-"""
+gymnasium's own ``Text`` only has letters and digits of a bounded length."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Benchmarks ``alfworld/text`` (generated games), ``valid_seen`` and ``valid_unseen`` (ALFWorld's own games).
 
-All have text actions, one command a turn, and 50 turns.
-"""
+All have text actions, one command a turn, and 50 turns."""
 
 from __future__ import annotations
 

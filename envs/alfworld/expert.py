@@ -1,8 +1,7 @@
 """A scripted expert player that uses only the game's texts, searches the furniture in order and wastes no command.
 
 Its next command depends only on the facts observed so far, so it can take over from any player in the middle of a game.
-It searches in the order of the room line and writes the new grammar.
-"""
+It searches in the order of the room line and writes the new grammar."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@
 that of alfworld >= 0.4 (``move X to Y``, one arrives at furniture, ``help``). A game file says which one it is in. An
 action is a tuple of a verb and names. Knows no state: whether an action is possible is ``world``'s.
 
-Commands are matched as textworld matches them: all must be exact, case and inner blanks included.
-"""
+Commands are matched as textworld matches them: all must be exact, case and inner blanks included."""
 
 from __future__ import annotations
 

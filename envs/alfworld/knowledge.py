@@ -1,7 +1,6 @@
 """A player's knowledge of a game, inferred from its texts: the task, the furniture, and everything observed so far.
 
-Parses the opening and every (command, answer) pair. It works for any player: an expert, a model, or both in turns.
-"""
+Parses the opening and every (command, answer) pair. It works for any player: an expert, a model, or both in turns."""
 
 from __future__ import annotations
 

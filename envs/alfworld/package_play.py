@@ -1,8 +1,7 @@
 """A game played by the ``alfworld`` package itself, in a separate process (``package_process``).
 
 The package has one global parser, overwrites ``sys.argv`` and draws from the global ``random``: one process plays one
-game and ends with it. Needs the extra ``alfworld``.
-"""
+game and ends with it. Needs the extra ``alfworld``."""
 
 from __future__ import annotations
 

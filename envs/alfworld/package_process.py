@@ -1,7 +1,6 @@
 """Program that plays one game with the ``alfworld`` package: JSON lines in (the game, then commands), JSON lines out.
 
-Plays as ``AlfredTWEnv`` does: textworld's PDDL environment with ALFWorld's own names for things.
-"""
+Plays as ``AlfredTWEnv`` does: textworld's PDDL environment with ALFWorld's own names for things."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """One play of a game, real or generated: commands in and answers out as text, in the game's grammar.
 
 Surrounding whitespace of a command is dropped; an impossible one is answered with "Nothing happens.". There is
-no step limit here.
-"""
+no step limit here."""
 
 from __future__ import annotations
 

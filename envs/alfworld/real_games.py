@@ -6,8 +6,7 @@
 | an archive (.tar.gz) | the same inside |
 
 A game is named by its path ``<task>/<trial>``, never by a number: the order of a folder is the machine's. Games that
-ALFWorld marks as not solvable are left out, as it does.
-"""
+ALFWorld marks as not solvable are left out, as it does."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ Whether the command is possible is not checked here. The rule, in order:
 3. Of that text, surrounding whitespace, quotes (straight and curly) and backticks, and trailing ``. , ; : !`` are
    dropped. Nothing else is changed: not the case, not the blanks inside.
 4. There is no command if nothing is left, if more than 500 characters are left, or if one of them cannot be printed
-   (control characters, lone surrogates).
-"""
+   (control characters, lone surrogates)."""
 
 from __future__ import annotations
 

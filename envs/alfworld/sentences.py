@@ -1,7 +1,6 @@
 """The game's answers in English, each a function of the state after an action. Nothing here changes the state.
 
-The wordings are ALFWorld's (``alfred.twl2`` of alfworld 0.3 and 0.4, MIT), byte for byte, which tests check.
-"""
+The wordings are ALFWorld's (``alfred.twl2`` of alfworld 0.3 and 0.4, MIT), byte for byte, which tests check."""
 
 from __future__ import annotations
 

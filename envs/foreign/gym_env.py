@@ -4,8 +4,7 @@ Options of ``reset``: ``id`` (``module:Id`` as in ``gymnasium.make``), ``argumen
 its reset), ``solved_at``. When the episode ends, by itself or by the turn limit, the task is solved if the environment
 says so (``info["is_success"]`` or ``info["success"]``), or else if the sum of its rewards reaches ``solved_at``. The
 score is that sum over ``solved_at``, from 0 to 1. A reply outside the action space uses up a turn and does not reach
-the environment. Exceptions that the environment raises count as faults of the environment.
-"""
+the environment. Exceptions that the environment raises count as faults of the environment."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Extracts the first fenced block of a reply in linear time.
 
-One regular expression for the whole block would take seconds for an unclosed fence with a thousand blanks.
-"""
+One regular expression for the whole block would take seconds for an unclosed fence with a thousand blanks."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 A reply that begins with ``def`` is also a submission: its function gets the name that the tests call, and the reward is
 the share of tests that pass. Everything else is run and its output shown. Tests run in a separate process
 (``grading/python_tests``). Protocol: princeton-nlp/intercode c3e46d8, seven turns. With ``compat`` a ``def`` that does
-not compile scores 1, as it does upstream.
-"""
+not compile scores 1, as it does upstream."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ class InterCodePythonEnv(TextEnv):
       ``gold`` (a solution);
     - ``compat`` (see the module); ``backend`` of the sandbox;
     - ``recorded`` ("strict"): replies are the actions of a recording, used without parsing;
-    - ``recording``, ``index``, ``database_id`` (not read: identify the data).
-    """
+    - ``recording``, ``index``, ``database_id`` (not read: identify the data)."""
 
     option_names: ClassVar[frozenset[str]] = frozenset(
         {"question", "tests", "name", "setup", "gold", "compat", "recorded", "recording", "index"}

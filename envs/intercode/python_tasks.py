@@ -1,7 +1,6 @@
 """Tasks of InterCode-Python: the 974 questions of MBPP with their tests.
 
-The data (MBPP, CC BY 4.0) is not part of this project: ``DATA/intercode/python``.
-"""
+The data (MBPP, CC BY 4.0) is not part of this project: ``DATA/intercode/python``."""
 
 from __future__ import annotations
 

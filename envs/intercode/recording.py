@@ -3,8 +3,7 @@
 The format is princeton-nlp/intercode's log (c3e46d8): a JSON object keyed by task index, or one such object per line,
 each episode with ``query``, ``turn_history`` (lists of equal length) and ``summary``. Plain or gzip. A log has the
 action that upstream parsed, not the model's reply: it serves as the recorded reply, empty if nothing was parsed,
-``skip`` if the episode was given up.
-"""
+``skip`` if the episode was given up."""
 
 from __future__ import annotations
 

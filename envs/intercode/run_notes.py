@@ -1,8 +1,7 @@
 """Notes on InterCode's runs for report pages: differences from the paper's protocol, and limits of the numbers.
 
 Some facts about a recorded run are only in its file name: ``ic_bash_multiturn_gpt-3.5_10_turns_fs_1.json.gz`` is
-gpt-3.5, 10 turns, file system 1.
-"""
+gpt-3.5, 10 turns, file system 1."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@
 | observations of cells | exact, equal after normalising, same class of error, different; search cells apart |
 | other observations | equal, different |
 
-Normalising removes paths, addresses, cell numbers, whitespace, and all but the last line of a traceback.
-"""
+Normalising removes paths, addresses, cell numbers, whitespace, and all but the last line of a traceback."""
 
 from __future__ import annotations
 

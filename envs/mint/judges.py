@@ -1,7 +1,6 @@
 """Judges whether a task is solved: by grading answers, or by the game that the model's code plays.
 
-``mint-2023`` and ``strict`` are both recorded, so that every episode has both verdicts.
-"""
+``mint-2023`` and ``strict`` are both recorded, so that every episode has both verdicts."""
 
 from __future__ import annotations
 

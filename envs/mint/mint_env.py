@@ -17,8 +17,7 @@
 | ``feedback`` none, textual or binary; ``ground_truth`` | the simulated user |
 | ``teacher`` openai:URL#MODEL or log:FILE | source of the simulated user |
 
-All code of a model runs in a sandbox.
-"""
+All code of a model runs in a sandbox."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The accounting of a MINT episode, steps and proposals, and the count-down lines in its messages.
 
 Steps, chances and count-down lines are those of mint-bench 3f7f12c (Apache-2.0); tests recompute the 12,291 such lines
-of the published runs.
-"""
+of the published runs."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 The loop over cells is the sandbox's (``sandbox/inside/payload/repl.py``). A cell that calls a function ends a step of
 the session with the call, and the next step's message is the answer. So the code runs without network while searches
 run here, and it cannot reach the game. Limits and texts are MINT's (mint-bench 3f7f12c): 30 s per cell, 2000
-characters.
-"""
+characters."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@
 | a user's message last | the model could not answer, since its context was full |
 
 The subset of a log is in its file name (``gsm8k.results.jsonl.gz``), since ``task_name`` is "reasoning" for five of
-them.
-"""
+them."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 ``tags`` is MINT's own strategy (mint-bench 3f7f12c): ``<solution>`` anywhere makes the reply a proposal, blocks of one
 kind are joined, ``<thought>`` and code fences are ignored. ``lenient`` also accepts, in a reply without MINT's tags,
-fenced Python blocks and CodeLlama's ``[PYTHON]`` as code to run.
-"""
+fenced Python blocks and CodeLlama's ``[PYTHON]`` as code to run."""
 
 from __future__ import annotations
 

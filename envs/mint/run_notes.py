@@ -1,7 +1,6 @@
 """Notes on MINT's runs for report pages: grader, teacher, departures from the protocol, and counts by grader.
 
-A replay is named by its folders: ``replay:gpt-3.5-turbo-0613/F=gpt-4-0613`` had a teacher.
-"""
+A replay is named by its folders: ``replay:gpt-3.5-turbo-0613/F=gpt-4-0613`` had a teacher."""
 
 from __future__ import annotations
 

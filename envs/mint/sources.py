@@ -1,7 +1,6 @@
 """Opens the sources that options name: Wikipedia for the search tool, and a teacher (simulated user) for feedback.
 
-Files and indexes are opened once per process and shared by its episodes.
-"""
+Files and indexes are opened once per process and shared by its episodes."""
 
 from __future__ import annotations
 

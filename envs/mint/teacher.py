@@ -7,8 +7,7 @@ without it the teacher still sees "Your answer is wrong.", which comes from the 
 If the teacher has no feedback, or its endpoint rejects this question alone, the turn has none; a trajectory that is too
 long is shown without its oldest turns. A teacher that knows the solution and gives it away is asked once more, and
 after that the solution is removed from its feedback; one that solved the task itself may give it away, as upstream. All
-of these events are counted.
-"""
+of these events are counted."""
 
 from __future__ import annotations
 

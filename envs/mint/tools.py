@@ -1,7 +1,6 @@
 """The functions that a model may call from its code, and the game commands of the ALFWorld subset's functions.
 
-Names, parameters and order are MINT's; the descriptions are this project's, used if there are no recorded runs.
-"""
+Names, parameters and order are MINT's; the descriptions are this project's, used if there are no recorded runs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Wording of a MINT episode apart from its task: that of the published runs, or this project's.
 
 A replay must repeat the recorded prompts byte by byte, so their wording is read from the runs themselves
-(``DATA/mint/outputs``). Without recorded runs the same protocol has this project's wording.
-"""
+(``DATA/mint/outputs``). Without recorded runs the same protocol has this project's wording."""
 
 from __future__ import annotations
 

@@ -20,8 +20,7 @@ class QuestionEnv(TextEnv):
     - ``raw``, ``prefill``, ``choices``, ``stop``, ``tools`` (offered natively): how it is asked;
     - ``grade`` ("module:function") and its ``reference``; ``backend`` of the grader's sandboxes;
     - ``candidates``: answers from which a random baseline draws, by default ``choices``;
-    - ``gold``: a reply that scores 1, the expert's hint; ``database_id`` (not read: identifies the data).
-    """
+    - ``gold``: a reply that scores 1, the expert's hint; ``database_id`` (not read: identifies the data)."""
 
     option_names: ClassVar[frozenset[str]] = frozenset(
         {"prompt", "shots", "messages", "raw", "prefill", "choices", "stop", "grade", "reference", "backend", "gold"}

@@ -3,8 +3,7 @@
 Each reply is one action in one of two languages (``actions``). As in upstream (libwebarena 0.0.4), the model sees only
 the newest observation, with the last action below it. An episode ends by the action ``stop`` or an early stop, and is
 then scored once, on its last page. If a site or the browser fails (``SitesLost``, ``BrowserLost``), the episode is
-played again, since the model is not at fault.
-"""
+played again, since the model is not at fault."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ A set is one copy of all sites. ``places`` is how many episodes may use it at on
 (``agents.task_leases``) that ends with its process; files with equal URLs share their leases. ``reset`` is the command
 that restores the set. With ``reset_each``, which requires one place, it runs before an episode if an earlier one used
 the set. A chain (tasks that see each other's changes, see ``ordering``) is played on one set, which is reset before its
-first task if another epoch used it.
-"""
+first task if another epoch used it."""
 
 from __future__ import annotations
 

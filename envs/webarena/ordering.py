@@ -1,8 +1,7 @@
 """Orders tasks that change what later tasks see: their dependencies, and the site copy that each is played on.
 
 Tasks that depend on each other, directly or through others, form a chain. It must be played on one copy of the sites,
-one epoch (one pass over all tasks) at a time.
-"""
+one epoch (one pass over all tasks) at a time."""
 
 from __future__ import annotations
 

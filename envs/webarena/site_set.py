@@ -1,8 +1,7 @@
 """Interface between an environment and its sites: URLs, logins, and leases of site copies to episodes.
 
 ``SiteSet`` is implemented by ``fixed_sites.FixedSites`` (sites that the user runs) and by
-``sites.standin_sites.StandinSites`` (replacements that this process starts).
-"""
+``sites.standin_sites.StandinSites`` (replacements that this process starts)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Reads and checks tasks in WebArena's format, such as its 812: placeholders of site URLs, start pages and logins.
 
-Upstream: web-arena-x/webarena f62e0b9, config_files/test.raw.json.
-"""
+Upstream: web-arena-x/webarena f62e0b9, config_files/test.raw.json."""
 
 from __future__ import annotations
 

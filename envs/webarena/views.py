@@ -1,7 +1,6 @@
 """Reads an episode's artefacts for report pages: the accessibility tree, and maybe a screenshot, before each turn.
 
-``BrowserPlay`` writes their folder (options ``--artefacts`` and ``--screenshots``).
-"""
+``BrowserPlay`` writes their folder (options ``--artefacts`` and ``--screenshots``)."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A key is pickled with its policy, so that it reaches hosts whose environment lacks the variable. Its value is in no
 ``repr``, and is removed from everything that an endpoint returns. If the variable is unset, ``NAME_FILE`` may name a
-file with the key, which is read again after a refusal. A key is sent in the header ``Authorization``.
-"""
+file with the key, which is read again after a refusal. A key is sent in the header ``Authorization``."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Each choice is one completion request: prompt and choice as the prompt, and one generated token, which is ignored
 (servers differ in their treatment of zero tokens). The choice's tokens are the last ones of the echo, because a server
-may add tokens before a prompt.
-"""
+may add tokens before a prompt."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """An endpoint (a model behind an HTTP address) and the options of requests to it: key, protocol, fields, timeouts.
 
-The values are pickled to every process that sends requests.
-"""
+The values are pickled to every process that sends requests."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ pause that the endpoint demands while it answers others.
 
 A request is a function of the caller, which raises ``RetryableError`` if it may be repeated.
 
-``ThinkingBudget`` repeats a request whose tokens ended in the model's reasoning, with more of them.
-"""
+``ThinkingBudget`` repeats a request whose tokens ended in the model's reasoning, with more of them."""
 
 from __future__ import annotations
 

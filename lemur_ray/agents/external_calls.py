@@ -5,8 +5,7 @@ external_call("teacher")``. The call's time is not counted as the environment's 
 it fails (``ExternalCallError``) neither is blamed. Without a meter nothing is counted.
 
 A judge or teacher receives the policy's text. If its endpoint refuses that text but answers a harmless request, the
-text is at fault (``ContentRefused``) and not the endpoint.
-"""
+text is at fault (``ContentRefused``) and not the endpoint."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ Earlier replies are sent back as the token ids that the model generated, since t
 ids. New text is encoded by the server (``serve.token_requests``), so no tokenizer is needed here. An earlier reply
 that the environment changed (cut, or with a prefix) is sent as text.
 
-The caller supplies the transport as a function, ``ask``.
-"""
+The caller supplies the transport as a function, ``ask``."""
 
 from __future__ import annotations
 

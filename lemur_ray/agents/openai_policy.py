@@ -11,8 +11,7 @@
 | no completion in the first ``UNREADABLE`` responses with status 200 | EndpointRefused |
 
 ``agents.endpoint_retries`` repeats requests, and limits concurrent ones to an overloaded endpoint (429, 503); its
-pauses let a server that died return. Endless responses are cut off; redirects are not followed. Thread-safe.
-"""
+pauses let a server that died return. Endless responses are cut off; redirects are not followed. Thread-safe."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@
 | ``<think>`` without an end, and no text before it | all text after it is reasoning |
 | a stop string | ends the text, which is then complete, even if the endpoint ignored the stop string |
 
-Statuses are numbers, bodies are bytes or JSON values.
-"""
+Statuses are numbers, bodies are bytes or JSON values."""
 
 from __future__ import annotations
 

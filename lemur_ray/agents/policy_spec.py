@@ -1,8 +1,7 @@
 """The value of ``--policy``: parsed on the driver, carried to every actor, built into a policy there.
 
 ``KINDS`` is the table of policy kinds; a new kind is one more entry. Models are served elsewhere: a ``checkpoint`` must
-have become an endpoint before its policy can be built; the server of a ``handle`` builds the policy itself.
-"""
+have become an endpoint before its policy can be built; the server of a ``handle`` builds the policy itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Recordings of earlier runs: the replies of each episode, turn by turn, and the data to compare a replay with.
 
 A *recording* is data; a *replay* is an evaluation whose policy repeats its replies (``agents/replay.py``). Each
-benchmark declares how its recordings are read, named and compared (``RecordingFormat``).
-"""
+benchmark declares how its recordings are read, named and compared (``RecordingFormat``)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A policy that repeats the replies of a recording, whatever the environment answers.
 
 Some recordings store parsed actions instead of replies: environments with the option ``recorded`` take a reply as the
-action itself.
-"""
+action itself."""
 
 from __future__ import annotations
 

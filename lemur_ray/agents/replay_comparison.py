@@ -1,7 +1,6 @@
 """Comparison of a replayed episode with its recording, besides success: counts, and shares of them, per benchmark.
 
-Each benchmark declares its comparison; the report adds up the counts of all episodes and computes the shares.
-"""
+Each benchmark declares its comparison; the report adds up the counts of all episodes and computes the shares."""
 
 from __future__ import annotations
 

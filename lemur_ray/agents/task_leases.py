@@ -1,8 +1,7 @@
 """Leases: exclusive locks, persistent notes and commands that environments of several processes share.
 
 A lease is a name (of a site, a port) that one holder has at a time. On one host leases are files with kernel locks
-(``FileLeases``), released however the holder ends. For several hosts, one keeps them all (``WithLeases``).
-"""
+(``FileLeases``), released however the holder ends. For several hosts, one keeps them all (``WithLeases``)."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ flight. Each answer raises the limit: by 1 below ``CUT`` of the limit at which r
 requests are served in order of arrival, repeated ones first. The wait does not count against a policy's patience,
 unless the endpoint has stopped answering altogether.
 
-One limit is shared by all episodes of a process, or in an actor by those of a cluster.
-"""
+One limit is shared by all episodes of a process, or in an actor by those of a cluster."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """What a benchmark declares to the library: options, tasks, scoring identity, requirements, page texts.
 
 A benchmark is a value of ``Benchmark`` in a module's table ``BENCHMARKS`` (variant to value), which
-``lemur_ray.benchmarks.discovery`` imports by name.
-"""
+``lemur_ray.benchmarks.discovery`` imports by name."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Every data set by name: those of built-in and installed benchmarks, and the training data.
 
 A name selects one data set, all data sets of a benchmark family, one file, or the data of all benchmarks. Fetches
-nothing.
-"""
+nothing."""
 
 from __future__ import annotations
 

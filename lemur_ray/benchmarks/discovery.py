@@ -1,8 +1,7 @@
 """Discovery of benchmarks by name: ``family/variant``, ``module:object`` or ``gym:module:Id``.
 
 A family is one or several benchmarks (variants) of a module. Built-in families are packages under ``HOMES`` with a
-module ``benchmark``; installed packages declare theirs in the entry-point group ``lemur_ray.benchmarks``.
-"""
+module ``benchmark``; installed packages declare theirs in the entry-point group ``lemur_ray.benchmarks``."""
 
 from __future__ import annotations
 

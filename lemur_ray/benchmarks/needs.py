@@ -1,7 +1,6 @@
 """Requirements of benchmarks, checked before the first episode; each reports what is missing and the remedy.
 
-A check takes seconds and starts at most one sandbox.
-"""
+A check takes seconds and starts at most one sandbox."""
 
 from __future__ import annotations
 

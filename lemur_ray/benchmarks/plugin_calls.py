@@ -1,7 +1,6 @@
 """Safe calls of a benchmark's optional functions, so that their errors never end a run or a page.
 
-An error is printed once to stderr and takes the place of the result.
-"""
+An error is printed once to stderr and takes the place of the result."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Metadata of installed benchmarks that is stored with a run, because its records outlive the package.
 
-Built-in benchmarks need none: they are called again for every page.
-"""
+Built-in benchmarks need none: they are called again for every page."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Tasks of one question and one reply, and the verdict on that reply.
 
 A grader is a module's function, named in the task as ``module:function``, so that any worker can import it:
-``grade(reply, options) -> Graded``, where ``options`` are the task's.
-"""
+``grade(reply, options) -> Graded``, where ``options`` are the task's."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Processors and memory that the actor of episodes requests from its Ray cluster.
 
 The values are means over episodes, which mostly wait for a model, plus a margin for their busiest turn; limits of
-sandboxes, which episodes do not reach, are higher. Measured by ``tests/perf/rollout/episode_takes.py``.
-"""
+sandboxes, which episodes do not reach, are higher. Measured by ``tests/perf/rollout/episode_takes.py``."""
 
 from __future__ import annotations
 

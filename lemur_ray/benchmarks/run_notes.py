@@ -1,8 +1,7 @@
 """Descriptions of runs for report pages: each benchmark describes its runs, the report renders the description.
 
 They depend on settings, the policy's name and task ids only, never on text of a model or an environment. A *departure*
-is a difference between a run's settings and the protocol of the paper's column that the run belongs to.
-"""
+is a difference between a run's settings and the protocol of the paper's column that the run belongs to."""
 
 from __future__ import annotations
 

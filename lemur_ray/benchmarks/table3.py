@@ -1,8 +1,7 @@
 """Run descriptions of question sets that are columns of the Lemur paper's Table 3, which has no prompts.
 
 A column's expected settings are those of the script released with the paper's models, or if there is none the
-benchmark's defaults. Settings that differ from them are departures.
-"""
+benchmark's defaults. Settings that differ from them are departures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Connection of a job to its Ray cluster: the one of ``RAY_ADDRESS``, else a private one that ends with the process.
 
-Every failure that a user can fix ends the process with one sentence (SystemExit). Ray is imported only when needed.
-"""
+Every failure that a user can fix ends the process with one sentence (SystemExit). Ray is imported only when needed."""
 
 from __future__ import annotations
 

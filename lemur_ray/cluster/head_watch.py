@@ -1,8 +1,7 @@
 """A thread that watches the head of the Ray cluster; if the head is lost, it prints the reason and ends the process.
 
 Ray itself waits for a minute before it ends the process without a message; if the head's host is lost, that minute
-begins only when a connection breaks, which may be minutes later. The caller supplies the query of the head.
-"""
+begins only when a connection breaks, which may be minutes later. The caller supplies the query of the head."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Sets environment variables for Ray: those that it reads when imported, and those with which workers find the project.
 
-Imports neither Ray nor anything heavy, so that a job can call ``prepare_process`` before anything else.
-"""
+Imports neither Ray nor anything heavy, so that a job can call ``prepare_process`` before anything else."""
 
 from __future__ import annotations
 

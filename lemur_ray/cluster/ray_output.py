@@ -1,7 +1,6 @@
 """Separates a driver's output: lines of the project go to the terminal, those of Ray and of libraries to a log file.
 
-The log file is in LEMUR_HOME/logs; its path is printed once, before the first message that goes there.
-"""
+The log file is in LEMUR_HOME/logs; its path is printed once, before the first message that goes there."""
 
 from __future__ import annotations
 

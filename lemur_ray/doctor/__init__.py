@@ -1,8 +1,7 @@
 """Checks of this machine: one line each, with the exact command that fixes what is missing.
 
 Uses the standard library alone, so it runs before anything is installed. Ray and jax run in processes of their own,
-with a time limit. Checks access the machine only through ``Machine``.
-"""
+with a time limit. Checks access the machine only through ``Machine``."""
 
 from __future__ import annotations
 

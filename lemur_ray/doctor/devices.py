@@ -1,7 +1,6 @@
 """Counts of cores, GPUs and TPU chips, and their memory, of this machine or of a cluster.
 
-Reads system files and the output of nvidia-smi; starts neither jax nor Ray.
-"""
+Reads system files and the output of nvidia-smi; starts neither jax nor Ray."""
 
 from __future__ import annotations
 

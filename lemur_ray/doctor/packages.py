@@ -1,7 +1,6 @@
 """Checks of the Python version, the pinned packages, the devices that jax sees, and which package ``envs`` is imported.
 
-Imports none of them: jax runs in a process of its own.
-"""
+Imports none of them: jax runs in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Programs that InterCode's tasks call, each with its Debian package.
 
-bubblewrap uses this machine's programs; the image of the Docker sandbox has all of these but crontab.
-"""
+bubblewrap uses this machine's programs; the image of the Docker sandbox has all of these but crontab."""
 
 from __future__ import annotations
 

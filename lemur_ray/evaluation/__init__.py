@@ -2,5 +2,4 @@
 
 Reading order: ``preflight`` (can it run), ``evaluate`` (play and report one benchmark), ``suites`` (all benchmarks of a
 table of the paper as one run), ``gold_check`` (do a benchmark's reference answers score 1), ``solved_export`` (solved
-episodes as instruction data).
-"""
+episodes as instruction data)."""

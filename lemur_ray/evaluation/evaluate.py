@@ -1,7 +1,6 @@
 """One evaluation from its configuration to its pages: preflight, episodes that have no score yet, report.
 
-Ray, the server of a model and the pool are started only if there is something to play.
-"""
+Ray, the server of a model and the pool are started only if there is something to play."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Gold check: plays a benchmark's reference answers (golds) in its environment, and names each that does not score 1,
 and each question whose prompt holds its own answer or a hidden test.
 
-The expert policy supplies the answers: a question's gold, a game's plan. Episodes are not stored.
-"""
+The expert policy supplies the answers: a question's gold, a game's plan. Episodes are not stored."""
 
 from __future__ import annotations
 

@@ -100,8 +100,7 @@ def evaluate(
     underscores.
 
     Raises ValueError for an unknown benchmark or option, EvaluationError with all that is missing, and EndpointRefused
-    (``agents.messages``) if the function raises or returns anything but a str.
-    """
+    (``agents.messages``) if the function raises or returns anything but a str."""
     own = options_of(benchmark, find(benchmark))
     of_benchmark = {field.name for field in fields(own)} & options.keys()
     known = {field.name for field in fields(EvalConfig)} | of_benchmark

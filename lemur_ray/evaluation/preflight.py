@@ -2,8 +2,7 @@
 
 A benchmark declares its own needs (``benchmarks/needs.py``). The needs of every evaluation are here: its policy, an
 endpoint that answers, accepts the key and serves the model, room in the model's context, a writable folder. Starts no
-Ray, loads no model and sends no paid request.
-"""
+Ray, loads no model and sends no paid request."""
 
 from __future__ import annotations
 

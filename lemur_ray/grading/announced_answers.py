@@ -1,7 +1,6 @@
 """Announcements of an answer in a written reply: "the answer is ...", ``\\boxed{...}``, an answer tag.
 
-Also the reply without its markup, in which they are searched. Knows no form of answers.
-"""
+Also the reply without its markup, in which they are searched. Knows no form of answers."""
 
 from __future__ import annotations
 

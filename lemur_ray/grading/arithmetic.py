@@ -2,8 +2,7 @@
 
 For graders whose rule says "evaluate the answer". Accepts numbers, strings, booleans, operators, lists, tuples, sets,
 ``math.NAME`` (also ``np.NAME``), ``Rational(a, b)`` and a few functions; everything else raises. Run time is bounded:
-values, powers, roundings and strings of numbers have a maximum size. Knows no benchmark.
-"""
+values, powers, roundings and strings of numbers have a maximum size. Knows no benchmark."""
 
 from __future__ import annotations
 

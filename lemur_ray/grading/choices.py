@@ -2,8 +2,7 @@
 
 ``choice_matches_2023`` reproduces the faults of the recorded runs (mint-bench 3f7f12c): one letter anywhere in the
 answer is enough, only the letter a is ever extracted, and wrong options are removed from a list during iteration over
-it. ``choice_matches`` requires one letter as a word of its own, or the text of exactly one option.
-"""
+it. ``choice_matches`` requires one letter as a word of its own, or the text of exactly one option."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Both graders of MINT: ``mint-2023``, the rule of the recorded runs, and ``strict``.
 
 Every proposal is graded by both, whichever decides the episode; reports show both and the tasks on which they differ.
-ALFWorld is absent, since its game decides success. Knows no episode.
-"""
+ALFWorld is absent, since its game decides success. Knows no episode."""
 
 from __future__ import annotations
 

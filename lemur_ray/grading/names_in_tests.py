@@ -1,8 +1,7 @@
 """Source of each name in tests: the solution, the standard library, or the text of the task.
 
 A solution supplies only the names under test: with a ``math`` or a ``poly`` of its own it could change what its tests
-compute. Knows no sandbox and runs nothing.
-"""
+compute. Knows no sandbox and runs nothing."""
 
 from __future__ import annotations
 

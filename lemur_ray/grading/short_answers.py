@@ -1,8 +1,7 @@
 """Answers of a few words or one number (GSM8K, MATH and HotpotQA in MINT), by both graders.
 
 ``mint-2023`` is the rule of the recorded runs (mint-bench as of 2023-09): a tolerance that a negative reference never
-meets, or any text that contains the reference. ``strict`` parses one number, or compares whole words.
-"""
+meets, or any text that contains the reference. ``strict`` parses one number, or compares whole words."""
 
 from __future__ import annotations
 

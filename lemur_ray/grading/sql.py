@@ -1,8 +1,7 @@
 """The two rewards of InterCode-SQL: overlap of two results (iou), and overlap times agreement of order (tau).
 
 Published numbers use one or the other (protocol: princeton-nlp/intercode c3e46d8 and its logs), so every result must
-name its reward. Pure functions of two lists of rows; knows nothing of databases.
-"""
+name its reward. Pure functions of two lists of rows; knows nothing of databases."""
 
 from __future__ import annotations
 

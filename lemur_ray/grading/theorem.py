@@ -2,8 +2,7 @@
 
 The parsing rules are those of the recorded runs (mint-bench 3f7f12c), with a safe evaluator in place of ``eval``.
 ``legacy`` and ``head`` are its two rules for options: the recorded runs used the first; since 2023-10-11 "(b)" is
-accepted too.
-"""
+accepted too."""
 
 from __future__ import annotations
 

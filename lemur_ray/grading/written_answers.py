@@ -2,8 +2,7 @@
 
 Each function takes the reply and the form of the answer, and returns the answer or None. An announced answer ("the
 answer is ...", ``\\boxed{...}``, ``#### ...``) takes precedence, the last one over earlier ones; then an answer set
-apart at the start or in the last line; then the only candidate that the reply does not rule out. Knows no benchmark.
-"""
+apart at the start or in the last line; then the only candidate that the reply does not rule out. Knows no benchmark."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Reads the letter of the option that a written reply chooses, as a person would.
 
 An announced letter takes precedence, the last one over earlier ones and over what the reply takes back; then a letter
-set apart at the start; then one that is chosen, confirmed or inferred; then the only one that is not ruled out.
-"""
+set apart at the start; then one that is chosen, confirmed or inferred; then the only one that is not ruled out."""
 
 from __future__ import annotations
 

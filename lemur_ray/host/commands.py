@@ -1,8 +1,7 @@
 """The command ``lemur``: ``lemur pretrain ...`` runs the script that a checkout has as ``jobs/pretrain.py``.
 
 An installed wheel has the same scripts in ``lemur_ray/commands``. Messages name commands as a checkout has them;
-``as_typed`` turns them into what the user of this process can type. Imports nothing heavy.
-"""
+``as_typed`` turns them into what the user of this process can type. Imports nothing heavy."""
 
 from __future__ import annotations
 

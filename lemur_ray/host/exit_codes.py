@@ -1,8 +1,7 @@
 """Exit codes of all jobs: whether to run the same command again, to have a person act, or to do nothing.
 
 docs/guides/pods.md has the table for users. An exception class may set its own code in the field ``exit_code``. Knows
-nothing of Ray, of buckets and of what jobs do.
-"""
+nothing of Ray, of buckets and of what jobs do."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """File locks between processes of one machine; the kernel releases a lock when its process ends.
 
-A lock file contains the holder's pid, for error messages. ``train.run.lease`` locks between machines and in buckets.
-"""
+A lock file contains the holder's pid, for error messages. ``train.run.lease`` locks between machines and in buckets."""
 
 from __future__ import annotations
 

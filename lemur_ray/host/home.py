@@ -41,8 +41,7 @@ def find_model(name: str, *, buckets: bool = False) -> str:
     ``buckets``: accept URIs and return them unchanged, except for a slash at the end.
 
     Raises:
-        ValueError: there is no such folder (the message lists the existing runs), or a URI without ``buckets``.
-    """
+        ValueError: there is no such folder (the message lists the existing runs), or a URI without ``buckets``."""
     if name.startswith("random:"):
         recipe, at, model = name.partition("@")
         return f"{recipe}@{find_model(model, buckets=buckets)}" if at else name

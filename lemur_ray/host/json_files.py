@@ -1,7 +1,6 @@
 """Reads JSON and JSON Lines files, plain or gzip; errors name file and line.
 
-Gzip is recognised by its first bytes; a file named ``.gz`` must be gzip.
-"""
+Gzip is recognised by its first bytes; a file named ``.gz`` must be gzip."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The style sheet that all pages share, so that report, running episodes and chat look like parts of one program.
 
-A page embeds it before its own style, so nothing is fetched.
-"""
+A page embeds it before its own style, so nothing is fetched."""
 
 from functools import cache
 from importlib.resources import files

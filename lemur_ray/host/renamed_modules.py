@@ -1,7 +1,6 @@
 """Old import paths of renamed modules: each still imports, with a DeprecationWarning, for one release.
 
-Plug-ins and scripts written for an earlier release keep working.
-"""
+Plug-ins and scripts written for an earlier release keep working."""
 
 from __future__ import annotations
 

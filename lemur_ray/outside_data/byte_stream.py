@@ -1,8 +1,7 @@
 """Sequential and random reads of a file, local or remote, that survive transient errors.
 
 Bytes are fetched by range. A failed or short fetch is retried from the first missing byte, unnoticed by decompressors
-and parsers. A lasting failure raises ``ReadFailure`` with file and position; no read ends early without an error.
-"""
+and parsers. A lasting failure raises ``ReadFailure`` with file and position; no read ends early without an error."""
 
 from __future__ import annotations
 

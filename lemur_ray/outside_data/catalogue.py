@@ -1,8 +1,7 @@
 """Declares the paper's training data, Table 1 (instructions) and Table 8 (corpus), as far as it is public today, and
 the data of benchmarks that the project does not implement.
 
-Implemented benchmarks declare their own sources. An empty checksum means that none is published. Fetches nothing.
-"""
+Implemented benchmarks declare their own sources. An empty checksum means that none is published. Fetches nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Verifies files of the data folder against their declaration, whether fetched or brought by the user.
 
-Changes nothing.
-"""
+Changes nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Fetches declared sources: checks space and terms, transfers, verifies the checksum, converts, records provenance.
 
-A file appears at its final path only after it was verified completely. Knows no benchmark.
-"""
+A file appears at its final path only after it was verified completely. Knows no benchmark."""
 
 from __future__ import annotations
 

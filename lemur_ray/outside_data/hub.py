@@ -1,8 +1,7 @@
 """Remote files of data sets on the Hugging Face Hub (or at HF_ENDPOINT), through ``huggingface_hub``.
 
 The library's own download does not resume in a new process, so only its metadata query and its ranged reading are
-used. It takes the token from HF_TOKEN or ``hf auth login``.
-"""
+used. It takes the token from HF_TOKEN or ``hf auth login``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Converts a download to its stored form (gzip, a tar of some members, an unpacked archive) and computes checksums.
 
-The caller moves the result to its final path. Knows no network and no data set.
-"""
+The caller moves the result to its final path. Knows no network and no data set."""
 
 from __future__ import annotations
 

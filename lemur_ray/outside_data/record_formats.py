@@ -1,7 +1,6 @@
 """Records of a byte stream: JSON lines, JSON lists, parquet, WARC text; each also compressed by gzip or zstd.
 
-Formats are recognised by content, never by the name. Knows no field of a record.
-"""
+Formats are recognised by content, never by the name. Knows no field of a record."""
 
 from __future__ import annotations
 
@@ -76,8 +75,7 @@ def parquet_rows(
     groups: row groups to read (default: all). skip: rows to pass over, whole row groups without reading them. Batches
     have at most ``batch_size`` rows and, for rows of about the same size, 32 MiB.
 
-    Raises ArrowException, OSError; ValueError for rows of more than 256 MiB.
-    """
+    Raises ArrowException, OSError; ValueError for rows of more than 256 MiB."""
     opened = isinstance(source, pq.ParquetFile)
     table: Any = source if opened else open_parquet(cast(BinaryIO, source))
     with nullcontext() if opened else table:

@@ -1,7 +1,6 @@
 """Streams the first rows of a large data set into parquet files.
 
-After a failure or an interruption the same call continues after the last complete file. Knows no benchmark.
-"""
+After a failure or an interruption the same call continues after the last complete file. Knows no benchmark."""
 
 from __future__ import annotations
 

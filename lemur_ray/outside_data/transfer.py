@@ -1,7 +1,6 @@
 """Downloads one remote file, resuming where an earlier attempt or process stopped.
 
-A note beside the partial file names the version of the remote file that it belongs to. Knows no protocol.
-"""
+A note beside the partial file names the version of the remote file that it belongs to. Knows no protocol."""
 
 from __future__ import annotations
 

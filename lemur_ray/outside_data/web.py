@@ -1,7 +1,6 @@
 """Remote files on GitHub, or at any http, https, s3 or gs address, through fsspec.
 
-LEMUR_GIT_MIRROR names a host that serves GitHub's raw files and archives, for networks without access to GitHub.
-"""
+LEMUR_GIT_MIRROR names a host that serves GitHub's raw files and archives, for networks without access to GitHub."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Reads single frames of a zstd file, which decompress independently: their ends, and the lines of a run of frames.
 
-A frame's end is found in the table of frames at the end of the file, or by the headers of its blocks.
-"""
+A frame's end is found in the table of frames at the end of the file, or by the headers of its blocks."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@
 | reworded | tasks whose question differs from the recorded one: both texts, cut |
 | observations | exact, equal after normalising, same class of error, different, where a benchmark compares them |
 
-An episode without a score counts as a disagreement on success and is listed by name; its turns are not compared.
-"""
+An episode without a score counts as a disagreement on success and is listed by name; its turns are not compared."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Makes untrusted text safe to display: HTML, terminal control characters, bidirectional overrides, broken Unicode.
 
-Model replies and observations are arbitrary text and must not act on a page or on a terminal that prints them.
-"""
+Model replies and observations are arbitrary text and must not act on a page or on a terminal that prints them."""
 
 from __future__ import annotations
 

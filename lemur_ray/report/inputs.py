@@ -1,8 +1,7 @@
 """Reads the inputs of a report: run folders, ledgers, a corpus manifest.
 
 A missing input becomes a line of ``missing``, which the page shows; a broken one is an error that names the file. Knows
-the layout of the folders, nothing of drawing.
-"""
+the layout of the folders, nothing of drawing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Published numbers of the Lemur paper (ICLR 2024, arXiv 2310.06830), Tables 3 to 7, 9 and 10, Figures 3 to 5.
 
-All values are percentages as printed. ``NOTES`` says where a printed number is known to differ from its public log.
-"""
+All values are percentages as printed. ``NOTES`` says where a printed number is known to differ from its public log."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Runs as rows of the paper's tables, by model and protocol, with and without a teacher.
 
-A row names the protocol of its runs (protocol.py); two runs share a cell only as parts of a column. Draws nothing.
-"""
+A row names the protocol of its runs (protocol.py); two runs share a cell only as parts of a column. Draws nothing."""
 
 from __future__ import annotations
 

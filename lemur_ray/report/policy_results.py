@@ -1,7 +1,6 @@
 """Results of one policy on one benchmark as a page shows them: names, order, and comparisons in pairs.
 
-Knows tables and protocols; draws nothing.
-"""
+Knows tables and protocols; draws nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Differences of settings between runs, and from the paper's columns, in the words of their benchmarks.
 
-Settings are those in ``evaluations.json``; a run without them counts as unknown. Knows no page and no benchmark.
-"""
+Settings are those in ``evaluations.json``; a run without them counts as unknown. Knows no page and no benchmark."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Descriptions of stored runs: from their benchmark, or as stored when they were played, else empty. Draws nothing.
 
-Also joins recorded runs that are stored in several files, one for each part of a data set.
-"""
+Also joins recorded runs that are stored in several files, one for each part of a data set."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Rates over several samples of a task: pass@k (at least one of k is right) and pass^k (all k are right).
 
 Both are averages over tasks of unbiased estimates from n samples of which c are right, with an interval by resampling
-tasks. Only tasks with at least k scored samples are counted.
-"""
+tasks. Only tasks with at least k scored samples are counted."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Uncertainty of rates: Wilson intervals, bootstrap means, paired comparisons.
 
 Pure functions of counts and values; knows nothing of episodes. All intervals are two-sided. The choice between scipy
-and own code is explained in docs/decisions/017-statistics.md.
-"""
+and own code is explained in docs/decisions/017-statistics.md."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Units of observation of a rate (episodes, tasks or clusters of tasks) and strata of a macro average.
 
 Tasks that share a database, a template or a subject are not independent observations (Miller, arXiv 2411.00640). Knows
-no interval and draws nothing.
-"""
+no interval and draws nothing."""
 
 from __future__ import annotations
 

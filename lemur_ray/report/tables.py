@@ -2,8 +2,7 @@
 
 Every rate has its n and a Wilson interval, clustered by task where tasks were played several times. An unscored episode
 (the policy was not the cause of its end) is counted by blame and left out of rates; a second rate counts it as failed.
-Knows nothing of files, HTML or figures.
-"""
+Knows nothing of files, HTML or figures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Values that describe one episode: the task to play, its limits and prices, and how an attempt at it ended.
 
-Frozen and picklable.
-"""
+Frozen and picklable."""
 
 from __future__ import annotations
 

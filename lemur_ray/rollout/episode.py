@@ -28,8 +28,7 @@ and ``hints`` (for policies without a model). Any ``info`` may hold ``picture`` 
 the observation and not recorded), ``state`` (a digest of the environment's state, for ``Trace``) and ``note`` (the
 newest one is recorded beside the detail). The last ``info`` may
 hold ``score``, if that is not the last reward, and ``scores`` by grader; after tool calls ``results`` has one text for
-each, else the observation is the result; ``tools`` of a step are offered natively from the next request on.
-"""
+each, else the observation is the result; ``tools`` of a step are offered natively from the next request on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Configuration of an evaluation: its command-line flags, and the settings that its scores depend on.
 
-Flags that only one benchmark has are in ``options``, of a class of that benchmark.
-"""
+Flags that only one benchmark has are in ``options``, of a class of that benchmark."""
 
 from __future__ import annotations
 

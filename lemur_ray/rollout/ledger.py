@@ -8,8 +8,7 @@ reads the file as it is, all records of a key included. A prefix that many openi
 examples) is written in the first record that has it; later records have its hash in ``trajectory.shared`` and the rest
 of their opening.
 
-Memory holds the offset of each key's record and whether it is scored; episodes are read from the file on access.
-"""
+Memory holds the offset of each key's record and whether it is scored; episodes are read from the file on access."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Replays stored episodes: their environments get the stored replies again.
 
-An episode that then ends differently has a wrong record, or an environment that is not deterministic.
-"""
+An episode that then ends differently has a wrong record, or an environment that is not deterministic."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ the policy's doing is repeated with the same seeds, a limited number of times pe
 episode lists why each attempt failed (``retried``), and the next run plays it again. An attempt that was lost with
 its host or with other episodes does not count (``Attempt.excused``), so a lost host costs time but no episode. An
 episode that is lost again and again is played isolated after all others: if its process dies then, it is the cause.
-The run stops if no attempt reaches the policy for ``RetryPolicy.silence_s``.
-"""
+The run stops if no attempt reaches the policy for ``RetryPolicy.silence_s``."""
 
 from __future__ import annotations
 

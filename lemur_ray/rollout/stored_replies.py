@@ -2,8 +2,7 @@
 
 ``ledger:DIR`` repeats, turn by turn, the replies of a policy in the episodes in ``DIR``. ``replies:FILE`` (JSON lines,
 optionally .gz) has a ``reply`` to a ``task`` per line; several replies to one task have a ``sample`` number each, and
-become its epochs in that order. Only tasks with replies are played.
-"""
+become its epochs in that order. Only tasks with replies are played."""
 
 from __future__ import annotations
 

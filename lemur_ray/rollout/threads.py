@@ -1,8 +1,7 @@
 """Plays episodes in threads of this process: the interface of pools, a pool without Ray, and what each Ray actor uses.
 
 Each episode in flight has one daemon thread and a companion thread for its calls (``rollout.calls.deadline``). Both
-mostly wait for a model's reply over HTTP, so hundreds fit in a process.
-"""
+mostly wait for a model's reply over HTTP, so hundreds fit in a process."""
 
 from __future__ import annotations
 

@@ -24,5 +24,4 @@ Which process starts which, and over what they communicate::
                 solution.py (the policy's functions), tester.py (tests, in a sandbox without code of the policy)
     files       reads and writes, by a confined child (inside/file_access.py); listings and hashes, by the first process
 
-Only ``inside/`` runs in a sandbox (standard library only). Only ``backends/`` knows the backends.
-"""
+Only ``inside/`` runs in a sandbox (standard library only). Only ``backends/`` knows the backends."""

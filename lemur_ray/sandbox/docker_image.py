@@ -1,7 +1,6 @@
 """Builds an image of the Docker sandbox and prints its name: ``python -m lemur_ray.sandbox.docker_image [IMAGE]``.
 
-``IMAGE``: a folder of ``cluster/images``; default: the plain one. See ``backends/docker_image.py``.
-"""
+``IMAGE``: a folder of ``cluster/images``; default: the plain one. See ``backends/docker_image.py``."""
 
 import sys
 

@@ -1,8 +1,7 @@
 """Limits the sandbox steps that run at once in this process, and accounts for the time that threads lose by waiting.
 
 Steps wait for a slot, because dozens of busy episodes on a few processors would all be starved. This wait, and the time
-that a starved step lasts beyond its limit (``Limits.patience_s``), count against no deadline of the waiting thread.
-"""
+that a starved step lasts beyond its limit (``Limits.patience_s``), count against no deadline of the waiting thread."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Runs the project's own programs in a sandbox and exchanges JSON with them: one order in, one line of answer back.
 
 Programs are modules of ``inside/payload`` with a function ``serve``; their answers are untrusted data. Knows nothing of
-the content of orders and answers.
-"""
+the content of orders and answers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A persistent Python session in a sandbox that prints what IPython would; see ``inside/payload/repl.py``.
 
 A cell that exceeds its time gets a TimeoutError raised in it, so the session and its variables survive. A cell that
-suppresses the error is killed and the session restarted, which the text states.
-"""
+suppresses the error is killed and the session restarted, which the text states."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@
 Blame: ``policy`` is scored, ``infra`` and ``harness`` are retried (values as in ``agents.trajectory.Blame``). A policy
 that destroys its sandbox gets ``alive=False, blame="policy"``: no retry, and never a success.
 
-Knows nothing of the backends' implementation, of benchmarks or of graders.
-"""
+Knows nothing of the backends' implementation, of benchmarks or of graders."""
 
 from __future__ import annotations
 

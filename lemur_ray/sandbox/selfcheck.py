@@ -1,8 +1,7 @@
 """A quick check of a backend's guarantees on this machine: attacks that must fail, harmless commands that must work.
 
 The full suite is ``tests/attacks``; this takes seconds and needs the library alone
-(``python -m lemur_ray.sandbox.selfcheck``).
-"""
+(``python -m lemur_ray.sandbox.selfcheck``)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Runs a solution, the policy's code, in its own process, where a grader calls its functions.
 
 Expected values, tests and the grader are never in that process; it returns values as JSON with their exact types
-(``inside/payload/plain_values.py``). Exit codes and printed output are ignored. Compares nothing itself.
-"""
+(``inside/payload/plain_values.py``). Exit codes and printed output are ignored. Compares nothing itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Parses untrusted JSON from a sandbox within bounds; the only parser for bytes that the policy may have chosen.
 
 Size, number of values and depth are counted in the bytes before parsing, since a few bytes of JSON can become large
-objects. Errors are blamed on the policy. Knows no protocol: callers state the shape that they expect.
-"""
+objects. Errors are blamed on the policy. Knows no protocol: callers state the shape that they expect."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A returned sandbox is reset and kept; one whose reset cannot be verified is closed and counted (``quarantined``). When
 the last idle one is taken, another is opened in the background. A forked child starts with an empty pool. The backend
-ends open sandboxes with the process.
-"""
+ends open sandboxes with the process."""
 
 from __future__ import annotations
 

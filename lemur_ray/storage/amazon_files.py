@@ -1,7 +1,6 @@
 """The fsspec file system of ``s3://``: s3fs with timeouts and errors that advise the user, without a listing cache.
 
-AWS_ENDPOINT_URL selects another server than Amazon's.
-"""
+AWS_ENDPOINT_URL selects another server than Amazon's."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 An upload sends only what was not sent before (``conditional_writes.append_if``) and happens at most every few seconds,
 because services allow one write a second to an object. A writer that has been replaced by another one writes nothing:
-a bucket refuses it by the version of the object, on a disk ``check`` is called before every write.
-"""
+a bucket refuses it by the version of the object, on a disk ``check`` is called before every write."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@
              <name>.lock    exclusive lock while the entry is made or removed, shared lock while it is in use
 
 One process makes an entry while others wait; it appears by a rename. When the total exceeds the limit, entries that are
-not in use are evicted, least recently used first.
-"""
+not in use are evicted, least recently used first."""
 
 from __future__ import annotations
 

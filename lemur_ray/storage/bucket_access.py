@@ -1,7 +1,6 @@
 """Check that this host can write, read and remove objects in a bucket, with every client library that a job uses.
 
-Each client looks up credentials by itself, so one may have access where another has not.
-"""
+Each client looks up credentials by itself, so one may have access where another has not."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 An object has a version (Google's generation, the ETag of S3), and ``write_if`` names the version to replace. If a
 response is lost, the client's retry conflicts with its first attempt. Content must therefore be unique to its writer
 (it holds an id), and is read back before a conflict is reported. A file on a disk has the hash of its content as
-version; a write locks its folder, which works on one machine and on network file systems that pass locks on.
-"""
+version; a write locks its folder, which works on one machine and on network file systems that pass locks on."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ def write_if(url: str, data: bytes, version: str | None) -> str:
 
     Raises:
         VersionConflict: the object has another version and other content than ``data``.
-        OSError: the bucket does not answer; the object may or may not have been written.
-    """
+        OSError: the bucket does not answer; the object may or may not have been written."""
     fs, path = file_system(url)
     try:
         return _client(url).write(fs, path, data, version)

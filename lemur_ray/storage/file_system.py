@@ -3,8 +3,7 @@
 Bucket clients differ in endpoints, credentials, timeouts and retries, and some wait for ever. Here ``gs://`` and
 ``s3://`` get one implementation with timeouts (``google_files``, ``amazon_files``), registered with fsspec so that
 libraries that use fsspec by themselves (etils below orbax, Ray Data) get it, too. C++ clients (tensorstore) are pointed
-to the same service by environment variables.
-"""
+to the same service by environment variables."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ def file_system(url: str) -> tuple[Any, str]:
 
     Raises:
         ImportError: the client of that scheme is not installed; the message names the extra.
-        ValueError: the scheme is unknown.
-    """
+        ValueError: the scheme is unknown."""
     scheme = url.partition("://")[0] if "://" in url else ""
     configure_clients()
     try:

@@ -1,7 +1,6 @@
 """The fsspec file system of ``gs://``: gcsfs with timeouts and errors that advise the user, without a listing cache.
 
-Listings are not cached because other hosts may write at any moment.
-"""
+Listings are not cached because other hosts may write at any moment."""
 
 from __future__ import annotations
 

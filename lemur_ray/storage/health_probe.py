@@ -1,8 +1,7 @@
 """Run a function whose bucket client has no timeout for as long as the bucket responds to health probes.
 
 tensorstore retries silently for many minutes. The duration of a legitimate transfer is unknown, but whether the bucket
-responds can be probed.
-"""
+responds can be probed."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ def run_while_reachable(url: str, do: Callable[[], _T]) -> _T:
     ``do`` runs in a thread, which is abandoned if the bucket stops responding: the caller should then end the process.
 
     Raises:
-        OSError: a probe of the bucket timed out while ``do`` was running. Errors of ``do`` are raised as they are.
-    """
+        OSError: a probe of the bucket timed out while ``do`` was running. Errors of ``do`` are raised as they are."""
     if not is_bucket(url):
         return do()
     results: list[_T] = []

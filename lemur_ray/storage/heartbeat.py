@@ -1,7 +1,6 @@
 """Periodic calls of a function in a thread during the main work, for example to renew a lease or to upload results.
 
-If a call fails, the main thread is interrupted as by Ctrl-C.
-"""
+If a call fails, the main thread is interrupted as by Ctrl-C."""
 
 from __future__ import annotations
 

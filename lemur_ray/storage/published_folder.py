@@ -1,7 +1,6 @@
 """Local preparation of folders and files that are then uploaded to a bucket, and temporary copies of objects.
 
-An uploaded folder counts as complete once the object that is uploaded last exists.
-"""
+An uploaded folder counts as complete once the object that is uploaded last exists."""
 
 from __future__ import annotations
 

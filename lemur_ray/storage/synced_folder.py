@@ -2,8 +2,7 @@
 
 One process uses it at a time (``bucket_lease``). Essential data is in files that only grow (``growing_file``), which
 are uploaded every few seconds; all other files derive from them and are uploaded every minute and at the end. Local
-files are never older than the bucket, so an unreachable bucket loses nothing.
-"""
+files are never older than the bucket, so an unreachable bucket loses nothing."""
 
 from __future__ import annotations
 

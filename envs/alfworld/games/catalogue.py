@@ -2,8 +2,7 @@
 
 Class names are ALFRED's (AI2-THOR object types). The facts (what fits where, what can be
 cleaned, heated, cooled, opened) are those of alfworld 0.4.2's ``gen/constants.py``, restricted to the classes used
-here; a test compares them. Room contents are chosen here: smaller than the real scenes, same classes.
-"""
+here; a test compares them. Room contents are chosen here: smaller than the real scenes, same classes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Reads ALFWorld's game files (``game.tw-pddl``): a PDDL problem, its domain, and the grammar of the texts.
 
 The domain determines which furniture cleans, heats and cools (some older games have another rule for sinks);
-the grammar has the task in words and the wording of commands.
-"""
+the grammar has the task in words and the wording of commands."""
 
 from __future__ import annotations
 

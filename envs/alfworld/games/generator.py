@@ -3,8 +3,7 @@
 Index i has task type i mod 6, so any prefix is even over the types. Training games draw room and layout first and then
 any goal of their split that the layout can pose; held-out and novel-object games walk through their split's goals in a
 shuffled order, so that a short list already covers most of them. Every game is solvable: the goal object has a home
-outside the target, the tool or lamp is there, and nothing can be used up.
-"""
+outside the target, the tool or lamp is there, and nothing can be used up."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Parses PDDL problems in ALFWorld's vocabulary, of real or generated games, into ``Game``.
 
 Several receptacles may share a location and a thing may lie in several of them, as in the real games. An
-unsupported predicate raises ValueError that names it, because the game would play differently from textworld's.
-"""
+unsupported predicate raises ValueError that names it, because the game would play differently from textworld's."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ Train and held-out games are disjoint because each split draws its goals from it
 - ``novel_object``: every triple whose object class is one of ``NOVEL_OBJECTS``;
 - ``heldout``: of the other triples of each task type a fifth, drawn by the partition's seed, so that every remaining
   object class stays a goal object somewhere in training;
-- ``train``: the rest.
-"""
+- ``train``: the rest."""
 
 from __future__ import annotations
 

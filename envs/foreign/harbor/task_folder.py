@@ -1,8 +1,7 @@
 """Reads a Harbor task folder: its instruction, and from ``task.toml`` limits, resources and network.
 
 Accepts old and new spellings (``memory = "4G"`` and ``memory_mb``, ``allow_internet`` and ``network_mode``).
-Unsupported features (several containers, several steps, variables of this machine) are rejected. Runs nothing.
-"""
+Unsupported features (several containers, several steps, variables of this machine) are rejected. Runs nothing."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ The gold command runs first, in the same sandbox, which is then reset, and verif
 the reference for the model's commands. The grader lists the file tree itself (``listing``). Since observations
 contain the reward, this is an oracle-feedback setting, and reports must say so. The episode ends at reward 1 exactly,
 at ``skip``, or after ``max_steps`` turns; its score is the best reward of any turn. Protocol: princeton-nlp/intercode
-c3e46d8; a model sees the last seven messages.
-"""
+c3e46d8; a model sees the last seven messages."""
 
 from __future__ import annotations
 
@@ -58,8 +57,7 @@ class InterCodeBashEnv(TextEnv):
     - ``file_system`` (1 to 4; upstream's images have it in a variable);
     - ``recorded`` ("strict"): replies are the actions of a recording, used without parsing;
     - ``recording``, ``index``: with ``compat``, the episode whose gold output may have lost its beginning (see
-      ``cut_as_recorded``); ``database_id`` (not read: identifies the data).
-    """
+      ``cut_as_recorded``); ``database_id`` (not read: identifies the data)."""
 
     option_names: ClassVar[frozenset[str]] = frozenset(
         {"question", "gold", "trees", "file_system", "rootfs", "backend", "compat", "recorded", "recording", "index"}

@@ -1,7 +1,6 @@
 """Tasks of InterCode-Bash: 200 sentences about four file trees.
 
-The data (MIT, from NL2Bash) is not part of this project: ``DATA/intercode/nl2bash``.
-"""
+The data (MIT, from NL2Bash) is not part of this project: ``DATA/intercode/nl2bash``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Builds InterCode-Bash's four file trees as folders from their manifests.
 
-A manifest lists path, mode, type (dir or file), content (``text`` or ``b64``) and, if it matters, mtime.
-"""
+A manifest lists path, mode, type (dir or file), content (``text`` or ``b64``) and, if it matters, mtime."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Only ``submit FLAG`` is graded, ignoring case; a wrong flag does not end the episode. The sandbox contains the flag only
 where the challenge does. Protocol: princeton-nlp/intercode c3e46d8; a model sees the last five messages. Upstream's
-prompt has three tasks of its own test set with their flags; this one has none.
-"""
+prompt has three tasks of its own test set with their flags; this one has none."""
 
 from __future__ import annotations
 
@@ -55,8 +54,7 @@ class InterCodeCTFEnv(TextEnv):
     - ``backend`` of the sandbox;
     - ``recorded``: replies are the actions of a recording, used without parsing. "strict" runs them; "grading" runs
       nothing and shows the results in episode ``index`` of the file ``recording``;
-    - ``compat``, ``offline``, ``database_id`` (not read: identify task and data).
-    """
+    - ``compat``, ``offline``, ``database_id`` (not read: identify task and data)."""
 
     option_names: ClassVar[frozenset[str]] = frozenset(
         {"question", "gold", "assets", "number", "backend", "recorded", "recording", "index", "compat", "offline"}

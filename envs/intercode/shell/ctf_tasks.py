@@ -1,8 +1,7 @@
 """Tasks of InterCode-CTF: 100 challenges of picoCTF, of which 76 can be solved without a network.
 
 The data is under picoCTF's own terms and not part of this project: ``DATA/intercode/ctf``. All flags are public: models
-may have seen them in training, and reports must say so.
-"""
+may have seen them in training, and reports must say so."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 With ``compat`` an action is put between double quotes unescaped, and the line is split by a shell lexer without
 expansion, as upstream does: inner double quotes vanish or cut the command short. Source: princeton-nlp/intercode
-c3e46d8.
-"""
+c3e46d8."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@
 | ``IN (SELECT ... LIMIT n)``, likewise ANY, ALL, SOME | restrictions on subqueries |
 | ``x IN (SELECT a, b ...)`` | an operand has one column |
 
-Works on the tokens of a statement and never fails: it rejects nothing that it cannot parse.
-"""
+Works on the tokens of a statement and never fails: it rejects nothing that it cannot parse."""
 
 from __future__ import annotations
 

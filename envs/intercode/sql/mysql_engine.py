@@ -7,8 +7,7 @@
 | endless results | rows are fetched one by one and the connection is dropped once there are too many |
 | huge rows | reading a row of more than 4 MiB is an error |
 | several statements in one | not switched on in the protocol |
-| locks, variables, temporary tables | end with the connection, which is the episode's own |
-"""
+| locks, variables, temporary tables | end with the connection, which is the episode's own |"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Prepares a MySQL or MariaDB server for Spider's databases: loads the dump, verifies it, and makes a reading account.
 
 Use a dedicated server: the dump replaces tables in databases of 20 names. The URL's account loads them and makes
-another, ``lemur_reader``, that can only read and is the only one environments use.
-"""
+another, ``lemur_reader``, that can only read and is the only one environments use."""
 
 from __future__ import annotations
 

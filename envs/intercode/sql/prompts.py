@@ -1,8 +1,7 @@
 """Prompts of InterCode-SQL, and how query results are shown in them.
 
 ``full`` explains the game for a model that follows instructions; ``brief`` has a few dozen tokens, for small tuned
-models. The wording is the project's; the content is the protocol's (multi-turn game, unknown tables).
-"""
+models. The wording is the project's; the content is the protocol's (multi-turn game, unknown tables)."""
 
 from __future__ import annotations
 

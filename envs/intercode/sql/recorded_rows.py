@@ -1,7 +1,6 @@
 """Parses query results in InterCode's logs, printed by Python as lists of a MySQL cursor's rows, into rows.
 
-Parses literals and the four constructors that such a text can contain, and evaluates nothing.
-"""
+Parses literals and the four constructors that such a text can contain, and evaluates nothing."""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ def parse_sql(reply: str) -> str | None:
     Line breaks are blanks; the first fenced block, else everything from the first SHOW, SELECT, DESCRIBE or DESC
     (written in capitals if there is one: in prose those words are common in lower case); cut at the first semicolon;
     white space collapsed; ``\\_`` is ``_``. A statement that begins with any other word, WITH too, is not code.
-    Source: princeton-nlp/intercode c3e46d8, behaviour of its SQL parser.
-    """
+    Source: princeton-nlp/intercode c3e46d8, behaviour of its SQL parser."""
     text = reply.replace("\n", " ").replace("\r", " ")
     if (fenced := first_fenced(text, _OPENING)) is not None:
         text = fenced

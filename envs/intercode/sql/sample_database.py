@@ -6,8 +6,7 @@
 | modules, functions | the source of the standard library of the running Python |
 | distributions, requirements | metadata of the installed Python packages |
 
-The same machine gives the same bytes.
-"""
+The same machine gives the same bytes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Question templates about the sample database with gold (reference) queries, in Spider's four levels of hardness.
 
 A template is used once for each result of its ``values`` query, so questions fit the machine's data; a question with an
-empty gold result is left out. The wording breaks ties, so that every question has one answer.
-"""
+empty gold result is left out. The wording breaks ties, so that every question has one answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Tasks of InterCode-SQL as published: 1034 questions of Spider about 20 databases.
 
-The data (CC BY-SA 4.0) is not part of this project: ``DATA/intercode/sql``.
-"""
+The data (CC BY-SA 4.0) is not part of this project: ``DATA/intercode/sql``."""
 
 from __future__ import annotations
 

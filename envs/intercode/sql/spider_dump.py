@@ -1,8 +1,7 @@
 """Converts a mysqldump of several databases to one SQLite file each, with MySQL's DESCRIBE of every table.
 
 Parses mysqldump's format: one column or key per line of CREATE TABLE, one INSERT per line, backslash escapes. Text
-columns get a collation that ignores case and trailing blanks, as utf8mb4_general_ci does.
-"""
+columns get a collation that ignores case and trailing blanks, as utf8mb4_general_ci does."""
 
 from __future__ import annotations
 

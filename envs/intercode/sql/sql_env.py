@@ -3,8 +3,7 @@
 Every statement is executed and graded at once. Since observations contain the reward, this is an oracle-feedback
 setting, and reports must say so. The episode ends at reward 1 exactly, at ``skip``, or after ``max_steps`` turns; its
 score is the best reward of any turn. Protocol: princeton-nlp/intercode c3e46d8; its public code shows a model the last
-five messages besides system prompt and question (``dialogue_limit``).
-"""
+five messages besides system prompt and question (``dialogue_limit``)."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ class InterCodeSQLEnv(TextEnv):
     - ``reward`` (iou, tau), ``handicap`` (show all tables and columns), ``prompt`` (full, brief);
     - ``compat``: queries that MySQL would refuse fail on SQLite, too;
     - ``recorded``: replies are the actions of a recording, used without parsing, an empty one for a turn without code.
-      "strict" runs them; "grading" grades the results in episode ``index`` of the file ``recording`` instead.
-    """
+      "strict" runs them; "grading" grades the results in episode ``index`` of the file ``recording`` instead."""
 
     option_names: ClassVar[frozenset[str]] = frozenset(
         {"database", "server", "database_id", "question", "gold", "gold_refused", "reward", "handicap", "prompt"}

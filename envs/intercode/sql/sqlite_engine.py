@@ -8,8 +8,7 @@
 | one huge value, deep expressions | limits of the connection |
 | sorting more than fits | temporary data in memory, under a heap limit of the process that runs the queries |
 
-SHOW TABLES, SHOW DATABASES, SHOW COLUMNS, DESC and DESCRIBE answer as MySQL's would.
-"""
+SHOW TABLES, SHOW DATABASES, SHOW COLUMNS, DESC and DESCRIBE answer as MySQL's would."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A pool of processes that run queries, shared by all databases of this process and started on demand.
 
 If a query kills its process, its answer is an error, and the next query gets another process. Answers are size-limited,
-and parsed one at a time, because parsing takes more memory than the text.
-"""
+and parsed one at a time, because parsing takes more memory than the text."""
 
 from __future__ import annotations
 

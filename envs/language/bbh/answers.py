@@ -4,8 +4,7 @@
 ``flexible``: the answer as a person reads it, by the form of the reference (a letter, a number, yes or no, a list of
 words, brackets). ``released``: as in the scripts released with Lemur: the text before the first full stop, without case
 and punctuation, so that brackets and minus signs do not count, and an empty answer equals a reference of brackets. The
-score is the strict verdict in mode standard, the released one in mode lemur.
-"""
+score is the strict verdict in mode standard, the released one in mode lemur."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Data below ``DATA`` as in the authors' repository: ``bbh/<file>.json`` and ``cot-prompts/<file>.txt`` (two header lines,
 then three worked examples). ``direct`` asks for the answer alone; the answers of its examples are the texts after their
-last "so the answer is".
-"""
+last "so the answer is"."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """GPQA (Rein et al. 2023, arXiv 2311.12022), four options in an order drawn from the record's id: ``gpqa/diamond``.
 
 Data: ``gpqa/gpqa_<subset>.csv`` of ``Idavidrein/gpqa``, which is gated, and whose authors ask that no example be
-published. The prompt follows the authors' zero-shot chain of thought in this project's words.
-"""
+published. The prompt follows the authors' zero-shot chain of thought in this project's words."""
 
 from __future__ import annotations
 

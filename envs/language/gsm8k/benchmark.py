@@ -1,8 +1,7 @@
 """GSM8K (Cobbe et al. 2021, arXiv 2110.14168) with worked examples: ``gsm8k``, tasks ``gsm8k/test/<row>``.
 
 Data below ``DATA``: ``gsm8k/test`` and, for the examples, ``gsm8k/train`` as JSON lines or parquet. Eight examples of
-one line each, as in chain-of-thought prompting (Wei et al. 2022); by default the first rows of train.
-"""
+one line each, as in chain-of-thought prompting (Wei et al. 2022); by default the first rows of train."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 ``strict``: the number of the sentence "The answer is ..." or after ``####``, as the worked examples have it.
 ``flexible``: the number that the solution concludes with. ``released``: as in the scripts released with Lemur, in which
 whole numbers have no sign and the decimal point is removed before comparing, so that 3.6 equals 36. The score is the
-flexible verdict in mode standard and the released one in mode lemur.
-"""
+flexible verdict in mode standard and the released one in mode lemur."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """IFEval (Zhou et al. 2023, arXiv 2311.07911): prompts with instructions that a program checks: ``ifeval``.
 
 Data: ``ifeval/input_data.jsonl`` of ``google/IFEval``. A task is solved if every instruction is followed (prompt-level
-strict). Rules are the published ones but for two: sentences and words in capitals are counted without NLTK's models.
-"""
+strict). Rules are the published ones but for two: sentences and words in capitals are counted without NLTK's models."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Rules of IFEval's instructions (Zhou et al. 2023), each a function of a text and the instruction's arguments.
 
-They are the published ones, but sentences and words in capitals are counted by regular expressions, without NLTK.
-"""
+They are the published ones, but sentences and words in capitals are counted by regular expressions, without NLTK."""
 
 from __future__ import annotations
 

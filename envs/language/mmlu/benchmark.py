@@ -1,8 +1,7 @@
 """MMLU (Hendrycks et al. 2021, arXiv 2009.03300), five worked examples: ``mmlu``, tasks ``mmlu/<subject>/<row>``.
 
 Data below ``DATA``: the authors' ``mmlu/dev/<subject>_dev.csv`` and ``mmlu/test/<subject>_test.csv``, or the parquet
-files of ``cais/mmlu`` (``mmlu/all``). Base models are scored by the likeliest next letter; chat models write one.
-"""
+files of ``cais/mmlu`` (``mmlu/all``). Base models are scored by the likeliest next letter; chat models write one."""
 
 from __future__ import annotations
 

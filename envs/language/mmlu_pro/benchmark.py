@@ -1,8 +1,7 @@
 """MMLU-Pro (Wang et al. 2024, arXiv 2406.01574), ten options, worked examples that reason: ``mmlu_pro``.
 
 Data: ``mmlu_pro/test-00000-of-00001.parquet`` and ``validation-...``, the examples, of ``TIGER-Lab/MMLU-Pro``, or
-their rows as JSON lines. The prompt follows the authors' script in this project's words; the strict rule is theirs.
-"""
+their rows as JSON lines. The prompt follows the authors' script in this project's words; the strict rule is theirs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A local Wikipedia: a full-text index (SQLite FTS5) of titles and lead sections, built from the user's dump.
 
 Reads MediaWiki XML dumps (``pages-articles.xml``, plain, .gz or .bz2) and lines of ``{"title", "text"}`` (.jsonl, plain
-or .gz). Redirects, disambiguation pages and other namespaces are left out.
-"""
+or .gz). Redirects, disambiguation pages and other namespaces are left out."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Data below ``DATA``: ``ds1000/ds1000.jsonl`` of xlang-ai/DS-1000 (or the Hub's ``test.jsonl``), packed or not. The paper
 of Lemur publishes neither protocol nor script, so both modes are the same: the unchanged prompt, 1,024 tokens up to the
 end of the solution, the item's own tests with the libraries that the data was made for. Prompts of the older form have
-a gap: a chat model sees the whole prompt, a base model continues the part before the gap.
-"""
+a gap: a chat model sees the whole prompt, a base model continues the part before the gap."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The libraries that DS-1000's programs import: their folder, and the installed and pinned versions.
 
 A folder of packages for this interpreter's version of Python, separate from the project's own, which sandboxes of
-either backend mount read-only. ``make_environment.py`` installs it.
-"""
+either backend mount read-only. ``make_environment.py`` installs it."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The solution runs in a thread of its own, so that no frame above it has the expected result. After it, modules, classes
 and functions are as they were before, so that nothing that compares results is the solution's. The text of this file is
-put before the program; it imports nothing of the project.
-"""
+put before the program; it imports nothing of the project."""
 
 import builtins as _builtins
 import contextlib as _contextlib

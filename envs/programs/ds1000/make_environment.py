@@ -2,8 +2,7 @@
 
 ``--without tensorflow,pytorch`` leaves out the large ones (7 GB with both, 1 GB without). Uses pip's configured
 indexes; one with CPU builds of torch among them (``PIP_EXTRA_INDEX_URL``) saves 2.5 GB. Default FOLDER:
-LEMUR_HOME/environments/ds1000.
-"""
+LEMUR_HOME/environments/ds1000."""
 
 from __future__ import annotations
 

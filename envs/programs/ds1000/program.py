@@ -3,8 +3,7 @@
 The tests are programs of the data. They run the solution in their own process, on objects that cannot be sent as plain
 data (frames, tensors, figures), so solution and verdict are in one process. ``guarded_exec`` runs the solution in a
 thread of its own and undoes what it changed in modules; the verdict is a random word at the end of the program. A
-solution that searches the memory of the process can still find it.
-"""
+solution that searches the memory of the process can still find it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """HumanEval (Chen et al. 2021, arXiv 2107.03374), no examples: ``humaneval``, tasks ``humaneval/HumanEval/<n>``.
 
 Data below ``DATA``: ``humaneval/HumanEval.jsonl`` of openai/human-eval, or the parquet file of the Hub. A completion of
-the prompt, or a whole function, is tested in sandboxes with 3 s each.
-"""
+the prompt, or a whole function, is tested in sandboxes with 3 s each."""
 
 from __future__ import annotations
 

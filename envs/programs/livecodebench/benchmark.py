@@ -2,8 +2,7 @@
 ``livecodebench/<question_id>``.
 
 Data below ``DATA``: ``livecodebench/test.jsonl``, ``test2.jsonl``, ... of code_generation_lite, those that are there. A
-problem's private tests are packed (base64, zlib, a pickled text of JSON); they are read without running any pickle.
-"""
+problem's private tests are packed (base64, zlib, a pickled text of JSON); they are read without running any pickle."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Runs a solution on the tests of LiveCodeBench, one process in a sandbox for each test, and compares its output here.
 
 The process gets the input of one test and no expected output, so a solution can only pass by computing it. Rules of
-comparison, time limit and the names that solutions may use without an import are those of the published evaluation.
-"""
+comparison, time limit and the names that solutions may use without an import are those of the published evaluation."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """MBPP (Austin et al. 2021, arXiv 2108.07732), three examples: ``mbpp``, tasks ``mbpp/<task_id>``.
 
 Data below ``DATA``: ``mbpp/mbpp.jsonl`` of google-research, or the Hub's parquet files (``mbpp/full``). The examples
-are tasks 2, 3 and 4. A reply is tested in sandboxes by the three assertions in its prompt.
-"""
+are tasks 2, 3 and 4. A reply is tested in sandboxes by the three assertions in its prompt."""
 
 from __future__ import annotations
 

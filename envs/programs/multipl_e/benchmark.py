@@ -2,8 +2,7 @@
 
 HumanEval's prompts in another language, unchanged. A completion up to the item's stops is compiled with its tests and
 run in a sandbox. The paper publishes no protocol for it, so this one is the project's. Data below ``DATA``:
-``multipl_e/humaneval-<language>`` as JSON lines or parquet.
-"""
+``multipl_e/humaneval-<language>`` as JSON lines or parquet."""
 
 from __future__ import annotations
 

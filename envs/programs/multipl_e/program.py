@@ -1,8 +1,7 @@
 """Turns a reply to a MultiPL-E prompt into a program, compiled and run in a fresh sandbox; every step must exit with 0.
 
 After the last test the program prints a random word, so that leaving early or quoting the tests does not pass, and
-``guarded_tests`` keeps the solution from changing what the tests check; upstream only requires exit code 0.
-"""
+``guarded_tests`` keeps the solution from changing what the tests check; upstream only requires exit code 0."""
 
 from __future__ import annotations
 

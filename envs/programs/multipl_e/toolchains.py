@@ -1,7 +1,6 @@
 """Compile and run commands for each language: a file name and commands, each of which must exit with 0.
 
-A program prints a random word at the end of its tests, since exit code 0 before that is no success.
-"""
+A program prints a random word at the end of its tests, since exit code 0 before that is no success."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Sandboxes of either backend mount LEMUR_HOME/environments/typescript, which is also copied to other hosts. Without it,
 programs are compiled by the sandbox's own ``tsc``, 4.8 in Debian 12. Version and checksum are in
-``cluster/images/multipl_e``.
-"""
+``cluster/images/multipl_e``."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Data below ``DATA``: ``robocodegen/problems.json``, the 37 problems with inputs and expected outputs, without those that
 have no tests; else the published notebook, whose problems get inputs of the project's (``notebook.py``). The prompt,
 recursion and number of turns behind the paper's 28 of 37 are not published, so every page names the variant. This data
-set assigns the labels spatial, geometric and controls.
-"""
+set assigns the labels spatial, geometric and controls."""
 
 from __future__ import annotations
 

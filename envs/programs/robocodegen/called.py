@@ -2,8 +2,7 @@
 
 ``define`` runs helpers and an answer, ``call`` one function of it. Values go in as the data set writes them and come
 out as ``[kind, content]`` by their exact type; of an exception, ``["raised", [name, traceback]]``. Whatever an answer
-does to this process, it can only make up data. Imports nothing of the project: its text is handed in.
-"""
+does to this process, it can only make up data. Imports nothing of the project: its text is handed in."""
 
 from __future__ import annotations
 

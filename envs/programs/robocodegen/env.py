@@ -1,8 +1,7 @@
 """A robot function written over several turns: after an exception the model gets its traceback, and undefined functions
 that its code calls are requested one by one.
 
-The model never learns what its function returns, and a wrong result ends the episode.
-"""
+The model never learns what its function returns, and a wrong result ends the episode."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ class RobotCodeEnv(QuestionEnv):
     """RoboCodeGen over several turns. Options besides those of ``QuestionEnv``:
 
     - ``tries``: how often the function may be run, 1 or more;
-    - ``recursion``: ask for functions that are called and not defined.
-    """
+    - ``recursion``: ask for functions that are called and not defined."""
 
     option_names: ClassVar[frozenset[str]] = QuestionEnv.option_names | {"tries", "recursion"}
     default_max_steps: ClassVar[int] = 1 + MOST_FUNCTIONS

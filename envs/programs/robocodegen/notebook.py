@@ -2,8 +2,7 @@
 
 The notebook is parsed, never run. It draws its inputs without a seed and has code as references, so here inputs are
 fixed and expected results come from the project's references. Inputs without a clear verdict are avoided: matrices of
-which none is stable, a ring with one point, objects whose equal size depends on rounding.
-"""
+which none is stable, a ring with one point, objects whose equal size depends on rounding."""
 
 from __future__ import annotations
 

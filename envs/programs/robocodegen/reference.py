@@ -3,8 +3,7 @@
 Where the data has results, a function is used only if it reproduces them (``upstream_draws.py``). They keep
 peculiarities of the published references: only one of a line's two normals is right, a closed ring counts its first
 corner twice, axes of an ellipse are half axes, distances are measured from the first object, and an object's distance
-is that of its nearest corner.
-"""
+is that of its nearest corner."""
 
 from __future__ import annotations
 

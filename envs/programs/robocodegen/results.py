@@ -1,8 +1,7 @@
 """Compares the results of robot functions in this process, where no code of a model runs.
 
 The function runs in a sandbox with numpy and shapely. Arguments and results are plain lists with the exact type of each
-value (``called.py``). A result of any other type, an exception or a timeout fails the problem.
-"""
+value (``called.py``). A result of any other type, an exception or a timeout fails the problem."""
 
 from __future__ import annotations
 

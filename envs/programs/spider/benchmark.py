@@ -2,8 +2,7 @@
 
 The paper publishes no protocol, so this one is the project's: no examples, the tables with three rows of each,
 execution accuracy by the test-suite rule on every available database file. Data below ``DATA``: ``spider/dev.json`` and
-``spider/database`` (or the test suite's), as the authors pack them.
-"""
+``spider/database`` (or the test suite's), as the authors pack them."""
 
 from __future__ import annotations
 

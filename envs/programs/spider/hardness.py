@@ -1,8 +1,7 @@
 """Hardness of a gold query of Spider: easy, medium, hard or extra, by its authors' counts.
 
 Rules: taoyds/spider b7b5b8c, evaluation.py, ``Evaluator.eval_hardness``. Counts tokens; a SELECT in brackets is a query
-of its own. Executes nothing.
-"""
+of its own. Executes nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Compares two query results by Spider's test-suite rule (Zhong et al. 2020, arXiv 2010.02840).
 
-Rows are a multiset, whose order counts if the gold query orders; columns may be in any order.
-"""
+Rows are a multiset, whose order counts if the gold query orders; columns may be in any order."""
 
 from __future__ import annotations
 

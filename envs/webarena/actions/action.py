@@ -1,7 +1,6 @@
 """``Action``: the twelve browser actions of WebArena, and the none-action of a reply that cannot be parsed.
 
-The equivalence of actions follows libwebarena 0.0.4, ``is_equivalent``.
-"""
+The equivalence of actions follows libwebarena 0.0.4, ``is_equivalent``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Rules that end an episode early: too many steps, unparsable replies in a row, or the same action again and again.
 
-After libwebarena 0.0.4, ``early_stop``, which scores the reason as the agent's answer.
-"""
+After libwebarena 0.0.4, ``early_stop``, which scores the reason as the agent's answer."""
 
 from __future__ import annotations
 

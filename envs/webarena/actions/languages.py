@@ -1,7 +1,6 @@
 """Parses replies and writes actions in both action languages: symbolic, click [12], and Python calls, click(id=12).
 
-Every action that a model is shown is written by ``render``, so that prompts differ in nothing but the language.
-"""
+Every action that a model is shown is written by ``render``, so that prompts differ in nothing but the language."""
 
 from __future__ import annotations
 

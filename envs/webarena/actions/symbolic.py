@@ -2,8 +2,7 @@
 
 The default parses as libwebarena 0.0.4 does, faults included: a text with a character that it cannot type is no action.
 ``strict`` also accepts the forms that the prompt shows (``[press_enter_after=0]``, ``[direction=down]``), texts of
-several lines, and any character.
-"""
+several lines, and any character."""
 
 from __future__ import annotations
 

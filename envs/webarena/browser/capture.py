@@ -2,8 +2,7 @@
 
 Upstream queries the box of every node separately, with two calls each; the resulting texts are equal. A box that the
 snapshot lacks (of text within a textarea) is queried alone, in an isolated script world, because a page's own scripts
-may have replaced what the browser provides. A page of more than ``MAX_ELEMENTS`` is not read.
-"""
+may have replaced what the browser provides. A page of more than ``MAX_ELEMENTS`` is not read."""
 
 from __future__ import annotations
 

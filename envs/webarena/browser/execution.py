@@ -1,7 +1,6 @@
 """Executes an action in a session's current tab by mouse and keyboard, as libwebarena 0.0.4 does.
 
-``strict`` accepts the key names that models write (Ctrl); upstream does not.
-"""
+``strict`` accepts the key names that models write (Ctrl); upstream does not."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ The browser resolves only given host names, since a proxy blocks requests but no
 
 Environments call from their own threads (``run``), each call with a time limit. A browser that has ended is started
 again for the next episode; one that no longer answers is first killed by its process id. The episodes that used it get
-``BrowserLost`` and are played again.
-"""
+``BrowserLost`` and are played again."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Logs in to WebArena's sites through their forms, once per site copy; this process caches the cookies.
 
 Cookies that a site no longer accepts are renewed by another login. Sites on one host name share cookies, whatever their
-ports: if one overwrites the other's, nobody can be logged in at both.
-"""
+ports: if one overwrites the other's, nobody can be logged in at both."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Translates the real URLs of sites to public names and back, in the URLs that a model reads and writes.
 
-After libwebarena 0.0.4: a model knows reddit.com and not localhost:9999. The texts of pages keep the real URLs.
-"""
+After libwebarena 0.0.4: a model knows reddit.com and not localhost:9999. The texts of pages keep the real URLs."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@
 - Downloads and service workers are blocked.
 - If the current tab closes or crashes, the last remaining one, or a new one, becomes current.
 
-Everything here runs in the event loop of ``host``.
-"""
+Everything here runs in the event loop of ``host``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """``SettledPlay``: an episode in the browser that observes a page once it has loaded, within ``CAP_S`` seconds.
 
 WebArena waits for a fixed time, which suits remote sites. The sites of ``envs.webarena.sites`` share their machine with
-the browser, and on a busy one a fixed time could show the previous page.
-"""
+the browser, and on a busy one a fixed time could show the previous page."""
 
 from __future__ import annotations
 

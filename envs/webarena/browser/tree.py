@@ -2,8 +2,7 @@
 
 Rules of libwebarena 0.0.4 (``TextObervationProcessor``) for what is in view, which nodes make a line, and which lines
 are dropped. An element is in view if enough of it is on screen: with ``strict`` visible area / area, in upstream
-visible area / width * height.
-"""
+visible area / width * height."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Rules never imitate a judge: with ``NoJudge`` an answer that needs one raises ``NoVerdict``, and the caller reports the
 bounds of the score. The wording of the questions is the project's own, the parsing of replies is upstream's
 (libwebarena 0.0.4): "partially correct" and "incorrect" score 0, otherwise "correct" must occur; "different" scores 0,
-otherwise "same" must occur.
-"""
+otherwise "same" must occur."""
 
 from __future__ import annotations
 

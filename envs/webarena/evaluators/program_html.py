@@ -1,8 +1,7 @@
 """program_html: scores an episode by the content of pages, or by the results of scripts in them.
 
 After libwebarena 0.0.4, ``HTMLContentEvaluator``. Upstream evaluates Python code of the task; here only the five helper
-functions that tasks use can be called, with literal arguments, and no Python is evaluated.
-"""
+functions that tasks use can be called, with literal arguments, and no Python is evaluated."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Checks before an episode that a task's ``eval`` section can be scored.
 
 Rejects everything that an evaluator would reject after an episode, or would silently ignore: a misspelled key, a rule
-without items.
-"""
+without items."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """string_match: scores an answer by comparing it with references: exactly, by inclusion, or by a judge.
 
 After libwebarena 0.0.4, ``StringEvaluator``. With ``strict``, a reference of one character must stand alone, not within
-a word or number, and a fuzzy N/A does not override a rule that failed.
-"""
+a word or number, and a fuzzy N/A does not override a rule that failed."""
 
 from __future__ import annotations
 

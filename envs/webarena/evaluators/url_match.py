@@ -1,8 +1,7 @@
 """url_match: scores an episode by comparing the URL of its last page with references.
 
 After libwebarena 0.0.4, ``URLEvaluator``, which only requires that host and path of a reference occur somewhere in the
-page's. ``strict`` requires the same host, and the reference's path or one below it.
-"""
+page's. ``strict`` requires the same host, and the reference's path or one below it."""
 
 from __future__ import annotations
 

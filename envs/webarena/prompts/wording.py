@@ -1,8 +1,7 @@
 """Builds the prompts of browser tasks in both action languages; every action in them is written by ``render``.
 
 The slots are upstream's (role, inputs, actions by group, homepage, rules, examples, then observation, URL, objective,
-previous action); the wording is the project's own. ``read_prompt`` loads upstream's prompt files.
-"""
+previous action); the wording is the project's own. ``read_prompt`` loads upstream's prompt files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The benchmark ``webarena/standin``: tasks in WebArena's format on web applications that replace WebArena's sites.
 
-The applications are started on this machine. Its rates are not WebArena scores.
-"""
+The applications are started on this machine. Its rates are not WebArena scores."""
 
 from __future__ import annotations
 

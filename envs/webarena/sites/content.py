@@ -1,8 +1,7 @@
 """Generates the content of the replacement sites from a seed: products, orders, tickets, topics, articles and pages.
 
 Equal seeds give equal content: the seeders write it into the applications' databases, and the tasks compute their
-reference answers from it.
-"""
+reference answers from it."""
 
 from __future__ import annotations
 

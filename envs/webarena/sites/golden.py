@@ -1,8 +1,7 @@
 """Golden copies: applications filled with content and logged in to once, stored, and copied for each running site.
 
 Stored under ``$LEMUR_HOME/webarena-sites``, one folder per application, content and version of its programs. Login
-sessions are rows of the database, so they are valid again after each restore.
-"""
+sessions are rows of the database, so they are valid again after each restore."""
 
 from __future__ import annotations
 

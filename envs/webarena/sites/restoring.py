@@ -1,8 +1,7 @@
 """Restores a site's folder to its golden copy (its initial state) while the site goes on serving.
 
 Databases are restored by SQLite's backup into the same file, so that open connections see the restored rows. Other
-files are replaced if they differ in size or modification time.
-"""
+files are replaced if they differ in size or modification time."""
 
 from __future__ import annotations
 

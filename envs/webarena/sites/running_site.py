@@ -1,8 +1,7 @@
 """``RunningSite``: one application's process on a free local port, with a folder of its own.
 
 A site never outlives this process, however this one ends: it reads from a pipe whose other end is open only here, and
-when the pipe closes, it removes its folder and exits.
-"""
+when the pipe closes, it removes its folder and exits."""
 
 from __future__ import annotations
 

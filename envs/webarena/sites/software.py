@@ -1,8 +1,7 @@
 """The web applications that replace WebArena's sites: programs, users, login forms, and what must be installed.
 
 django-oscar replaces the shop and its admin pages, Trac GitLab, django-machina Reddit, DokuWiki Wikipedia; Wagtail (a
-CMS) is an addition.
-"""
+CMS) is an addition."""
 
 from __future__ import annotations
 

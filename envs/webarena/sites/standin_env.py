@@ -1,7 +1,6 @@
 """WebArenaStandin-v0: WebArena's environment on replacement sites that this process starts, with an expert's actions.
 
-All environments of a process share one site set, and each episode leases copies from it.
-"""
+All environments of a process share one site set, and each episode leases copies from it."""
 
 from __future__ import annotations
 

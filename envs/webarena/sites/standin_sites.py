@@ -1,8 +1,7 @@
 """``StandinSites``: a site set of replacement applications, whose copies are restored after each episode.
 
 A task leases one copy of each application that it names. A copy is started when it is first needed, and again if it
-died; the number of copies limits how many episodes run at once.
-"""
+died; the number of copies limits how many episodes run at once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Policies that are Python functions: from the messages of a conversation, as OpenAI writes them, to the reply's text.
 
 A function is named by ``module:name``, or registered under a name by ``register`` if it cannot be imported again. It
-must be safe to call from several threads.
-"""
+must be safe to call from several threads."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Baseline policies without a model: no answer at all, a random admissible action, the expert's action.
 
 They read ``request.hints``, which environments supply to policies with ``wants_hints`` and never to a model. The same
-request always gets the same reply (``repeats``).
-"""
+request always gets the same reply (``repeats``)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A private Ray head and the jobs submitted to it.
 
-Uses Ray only through its command line, so that every step can be repeated by hand. All processes end with the head.
-"""
+Uses Ray only through its command line, so that every step can be repeated by hand. All processes end with the head."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Checks that all hosts have the same Python, project and packages, and that their clocks agree.
 
-Expected are the packages of the lock file, or the values of most hosts (in a tie the first host's).
-"""
+Expected are the packages of the lock file, or the values of most hosts (in a tie the first host's)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Facts that a host collects about itself.
 
-Uses the standard library alone: its source is sent to hosts that may hold another version of the project, or none.
-"""
+Uses the standard library alone: its source is sent to hosts that may hold another version of the project, or none."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Checks of TPU slices: worker ids 0 to n-1, resolvable host names, chips that match the topology.
 
-Where one of these is wrong, jax waits without a message although the cluster looks healthy.
-"""
+Where one of these is wrong, jax waits without a message although the cluster looks healthy."""
 
 from __future__ import annotations
 

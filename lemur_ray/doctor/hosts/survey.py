@@ -1,7 +1,6 @@
 """Collects the facts of every host of the connected cluster; names the hosts that do not answer in time.
 
-The only module of the doctor that imports Ray. It sends ``host_facts`` by value, so hosts may have other versions.
-"""
+The only module of the doctor that imports Ray. It sends ``host_facts`` by value, so hosts may have other versions."""
 
 from __future__ import annotations
 

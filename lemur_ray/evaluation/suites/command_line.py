@@ -1,7 +1,6 @@
 """Parses the command line of a suite: common flags apply to every benchmark, other flags to those that have them.
 
-Options without a flag have the paper's values (``BenchmarkDetails.settings``).
-"""
+Options without a flag have the paper's values (``BenchmarkDetails.settings``)."""
 
 from __future__ import annotations
 

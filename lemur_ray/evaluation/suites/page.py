@@ -1,8 +1,7 @@
 """Page of a suite: progress, time and cost of each benchmark, and the paper's tables with rows for its runs.
 
 Written before the first episode, as episodes end (``play.py``) and after every benchmark; each benchmark
-also has a page in its subfolder.
-"""
+also has a page in its subfolder."""
 
 from __future__ import annotations
 

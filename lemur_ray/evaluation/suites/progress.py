@@ -1,8 +1,7 @@
 """Progress of a suite: the current benchmark, time and cost so far, and estimates of the remaining time and cost.
 
 Remaining time is estimated from the episodes played in this session, remaining cost from those in the ledgers: for a
-benchmark from its own episodes, or from all if it has none yet.
-"""
+benchmark from its own episodes, or from all if it has none yet."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Preflight of a suite: checks all its benchmarks before any is played, and reports all problems in one list.
 
-Starts no Ray and sends no paid request (``lemur_ray/evaluation/preflight.py``).
-"""
+Starts no Ray and sends no paid request (``lemur_ray/evaluation/preflight.py``)."""
 
 from __future__ import annotations
 

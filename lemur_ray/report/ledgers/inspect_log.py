@@ -1,8 +1,7 @@
 """Export of a run as a log of inspect_ai (``.eval``, version 2), which ``inspect view`` opens.
 
 A ZIP of ``header.json``, ``summaries.json`` and ``samples/{id}_epoch_{n}.json``, written sample by sample. Episodes
-without a start time get times derived from the ledger's modification time. Uses inspect's format, not its code.
-"""
+without a start time get times derived from the ledger's modification time. Uses inspect's format, not its code."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Screenshots of episodes, linked into the folder of a report so that its pages can show them.
 
 A file that cannot be hard-linked is copied, so that the folder can be moved. Only PNG files are accepted, since paths
-in a ledger are not to be trusted. Knows no page and no benchmark.
-"""
+in a ledger are not to be trusted. Knows no page and no benchmark."""
 
 from __future__ import annotations
 

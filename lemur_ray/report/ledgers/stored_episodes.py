@@ -1,8 +1,7 @@
 """Episodes of a ledger without their texts; the text of one episode is read from the file on demand.
 
 Fifty thousand episodes are gigabytes of conversation, but pages count a few numbers per turn. A ``StoredEpisode`` has
-those numbers and the position of its line in the ledger. Knows nothing of what is counted or drawn.
-"""
+those numbers and the position of its line in the ledger. Knows nothing of what is counted or drawn."""
 
 from __future__ import annotations
 

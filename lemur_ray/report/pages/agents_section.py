@@ -1,7 +1,6 @@
 """The section of a page on one benchmark: success by category, comparisons in pairs, missing scores, every episode.
 
-Knows tables and figures; nothing of training.
-"""
+Knows tables and figures; nothing of training."""
 
 from __future__ import annotations
 

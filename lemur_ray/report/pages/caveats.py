@@ -1,7 +1,6 @@
 """What a reader must know before believing the numbers of a page: limits of the method and missing episodes.
 
-Knows neither tables nor figures.
-"""
+Knows neither tables nor figures."""
 
 from __future__ import annotations
 

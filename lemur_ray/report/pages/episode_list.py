@@ -1,8 +1,7 @@
 """The page of all episodes, with filters, sorting, search and a matrix of tasks and runs; permanent links lead to it.
 
 Episodes are rows of JSON in the page, about a hundred bytes each and written one by one; a script draws them. Knows
-nothing of the texts of episodes.
-"""
+nothing of the texts of episodes."""
 
 from __future__ import annotations
 

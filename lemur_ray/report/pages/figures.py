@@ -1,8 +1,7 @@
 """Figures as inline SVG: curves, intervals, shares. Colours are CSS classes, so a page can be light or dark.
 
 Pure functions of numbers. Elements are written in code and not in a template because each one is a scale applied to a
-number (docs/decisions/044-pages-by-templates.md). Labels are escaped here; nothing is measured in a browser.
-"""
+number (docs/decisions/044-pages-by-templates.md). Labels are escaped here; nothing is measured in a browser."""
 
 from __future__ import annotations
 

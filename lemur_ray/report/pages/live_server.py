@@ -2,8 +2,7 @@
 
 Pages lie in a temporary folder, so of the results folders only that of running episodes is written. An open page asks
 for the version of the report and loads itself again once there is a newer one, unless an episode is open on it; then it
-offers a link. Knows nothing of the content of pages.
-"""
+offers a link. Knows nothing of the content of pages."""
 
 from __future__ import annotations
 

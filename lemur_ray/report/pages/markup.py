@@ -1,7 +1,6 @@
 """Parts that every page uses: the document itself, tables, tiles, numbers with intervals.
 
-Knows nothing of episodes or runs.
-"""
+Knows nothing of episodes or runs."""
 
 from __future__ import annotations
 

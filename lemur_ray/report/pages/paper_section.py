@@ -1,8 +1,7 @@
 """The paper's Tables 3 to 7, 9 and 10 and Figures 3 and 4 with a row for each of our models.
 
 Our cells are solved of scored episodes with an interval; the paper's are the printed numbers. A table appears only if
-there are episodes for it, an average only if all its columns are present. Knows no other section.
-"""
+there are episodes for it, an average only if all its columns are present. Knows no other section."""
 
 from __future__ import annotations
 

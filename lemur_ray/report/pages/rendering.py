@@ -1,8 +1,7 @@
 """The Jinja environment of the pages: every template is compiled once per process.
 
 A template file lays out, Python computes the values. Every value that is not ``Markup`` is escaped and made printable
-(``escape.py``), so text of models and environments is safe wherever a template puts it.
-"""
+(``escape.py``), so text of models and environments is safe wherever a template puts it."""
 
 from __future__ import annotations
 

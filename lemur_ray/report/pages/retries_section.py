@@ -1,7 +1,6 @@
 """Attempts that ended through no fault of the policy and were repeated: which episode, why, and how often in all.
 
-A retry gives a hard input another chance, so a report must show what was retried and why. Knows nothing of files.
-"""
+A retry gives a hard input another chance, so a report must show what was retried and why. Knows nothing of files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The sections of a page on data and training: mixture as asked and as built, losses, held-out bits per byte, speed.
 
-Knows run folders as ``inputs`` reads them; nothing of agents.
-"""
+Knows run folders as ``inputs`` reads them; nothing of agents."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 All episodes of a task are on one page, whichever policy played them, so that two can be shown side by side. Episodes
 are read from the ledger one by one while a page is written: neither a page nor a run is ever in memory as a whole.
-Knows nothing of rates.
-"""
+Knows nothing of rates."""
 
 from __future__ import annotations
 

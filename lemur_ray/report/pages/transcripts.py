@@ -1,7 +1,6 @@
 """One episode as a collapsed element: each turn with the reply, the action understood, the observation and its cost.
 
-Knows nothing of rates or of the page that holds the episode.
-"""
+Knows nothing of rates or of the page that holds the episode."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The pages of a report: one ledger (``render_run``), or a whole chain from corpus to agents (``render_report``).
 
 Each page stands alone; the same numbers are in JSON and CSV files next to it. Knows the sections and their order, not
-their content.
-"""
+their content."""
 
 from __future__ import annotations
 
@@ -54,8 +53,7 @@ def render_run(
     every run of the ledger. ``evaluation``: (benchmark, policy, hash of the settings) of the run for title, headline
     and ``notes`` (name -> value); by default the run that began last. ``expected``: number of episodes of an evaluation
     that is still running, which marks the page as live. Raises ReportError for a ledger without episodes, or without
-    any of the evaluation.
-    """
+    any of the evaluation."""
     ledger = out / "episodes.jsonl"
     episodes = stored_episodes(ledger) if ledger.is_file() else []
     if not episodes:

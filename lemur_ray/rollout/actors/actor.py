@@ -1,7 +1,6 @@
 """The interface between a pool and its actors: processes that play episodes, and the events that they report.
 
-No method here blocks: results are reported as ``ActorEvent``, from any thread.
-"""
+No method here blocks: results are reported as ``ActorEvent``, from any thread."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Whether a Ray cluster has an autoscaler, from the status that its head publishes. Does not import Ray.
 
 Every head runs a monitor that publishes a status. On a head that was started by hand, the monitor invents a node type
-for each node. A version 2 autoscaler lists the types of the nodes that it launched.
-"""
+for each node. A version 2 autoscaler lists the types of the nodes that it launched."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The actors of a pool, indexed by load: finds the least busy and the longest idle one, and the total capacity.
 
-Every query takes constant time, however many actors there are.
-"""
+Every query takes constant time, however many actors there are."""
 
 from __future__ import annotations
 

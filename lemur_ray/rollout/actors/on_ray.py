@@ -2,8 +2,7 @@
 
 An ``EpisodeSpec`` contains its whole task, so any actor can play it: for actors on other hosts, its file paths are
 replaced by bundles (``lemur_ray.storage.bundles``). Results arrive by callbacks from a thread of Ray, because
-``ray.wait`` takes longer the longer its list is.
-"""
+``ray.wait`` takes longer the longer its list is."""
 
 from __future__ import annotations
 

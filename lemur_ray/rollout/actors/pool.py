@@ -17,8 +17,7 @@ against its retries); one that ran alone in a process that died is not. If fewer
 room for, surplus actors end, so that an autoscaler can remove their hosts.
 
 The cost of an episode does not grow with the number of actors: events arrive in a queue, and nothing iterates over all
-actors.
-"""
+actors."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 All runs on the cluster use that host's locks, so its kernel keeps them apart. Leases of a dead process are
 released by ``forget``, those of a dead lease actor by the kernel, so an environment must check ``is_held`` before its
-episode counts. Notes outlive both.
-"""
+episode counts. Notes outlive both."""
 
 from __future__ import annotations
 

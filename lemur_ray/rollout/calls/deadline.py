@@ -2,8 +2,7 @@
 
 A Python thread cannot be killed. A call that misses its deadline is therefore *abandoned*: its thread is a daemon that
 does not delay the end of the process, its result is discarded, and it is counted, so that the pool can replace a
-process with too many of them.
-"""
+process with too many of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Checks of what an environment returns from ``reset`` and ``step``, and the errors that end an episode.
 
-Optional entries of ``info`` are checked when they are read.
-"""
+Optional entries of ``info`` are checked when they are read."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A small Ray actor, the gate, holds the slots (``agents.throttle``). Every process takes a slot for a request and returns
 it; ``forget`` frees the slots of a dead process. A gate that dies restarts without any slot taken; until then requests
-are not limited.
-"""
+are not limited."""
 
 from __future__ import annotations
 

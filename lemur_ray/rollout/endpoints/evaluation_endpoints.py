@@ -1,7 +1,6 @@
 """The endpoints of an evaluation and their options, from its command line: the policy's, and those of environments.
 
-Keys are read from environment variables, once, in the process that starts the evaluation.
-"""
+Keys are read from environment variables, once, in the process that starts the evaluation."""
 
 from __future__ import annotations
 

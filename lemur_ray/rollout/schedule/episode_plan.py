@@ -1,7 +1,6 @@
 """The sequence of all episodes of a run: tasks times epochs, each ``EpisodeSpec`` created on access.
 
-Even in a run of a hundred thousand episodes, only those in flight are in memory.
-"""
+Even in a run of a hundred thousand episodes, only those in flight are in memory."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Order of a run's episodes: returns the next one that need not wait for another.
 
 Holds an index into the plan and the indices of episodes that wait for others, so memory grows with the episodes in
-flight and not with the length of the run.
-"""
+flight and not with the length of the run."""
 
 from __future__ import annotations
 

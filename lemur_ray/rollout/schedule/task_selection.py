@@ -2,8 +2,7 @@
 
 A sample has the same share of every category. It depends on ids, categories and a seed alone, so every policy gets the
 same one; a smaller sample is part of a larger one, so a larger run plays nothing twice. A task that must follow an
-omitted task (``Task.after``) follows the predecessors of that one instead.
-"""
+omitted task (``Task.after``) follows the predecessors of that one instead."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Builds Docker images from folders with a Dockerfile, tagged with the hash of the folder's content.
 
-A Dockerfile's FROM image must be on this machine or in a registry that the engine can reach.
-"""
+A Dockerfile's FROM image must be on this machine or in a registry that the engine can reach."""
 
 from __future__ import annotations
 

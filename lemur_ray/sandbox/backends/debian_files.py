@@ -1,7 +1,6 @@
 """Lists the files of installed Debian packages with all their dependencies.
 
-Parses the output of dpkg-query and dpkg; knows nothing of images.
-"""
+Parses the output of dpkg-query and dpkg; knows nothing of images."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Life cycle of containers: limits concurrent starts, labels each with its owner, and removes those of dead owners.
 
-Knows nothing of what runs in a container.
-"""
+Knows nothing of what runs in a container."""
 
 from __future__ import annotations
 

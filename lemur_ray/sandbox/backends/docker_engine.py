@@ -1,8 +1,7 @@
 """Clients of the Docker engine; every failure becomes SandboxUnavailable.
 
 ``DOCKER_HOST`` and related variables select the engine. It must run on this machine, because a sandbox is controlled
-through a socket in a local folder.
-"""
+through a socket in a local folder."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 debootstrap installs the packages of ``cluster/images/sandbox/packages.txt`` from the machine's apt sources. Without
 debootstrap or root, the files of the packages installed on this machine are copied. The image contains nothing of this
 project but a few empty folders. ``python -m lemur_ray.sandbox.docker_image`` builds it and prints its name. Each other
-folder of ``cluster/images`` lists the packages of another image.
-"""
+folder of ``cluster/images`` lists the packages of another image."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The sandbox implementation of both backends: drives the first process in its housing (bubblewrap, a container).
 
 Translates calls of the interface into requests to the first process, decides who is to blame for an end, and verifies
-resets. Knows nothing of how the housing is made.
-"""
+resets. Knows nothing of how the housing is made."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The harness's client of a keeper (``inside/keeper.py``): requests new generations, and asks how one ended.
 
-Shared by both backends, which differ only in how they start a keeper.
-"""
+Shared by both backends, which differ only in how they start a keeper."""
 
 from __future__ import annotations
 

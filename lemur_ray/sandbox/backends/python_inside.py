@@ -1,7 +1,6 @@
 """The Python of a sandbox: its system's own if that has this interpreter's version, else this interpreter.
 
-The versions must be equal because this interpreter's compiled packages may be mounted inside.
-"""
+The versions must be equal because this interpreter's compiled packages may be mounted inside."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Numbered slots for the sandboxes of one machine: each has a uid, and a record for cleaning up after dead runs.
 
 A slot is a locked file. The kernel releases the lock with its process, so a slot that can be locked and holds a record
-belonged to a run that died: everything that the record names is destroyed before the slot is used again.
-"""
+belonged to a run that died: everything that the record names is destroyed before the slot is used again."""
 
 from __future__ import annotations
 

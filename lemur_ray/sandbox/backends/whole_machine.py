@@ -5,8 +5,7 @@ call filter, control groups for memory, processors and processes, no network unl
 the engine's storage does it. Prefer a sandbox (``sandbox.py``), which guarantees more, if it suffices.
 
 ``judge`` ends the policy's programs and runs a judge's program in a new container over the files that the policy
-left; the judge's own folders there are new and empty. Knows no benchmark.
-"""
+left; the judge's own folders there are new and empty. Knows no benchmark."""
 
 from __future__ import annotations
 

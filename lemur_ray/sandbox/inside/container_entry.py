@@ -1,8 +1,7 @@
 """The first process of a container: creates a user namespace, prepares the mounts, then becomes the keeper.
 
 The container grants no capability and an unprivileged user. As under bubblewrap, the keeper has the capabilities it
-needs in its own user namespace alone; from there on both backends are the same.
-"""
+needs in its own user namespace alone; from there on both backends are the same."""
 
 from __future__ import annotations
 

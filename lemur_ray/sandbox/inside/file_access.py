@@ -1,8 +1,7 @@
 """Reads, writes, lists and hashes files of a sandbox for the harness.
 
 A confined child opens single files as the policy's user within its root, so a link leads no further than the policy can
-reach itself. The first process walks whole trees, so no program can influence the result.
-"""
+reach itself. The first process walks whole trees, so no program can influence the result."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The first process of a generation: runs programs, sessions, reads and writes for the harness, and reaps children.
 
 It keeps its capabilities (in the sandbox's own user namespace) and is not dumpable, so code of the policy can neither
-trace it nor, since it is process 1, signal it. All code of the policy runs in confined children.
-"""
+trace it nor, since it is process 1, signal it. All code of the policy runs in confined children."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 A generation has process, mount, network, IPC and host name namespaces of its own, nested in the housing's. A reset
 kills a generation and forks the next one from the same warm interpreter, in milliseconds; starting bubblewrap takes a
 tenth of a second, a container several. The keeper never touches a file of the policy. When its channel closes (the
-harness closed it or died) it exits, and the kernel ends all its descendants.
-"""
+harness closed it or died) it exits, and the kernel ends all its descendants."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Lists, kills and measures the processes of a sandbox, for its first process.
 
-``proc`` is the path of a /proc of the sandbox's process namespace; process 1 there is the caller and is left alone.
-"""
+``proc`` is the path of a /proc of the sandbox's process namespace; process 1 there is the caller and is left alone."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Builds the root file system of one generation: a size-limited tmpfs with the read-only system mounted over it.
 
 All writable folders (work, temporary, home, shared memory, trees) lie in ONE tmpfs with limits on bytes and inodes.
-Runs with the capabilities of the sandbox's own user namespace, before any program of the policy exists.
-"""
+Runs with the capabilities of the sandbox's own user namespace, before any program of the policy exists."""
 
 from __future__ import annotations
 

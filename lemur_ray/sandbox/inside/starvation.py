@@ -2,8 +2,7 @@
 
 A step's own time is the time it ran or slept; time in which it was ready to run but had no processor is the machine's
 fault. The larger of two measures counts: the kernel's count of run-queue time per thread (exact, lost with the thread),
-and samples of which processes are ready (coarse, but also right for crowds of short-lived processes).
-"""
+and samples of which processes are ready (coarse, but also right for crowds of short-lived processes)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Runs one step inside a sandbox: watches a program or a session until it ends or exceeds a limit.
 
 Output is forwarded to the harness as it arrives. Time, output and memory are checked here so that a limit takes effect
-at once; the harness has a clock and a byte count of its own as a second line of defence.
-"""
+at once; the harness has a clock and a byte count of its own as a second line of defence."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A deny list of calls that can leave namespaces (mount, unshare, open_by_handle_at), inspect other processes (ptrace,
 process_vm_*), reach kernel subsystems (bpf, perf, userfaultfd, keys, io_uring), or change the machine (reboot, clocks,
-modules). Sockets are allowed by family: AF_VSOCK, for one, belongs to no network namespace.
-"""
+modules). Sockets are allowed by family: AF_VSOCK, for one, belongs to no network namespace."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Packs and unpacks file trees, and hashes and lists them; equal hashes prove a reset.
 
 Packed form: one JSON line of entries ``[path, kind, mode, mtime, size or link target]``, then the joined contents.
-Kinds: d folder, f file, l symbolic link; anything else (devices, pipes, sockets) is refused at packing.
-"""
+Kinds: d folder, f file, l symbolic link; anything else (devices, pipes, sockets) is refused at packing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Framing of the channel between the harness and the first process of a sandbox: length, kind, payload.
 
 Code of the policy never holds an end of this channel, so it cannot forge a frame. Payloads are JSON, which the receiver
-validates, or bytes.
-"""
+validates, or bytes."""
 
 from __future__ import annotations
 

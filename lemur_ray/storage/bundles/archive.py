@@ -2,8 +2,7 @@
 
 An archive is a tar of names, modes and bytes in the order of the names, without owners, and with modification times
 only if ``dated``. A single file is an archive with one member. Content that would mean something else on another host,
-such as a link that leaves the folder, is rejected here, where the user can correct it.
-"""
+such as a link that leaves the folder, is rejected here, where the user can correct it."""
 
 from __future__ import annotations
 

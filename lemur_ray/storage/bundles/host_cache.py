@@ -2,8 +2,7 @@
 
 ``$LEMUR_HOME/cache/bundles`` has one folder per digest. A process keeps using a folder until it ends, because
 environments keep it open between episodes. Unused folders are evicted, least recently used first, when the total
-exceeds ``$LEMUR_BUNDLES_GB`` (default 50).
-"""
+exceeds ``$LEMUR_BUNDLES_GB`` (default 50)."""
 
 from __future__ import annotations
 

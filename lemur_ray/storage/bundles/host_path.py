@@ -2,8 +2,7 @@
 
 The author of a task marks the strings that are paths (``HostPath``), with the files to send for each. The other host
 replaces each bundle by a local path to its files. Paths that are of no use elsewhere (``HostOnly``) cannot be sent.
-Marked strings may be nested in any JSON values.
-"""
+Marked strings may be nested in any JSON values."""
 
 from __future__ import annotations
 

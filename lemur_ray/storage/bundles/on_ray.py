@@ -1,8 +1,7 @@
 """Transfer of bundles to the actors of a job, through ``$LEMUR_STORE`` if it is set, else through Ray's object store.
 
 Without a store, an actor on the driver's host holds the pieces of each archive. Every host downloads them once; they
-disappear with the job. Only archives of up to 500 MB can be sent this way.
-"""
+disappear with the job. Only archives of up to 500 MB can be sent this way."""
 
 from __future__ import annotations
 

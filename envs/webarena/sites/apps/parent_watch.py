@@ -1,8 +1,7 @@
 """Ends a site when the process that started it ends, and removes the site's folder.
 
 The starter holds the other end of standard input, which the kernel closes however the starter ends, by ``kill -9`` too.
-The kernel's parent-death signal is unsuitable: it is sent when the thread that started the site ends.
-"""
+The kernel's parent-death signal is unsuitable: it is sent when the thread that started the site ends."""
 
 from __future__ import annotations
 

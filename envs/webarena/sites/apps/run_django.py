@@ -1,8 +1,7 @@
 """Runs a Django site: ``build NAME FOLDER`` creates its database, ``serve NAME FOLDER PORT`` serves it.
 
 NAME is shop, forum or cms, with ``NAME_settings``, ``NAME_urls`` and ``NAME_seed`` in this folder. Ends when standard
-input does, so with the process that started it. Imports nothing of the project.
-"""
+input does, so with the process that started it. Imports nothing of the project."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Runs Trac, which replaces WebArena's GitLab: ``build FOLDER`` creates its data, ``serve FOLDER PORT`` serves them.
 
-Ends when standard input does. Imports nothing of the project.
-"""
+Ends when standard input does. Imports nothing of the project."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Runs DokuWiki on PHP's own server: ``build FOLDER`` creates settings and pages, ``serve FOLDER PORT`` serves them.
 
 The application is the Debian package dokuwiki; settings and pages are in FOLDER, and the machine's own wiki is not
-read. Ends when standard input does. Imports nothing of the project.
-"""
+read. Ends when standard input does. Imports nothing of the project."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Defines a task of the stand-in suite: its question, its scoring rules, and the expert's steps.
 
-``SuiteTask.record`` converts it to WebArena's format, with placeholders in URLs.
-"""
+``SuiteTask.record`` converts it to WebArena's format, with placeholders in URLs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The page of a corpus: documents and tokens by source, language and licence, and what was dropped, with examples.
 
-Reads the manifest and ``statistics.json`` of a corpus; knows nothing of how it was built.
-"""
+Reads the manifest and ``statistics.json`` of a corpus; knows nothing of how it was built."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The inner end of a session that exchanges JSON: an answer ends a step, the next order begins another.
 
 Runs as a program in a sandbox. Orders arrive on descriptor 9: four bytes of length, then JSON, then the step's nonce,
-which is reported back on descriptor 8. Answers are lines on standard output; the program's own prints go elsewhere.
-"""
+which is reported back on descriptor 8. Answers are lines on standard output; the program's own prints go elsewhere."""
 
 from __future__ import annotations
 

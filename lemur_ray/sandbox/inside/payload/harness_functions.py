@@ -1,8 +1,7 @@
 """Functions of the harness that cells may call, and cells whose output is returned as one text.
 
 Part of ``repl.py``'s loop, in the sandbox. The text is what the cell prints, followed by the output of programs that it
-starts; standard error is discarded, as in MINT's recorded runs (mint-bench 3f7f12c).
-"""
+starts; standard error is discarded, as in MINT's recorded runs (mint-bench 3f7f12c)."""
 
 from __future__ import annotations
 

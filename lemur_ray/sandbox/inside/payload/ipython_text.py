@@ -2,8 +2,7 @@
 
 Values: containers longer than a line have one element per line; everything else is its ``repr``. Errors: a rule, the
 class, frames with two statements of context on either side, the message. The rules follow the observations in MINT's
-recorded runs.
-"""
+recorded runs."""
 
 from __future__ import annotations
 

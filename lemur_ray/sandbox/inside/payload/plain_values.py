@@ -1,8 +1,7 @@
 """Encodes Python values as plain JSON by their exact type, and decodes them: the format between solution and grader.
 
 ``type(x)`` decides, never ``isinstance`` or a method of the value, so a subclass with its own ``__eq__`` is an unknown
-kind. Uses the standard library alone: its source is also sent into sandboxes.
-"""
+kind. Uses the standard library alone: its source is also sent into sandboxes."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ it alone (``ipython_text.py``, ``channel.py``, ``harness_functions.py``). Its ou
 | order | effect |
 |---|---|
 | ``code``, ``time_s`` | runs the cell: output on standard output as it arrives, status as ``Interpreter.run`` returns |
-| ``functions`` | from now on cells may call these functions, and the output is the answer: ``{"out": text}`` |
-"""
+| ``functions`` | from now on cells may call these functions, and the output is the answer: ``{"out": text}`` |"""
 
 from __future__ import annotations
 

@@ -12,8 +12,7 @@ referred to by a number.
 | ``function``, ``args``, ``named`` | the result of calling a name, or the number of a kept value |
 | ``about``, ``what``, ``args`` | the result of a query of a kept value (see ``_QUESTIONS``) |
 
-The answer is ``{"raised": NAME}`` if the order raises an exception.
-"""
+The answer is ``{"raised": NAME}`` if the order raises an exception."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Runs in a sandbox without code of the policy, so its verdict can be trusted. A name that the solution defined is a plain
 value here, or an ``Absent``: a proxy that forwards every operation. A proxy equals only itself, so an ``__eq__`` of the
-solution has no effect.
-"""
+solution has no effect."""
 
 from __future__ import annotations
 
