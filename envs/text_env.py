@@ -23,9 +23,8 @@ The keys of ``info`` at every reset and step:
 - ``picture``: a picture shown with the observation, a PNG as a ``data:`` URL, if there is one;
 - ``hints``: if ``options["hints"]``, information for scripted policies that a model may not see.
 
-The reward is 0.0 until the end and the score at the end, unless the benchmark rewards every turn (``Turn.reward``).
-A solved or otherwise finished task is ``terminated``; the turn limit is ``truncated``, with the outcome ``turn_limit``.
-"""
+The reward is 0.0 until the end and the score at the end, unless the benchmark rewards every turn (``Turn.reward``). A
+solved or otherwise finished task is ``terminated``; the turn limit is ``truncated``, outcome ``turn_limit``."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ Options of ``reset`` (all optional):
 - ``max_steps`` (default 50) and ``hints``: ``{"admissible": [commands], "expert": command, "reply": thought and
   command}`` at every turn.
 
-The reward is 1.0 in the turn that wins the game, else 0. Without a win, the episode is truncated after ``max_steps``.
-"""
+The reward is 1.0 in the turn that wins the game, else 0. Without a win, it is truncated after ``max_steps``."""
 
 from __future__ import annotations
 

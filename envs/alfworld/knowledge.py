@@ -76,8 +76,7 @@ class Knowledge:
     @classmethod
     def from_opening(cls, opening: str, goal: Goal | None = None) -> Knowledge:
         """Build a player's first knowledge from the opening's task line and room line, in any order. Raises ValueError
-        if one is missing. Pass ``goal`` if the task line follows none of ALFWorld's templates; without it that raises
-        ValueError."""
+        if one is missing. Pass ``goal`` if the task line follows none of ALFWorld's templates."""
         task, room = _TASK.search(opening), _ROOM.search(opening)
         if not task or not room:
             raise ValueError(f"opening without a {'task' if not task else 'room'} line: {opening[:200]!r}")

@@ -1,7 +1,6 @@
 """Slips: commands that a game refuses, of the kinds with which models fail, as disturbances of a demonstration.
 
-A demonstration without them never holds "Nothing happens.", so a model that is tuned on it has not seen how to go on.
-"""
+A demonstration without them never holds "Nothing happens.", so a model tuned on it has not seen how to go on."""
 
 from __future__ import annotations
 

@@ -43,8 +43,7 @@ class World:
             self.lying[name].add(location)
 
     def do(self, verb: str, *names: str) -> bool:
-        """Execute the action ``verb`` on things and receptacles, in the order of the command. Raises KeyError for an
-        unknown verb."""
+        """Execute the action ``verb`` on ``names`` in the order of the command. Raises KeyError for an unknown verb."""
         return _RULES[verb](self, *names)
 
     def digest(self) -> str:

@@ -11,8 +11,7 @@ FENCE = "```"
 
 def first_fenced(text: str, opening: re.Pattern[str]) -> str | None:
     """The text between the first two fences (```), without the match of ``opening`` at its start; None without two
-    fences. ``opening``: pattern of the language name and whitespace; it must match any text, even an empty one, and
-    contain no backtick."""
+    fences. ``opening``: pattern of the language name and whitespace; must match any text and contain no backtick."""
     begin = text.find(FENCE)
     end = text.find(FENCE, begin + len(FENCE)) if begin >= 0 else -1
     if end < 0:

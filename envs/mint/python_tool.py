@@ -2,8 +2,7 @@
 
 The loop over cells is the sandbox's (``sandbox/inside/payload/repl.py``). A cell that calls a function ends a step of
 the session with the call, and the next step's message is the answer. So the code runs without network while searches
-run here, and it cannot reach the game. Limits and texts are MINT's (mint-bench 3f7f12c): 30 s per cell, 2000
-characters."""
+run here, and it cannot reach the game. Limits are MINT's (mint-bench 3f7f12c): 30 s per cell, 2000 characters."""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ class PythonToolFault(Exception):
 
 class SandboxedPython:
     """A Python session in a sandbox, started at the first cell and again after a cell that killed it. ``call(name,
-    arguments)`` answers calls of ``tools`` from cells: its ToolRefused is raised in the model's code, its other
-    exceptions by ``run``."""
+    arguments)`` answers cells' calls of ``tools``: ToolRefused is raised in the cell, other exceptions by ``run``."""
 
     def __init__(
         self,

@@ -6,8 +6,7 @@
 | two user messages in a row | an empty reply |
 | a user's message last | the model could not answer, since its context was full |
 
-The subset of a log is in its file name (``gsm8k.results.jsonl.gz``), since ``task_name`` is "reasoning" for five of
-them."""
+The subset of a log is in its file name (``gsm8k.results.jsonl.gz``), since five share a ``task_name``."""
 
 from __future__ import annotations
 

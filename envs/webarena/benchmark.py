@@ -1,5 +1,4 @@
-"""The benchmark ``webarena/webarena``: 812 web tasks on sites that the user runs; its options, order and
-requirements."""
+"""The benchmark ``webarena/webarena``: 812 web tasks on the user's sites; options, order, requirements."""
 
 from __future__ import annotations
 

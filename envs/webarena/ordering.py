@@ -13,8 +13,7 @@ from pathlib import Path
 
 
 def read_order(file: Path) -> dict[int, tuple[int, ...]]:
-    """Read a JSON file of task id -> list of the ids that must end before it. Raises ValueError for any other content,
-    OSError."""
+    """Read a JSON file: task id -> ids that must end before it. Raises ValueError for other content, OSError."""
     try:
         return {int(task): tuple(map(int, before)) for task, before in json.loads(file.read_text()).items()}
     except (ValueError, TypeError, AttributeError) as error:

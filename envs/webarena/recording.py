@@ -2,8 +2,7 @@
 
 Format: web-arena-x/webarena 17aa056, ``RenderHelper`` and ``run.py``. Each page of a file holds the observation, the
 model's reply and the parsed action. Nothing is escaped, so files are parsed by markers and not as HTML. Element ids
-belong to the recording browser: a replay acts on the element with the same words and the same rank among equal ones
-(``Named``)."""
+belong to the recording browser: a replay acts on the element with the same words and rank (``Named``)."""
 
 from __future__ import annotations
 

@@ -155,8 +155,7 @@ class ChatRequest:
     turn: int | None = None
     """Turn of the episode, from 0, if known: it cannot be counted from ``messages``, which may omit past turns"""
     quotes: bool = False
-    """Whether the request quotes another model's text: its refusal then says nothing of other requests
-    (``external_calls``)"""
+    """Whether the request quotes a model's text: a refusal then says nothing of others (``external_calls``)"""
     picture: str = ""
     """PNG picture of the last message, as a ``data:`` address, for models that take images"""
     tools: tuple[Mapping[str, Any], ...] = ()

@@ -132,8 +132,7 @@ def stops_of(request: ChatRequest, options: EndpointOptions) -> tuple[str, ...]:
 
 
 def as_one_text(request: ChatRequest) -> str:
-    """The conversation as one text for a base model: turns after "Human:" and "Assistant:", ending with "Assistant:"
-    (mint-bench 3f7f12c)."""
+    """The conversation as text for a base model: turns after "Human:" and "Assistant:", which ends it (as MINT)."""
     names = {"system": "", "user": "\n\nHuman: ", "assistant": "\n\nAssistant: ", "tool": "\n\nHuman: "}
     turns = [f"{names[message.role]}{message.content.rstrip()}" for message in request.messages]
     return f"{''.join(turns)}\n\nAssistant:"

@@ -1,7 +1,6 @@
 """A policy that repeats the replies of a recording, whatever the environment answers.
 
-Some recordings store parsed actions instead of replies: environments with the option ``recorded`` take a reply as the
-action itself."""
+Some recordings store parsed actions instead of replies: with the option ``recorded`` a reply is the action."""
 
 from __future__ import annotations
 

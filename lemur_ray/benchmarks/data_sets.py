@@ -1,7 +1,6 @@
 """Every data set by name: those of built-in and installed benchmarks, and the training data.
 
-A name selects one data set, all data sets of a benchmark family, one file, or the data of all benchmarks. Fetches
-nothing."""
+A name selects a data set, all those of a benchmark family or of all benchmarks, or a file. Fetches nothing."""
 
 from __future__ import annotations
 

@@ -76,9 +76,8 @@ def describe_run(name: str, run: EvaluationRun) -> RunDescription:
 
 
 def episode_views(episode: Episode, played: str = "") -> Sequence[View]:
-    """Screenshots and texts that an environment stored during an episode; empty if there are none or the benchmark
-    cannot be loaded. ``played``: value of --benchmark, if known, which may differ from the name in the tasks
-    (``module:object``)."""
+    """Screenshots and texts that an episode's environment stored; empty if there are none or the benchmark cannot be
+    loaded. ``played``: value of --benchmark, if known, which may differ from the tasks' (``module:object``)."""
     name = played or episode.key.benchmark
     try:
         benchmark = find(name)

@@ -41,8 +41,7 @@ TEXT = Resources()
 COMMANDS = Resources(0.05, 32 * MIB)
 """Request of an episode whose sandbox runs one short program at a time: 13 MB while idle, 0.02 to 0.08 CPU s a turn."""
 PROGRAMS = Resources(0.1, 128 * MIB)
-"""Request of an episode whose sandbox runs compilers, or a Python with large imports (numpy, pandas: 75 MB, 0.34 CPU
-s)."""
+"""Request of an episode whose sandbox runs compilers, or large Python imports (numpy, pandas: 75 MB, 0.34 CPU s)."""
 BROWSER = Resources(0.25, 256 * MIB)
 """Request of an episode in a browser context, with its share of the browser process."""
 

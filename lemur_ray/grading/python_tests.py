@@ -3,8 +3,7 @@
 The tests run unchanged in a process without code of the policy; calls of the solution are forwarded to its process,
 which never receives a test or an expected value. A solution therefore cannot pass by changing its interpreter,
 equality, builtins or its exit, and supplies only the names under test (``names_in_tests.py``). Verdicts on honest
-programs equal those of one shared interpreter, as in mint-bench 3f7f12c (HumanEval, MBPP); recorded runs confirm it.
-Knows no benchmark."""
+programs equal those of one shared interpreter, as in mint-bench 3f7f12c (HumanEval, MBPP). Knows no benchmark."""
 
 from __future__ import annotations
 

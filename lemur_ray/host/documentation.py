@@ -1,7 +1,6 @@
 """Builds the documentation site with mkdocs; the hooks below generate its navigation and reference pages.
 
-Python names are documented by docstrings, flags of a command by its help text. Needs the extra ``docs`` and a checkout.
-"""
+Python names are documented by docstrings, flags by a command's help text. Needs the extra ``docs`` and a checkout."""
 
 from __future__ import annotations
 

@@ -162,8 +162,7 @@ def _elements(text: io.TextIOWrapper, path: Path) -> Iterator[Any]:
 
 
 def _element(decoder: json.JSONDecoder, buffer: str, at: int) -> tuple[Any, int]:
-    """(JSON value at index ``at``, index after it); index -1 if the value is incomplete or not JSON. Raises
-    RecursionError."""
+    """(JSON value at index ``at``, index after it); -1 if the value is incomplete or no JSON. Raises RecursionError."""
     try:
         return decoder.raw_decode(buffer, at)
     except json.JSONDecodeError:

@@ -1,7 +1,6 @@
 """Results of replays of recorded runs, and the goals that they must reach.
 
-A goal is a share over all runs that it concerns; an episode without a score counts against it. Knows no environment and
-plays nothing."""
+A goal is a share over all runs that it concerns; an episode without a score counts against it. Plays nothing."""
 
 from __future__ import annotations
 

@@ -56,8 +56,7 @@ _READERS: Mapping[str, tuple[str, Callable[[Path, str, str], _Source]]] = {
     "ledger": ("the folder of an evaluation, or its episodes.jsonl", _ledger),
     "replies": ("a file of replies", _file_of_replies),
 }
-"""Kind of policy -> what its path must be, and function from the path, the policy and the benchmark to the source of
-its replies."""
+"""Kind of policy -> what its path must be, and function from path, policy and benchmark to the source of replies."""
 
 
 def tasks_with_replies(spec: PolicySpec, tasks: Sequence[Task], epochs: int) -> list[Task]:

@@ -132,8 +132,7 @@ class ExecResult:
     alive: bool
     """Whether the sandbox accepts further commands."""
     blame: Blame | None
-    """None: the command ended by itself. ``policy``: it exceeded a limit or destroyed the sandbox. ``infra``: the
-    machine starved it."""
+    """None: it ended by itself. ``policy``: it exceeded a limit or destroyed the sandbox. ``infra``: it was starved."""
     notes: tuple[str, ...] = ()
     """Actions of the sandbox as sentences for people: "timed out after 10 s", "memory limit of ..."."""
     session_ended: bool = False

@@ -1,7 +1,6 @@
 """A lease that lets one process at a time write to a bucket folder: a small object replaced by compare-and-swap only.
 
-Among hosts that compete for it exactly one succeeds. The holder renews it; a lease that is not renewed is taken over.
-"""
+Among hosts that compete for it exactly one succeeds. The holder renews it; if it does not, it is taken over."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Below ``<url>.pieces/`` lie the pieces and ``index.json``. A commit replaces the index by compare-and-swap, so it is
 atomic. The index holds the number of the attempt (writing process) that wrote it: a later attempt first writes a higher
-number, after which earlier attempts can no longer commit. Small pieces are merged into larger ones as the file grows.
-"""
+number, after which earlier attempts can no longer commit. Small pieces are merged as the file grows."""
 
 from __future__ import annotations
 

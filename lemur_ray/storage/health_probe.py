@@ -1,7 +1,6 @@
 """Run a function whose bucket client has no timeout for as long as the bucket responds to health probes.
 
-tensorstore retries silently for many minutes. The duration of a legitimate transfer is unknown, but whether the bucket
-responds can be probed."""
+tensorstore retries silently for many minutes. How long a transfer may last is unknown, but the bucket can be probed."""
 
 from __future__ import annotations
 

@@ -97,9 +97,8 @@ def scratch_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def output_folder(place: str, *, last: str) -> Iterator[Path]:
-    """Context manager: the local folder to write to: ``place`` itself (not created), or for a URL a folder that is
-    uploaded there after the block. ``last``: name of the file to upload last. Raises OSError before the block if a
-    bucket is not writable."""
+    """Context manager: the local folder to write to: ``place`` (not created), or for a URL one that is uploaded
+    afterwards. ``last``: name of the file to upload last. Raises OSError before the block if that is not writable."""
     if not is_bucket(place):
         yield Path(place)
         return

@@ -1,7 +1,6 @@
 """The immutable description of one ALFWorld game: furniture, things, start positions and goal.
 
-Built from a generated ``GameSpec`` or a PDDL problem (``pddl_problem``). Names are those a player sees, in game order.
-"""
+Built from a generated ``GameSpec`` or a PDDL problem (``pddl_problem``). Names are those that players see, in order."""
 
 from __future__ import annotations
 

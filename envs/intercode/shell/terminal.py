@@ -1,8 +1,7 @@
 """Runs actions in a sandbox as InterCode does: each in a new shell, in the working folder of the one before.
 
 With ``compat`` an action is put between double quotes unescaped, and the line is split by a shell lexer without
-expansion, as upstream does: inner double quotes vanish or cut the command short. Source: princeton-nlp/intercode
-c3e46d8."""
+expansion, as upstream does: inner quotes vanish or cut it short. (princeton-nlp/intercode c3e46d8.)"""
 
 from __future__ import annotations
 

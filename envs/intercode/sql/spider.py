@@ -65,8 +65,7 @@ def load_spider_tasks(
 
 
 def spider_notes(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Success rate without the tasks on the database of empty tables, for reports; an empty dict if no other Spider
-    task was scored."""
+    """Success rate without tasks on the database of empty tables; empty if no other Spider task was scored."""
     scored = [e for e in episodes if e.outcome.scored and e.key.task.startswith("spider-")]
     rest = [e for e in scored if not e.key.task.startswith(f"spider-{EMPTY_DATABASE}-")]
     if not rest:

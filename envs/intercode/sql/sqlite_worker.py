@@ -4,8 +4,7 @@ Run as a script by ``sqlite_processes``: reads queries from standard input one b
 progress handler stops a query that SQLite can interrupt. One that stays inside a single function, or in the planner, is
 not interruptible: the kernel's timer ends the whole process a moment later. Both directions use one line of JSON
 (``asked_line``, ``answer_line``), since the output of this process is untrusted data. A result is limited in its JSON
-size and in its memory while it is fetched. Imports only the standard library, so that it starts in a few hundredths of
-a second."""
+size and in its memory while it is fetched. Imports only the standard library, so that it starts fast."""
 
 from __future__ import annotations
 

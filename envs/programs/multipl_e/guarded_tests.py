@@ -9,8 +9,7 @@
 | php | the test functions; the program's text |
 | sh | the shell that runs the tests: the solution is called in a process of its own, without the tests |
 
-What the tests check is unchanged. A program that inspects its own machine code or heap can still find the final word.
-"""
+What the tests check is unchanged. A program that inspects its machine code or heap can still find the final word."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Five draws per problem. Matrices are not scaled, so that none is stable; a ring may have one point, at which the
 reference divides by zero and every answer fails; shapes are compared laxly. Problems about the scene's objects have the
-data's inputs, with the pair of equal blocks whose order depends on rounding. A problem's draws depend only on the seed
-and its name."""
+data's inputs, with the pair of equal blocks whose order depends on rounding. Draws depend on seed and name alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The project's worked examples, in the published form, that precede the function which a model is to write.
 
-Their functions are defined when an answer runs. The authors' text is no part of this project; --examples-file reads it.
-"""
+Their functions are defined when an answer runs. The authors' text is no part of it; --examples-file reads it."""
 
 EXAMPLES = """\
 import numpy as np

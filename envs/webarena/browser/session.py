@@ -46,8 +46,7 @@ _AWAY = ("interrupted by another navigation", "frame was detached")
 
 @dataclass(frozen=True)
 class Seen:
-    """Observation of the current tab: accessibility tree as text, URL, elements by id. ``problem``: why the page was
-    not read, or empty."""
+    """Observation of the current tab: tree as text, URL, elements by id. ``problem``: why it was not read, or empty."""
 
     text: str
     url: str

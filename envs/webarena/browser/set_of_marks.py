@@ -1,7 +1,6 @@
 """Set of marks: draws a screenshot in which each actionable element is framed and labelled with its id.
 
-Drawn over the picture in a separate page, so that the episode's pages never contain marks. After set-of-mark prompting
-(Yang et al. 2023)."""
+Drawn over the picture in a separate page, so that the episode's pages never contain marks. After Yang et al. 2023."""
 
 from __future__ import annotations
 

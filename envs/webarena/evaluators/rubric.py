@@ -1,7 +1,6 @@
 """Checks before an episode that a task's ``eval`` section can be scored.
 
-Rejects everything that an evaluator would reject after an episode, or would silently ignore: a misspelled key, a rule
-without items."""
+Rejects everything that an evaluator would reject after an episode, or would silently ignore (a misspelled key)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""An expert that follows a task's plan: looks up a step's element by role and name, and scrolls if it is out of
-view."""
+"""An expert that follows a task's plan: looks up each element by role and name, and scrolls to find it."""
 
 from __future__ import annotations
 

@@ -34,8 +34,7 @@ class RandomPolicy:
     repeats = True
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """A random admissible action; an empty reply if the request has no hints at all. Raises HintsMissing if its
-        hints list no actions."""
+        """A random admissible action; empty without hints. Raises HintsMissing if the hints list no actions."""
         admissible = request.hints.get("admissible")
         if not admissible and request.hints:
             raise HintsMissing(

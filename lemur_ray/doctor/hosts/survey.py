@@ -42,8 +42,7 @@ class Answers:
 
 def ask(timeout_s: float = 60.0, bucket: str = "") -> Answers:
     """Collect the facts of all live hosts of the connected cluster, by a temporary actor on each. Hosts that do not
-    answer within ``timeout_s`` seconds are named in ``silent``. ``bucket``: URL of a bucket that every host tries to
-    use; empty: none."""
+    answer within ``timeout_s`` seconds are named in ``silent``. ``bucket``: URL of a bucket to try, or empty."""
     ray.cloudpickle.register_pickle_by_value(host_facts)
     free = ray.available_resources().get("CPU", 0.0)
     most = (ray._private.state.state.get_max_resources_from_cluster_config() or {}).get("CPU", 0.0)

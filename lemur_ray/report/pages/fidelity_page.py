@@ -19,8 +19,7 @@ _RUNS = ("run", "episodes", "missing", "solved then", "solved now", *_ALIKE, "di
 
 
 def write_fidelity(result: Mapping[str, Any], out: Path) -> Path:
-    """Write the result of ``fidelity.fidelity`` into the existing folder ``out`` as JSON, Markdown and a page; returns
-    the path of the page."""
+    """Write the result of ``fidelity.fidelity`` to the folder ``out`` as JSON, Markdown and page; returns its path."""
     (out / "fidelity.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     tables = [(_GOALS, _goal_rows(result)), (_RUNS, _run_rows(result))]
     (out / "fidelity.md").write_text("\n\n".join(_markdown(*each) for each in tables) + "\n", encoding="utf-8")

@@ -1,8 +1,7 @@
 """Distributes episodes over pages of transcripts and writes the pages whose content has changed.
 
 All episodes of a task are on one page, whichever policy played them, so that two can be shown side by side. Episodes
-are read from the ledger one by one while a page is written: neither a page nor a run is ever in memory as a whole.
-Knows nothing of rates."""
+are read from the ledger one by one while a page is written: no page or run is in memory as a whole. Knows no rates."""
 
 from __future__ import annotations
 

@@ -23,8 +23,7 @@ def actor_resources(
     """CPUs and memory to request from Ray for an actor that plays ``episodes`` at a time, each of which needs ``each``.
     At most the size of the largest live host with CPUs, because a larger actor would never start. On a cluster of this
     host alone that does not grow, the request is minimal. ``nodes``: as ``ray.nodes()`` returns them. ``own_node``:
-    node id of this process. ``cpus``: CPUs that the user requests; 0: computed. ``grows``: whether the cluster has an
-    autoscaler."""
+    node id of this process. ``cpus``: by the user; 0: computed. ``grows``: whether the cluster autoscales."""
     needs = PROCESS + each * episodes
     if cpus:
         return Resources(cpus, needs.memory_bytes)

@@ -13,8 +13,7 @@ _BY_HAND = "node_"
 
 
 def autoscales_v1(status: bytes | None) -> bool:
-    """Whether a version 1 autoscaler launched a node. ``status``: the monitor's JSON in the head's key-value store, or
-    None."""
+    """Whether a version 1 autoscaler launched a node. ``status``: JSON in the head's key-value store, or None."""
     try:
         value: Any = json.loads(status or b"{}")
     except ValueError:

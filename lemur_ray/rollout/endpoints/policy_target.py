@@ -85,9 +85,8 @@ def newest_run(runs: Path) -> Path:
 
 
 def pin_checkpoint(model: str) -> str:
-    """For a run folder or URI, the folder of its newest committed checkpoint, so that training that continues does not
-    change the policy. Anything else is returned unchanged. Raises EvaluationError if a run has no checkpoint or cannot
-    be read."""
+    """For a run folder or URI, the folder of its newest committed checkpoint, so that further training does not change
+    the policy. Anything else is returned unchanged. Raises EvaluationError if there is none."""
     if model.startswith("random:"):
         return model
     try:

@@ -94,8 +94,7 @@ def _enter(c: Confinement, descriptors: Mapping[int, int]) -> None:
 
 def program(argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> Callable[[], int]:
     """An action for ``fork_into`` that changes to folder ``cwd`` and executes ``argv`` with exactly the environment
-    ``env``. If that fails, it writes the reason to stderr and returns 127 (not found), 126 (not executable) or 125 (no
-    such folder)."""
+    ``env``. On failure it writes why to stderr and returns 127 (not found), 126 (not executable) or 125 (no folder)."""
 
     def action() -> int:
         try:

@@ -71,9 +71,8 @@ def kill_except(
     proc: str, spared: set[tuple[int, int]], collected: Callable[[Ended], None], timeout_s: float = 3.0
 ) -> bool:
     """Kill all processes below ``proc`` except process 1 and those whose ``name`` (pid, start) is in ``spared``. Each
-    is stopped before it is killed; if some still fork faster than they can be listed after 20 rounds, the spared ones
-    are killed too. ``collected`` receives the reaped children. Returns False in that case, or if some live after
-    ``timeout_s`` seconds."""
+    is stopped before it is killed; if some outrun that for 20 rounds by forking, the spared ones are killed too.
+    ``collected`` receives the reaped children. Returns False then, or if some outlive ``timeout_s``."""
     deadline = time.monotonic() + timeout_s
     rounds, all_spared = 0, True
     while True:

@@ -1,5 +1,4 @@
-"""Tasks of a customer of the shop (django-oscar). URLs number products and categories from 1, in the order of
-seeding."""
+"""Tasks of a shop's customer (django-oscar). URLs number products and categories in the order of seeding."""
 
 from __future__ import annotations
 

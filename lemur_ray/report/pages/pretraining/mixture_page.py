@@ -1,7 +1,6 @@
 """The page of a mixture study: held-out bits per byte and loss of code and of text against the ratio trained on.
 
-Reads ``study.json`` and the run folders next to it; writes the numbers as JSON and CSV too. Knows nothing of how trials
-are run."""
+Reads ``study.json`` and the run folders next to it; writes the numbers as JSON and CSV too. Runs no trial."""
 
 from __future__ import annotations
 

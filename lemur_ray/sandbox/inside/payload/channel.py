@@ -14,8 +14,7 @@ ORDERS_FD, REPORT_FD = 9, 8
 
 
 class Channel:
-    """A program's end of a session with the harness. ``speaks``: reserve standard output for JSON answers and discard
-    what the program prints."""
+    """A program's end of a session with the harness. ``speaks``: standard output is for JSON answers, prints vanish."""
 
     def __init__(self, speaks: bool = True) -> None:
         self._results = -1

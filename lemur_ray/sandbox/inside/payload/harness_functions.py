@@ -33,10 +33,9 @@ class Capture(io.StringIO):
 
 
 class TextCells:
-    """Runs Python cells in ``interpreter`` and returns their output as text. ``functions``: name -> names of its
-    parameters, for functions of the harness that cells may call; all arguments and results are strings. A call ends the
-    step with ``{"call": name, "arguments": [...]}``; the next order has its result: ``{"answer": text}`` or ``{"error":
-    text}``."""
+    """Runs Python cells in ``interpreter`` and returns their output as text. ``functions``: name -> parameter names of
+    the harness's functions for cells, with string arguments and results. A call ends the step with ``{"call": name,
+    "arguments": [...]}``; the next order has its result: ``{"answer": text}`` or ``{"error": text}``."""
 
     def __init__(self, channel: Any, interpreter: Any, functions: Mapping[str, Sequence[str]]) -> None:
         self._channel, self._interpreter = channel, interpreter

@@ -1,8 +1,7 @@
 """Formats values and errors as IPython 8.12 does, without IPython.
 
 Values: containers longer than a line have one element per line; everything else is its ``repr``. Errors: a rule, the
-class, frames with two statements of context on either side, the message. The rules follow the observations in MINT's
-recorded runs."""
+class, frames with two statements of context on either side, the message. The rules follow MINT's recorded runs."""
 
 from __future__ import annotations
 

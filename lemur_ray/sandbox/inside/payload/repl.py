@@ -36,8 +36,7 @@ class Interpreter:
 
     def run(self, code: str, time_s: float) -> int:
         """Run a cell and print its output as IPython does: the value of its last expression, or a traceback. After
-        ``time_s`` seconds SIGALRM raises TimeoutError in it. Returns 0, RAISED if it raised an exception, or LATE if
-        the time was up."""
+        ``time_s`` seconds SIGALRM raises TimeoutError in it. Returns 0, RAISED (an exception) or LATE (time is up)."""
         self.count += 1
         name = f"<cell {self.count}>"
         scope = self.main.__dict__
