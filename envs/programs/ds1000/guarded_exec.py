@@ -16,17 +16,11 @@ _run, _missing = exec, object()
 _HEAP_TYPE = 1 << 9
 _COMPARISONS = {
     *(
-        "__eq__",
-        "__ne__",
-        "__array__",
-        "__array_ufunc__",
-        "__array_function__",
-        "__torch_function__",
-        "equals",
+        "__eq__", "__ne__", "__array__", "__array_ufunc__", "__array_function__", "__torch_function__", "equals",
         "shape",
     ),
     *("__bool__", "__getattribute__", "__getattr__", "__class__", "__sub__", "__iter__", "dtype"),
-}
+}  # fmt: skip
 
 
 def _state():  # type: ignore[no-untyped-def]

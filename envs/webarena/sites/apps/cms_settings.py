@@ -9,18 +9,9 @@ ROOT_URLCONF = "cms_urls"
 SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "cms_session", "cms_csrf"
 PARTS = ("users", "snippets", "documents", "images", "search", "admin")
 INSTALLED_APPS = [
-    "cms_pages",
-    "wagtail.contrib.forms",
-    "wagtail.contrib.redirects",
-    "wagtail.embeds",
-    "wagtail.sites",
-    *(f"wagtail.{part}" for part in PARTS),
-    "wagtail",
-    "modelcluster",
-    "taggit",
-    "django_filters",
-    *DJANGO,
-]
+    "cms_pages", "wagtail.contrib.forms", "wagtail.contrib.redirects", "wagtail.embeds", "wagtail.sites",
+    *(f"wagtail.{part}" for part in PARTS), "wagtail", "modelcluster", "taggit", "django_filters", *DJANGO,
+]  # fmt: skip
 MIDDLEWARE = [*BEFORE, "wagtail.contrib.redirects.middleware.RedirectMiddleware"]
 _PAGE = (
     "<!doctype html><html lang='en'><head><title>{{ page.title }}</title></head><body>"

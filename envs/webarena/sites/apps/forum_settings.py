@@ -36,14 +36,7 @@ HAYSTACK_CONNECTIONS = {"default": {"ENGINE": "haystack.backends.simple_backend.
 MACHINA_FORUM_NAME = "The Long Bench"
 MACHINA_MARKUP_LANGUAGE = None
 MACHINA_DEFAULT_AUTHENTICATED_USER_FORUM_PERMISSIONS = [
-    "can_see_forum",
-    "can_read_forum",
-    "can_start_new_topics",
-    "can_reply_to_topics",
-    "can_edit_own_posts",
-    "can_delete_own_posts",
-    "can_post_without_approval",
-    "can_create_polls",
-    "can_vote_in_polls",
-]
+    "can_see_forum", "can_read_forum", "can_start_new_topics", "can_reply_to_topics", "can_edit_own_posts",
+    "can_delete_own_posts", "can_post_without_approval", "can_create_polls", "can_vote_in_polls",
+]  # fmt: skip
 STATIC_ROOT = str(FOLDER / "static")

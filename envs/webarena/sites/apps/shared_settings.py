@@ -28,14 +28,9 @@ FORMS_URLFIELD_ASSUME_HTTPS = True
 LOGGING = {"version": 1, "disable_existing_loggers": True}
 
 DJANGO = [
-    "django.contrib.admin",
-    "django.contrib.auth",
-    "django.contrib.contenttypes",
-    "django.contrib.sessions",
-    "django.contrib.messages",
-    "django.contrib.sites",
-    "django.contrib.staticfiles",
-]
+    "django.contrib.admin", "django.contrib.auth", "django.contrib.contenttypes", "django.contrib.sessions",
+    "django.contrib.messages", "django.contrib.sites", "django.contrib.staticfiles",
+]  # fmt: skip
 BEFORE = [
     "strip_public_hosts.WithoutPublicHosts",
     "django.contrib.sessions.middleware.SessionMiddleware",
