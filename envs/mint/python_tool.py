@@ -50,7 +50,7 @@ class PythonTool(Protocol):
 
 
 class PythonToolFault(Exception):
-    """Raised if the Python tool fails for a reason that is not the policy's."""
+    """Raised if the Python tool fails through no fault of the policy, such as a sandbox that does not start."""
 
 
 class SandboxedPython:

@@ -321,8 +321,8 @@ def _count(value: Any, name: str) -> int:
 
 
 def split_opening(trajectory: Trajectory) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """Split a trajectory's opening after its first ``shared`` characters; the message at the boundary is cut in two.
-    Raises ValueError if the opening is shorter."""
+    """(shared messages, rest) of a trajectory's opening, split after its first ``shared`` characters, if need be within
+    a message. Raises ValueError if the opening is shorter."""
     left = trajectory.shared
     for place, message in enumerate(trajectory.opening):
         if left <= len(message.content):

@@ -140,7 +140,8 @@ class HarborEnv(TextEnv):
         return ContainerSettings(int(task.memory_mb * 2**20), task.cpus, network=network, env=env, user=user)
 
     def hints(self) -> dict[str, Any]:
-        """Expert hint: the task's solution, after that ``submit``. Admissible: ``ls -la``, ``submit``."""
+        """For scripted policies: the task's solution, then ``submit``, as the expert's; ``ls -la`` and ``submit`` as
+        admissible."""
         if not self._task.has_solution:
             return {"admissible": [SUBMIT]}
         self._shown += 1

@@ -36,7 +36,8 @@ def install(folder: Path, without: Sequence[str]) -> Path:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Returns exit status 0, or 1 with the error on stderr."""
+    """Install the packages as the command line says, unless they are there, and print their folder. Returns exit status
+    0, or 1 with the error on stderr."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", nargs="?", default="", help="default: LEMUR_HOME/environments/ds1000")
     parser.add_argument("--without", default="", help=f"some of {', '.join(groups())}, parted by commas")

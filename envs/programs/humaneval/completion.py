@@ -15,8 +15,8 @@ TIME_S = 3.0
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Grade a reply by the tests in ``options["reference"]``, in sandboxes; ``scores`` has every reading's score.
-    Raises SandboxDestroyed if the machine ended a sandbox."""
+    """Score 1 if the program of a reply passes the tests in ``options["reference"]``, in sandboxes, else 0. ``scores``:
+    the same by each way to read a program from the reply. Raises SandboxDestroyed if the machine ended a sandbox."""
     asked = options["reference"]
     prompt, name = asked["prompt"], asked["entry_point"]
     readings = {STRICT: parsed_or_none(prompt + reply), FLEXIBLE: program_of(reply, prompt, name)}

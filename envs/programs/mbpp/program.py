@@ -15,8 +15,8 @@ TIME_S = 10.0
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Grade a reply by the tests in ``options["reference"]``, in sandboxes; the score is the flexible reading's.
-    Raises SandboxDestroyed if the machine ended a sandbox."""
+    """Score 1 if the program of a reply, leniently read, passes the tests in ``options["reference"]``, in sandboxes,
+    else 0. ``scores``: by each way to read it. Raises SandboxDestroyed if the machine ended a sandbox."""
     asked = options["reference"]
     tests = "\n".join(asked["tests"]) + "\n"
     completion = cut_at(reply.rpartition("[PYTHON]")[2].rpartition("[BEGIN]")[2], ("\n[DONE]", "[/PYTHON]"))

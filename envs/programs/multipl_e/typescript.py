@@ -57,7 +57,8 @@ def install(folder: Path) -> Path:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Returns exit status 0, or 1 with the error on stderr."""
+    """Install the pinned compiler unless it is there, and print its folder. Returns exit status 0, or 1 with the error
+    on stderr."""
     argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args(argv)
     try:
         print(installed() or install(lemur_home() / "environments" / "typescript"))

@@ -56,7 +56,8 @@ class BwrapBackend:
 
 
 class BwrapHousing:
-    """A ``Housing``: a bubblewrap process with a keeper in it. Starts both; raises SandboxUnavailable."""
+    """The bubblewrap process in which one sandbox lives, with the process that controls it (the keeper). Starts both;
+    raises SandboxUnavailable. Interface: ``driven_sandbox.Housing``."""
 
     def __init__(self, program: str, spec: SandboxSpec) -> None:
         self.spec = spec

@@ -82,7 +82,8 @@ def remapped(info: Mapping[str, Any]) -> bool:
 
 
 class DockerHousing:
-    """The ``Housing`` of one sandbox: a container with a keeper in it. Starts both; raises SandboxUnavailable."""
+    """The container in which one sandbox lives, with the process that controls it (the keeper). Starts both; raises
+    SandboxUnavailable. Interface: ``driven_sandbox.Housing``."""
 
     def __init__(self, spec: SandboxSpec, info: Mapping[str, Any]) -> None:
         self.spec = spec

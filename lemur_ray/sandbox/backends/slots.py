@@ -110,7 +110,7 @@ _reaped = False
 
 
 def reap_once() -> None:
-    """Call ``reap`` once per process."""
+    """Destroy the remains of dead runs' sandboxes, unless this process has done so before."""
     global _reaped
     with _reaping:
         if not _reaped:

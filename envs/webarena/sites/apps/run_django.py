@@ -14,7 +14,8 @@ from parent_watch import end_with_input
 
 
 def main() -> None:
-    """Run the command line. ``FOLDER/content.json`` is the content to build with, ``FOLDER/key`` the secret key."""
+    """Build or serve a site, as the command line says (see the module). ``FOLDER/content.json`` is the content to build
+    with, ``FOLDER/key`` the secret key."""
     what, name, folder, *port = sys.argv[1:]
     os.environ["SITE_FOLDER"] = folder
     os.environ["DJANGO_SETTINGS_MODULE"] = f"{name}_settings"
