@@ -16,6 +16,7 @@ ENVIRONMENTS = {
     "lemur/MINT-v0": "envs.mint.mint_env:MintEnv",
     "lemur/Question-v0": "envs.question.env:QuestionEnv",
     "lemur/RoboCodeGen-v0": "envs.programs.robocodegen.env:RobotCodeEnv",
+    "lemur/TauBench-v0": "envs.language.tau_bench.env:TauBenchEnv",
     "lemur/WebArena-v0": "envs.webarena.env:WebEnv",
     "lemur/WebArenaStandin-v0": "envs.webarena.sites.standin_env:StandinEnv",
 }

@@ -91,7 +91,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "envs/intercode": {
         "envs/outside_data", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/doctor",
-        "lemur_ray/grading", "lemur_ray/sandbox",
+        "lemur_ray/grading", "lemur_ray/outside_data", "lemur_ray/sandbox",
     },
     "envs/mint": {
         "envs/alfworld", "envs/outside_data", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks",
@@ -102,6 +102,10 @@ ROOMS: dict[str, set[str]] = {
         "lemur_ray/grading/written_letters", "lemur_ray/outside_data",
     },
     "envs/language/bfcl": {
+        "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/outside_data",
+        "lemur_ray/sandbox/sandbox", "lemur_ray/text/tools_in_words",
+    },
+    "envs/language/tau_bench": {
         "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/outside_data",
         "lemur_ray/sandbox/sandbox", "lemur_ray/text/tools_in_words",
     },
@@ -140,6 +144,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 BY_VALUE = (
     "envs/language/bfcl/simulated_apis",
+    "envs/language/tau_bench/domain",
     "envs/question/env",
     "lemur_ray/agents/baselines/function_policy",
     "lemur_ray/benchmarks/discovery",

@@ -15,9 +15,7 @@ from envs.mint.search.wikipedia import LiveWikipedia, PageSource, RecordedAnswer
 from envs.mint.search.wikipedia_index import WikipediaIndex
 from envs.mint.teacher import FeedbackKind, ModelTeacher, RecordedTeacher, Teacher
 from envs.mint.tools import WIKIPEDIA, tools_of
-from lemur_ray.agents.endpoint import Endpoint
-from lemur_ray.agents.external_calls import endpoint_at
-from lemur_ray.agents.openai_policy import OpenAIPolicy
+from lemur_ray.agents.external_calls import policy_at
 
 
 def check_sources(subset: str, options: Mapping[str, Any]) -> None:
@@ -68,15 +66,10 @@ def teacher_of(text: str, kind: FeedbackKind, ground_truth: bool) -> Teacher:
         return _recorded_teacher(rest)
     url, _, model = rest.partition("#")
     if source == "openai" and url.startswith(("http://", "https://")) and model:
-        return ModelTeacher(_asked_at(endpoint_at(url, model)), kind, ground_truth)
+        return ModelTeacher(policy_at(rest, "teacher"), kind, ground_truth)
     raise ValueError(f"option teacher: {text!r}, expected openai:URL#MODEL or log:FILE")
 
 
 @cache
 def _recorded_teacher(file: str) -> RecordedTeacher:
     return RecordedTeacher(read_recording(Path(file)))
-
-
-@cache
-def _asked_at(endpoint: Endpoint) -> OpenAIPolicy:
-    return OpenAIPolicy(endpoint.url, endpoint.model, name=f"teacher:{endpoint.model}", options=endpoint.options)

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from envs.webarena.evaluators.judge import Ask, AskingJudge, Judge, NoJudge, NoVerdict, StoredAnswers
-from lemur_ray.agents.external_calls import ContentRefused, ExternalCallError, ask_quoting, endpoint_at, external_call
+from lemur_ray.agents.external_calls import ContentRefused, ExternalCallError, ask_quoting, external_call, policy_at
 from lemur_ray.agents.messages import (
     ChatRequest,
     ContextOverflow,
@@ -15,7 +15,6 @@ from lemur_ray.agents.messages import (
     PolicyUnreachable,
     Sampling,
 )
-from lemur_ray.agents.openai_policy import OpenAIPolicy
 
 PREFIX = "openai:"
 MAX_TOKENS = 256
@@ -47,9 +46,7 @@ def _no_model(question: str) -> str:
 
 @cache
 def _endpoint(spec: str) -> Ask:
-    url, _, model = spec.removeprefix(PREFIX).partition("#")
-    endpoint = endpoint_at(url, model)
-    policy = OpenAIPolicy(endpoint.url, endpoint.model, options=endpoint.options)
+    policy, model = policy_at(spec, "judge"), spec.partition("#")[2]
 
     def ask(question: str) -> str:
         with external_call("judge") as count:

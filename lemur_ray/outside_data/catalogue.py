@@ -12,6 +12,7 @@ from lemur_ray.outside_data.source import DataSet, Source, Stream
 
 _SHAREGPT = "anon8231489123/ShareGPT_Vicuna_unfiltered@192ab2185289094fc556ec8ce5ce1e8e587154ca"
 _STACK = "bigcode/the-stack-dedup@17cad72c886a2858e08d4c349a00d6466f54df63"
+_TAU_BENCH = "59a200c6d575d595120f1cb70fea53cef0632f6b"
 _REDPAJAMA = "togethercomputer/RedPajama-Data-1T@main"
 _STACK_TERMS = (
     "The Stack holds source code under the licences of its files, which go on to hold, and its terms ask that only its "
@@ -130,6 +131,25 @@ TRAINING: tuple[DataSet, ...] = (
             fields={"text": "text", "origin": "meta.url", "language": "meta.language"},
         )
         for name, row in (("arxiv", "ArXiv"), ("stackexchange", "StackExchange"))
+    ),
+    DataSet(
+        "tau_bench-recorded",
+        "tau-bench: recorded runs that its authors published, to replay",
+        tuple(
+            Source(
+                f"tau_bench/historical_trajectories/{name}.json",
+                f"git:sierra-research/tau-bench@{_TAU_BENCH}/historical_trajectories/{name}.json",
+                sha256,
+                size,
+                "MIT",
+            )
+            for name, size, sha256 in (
+                ("gpt-4o-airline", 4_114_038, "e9e6c0297660c537f83d4fd9c476ce7a9a86ecd2784874b7bfc13be598e37bfa"),
+                ("gpt-4o-retail", 0, ""),
+                ("sonnet-35-new-airline", 0, ""),
+                ("sonnet-35-new-retail", 0, ""),
+            )
+        ),
     ),
     _file(
         "dm-mathematics", "Table 8: DM Mathematics, the archive that its generator's authors made",

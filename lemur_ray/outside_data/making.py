@@ -4,11 +4,13 @@ The caller moves the result to its final path. Knows no network and no data set.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import os
 import shutil
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -53,6 +55,27 @@ def folder_sum(path: Path) -> tuple[str, int]:
         with file.open("rb") as data:
             together.update(f"{_sum(data)[0]}  {file.relative_to(path).as_posix()}\n".encode())
     return together.hexdigest(), len(files)
+
+
+def unpacked(packed: Path, into: Path, left_out: str = "") -> Path:
+    """The folder below ``into`` with the content of a tar, unpacked once for each content. ``left_out``: name of the
+    files and folders to leave out, empty: none. Raises ValueError for an incomplete tar, OSError."""
+    folder = into / hashlib.sha256(packed.read_bytes()).hexdigest()[:16]
+    if not (folder / ".done").is_file():
+        into.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=into) as scratch:
+            try:
+                with tarfile.open(packed) as archive:
+                    members = [m for m in archive.getmembers() if not left_out or left_out not in m.name.split("/")]
+                    archive.extractall(scratch, members, filter="data")
+            except (tarfile.TarError, *DAMAGED) as error:
+                raise ValueError(f"{packed}: {error}; fetch the file again") from error
+            (Path(scratch) / ".done").touch()
+            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # another process was first
+                shutil.move(scratch, folder)
+            Path(scratch).mkdir(exist_ok=True)
+    return folder
 
 
 def make(source: Source, download: Path, out: Path) -> None:

@@ -68,6 +68,15 @@ def read_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
     return ("".join([*rest, text[at:]]).strip(), tuple(calls)) if calls else (text, ())
 
 
+def arguments_of(call: ToolCall) -> dict[str, Any] | None:
+    """The arguments of a call; None if they are no JSON object."""
+    try:
+        arguments = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return None
+    return arguments if isinstance(arguments, dict) else None
+
+
 def _parsed(text: str, call_id: str) -> ToolCall | None:
     """The call that a JSON object with a name and arguments spells; None for anything else."""
     try:

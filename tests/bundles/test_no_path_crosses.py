@@ -72,7 +72,7 @@ def assert_tasks_cross(tasks: Any, home: Path, data: Path | None) -> Published:
     return published
 
 
-WRITTEN = ("bfcl", "gpqa", "ifeval", "livecodebench", "math_500", "mmlu_pro")
+WRITTEN = ("bfcl", "gpqa", "ifeval", "livecodebench", "math_500", "mmlu_pro", "tau_bench")
 """Families without test data, whose tests write a few rows: their tasks hold texts, or a file as a ``HostPath``."""
 
 

@@ -1,7 +1,9 @@
 """Reads a Harbor task folder: its instruction, and from ``task.toml`` limits, resources and network.
 
 Accepts old and new spellings (``memory = "4G"`` and ``memory_mb``, ``allow_internet`` and ``network_mode``).
-Unsupported features (several containers, several steps, variables of this machine) are rejected. Runs nothing."""
+Unsupported features (``NOT_PLAYED``, several containers, several steps, variables of this machine) are rejected. Runs
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,10 @@ from typing import Any
 
 FILE, INSTRUCTION, DOCKERFILE = "task.toml", "instruction.md", "environment/Dockerfile"
 TESTS, SOLUTION = "tests", "solution"
+OLDER_FILE = "task.yaml"
+"""File of the older format of terminal-bench"""
+NOT_PLAYED = ("gpus", "tpu", "mcp_servers", "healthcheck", "workdir")
+"""Entries of ``environment`` that a task cannot have here, unless they are empty"""
 NETWORKS = ("public", "no-network", "allowlist")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.I)
 _MIB = {"": 2**-20, "K": 2**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
@@ -54,7 +60,13 @@ def folders(path: Path) -> Iterator[tuple[str, Path]]:
         return
     paths = sorted(file.parent for file in path.rglob(FILE)) if path.is_dir() else []
     if not paths:
-        raise ValueError(f"harbor:{path}: no {FILE} there or beneath; give a task folder, or a folder of them")
+        older = next(path.rglob(OLDER_FILE), None) if path.is_dir() else None
+        advice = "give a task folder, or a folder of them"
+        if older is not None:
+            advice = (
+                f"{older} is terminal-bench's older format: harbor task migrate -i {path} -o OUT (pip install harbor)"
+            )
+        raise ValueError(f"harbor:{path}: no {FILE} there or beneath; {advice}")
     yield from ((folder.relative_to(path).as_posix(), folder) for folder in paths)
 
 
@@ -74,6 +86,10 @@ def read(path: Path) -> TaskFolder:
         raise ValueError(f"{path}/environment/{composed[0]}: several containers; only one Dockerfile can be played")
     if verifier.get("environment_mode") == "separate":
         raise ValueError(f"{path}: tests in an environment of their own; only those in the task's own can be run")
+    if asked := [name for name in NOT_PLAYED if environment.get(name)]:
+        raise ValueError(f"{path}/{FILE}: environment.{asked[0]} = {environment[asked[0]]!r}: cannot be played here")
+    if verifier.get("collect") or str(environment.get("os") or "linux") != "linux":
+        raise ValueError(f"{path}/{FILE}: verifier.collect, or another os than linux: cannot be played here")
     image = str(environment.get("docker_image") or "")
     if not (path / DOCKERFILE).is_file() and not image:
         raise ValueError(f"{path}: {DOCKERFILE} is not there, and environment names no docker_image")

@@ -6,9 +6,6 @@ may have seen them in training, and reports must say so."""
 from __future__ import annotations
 
 import hashlib
-import shutil
-import tarfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +13,7 @@ from envs.outside_data import required
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.host.home import lemur_home
 from lemur_ray.host.json_files import read_json
+from lemur_ray.outside_data.making import unpacked
 from lemur_ray.storage.bundles.host_path import HostPath
 
 BENCHMARK = "intercode/ctf"
@@ -43,7 +41,7 @@ def load_ctf_tasks(data: Path, *, scratch: Path | None = None, compat: bool = Fa
     assets = None
     if files:
         packed = required(data, "intercode/ctf/task_assets.tar.gz")
-        assets = _unpack_assets(packed, scratch or lemur_home() / "intercode" / "ctf")
+        assets = unpacked(packed, scratch or lemur_home() / "intercode" / "ctf", "solution") / "task_assets"
     content = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     tasks = []
     for entry in entries:
@@ -73,20 +71,3 @@ def _entries(path: Path) -> list[dict[str, Any]]:
         if not right or not all(isinstance(entry.get(key), str) and entry[key] for key in ("query", "gold")):
             raise ValueError(f"{path}, task {number}: expected an object with task_id, query, gold and tags")
     return entries
-
-
-def _unpack_assets(packed: Path, into: Path) -> Path:
-    """Unpack the assets once, without anything named solution; return the folder of one folder per task."""
-    folder = into / hashlib.sha256(packed.read_bytes()).hexdigest()[:16]
-    done = folder / ".done"
-    if not done.is_file():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        try:
-            with tarfile.open(packed) as archive:
-                members = [m for m in archive.getmembers() if "solution" not in m.name.split("/")]
-                archive.extractall(folder, members, filter="data")
-        except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{packed}: {error}; fetch the file again") from error
-        done.touch()
-    return folder / "task_assets"

@@ -25,7 +25,7 @@ from lemur_ray.benchmarks.rows import files_digest, find_file
 from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.host.json_files import read_json_lines
 from lemur_ray.outside_data.source import Source
-from lemur_ray.text.tools_in_words import read_calls, spell_out
+from lemur_ray.text.tools_in_words import arguments_of, read_calls, spell_out
 
 _GIT = "git:ShishirPatil/gorilla@main/berkeley-function-call-leaderboard/bfcl_eval/data"
 _FILES = [f"BFCL_v4_{one}.json" for one in CATEGORIES]
@@ -123,7 +123,7 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     """Score 1 if the reply's calls are accepted; in (ir)relevance categories, if there is a call or none, as asked."""
     reference = options["reference"]
     category, (_, written) = reference["category"], read_calls(reply)
-    calls = [call for one in written if (call := _call(one)) is not None]
+    calls: list[Call] = [(one.name, given) for one in written if (given := arguments_of(one)) is not None]
     malformed = len(calls) < len(written)
     shown = json.dumps(calls, ensure_ascii=False)[:2000] if calls else "no call"
     if category in RELEVANCE:
@@ -132,14 +132,6 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     why = fault(calls, reference["functions"], reference["accepted"], category)
     why = "the arguments of a call are no JSON object" if malformed else why
     return Graded(float(not why), shown, why)
-
-
-def _call(call: ToolCall) -> Call | None:
-    try:
-        arguments = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        return None
-    return (call.name, arguments) if isinstance(arguments, dict) else None
 
 
 def _gold(reference: Mapping[str, Any]) -> str | None:

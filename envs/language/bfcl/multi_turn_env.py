@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from envs.language.bfcl.simulated_apis import ApisEnded, SimulatedApis, WrittenCall, written_call
+from envs.language.bfcl.simulated_apis import SimulatedApis, WrittenCall, written_call
 from envs.text_env import Opening, TextEnv, Turn
 from lemur_ray.agents.messages import ToolCall
+from lemur_ray.host.json_process import ProcessEnded
 from lemur_ray.sandbox.sandbox import SandboxDestroyed
-from lemur_ray.text.tools_in_words import describe_tools, read_calls, spell_out, tool_function
+from lemur_ray.text.tools_in_words import arguments_of, describe_tools, read_calls, spell_out, tool_function
 
 STEPS = 20
 """Number of replies with calls that a turn of the user may have; one more with calls ends the episode, as published."""
@@ -48,7 +49,7 @@ class MultiTurnEnv(TextEnv):
         _, calls = read_calls(reply)
         try:
             return self._called(apis, reply, calls) if calls else self._next_turn(apis, reply)
-        except ApisEnded as error:
+        except ProcessEnded as error:
             raise SandboxDestroyed(str(error), error.blame) from error
 
     def _called(self, apis: SimulatedApis, reply: str, calls: Sequence[ToolCall]) -> Turn:
@@ -95,15 +96,6 @@ class MultiTurnEnv(TextEnv):
         if self._apis is not None:
             self._apis.close()
             self._apis = None
-
-
-def arguments_of(call: ToolCall) -> dict[str, Any] | None:
-    """The arguments of a call; None if they are no JSON object."""
-    try:
-        arguments = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        return None
-    return arguments if isinstance(arguments, dict) else None
 
 
 def _tool_call(call: WrittenCall, functions: Mapping[str, Mapping[str, Any]]) -> ToolCall:

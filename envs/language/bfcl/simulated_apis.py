@@ -11,113 +11,45 @@ import ast
 import contextlib
 import inspect
 import json
-import os
-import select
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from importlib import import_module
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+from lemur_ray.host.json_process import START_S, JsonProcess, ProcessEnded, open_channel
 
 CALLS_S = 20.0
 """Time limit of the calls of one reply, in seconds"""
-START_S = 120.0
-"""Time limit of the imports and of the task's setting, in seconds"""
-_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
-"""Environment variables that the process gets: it needs no keys"""
 _MOST_CHARACTERS = 10_000_000
 """Limit of the text of one result"""
-MEMORY_BYTES = 2 * 2**30
-"""Limit of the address space of the process"""
 WrittenCall = tuple[str, Sequence[Any], Mapping[str, Any]]
 """Name, positional and named arguments of a call"""
 
 
-class ApisEnded(Exception):
-    """Raised if the process did not answer within the time limit or ended. ``blame``: ``infra`` if the machine killed
-    it or let it run for less than half of the time, else ``policy``."""
-
-    def __init__(self, message: str, blame: Literal["policy", "infra"] = "policy") -> None:
-        super().__init__(message)
-        self.blame = blame
-
-
-class SimulatedApis:
+class SimulatedApis(JsonProcess):
     """Client of the process. ``task``: classes (name -> module), stateless ones, initial_config, long_context."""
 
     def __init__(self, task: Mapping[str, Any]) -> None:
-        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={name: os.environ[name] for name in _VARIABLES if name in os.environ} | {"PYTHONPATH": paths},
-        )
-        self._unread = b""
+        super().__init__(__file__)
         try:
-            fault = self._ask(dict(task), START_S)
-        except ApisEnded as error:
+            fault = self.ask(dict(task), START_S)
+        except ProcessEnded as error:
             fault = str(error)
         if fault:
             self.close()
             raise RuntimeError(f"the simulated APIs of bfcl-eval do not start: {fault}")
 
     def call(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-        """Results of a model's calls (name, arguments), in their order. Raises ApisEnded."""
-        results: list[str] = self._ask({"calls": [(name, (), arguments) for name, arguments in calls]}, CALLS_S)
+        """Results of a model's calls (name, arguments), in their order. Raises ProcessEnded."""
+        results: list[str] = self.ask({"calls": [(name, (), arguments) for name, arguments in calls]}, CALLS_S)
         return results
 
     def fault_of_turn(self, gold: Sequence[WrittenCall]) -> str:
         """Run a turn's gold calls on instances of their own, and return why the model's turn fails (no call, another
         state, or a gold result that none of its calls so far had); empty if it passes, or if ``gold`` is empty. Call
-        once a turn, in order. Raises ApisEnded."""
-        return str(self._ask({"gold": list(gold)}, CALLS_S))
-
-    def close(self) -> None:
-        """End the process. May be called twice."""
-        self._process.kill()
-        for stream in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):
-                stream.close()  # type: ignore[union-attr]
-        self._process.wait()
-
-    def _ask(self, request: Mapping[str, Any], time_s: float) -> Any:
-        until, (_, before) = time.monotonic() + time_s, self._state()
-        try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")  # type: ignore[union-attr]
-            self._process.stdin.flush()  # type: ignore[union-attr]
-            output = self._process.stdout.fileno()  # type: ignore[union-attr]
-            while b"\n" not in self._unread:
-                if not select.select([output], [], [], max(0.0, until - time.monotonic()))[0]:
-                    waits, used = self._state()
-                    starved = not waits and used - before < time_s / 2
-                    raise ApisEnded(f"the calls did not end within {time_s:g} s", "infra" if starved else "policy")
-                if not (part := os.read(output, 2**20)):
-                    raise self._ended()
-                self._unread += part
-        except (OSError, ValueError) as error:
-            raise self._ended(f" ({error})") from error
-        line, _, self._unread = self._unread.partition(b"\n")
-        return json.loads(line)
-
-    def _ended(self, why: str = "") -> ApisEnded:
-        """The error of a process whose pipes are closed."""
-        try:
-            killed = self._process.wait(5) == -signal.SIGKILL  # its own memory limit raises MemoryError instead
-        except subprocess.TimeoutExpired:
-            killed = False
-        return ApisEnded(f"the process of the simulated APIs ended{why}", "infra" if killed else "policy")
-
-    def _state(self) -> tuple[bool, float]:
-        """Whether the process waits for anything but a processor or a disk, and its processor time in seconds."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return fields[0] not in "RD", (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        once a turn, in order. Raises ProcessEnded."""
+        return str(self.ask({"gold": list(gold)}, CALLS_S))
 
 
 def written_call(text: str) -> WrittenCall:
@@ -192,15 +124,10 @@ class _Episode:
 
 
 def _serve() -> None:
-    """Answer requests from standard input, one JSON line each; what the classes print is dropped."""
-    import resource
-
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    """Answer requests, of which the first is the task."""
+    requests, send = open_channel()
     episode: _Episode | None = None
-    for line in sys.stdin:
-        request = json.loads(line)
+    for request in requests:
         answer: Any = None
         if episode is None:
             try:
@@ -211,8 +138,7 @@ def _serve() -> None:
             answer = episode.call(request["calls"])
         else:
             answer = episode.fault_of_turn(request["gold"])
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+        send(answer)
 
 
 if __name__ == "__main__":

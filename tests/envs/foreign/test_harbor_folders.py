@@ -110,11 +110,53 @@ def test_every_folder_with_a_task_is_one_and_stands_for_its_content(tmp_path: Pa
         ("[[steps]]\nname = 'one'\n", "of several steps"),
         ('[verifier]\nenvironment_mode = "separate"\n', "in an environment of their own"),
         ('[environment]\nnetwork_mode = "some"\n', "expected one of public, no-network, allowlist"),
+        ("[environment]\ngpus = 1\n", "gpus = 1: cannot be played here"),
+        ('[environment]\nworkdir = "/srv"\n', "workdir = '/srv': cannot be played here"),
+        ("[[environment.mcp_servers]]\nname = 'x'\n", r"environment\.mcp_servers"),
+        ('[environment]\nos = "windows"\n', "another os than linux"),
+        ("[[verifier.collect]]\ncommand = 'ps'\n", r"verifier\.collect"),
     ],
 )
 def test_what_cannot_be_played_is_refused_in_words(tmp_path: Path, toml: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         read(folder(tmp_path, toml))
+
+
+def test_empty_entries_ask_for_nothing(tmp_path: Path) -> None:
+    """As the task files of Terminal-Bench 2.1 have them."""
+    toml = """\
+schema_version = "1.1"
+artifacts = []
+[task]
+name = "them/hello"
+[[task.authors]]
+name = "Somebody"
+[verifier]
+timeout_sec = 900.0
+[agent]
+timeout_sec = 800.0
+[environment]
+docker_image = "them/hello:1"
+cpus = 1
+memory_mb = 4096
+storage_mb = 10240
+gpus = 0
+allow_internet = true
+mcp_servers = []
+[verifier.env]
+[environment.env]
+[solution.env]
+"""
+    task = read(folder(tmp_path, toml))
+    assert (task.image, task.memory_mb, task.agent_s, task.tests_s) == ("them/hello:1", 4096.0, 800.0, 900.0)
+    assert (task.policy_network, task.tests_network, dict(task.env)) == (True, True, {})
+
+
+def test_the_older_format_names_what_converts_it(tmp_path: Path) -> None:
+    (tmp_path / "hello").mkdir()
+    (tmp_path / "hello/task.yaml").write_text("instruction: Say hello.\n")
+    with pytest.raises(ValueError, match=r"hello/task\.yaml is terminal-bench's older format: harbor task migrate -i"):
+        list(folders(tmp_path))
 
 
 def test_a_folder_that_is_no_task_says_what_is_missing(tmp_path: Path) -> None:

@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 
 from envs.language.bfcl.multi_turn_env import STEPS, MultiTurnEnv
-from envs.language.bfcl.simulated_apis import ApisEnded, SimulatedApis
+from envs.language.bfcl.simulated_apis import SimulatedApis
 from lemur_ray.agents.baselines.scripted import ExpertPolicy, NoopPolicy
 from lemur_ray.agents.messages import ChatReply, ChatRequest, ToolCall
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.benchmarks.discovery import find
+from lemur_ray.host.json_process import ProcessEnded
 from lemur_ray.instruct.solved import conversations_of
 from lemur_ray.text.tools_in_words import read_calls, spell_out
 from tests.envs.questions import play, tasks_of
@@ -213,7 +214,7 @@ def test_a_process_that_the_machine_kills_is_no_fault_of_the_policy(tmp_path: Pa
     apis = SimulatedApis({"classes": {}, "stateless": [], "initial_config": {}, "long_context": False})
     with closing(apis):
         apis._process.send_signal(signal.SIGKILL)
-        with pytest.raises(ApisEnded) as ended:
+        with pytest.raises(ProcessEnded) as ended:
             apis.call([("show", {})])
     assert ended.value.blame == "infra"
 

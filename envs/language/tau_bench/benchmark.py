@@ -1,0 +1,152 @@
+"""tau-bench (Yao et al. 2024): ``tau_bench/retail`` and ``tau_bench/airline``.
+
+Data: the authors' package as one archive, ``tau_bench/package.tar.gz``; nothing of it is part of this project.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from math import comb
+from pathlib import Path
+from typing import Any, Literal
+
+from envs.language.tau_bench.domain import Domain
+from envs.language.tau_bench.env import TURNS
+from envs.language.tau_bench.recording import DOMAINS, FORMAT, RUNS, read_recording
+from lemur_ray.agents.trajectory import Episode, Outcome, Task
+from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
+from lemur_ray.benchmarks.needs import first_task_loads
+from lemur_ray.benchmarks.protocol_options import Tools
+from lemur_ray.benchmarks.resource_request import PROGRAMS
+from lemur_ray.benchmarks.rows import files_digest
+from lemur_ray.benchmarks.run_notes import PublishedProtocol
+from lemur_ray.host.home import lemur_home
+from lemur_ray.outside_data.making import unpacked
+from lemur_ray.outside_data.required import required
+from lemur_ray.outside_data.source import Source
+from lemur_ray.storage.bundles.host_path import HostPath
+
+COMMIT = "59a200c6d575d595120f1cb70fea53cef0632f6b"
+SOURCES = (
+    Source(
+        "tau_bench/package.tar.gz",
+        f"git:sierra-research/tau-bench@{COMMIT}/",
+        "a21e9d808f3d0b0170ac44b620616e4a5c7647513562bc4ccf8fd6569b519e96",
+        8_465_638,
+        "MIT",
+        stored="tar",
+        members=("tau_bench", "LICENSE"),
+        left_out=("model_utils",),
+    ),
+)
+NO_USER = (
+    "tau_bench: who is the user? --teacher openai:URL#MODEL asks a model (the published runs asked gpt-4o); --user "
+    "scripted needs none: it says its whole instruction at once and ends the conversation at the first reply without a "
+    "call, for golds and floors"
+)
+_SIZES = {"retail": "115", "airline": "50"}
+SPLITS = {"retail": ("test", "train", "dev"), "airline": ("test",)}
+
+
+@dataclass(frozen=True)
+class TauBenchOptions(Tools):
+    """Command-line options of tau-bench."""
+
+    user: Literal["llm", "react", "verify", "reflection", "scripted"] = "llm"
+    """The simulated user: a strategy of the package, or scripted: without a model, for golds and floors."""
+    teacher: str = ""
+    """Model of the simulated user, openai:URL#MODEL. In a replay its messages are the recorded ones."""
+    split: Literal["test", "train", "dev"] = "test"
+    """Part of the tasks. The airline has a test split only."""
+
+
+def _load(domain: str, options: TauBenchOptions, request: EvaluationRequest) -> Iterator[Task]:
+    path = required(request.data_folder("what tau-bench asks"), SOURCES[0].path, {"tau_bench": SOURCES})
+    if options.split not in SPLITS[domain]:
+        raise ValueError(f"--split {options.split}: tau_bench/{domain} has {', '.join(SPLITS[domain])}")
+    package = unpacked(path, lemur_home() / "tau_bench")
+    shared = {
+        "package": HostPath(package),
+        "domain": domain,
+        "split": options.split,
+        "native": options.tools == "native",
+        "database_id": files_digest(path),
+        "max_steps": TURNS,
+    }
+    if request.recording is not None:
+        yield from _recorded(f"tau_bench/{domain}", shared, request.recording)
+        return
+    if options.user != "scripted" and not options.teacher:
+        raise ValueError(NO_USER)
+    shared |= {"user": options.user, "teacher": options.teacher}
+    for index in range(_number_of_tasks(str(package), domain, options.split)):
+        own = {**shared, "index": index}
+        task_id = f"{domain}/{options.split}/{index}"
+        yield Task(f"tau_bench/{domain}", task_id, "envs:lemur/TauBench-v0", domain, own, max_turns=TURNS)
+
+
+def _recorded(name: str, shared: Mapping[str, Any], recording: Path) -> Iterator[Task]:
+    """A task for each recorded episode, as it was defined then."""
+    for key, episode in read_recording(recording).episodes.items():
+        own: dict[str, Any] = {"user": "recorded", "recording": HostPath(recording.absolute()), "episode": key}
+        own |= {"index": episode.index, "task": dict(episode.definition), "native": True}
+        task_id, domain = f"{shared['domain']}/{key}", shared["domain"]
+        yield Task(name, task_id, "envs:lemur/TauBench-v0", domain, {**shared, **own}, max_turns=TURNS)
+
+
+@lru_cache
+def _number_of_tasks(package: str, domain: str, split: str) -> int:
+    with closing(Domain(package, lambda messages: "")) as process:
+        return len(process.tasks(domain, split))
+
+
+def pass_hat(episodes: Sequence[Episode]) -> dict[str, float]:
+    """pass^k for each k up to the number of scored episodes that every task has: the mean over tasks of the probability
+    that k of its episodes, drawn without replacement, are all solved. Empty without episodes."""
+    verdicts: dict[str, Counter[bool]] = {}
+    for episode in episodes:
+        if episode.outcome.scored:
+            task = episode.key.task.partition("/trial-")[0]
+            verdicts.setdefault(task, Counter())[episode.outcome is Outcome.SOLVED] += 1
+    shares = [(count[True], count.total()) for count in verdicts.values()]
+    most = min((whole for _, whole in shares), default=0)
+    return {
+        f"pass^{k}": sum(comb(n, k) / comb(whole, k) for n, whole in shares) / len(shares) for k in range(1, most + 1)
+    }
+
+
+_PROTOCOL = PublishedProtocol(
+    prompt="the domain's rules as the system message, its tools in the request; the user's prompt is the package's",
+    shots="none",
+    judge="none; the package compares the database with that of the gold actions, and replies with the outputs",
+    metric="share of tasks with reward 1, and pass^k",
+    decoding="temperature 0; the user's model at 1, its endpoint's default",
+    estimator="4 episodes of each task (--epochs 4)",
+    settings={"tools": "native", "user": "llm", "split": "test"},
+)
+BENCHMARKS = {
+    domain: Benchmark(
+        TauBenchOptions,
+        partial(_load, domain),
+        {"full": 1024, "brief": 1024},
+        needs=first_task_loads(partial(_load, domain)),
+        sources=SOURCES,
+        resources=PROGRAMS,
+        min_step_s=60.0,
+        has_hints=True,
+        details=BenchmarkDetails(
+            _SIZES[domain],
+            cluster=lambda task: task.id.partition("/trial-")[0],
+            endpoints=lambda options: (options.teacher,) if options.teacher and options.user != "scripted" else (),
+            notes=pass_hat,
+            protocol=_PROTOCOL,
+            recording_format=FORMAT,
+            published_runs=RUNS,
+        ),
+    )
+    for domain in DOMAINS
+}

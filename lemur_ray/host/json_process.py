@@ -1,0 +1,106 @@
+"""A Python program in a process of its own that answers JSON lines, with limits of time and memory: both of its ends.
+
+For code of installed or fetched packages. The program imports this module, which imports nothing else of the project.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+START_S = 120.0
+"""Time limit of the first answer, which waits for imports, in seconds"""
+MEMORY_BYTES = 2 * 2**30
+"""Limit of the address space of the process"""
+_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+"""Environment variables that the process gets: it needs no keys"""
+
+
+class ProcessEnded(Exception):
+    """Raised if the process did not answer within the time limit or ended. ``blame``: ``infra`` if the machine killed
+    it or let it run for less than half of the time, else ``policy``."""
+
+    def __init__(self, message: str, blame: Literal["policy", "infra"] = "policy") -> None:
+        super().__init__(message)
+        self.blame = blame
+
+
+class JsonProcess:
+    """The side that asks. ``program``: a Python file that calls ``open_channel``; it imports what this process can."""
+
+    def __init__(self, program: str) -> None:
+        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={name: os.environ[name] for name in _VARIABLES if name in os.environ} | {"PYTHONPATH": paths},
+        )
+        self._unread = b""
+
+    def ask(self, request: Any, time_s: float) -> Any:
+        """The program's answer to a JSON value. Raises ProcessEnded."""
+        until, (_, before) = time.monotonic() + time_s, self._state()
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")  # type: ignore[union-attr]
+            self._process.stdin.flush()  # type: ignore[union-attr]
+            output = self._process.stdout.fileno()  # type: ignore[union-attr]
+            while b"\n" not in self._unread:
+                if not select.select([output], [], [], max(0.0, until - time.monotonic()))[0]:
+                    waits, used = self._state()
+                    starved = not waits and used - before < time_s / 2
+                    raise ProcessEnded(f"the calls did not end within {time_s:g} s", "infra" if starved else "policy")
+                if not (part := os.read(output, 2**20)):
+                    raise self._ended()
+                self._unread += part
+        except (OSError, ValueError) as error:
+            raise self._ended(f" ({error})") from error
+        line, _, self._unread = self._unread.partition(b"\n")
+        return json.loads(line)
+
+    def close(self) -> None:
+        """End the process. May be called twice."""
+        self._process.kill()
+        for stream in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                stream.close()  # type: ignore[union-attr]
+        self._process.wait()
+
+    def _ended(self, why: str = "") -> ProcessEnded:
+        """The error of a process whose pipes are closed."""
+        try:
+            killed = self._process.wait(5) == -signal.SIGKILL  # its own memory limit raises MemoryError instead
+        except subprocess.TimeoutExpired:
+            killed = False
+        return ProcessEnded(f"the process of the simulated APIs ended{why}", "infra" if killed else "policy")
+
+    def _state(self) -> tuple[bool, float]:
+        """Whether the process waits for anything but a processor or a disk, and its processor time in seconds."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[0] not in "RD", (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def open_channel() -> tuple[Iterator[Any], Callable[[Any], None]]:
+    """The side of the program: (requests, function that answers one). Limits the memory of this process, and sends
+    what is printed to standard error."""
+    import resource
+
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+
+    def answer(value: Any) -> None:
+        answers.write(json.dumps(value) + "\n")
+        answers.flush()
+
+    return map(json.loads, sys.stdin), answer
