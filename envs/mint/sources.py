@@ -15,7 +15,7 @@ from envs.mint.search.wikipedia import LiveWikipedia, PageSource, RecordedAnswer
 from envs.mint.search.wikipedia_index import WikipediaIndex
 from envs.mint.teacher import FeedbackKind, ModelTeacher, RecordedTeacher, Teacher
 from envs.mint.tools import WIKIPEDIA, tools_of
-from lemur_ray.agents.external_calls import policy_at
+from lemur_ray.agents.policy_spec import policy_at
 
 
 def check_sources(subset: str, options: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from envs.webarena.evaluators.judge import Ask, AskingJudge, Judge, NoJudge, NoVerdict, StoredAnswers
-from lemur_ray.agents.external_calls import ContentRefused, ExternalCallError, ask_quoting, external_call, policy_at
+from lemur_ray.agents.external_calls import ContentRefused, ExternalCallError, ask_quoting, external_call
 from lemur_ray.agents.messages import (
     ChatRequest,
     ContextOverflow,
@@ -15,6 +15,7 @@ from lemur_ray.agents.messages import (
     PolicyUnreachable,
     Sampling,
 )
+from lemur_ray.agents.policy_spec import policy_at
 
 PREFIX = "openai:"
 MAX_TOKENS = 256

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from lemur_ray.agents.baselines.function_policy import Function, label_of, policy_of, resolve
 from lemur_ray.agents.baselines.human import HumanPolicy
 from lemur_ray.agents.baselines.scripted import ExpertPolicy, NoopPolicy, RandomPolicy
-from lemur_ray.agents.endpoint import EndpointOptions, RequestSlots, checked_url, redact_url
+from lemur_ray.agents.endpoint import Endpoint, EndpointOptions, RequestSlots, checked_url, redact_url
+from lemur_ray.agents.external_calls import endpoint_at
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.recording import Recording, RecordingFormat
@@ -214,3 +215,14 @@ KINDS: Mapping[str, PolicyKind] = {
                          needs_hints=True),
 }  # fmt: skip
 """Kinds of ``--policy`` by the text before the colon."""
+
+
+@cache
+def _model_at(endpoint: Endpoint, name: str) -> Policy:
+    return OpenAIPolicy(endpoint.url, endpoint.model, name=name, options=endpoint.options)
+
+
+def policy_at(spec: str, role: str) -> Policy:
+    """The model ``openai:URL#MODEL`` that environments of this process ask in a role (teacher, judge)."""
+    url, _, model = spec.removeprefix("openai:").partition("#")
+    return _model_at(endpoint_at(url, model), f"{role}:{model}")

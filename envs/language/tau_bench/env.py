@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 from envs.language.tau_bench.domain import Ask, Domain
 from envs.language.tau_bench.recording import read_recording
 from envs.text_env import Opening, TextEnv, Turn
-from lemur_ray.agents.external_calls import ExternalCallError, ask_quoting, external_call, policy_at
+from lemur_ray.agents.external_calls import ExternalCallError, ask_quoting, external_call
 from lemur_ray.agents.messages import ChatRequest, EndpointRefused, Message, PolicyError, Sampling, ToolCall
+from lemur_ray.agents.policy_spec import policy_at
 from lemur_ray.host.json_process import ProcessEnded
 from lemur_ray.sandbox.sandbox import SandboxDestroyed
 from lemur_ray.text.tools_in_words import arguments_of, describe_tools, read_calls, spell_out, tool_function
