@@ -191,6 +191,7 @@ def real_data(lemur_home: Path) -> Path:
     return folder
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.sweep  # a process for each of 200 episodes of every run takes minutes
 def test_verdicts_on_the_published_runs_are_the_published_ones(real_data: Path, tmp_path: Path) -> None:
     files = sorted((real_data / "tau_bench" / "historical_trajectories").glob("*.json"))
@@ -211,6 +212,7 @@ NOTHING_SOLVES = {
 """Tasks whose gold changes nothing and that ask for no output."""
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.sweep  # a process for each of 330 episodes takes minutes
 def test_golds_of_the_published_tasks_are_solved_and_nothing_solves_the_known_ones(
     real_data: Path, tmp_path: Path
