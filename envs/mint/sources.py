@@ -54,7 +54,8 @@ def wikipedia_of(text: str) -> PageSource | RecordedAnswers | None:
 
 @cache
 def recorded_observations(file: str) -> Mapping[str, tuple[str | None, ...]]:
-    """Observations after each turn of a published run, by task; empty for an empty ``file``. Raises ValueError."""
+    """Observations after each turn of the published run in ``file``, by task; empty if ``file`` is "". Raises
+    FileNotFoundError, or ValueError for invalid content."""
     episodes = read_recording(Path(file)).episodes if file else {}
     return {task: tuple(text_of(turn) for turn in episode.turns) for task, episode in episodes.items()}
 

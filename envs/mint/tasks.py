@@ -127,7 +127,8 @@ def _reference(subset: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def task_text(subset: str, raw: str) -> str:
-    """A task's text as the published runs show it. ``raw``: its text in the data."""
+    """A task's text as the published runs show it: ``raw``, its text in the data of the subset, without the outer
+    whitespace or (mbpp) docstring quotes that those runs remove."""
     if subset == "mbpp":
         return raw.replace('"""', "").strip()
     return raw if subset in ("mmlu", "humaneval", "alfworld") else raw.strip()

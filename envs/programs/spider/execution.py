@@ -71,8 +71,9 @@ def graded_query(query: str | None, asked: Mapping[str, Any]) -> Graded:
 
 
 def query_in(reply: str, begins: str = "") -> str | None:
-    """The query of a reply as a person reads it: in a fence, else the last one that is set apart, else from the first
-    SELECT; up to its semicolon or to the sentence after it. ``begins``: the query's start in the prompt."""
+    """Find the SQL query of a reply as a person would: in a code fence, else the last one on lines of its own, else
+    from the first SELECT; it ends at its semicolon or before the next sentence. None if there is none. ``begins``: the
+    start of the query that the prompt gave, put before a continuation."""
     code = code_in(reply, r"(?i)\bselect\b").strip()
     if begins and not re.match(r"(?:select|with)\b", code, re.IGNORECASE):
         code = f"{begins} {code}"

@@ -79,8 +79,9 @@ def end_generation(timeout_s: float = 5.0) -> int:
 
 
 def begin_generation(fd: int, spec: dict[str, Any], packed: bytes) -> None:
-    """Fork the first process of a new generation in new namespaces. ``fd``: socket to the harness, to which errors are
-    sent; ``spec``: the settings that ``keeper_client`` sends; ``packed``: the file trees, see ``tree.pack``."""
+    """Fork the first process of a fresh set of namespaces (a generation), and return at once. ``fd``: socket to the
+    harness, to which errors are sent; ``spec``: the settings that ``keeper_client`` sends; ``packed``: file trees, see
+    ``tree.pack``."""
     # A process namespace begins with the next child, so an intermediate process creates it and exits.
     middle = os.fork()
     if middle:

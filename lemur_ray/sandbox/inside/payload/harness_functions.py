@@ -23,7 +23,7 @@ class ToolError(Exception):
 
 
 class Capture(io.StringIO):
-    """Buffer for a cell's standard output; drops everything beyond ENOUGH_CHARS (100,000) characters."""
+    """Buffer for a cell's standard output; silently drops everything beyond ENOUGH_CHARS (100,000) characters."""
 
     def write(self, text: str) -> int:
         left = ENOUGH_CHARS - self.tell()
