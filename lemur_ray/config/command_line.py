@@ -38,7 +38,6 @@ def parse(
     import tyro  # late: workers and the server import this module but parse no command line
 
     from lemur_ray.config.config_file import bare_flags, config_words, take_config
-    from lemur_ray.config.help_page import wants_help
 
     script, _, rest = (prog or Path(sys.argv[0]).name).partition(" ")
     prog = f"{program(script)} {rest}".rstrip()
@@ -50,7 +49,7 @@ def parse(
     markers = (tyro.conf.OmitArgPrefixes,) if flat else ()
     cli = partial(tyro.cli, config, default=default, prog=prog, config=markers, registry=_registry())
     more: Mapping[str, str] = getattr(config, "HELP_MORE", {})
-    if wants_help(words) and (topics := getattr(config, "HELP", None)):
+    if {"-h", "--help"} & set(words) and (topics := getattr(config, "HELP", None)):
         _print_help_page(cli, topics, more, default)
     if file.path:
         words = [*words, *config_words(file, words, config, start, flat)]

@@ -41,11 +41,6 @@ class Entry:
     default: str = ""
 
 
-def wants_help(argv: Sequence[str]) -> bool:
-    """Whether a command line requests the one-screen help (``-h`` or ``--help``)."""
-    return any(word in ("-h", "--help") for word in argv)
-
-
 def entries(text: str) -> dict[str, Entry]:
     """Parse a help text of tyro, ``WIDE`` columns wide, with or without boxes: flag -> entry."""
     parts: list[list[str]] = []

@@ -62,18 +62,10 @@ def readable(text: str) -> str:
     return text
 
 
-def read_conversations(file: str | Path) -> Iterator[Conversation]:
-    """Yield the conversations of a chat file (``chat_rows``): a path, a URL or a data set of the Hub.
-    ``dataset`` and ``id`` of a row without them are the file's name and the row's number. Raises ValueError naming file
-    and line for an invalid row, OSError, ReadFailure."""
-    for one in checked_conversations(file):
-        if isinstance(one, ValueError):
-            raise one
-        yield one
-
-
 def checked_conversations(file: str | Path) -> Iterator[Conversation | ValueError]:
-    """Like ``read_conversations``, but yields a ValueError in place of an invalid row and continues."""
+    """Yield the conversations of a chat file (``chat_rows``), a path, a URL or a data set of the Hub; for an invalid
+    row, a ValueError naming file and line. ``dataset`` and ``id`` of a row without them are the file's name and the
+    row's number. Raises ValueError for a damaged file or an ambiguous name, OSError, ReadFailure."""
     for name in chat_files(str(file)):
         with local_chat_file(name) as path:
             for place, row in _named(name, rows(path)):

@@ -5,8 +5,8 @@ No conversation is read.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 from lemur_ray.instruct.chat_tokens import with_chat_format
 from lemur_ray.instruct.config import WITHOUT_NEAR_DUPLICATES, SetsConfig
@@ -49,7 +49,9 @@ def _of_sets(sets: SetsConfig, conversations: Sequence[str], packages_are_here: 
     if sets.files and conversations:
         lacking.append("--conversations is no part of Table 1: leave it out with --oasst1 and the other sets")
     if packages_are_here:
-        lacking += [advice for package, advice in filter_packages(sets).items() if _lacks(package.replace("-", "_"))]
+        lacking += [
+            advice for package, advice in filter_packages(sets).items() if not find_spec(package.replace("-", "_"))
+        ]
     return lacking
 
 
@@ -64,7 +66,3 @@ def _of_format(tokenizer: Tokenizer, choice: str) -> list[str]:
     except ValueError as error:
         return [str(error)]
     return []
-
-
-def _lacks(package: str) -> bool:
-    return importlib.util.find_spec(package) is None

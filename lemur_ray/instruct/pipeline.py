@@ -168,7 +168,8 @@ class _Build:
         orders = talks.filter(pc.equal(talks.column("dataset"), "openorca")).column("order").to_numpy()
         if not wanted or len(orders) <= wanted:
             return talks
-        keys = stages.draw_keys(orders, self.config.sets_seed)
+        seed = self.config.sets_seed
+        keys = [hashlib.blake2b(f"{seed} {order}".encode(), digest_size=16).digest() for order in orders.tolist()]
         ranked = sorted(range(len(orders)), key=keys.__getitem__)
         self.fallen["openorca", "draw", "not_drawn"] += len(orders) - wanted
         return _without(talks, orders[ranked[wanted:]])

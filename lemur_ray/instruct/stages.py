@@ -5,7 +5,6 @@ A dropped row stays in its table, marked with stage and rule, until it is counte
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -174,8 +173,3 @@ def encode(
             row["note"] = row["note"] or "cut_at_row_length"
         row |= {"tokens": ids[:seq_len], "trained": trained[:seq_len]}
     return pa.Table.from_pylist(rows, TOKENS)
-
-
-def draw_keys(orders: np.ndarray, seed: int) -> list[bytes]:
-    """One pseudo-random key per row from seed and ``order``; rows with the smallest keys form the sample."""
-    return [hashlib.blake2b(f"{seed} {order}".encode(), digest_size=16).digest() for order in orders.tolist()]

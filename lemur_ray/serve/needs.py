@@ -8,13 +8,13 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.doctor.devices import Devices
 from lemur_ray.host.ports import unusable
 from lemur_ray.recipes import get_recipe
-from lemur_ray.serve.config import EngineOptions, ServeJob
+from lemur_ray.serve.config import ServeJob
 from lemur_ray.text.backends import TOKENIZER
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.weights.families import UnsupportedModel
@@ -22,7 +22,7 @@ from lemur_ray.weights.model_faults import ModelParts, inspect_model
 from lemur_ray.weights.open_model import MODEL_ERRORS, RANDOM, load_tokenizer, open_model
 
 GIB = 2**30
-_BYTES = {"float32": 4, "bfloat16": 2}
+_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
 class NotServed(ValueError):
@@ -115,16 +115,17 @@ def memory_faults(config: ModelConfig, job: ServeJob, devices: Devices) -> list[
     if job.hosts.topology or job.backend == "vllm" or not memories:
         return []
     free, copies, engine = max(memories), job.replicas, job.engine
-    if engine.dtype == "auto":
-        engine = replace(engine, dtype="bfloat16" if devices.gpus else "float32")
-    size = copies * weight_bytes(config, engine)
+    form = engine.dtype if engine.quantization == "none" else engine.quantization
+    if form == "auto":
+        form = "bfloat16" if devices.gpus else "float32"
+    size = copies * config.num_params * _BYTES[form]  # at least
     if size <= free:
         return []
     smaller = {"--engine.dtype bfloat16": 2, "--engine.quantization int8": 1}
     fits = [flag for flag, width in smaller.items() if copies * config.num_params * width < min(free, size)]
     instead = f"take {' or '.join(fits)}" if fits else "take a smaller model, or more GPUs or TPU chips"
     return [
-        f"memory: {config.num_params / 1e9:.1f} billion parameters as {_form(engine)} take {size / GIB:.1f} GiB"
+        f"memory: {config.num_params / 1e9:.1f} billion parameters as {form} take {size / GIB:.1f} GiB"
         f"{f' in {copies} replicas' if copies > 1 else ''}, {devices.where} has {free / GIB:.1f} GiB to give: {instead}"
     ]
 
@@ -138,13 +139,3 @@ def port_faults(job: ServeJob, devices: Devices) -> list[str]:
     if not job.port:
         return [f"--host {job.host}: {why}: give an address of this machine, 127.0.0.1 or 0.0.0.0"]
     return [f"port {job.port} of {job.host}: {why}: give another one with --port, or --port 0 for any that is free"]
-
-
-def weight_bytes(config: ModelConfig, options: EngineOptions) -> int:
-    """Lower bound of the bytes of a model's weights in an engine, all devices together. ``options.dtype`` must not be
-    "auto"."""
-    return config.num_params * (1 if options.quantization == "int8" else _BYTES[options.dtype])
-
-
-def _form(options: EngineOptions) -> str:
-    return options.quantization if options.quantization != "none" else options.dtype

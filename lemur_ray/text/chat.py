@@ -18,14 +18,11 @@ from tokenizers import Encoding
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.text.chat_template import Chat, ChatTemplate, Span, TemplateError
-from lemur_ray.text.chatml import TEMPLATE, ChatML
 from lemur_ray.text.marked_text import Disguise, iter_texts, marked_text
 from lemur_ray.text.templates.template_files import template_of
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.text.tool_results import sort_results_by_call
 from lemur_ray.text.tools_in_words import describe_tools, spell_out_calls, tool_function
-
-__all__ = ["TEMPLATE", "encode_chat", "encode_chat_prompt", "encode_dialogue", "encode_prompt", "render"]
 
 
 def encode_chat(
@@ -46,17 +43,6 @@ def encode_chat(
     spans = _trained_spans(spans, messages)
     encoding = marked.encode(text, disguise)
     return encoding.ids[:max_tokens], _overlaps(encoding, spans)[:max_tokens]
-
-
-def encode_prompt(tokenizer: Tokenizer, messages: Sequence[Message], template: ChatTemplate | None = None) -> list[int]:
-    """Token ids of a conversation, ending with the header of the next assistant turn. Raises TemplateError if the
-    template cannot render it."""
-    return encode_chat_prompt(tokenizer, Chat(template_messages(messages), add_generation_prompt=True), template)
-
-
-def encode_chat_prompt(tokenizer: Tokenizer, chat: Chat, template: ChatTemplate | None = None) -> list[int]:
-    """Token ids of a chat, which may have tools, documents and template options. Raises TemplateError."""
-    return Prompt(tokenizer, chat, template).ids()
 
 
 class Prompt:
@@ -113,11 +99,6 @@ def encode_dialogue(
         else:  # if a token crosses a border, the text around ids is encoded separately
             out += marked.encode(pieces[number], disguise).ids if part is None else part
     return out
-
-
-def render(messages: Sequence[Message]) -> str:
-    """Text of the conversation in ChatML, without BOS; "" for no messages."""
-    return ChatML().render([Chat(template_messages(messages))])[0]
 
 
 def training_chat(template: ChatTemplate, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Chat:

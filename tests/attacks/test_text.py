@@ -20,9 +20,9 @@ from lemur_ray.agents.messages import Message
 from lemur_ray.report.escape import block, inline, printable
 from lemur_ray.sandbox.output import HeadTail
 from lemur_ray.sandbox.sandbox import Sandbox
-from lemur_ray.text.chat import encode_prompt
 from lemur_ray.text.tokenizer import Tokenizer
 from tests.attacks.arena import bash, python
+from tests.text.prompts import encode_prompt
 
 
 def test_row_05_output_that_is_no_text_becomes_text_that_survives_json(box: Sandbox) -> None:

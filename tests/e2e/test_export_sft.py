@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from lemur_ray.agents.recording import NOT_EXECUTED
-from lemur_ray.instruct.conversation import read_conversations
 from lemur_ray.rollout.ledger import read_episodes
+from tests.instruct.own_chats import read_conversations
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 Run = Callable[..., int]

@@ -15,8 +15,9 @@ import pytest
 from lemur_ray.agents.messages import Message, ToolCall
 from lemur_ray.evaluation.demonstration_data import conversations_of, own_conversations
 from lemur_ray.instruct.config import SetsConfig, TalksConfig
-from lemur_ray.instruct.conversation import RULES, Conversation, conversation_lines, fault, read_conversations
+from lemur_ray.instruct.conversation import RULES, Conversation, conversation_lines, fault
 from lemur_ray.instruct.readers.public_sets import read_set
+from tests.instruct.own_chats import read_conversations
 from tests.outside_data.conftest import hub as hub  # the fixture
 from tests.outside_data.local_hub import LocalHub
 

@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from lemur_ray.agents.messages import Message, ToolCall
 from lemur_ray.corpus.manifest import row_folder
 from lemur_ray.corpus.rows import RowReader
-from lemur_ray.instruct.conversation import Conversation, conversation_lines, fault, read_conversations
+from lemur_ray.instruct.conversation import Conversation, conversation_lines, fault
 from lemur_ray.instruct.table import build_table
 from lemur_ray.serve.http.tokenizer_routes import tokenizer_routes
 from lemur_ray.serve.text_engine import TextEngine
@@ -26,6 +26,7 @@ from lemur_ray.text.templates.template_files import template_of
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.text.tokenizer_folder import tokenizer_in
 from lemur_ray.weights.hf_config import tokenizer_files
+from tests.instruct.own_chats import read_conversations
 from tests.text import kinds
 from tests.text.templates.formats import LLAMA_3, MISTRAL, QWEN, TOOLS, chat_of
 

@@ -17,11 +17,11 @@ from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.report.pages.whole_page import render_run
 from lemur_ray.rollout.ledger import read_episodes
-from lemur_ray.text.chat import encode_prompt
 from lemur_ray.text.tokenizer import Tokenizer
 from tests.e2e.boxes import box_task, sandboxes_of
 from tests.rollout.scripted_policy import ScriptedPolicy
 from tests.rollout.test_quarantine import play
+from tests.text.prompts import encode_prompt
 
 TWO = "```sql\nSELECT 1\n```\nor\n```sql\nSELECT 2\n```"
 NESTED = "````\n```sql\nSELECT 1\n```\n````"

@@ -17,10 +17,11 @@ from lemur_ray.serve.engine.sampling_options import SamplingOptions
 from lemur_ray.serve.openai.tools import Toolbox
 from lemur_ray.serve.text_engine import Reply, TextEngine
 from lemur_ray.serve.token_requests import _in_words, content_ids, converse
-from lemur_ray.text.chat import encode_dialogue, encode_prompt
+from lemur_ray.text.chat import encode_dialogue
 from lemur_ray.text.templates.template_files import with_template
 from lemur_ray.text.tokenizer import Tokenizer
 from tests.serve.tiny import TOKENIZER
+from tests.text.prompts import encode_prompt
 from tests.text.templates.formats import LLAMA_2
 
 OPENING = [Message("system", "Walk."), Message("user", "Go.")]

@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lemur_ray.agents.messages import Message
-from lemur_ray.text.chat import TEMPLATE, encode_chat, encode_prompt, render
+from lemur_ray.text.chat import encode_chat
 from lemur_ray.text.chat_template import TemplateError
+from lemur_ray.text.chatml import TEMPLATE
 from lemur_ray.text.marked_text import Disguise, MarkedText
 from lemur_ray.text.tokenizer import Tokenizer
 from tests.text import kinds
+from tests.text.prompts import encode_prompt, render
 
 TOKENIZER = Tokenizer.train(["user\nassistant\nsystem\n go to shelf 1\n"] * 30, 320)
 VECTOR = [Message("user", "Hi"), Message("assistant", " Yo ")]

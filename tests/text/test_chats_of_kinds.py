@@ -18,7 +18,7 @@ import transformers
 
 from lemur_ray.agents.messages import Message, ToolCall
 from lemur_ray.instruct.chat_tokens import with_chat_format
-from lemur_ray.text.chat import encode_chat, encode_chat_prompt, encode_dialogue, encode_prompt, template_messages
+from lemur_ray.text.chat import encode_chat, encode_dialogue, template_messages
 from lemur_ray.text.chat_template import Chat, TemplateError
 from lemur_ray.text.chatml import WITH_BOS
 from lemur_ray.text.marked_text import iter_texts, marked_text
@@ -27,6 +27,7 @@ from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.text.tokenizer_folder import load_folder
 from lemur_ray.weights.hf_config import tokenizer_files
 from tests.text import kinds
+from tests.text.prompts import encode_chat_prompt, encode_prompt
 from tests.text.templates.formats import LLAMA_2, LLAMA_3, MISTRAL, QWEN, TOOLS, ZEPHYR, chat_of
 
 FORMATS = {

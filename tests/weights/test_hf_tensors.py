@@ -13,13 +13,13 @@ import pytest
 from lemur_ray.agents.messages import Message
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import Params, init_params
-from lemur_ray.text.chat import encode_prompt
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.weights.hf_config import HuggingFaceError, read_config
 from lemur_ray.weights.hf_tensors import HuggingFaceWeights
 from lemur_ray.weights.open_model import open_model
 from lemur_ray.weights.safetensors_reader import INDEX, SINGLE, TensorFileError, TensorFolder
 from tests.model.logits import logits
+from tests.text.prompts import encode_prompt
 from tests.weights.whole_models import whole, write_model
 
 CONFIG = ModelConfig(

@@ -61,7 +61,7 @@ def _words(items: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
     inside[1:] = folded != 0
     edges = np.flatnonzero(inside[1:] != inside[:-1])
     begins, ends = edges[::2], edges[1::2]
-    powers, inverses = _powers(len(data))
+    powers, inverses = _table(max(4 * _BATCH_BYTES, len(data)))
     sums = np.zeros(len(data) + 1, np.uint64)
     np.cumsum(folded * powers[: len(data)], out=sums[1:])
     words = mixed((sums[ends] - sums[begins]) * inverses[begins])
@@ -112,7 +112,3 @@ def _table(size: int) -> tuple[np.ndarray, np.ndarray]:
         powers[0] = 1
         tables.append(np.multiply.accumulate(powers))
     return tables[0], tables[1]
-
-
-def _powers(size: int) -> tuple[np.ndarray, np.ndarray]:
-    return _table(max(4 * _BATCH_BYTES, size))

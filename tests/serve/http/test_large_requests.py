@@ -18,9 +18,10 @@ from lemur_ray.serve.http import request_body
 from lemur_ray.serve.http.request_body import MANY_IDS, MAX_BODY_BYTES, check_lengths, read_body
 from lemur_ray.serve.openai.errors import ApiError
 from lemur_ray.serve.text_engine import TextEngine
-from lemur_ray.text.chat import encode_prompt, template_messages
+from lemur_ray.text.chat import template_messages
 from lemur_ray.text.chat_template import Chat
 from lemur_ray.text.tokenizer import Tokenizer
+from tests.text.prompts import encode_prompt
 
 TOKENIZER = Tokenizer.train(["the cat sat on the mat and looked at the dog "] * 40, 400)
 

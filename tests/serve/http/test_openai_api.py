@@ -11,9 +11,9 @@ import pytest
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.serve.text_engine import TextEngine
-from lemur_ray.text.chat import encode_prompt
 from tests.serve.protocol import ASK, CHAT
 from tests.serve.tiny import TOKENIZER
+from tests.text.prompts import encode_prompt
 
 
 def test_a_chat_reply_has_text_tokens_and_counts(client: openai.OpenAI, served: TextEngine) -> None:

@@ -16,11 +16,11 @@ from lemur_ray.agents.messages import Message
 from lemur_ray.serve.http.request_body import MANY_IDS
 from lemur_ray.serve.http.tokenizer_routes import tokenizer_routes
 from lemur_ray.serve.text_engine import TextEngine
-from lemur_ray.text.chat import encode_prompt
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.weights.hf_config import tokenizer_files
 from tests.serve.protocol import error
 from tests.serve.tiny import TINY, TOKENIZER
+from tests.text.prompts import encode_prompt
 
 TRAINED = Tokenizer.train(["the cat sat on the mat and looked at the dog "] * 40, 400)
 
