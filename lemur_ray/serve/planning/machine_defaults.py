@@ -59,7 +59,7 @@ def chosen(options: EngineOptions, config: ModelConfig, machine: Machine) -> Eng
     block, usable = BLOCK * kv_bytes_per_token(config, n, itemsize), USABLE[machine.platform] * machine.memory_bytes
     if room < 2 * block:
         raise ValueError(
-            f"{_gib(weights)} of weights a device, {_gib(usable)} usable: use {'' if int8 else 'int8 or '}more devices "
+            f"{gib(weights)} of weights a device, {gib(usable)} usable: use {'' if int8 else 'int8 or '}more devices "
             f"than {n}"
         )
     if options.cache_bytes > n * (usable - weights):
@@ -83,7 +83,8 @@ def itemsize_of(options: EngineOptions) -> int:
     return 4 if options.dtype == "float32" else 2
 
 
-def _gib(size: float) -> str:
+def gib(size: float) -> str:
+    """A size in bytes as text in GiB: "1.50 GiB"."""
     return f"{size / 2**30:.2f} GiB"
 
 

@@ -13,7 +13,7 @@ from lemur_ray.config import Recipe
 from lemur_ray.config.help_page import Topics
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.planning import machines
-from lemur_ray.serve.planning.machine_defaults import USABLE, chosen
+from lemur_ray.serve.planning.machine_defaults import USABLE, chosen, gib
 from lemur_ray.serve.planning.planned_flags import check_flags
 from lemur_ray.train.aot import absent_gpus, absent_slice
 from lemur_ray.train.job_arguments import Flat
@@ -112,7 +112,6 @@ def _on_chip(job: PlanServingJob, say: Say) -> int:
     where = parse_slice(f"{job.chip}:{'2x2x1' if job.chip in ('v4', 'v5p') else '2x2'}")
     os.environ.update(absent_slice.environment(where, with_libtpu=True, num_devices=1))
     from lemur_ray.serve.compute import ahead_of_time
-    from lemur_ray.serve.planning.serving_plan import gib
 
     device = absent_slice.devices(where, 1)[:1]
     on_cpu = EngineOptions()

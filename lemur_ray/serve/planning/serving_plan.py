@@ -26,6 +26,7 @@ from lemur_ray.serve.planning.machine_defaults import (
     USABLE,
     Machine,
     decode_s,
+    gib,
     itemsize_of,
 )
 from lemur_ray.serve.planning.machines import machine_of
@@ -155,11 +156,6 @@ class ServingPlan:
             f"--engine.prefill-tiles {self.options.prefill_tiles}"
         )
         yield from (f"BROKEN: {sentence}" for sentence in self.broken())
-
-
-def gib(size: float) -> str:
-    """A size in bytes as text in GiB: "1.50 GiB"."""
-    return f"{size / GIB:.2f} GiB"
 
 
 def name_of(step: Step) -> str:
