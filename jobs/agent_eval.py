@@ -29,7 +29,8 @@ DEFAULT = "alfworld/text"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code (``host.exit_codes``). 0: each task has a score or recorded error. 75: hosts or endpoints were away."""
+    """Exit code (``host.exit_codes``). 0: each task has a score or recorded error. 75: hosts or endpoints were away.
+    argv: words of the command line, by default those of this process."""
     words = sys.argv[1:] if argv is None else argv
     with job_exit("agent_eval") as end:
         if "--list" in words:

@@ -21,7 +21,8 @@ from lemur_ray.rollout.exit_codes import job_exit
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code. 0: every goal with a replayed run is reached. 1: a goal is missed or a run failed. 130: stopped."""
+    """Exit code. 0: every goal with a replayed run is reached. 1: a goal is missed or a run failed. 130: stopped. argv:
+    words of the command line, by default those of this process."""
     config = parse(FidelityConfig, argv)
     with job_exit("fidelity") as end:
         found = with_local_folder(config.out, lambda out: _replayed(config, prepare_out(resolve_out(out, "fidelity"))))

@@ -22,7 +22,8 @@ class IndexConfig:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code. 0: the index is built. 1: the dump could not be read."""
+    """Exit code. 0: the index is built. 1: the dump could not be read. argv: words of the command line, by default
+    those of this process."""
     config = parse(IndexConfig, argv)
     out = Path(resolve_out(config.out, "wikipedia/index.sqlite"))
     try:

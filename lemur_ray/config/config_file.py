@@ -32,7 +32,8 @@ _MAX_NAMES = 8
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """Values of a file by dotted key, not yet checked against the flags. ``path``: "" if no file was given."""
+    """Content of a file with flags: values by dotted key (``train.steps``), not yet checked against the flags.
+    ``path``: "" if no file was given."""
 
     path: str = ""
     values: dict[str, Any] = field(default_factory=dict)
@@ -67,8 +68,8 @@ def take_config(argv: Sequence[str]) -> tuple[list[str], ConfigFile]:
 
 
 def bare_flags(words: Sequence[str], config: Any, default: Any, flat: bool) -> list[str]:
-    """Rewrite the earlier forms of bool flags in a command line: ``--x True`` as ``--x``, ``--x=False`` as ``--no-x``.
-    config, default, flat: as for ``config_words``."""
+    """Words of a command line, with the earlier forms of bool flags rewritten: ``--x True`` as ``--x``, ``--x=False``
+    as ``--no-x``. config, default, flat: as for ``config_words``."""
     bools = {key: leaf for key, leaf in _leaves(config, default, flat) if isinstance(leaf.value, bool)}
     bare: list[str] = []
     for word in words:

@@ -10,7 +10,7 @@ from lemur_ray.config.ranges import COUNT, FROM_ZERO, SEED, check_ranges
 
 @dataclass(frozen=True)
 class SourceConfig:
-    """One source of a mixture. On a command line: NAME:KIND:WEIGHT or NAME:KIND:WEIGHT:EPOCHS."""
+    """One source of a training mixture. On a command line: NAME:KIND:WEIGHT or NAME:KIND:WEIGHT:EPOCHS."""
 
     name: str = ""
     """Name of the source in the corpus manifest."""
@@ -57,6 +57,6 @@ def parse_source(text: str) -> SourceConfig:
 
 
 def format_source(source: SourceConfig) -> str:
-    """Inverse of `parse_source`."""
+    """Text form NAME:KIND:WEIGHT[:EPOCHS] of a source, which `parse_source` reads."""
     text = f"{source.name}:{source.kind}:{source.weight!r}"
     return text if source.epochs is None else f"{text}:{source.epochs!r}"

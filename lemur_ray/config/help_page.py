@@ -34,7 +34,8 @@ _MAX_TEXT_LINES = 3
 
 @dataclass(frozen=True)
 class Entry:
-    """A flag in a help text: how it is given, its description, and its default as text."""
+    """A flag in a help text: how it is written (with its metavariable), its description, and its default as text ("" if
+    none)."""
 
     given: str
     text: str
@@ -42,7 +43,7 @@ class Entry:
 
 
 def entries(text: str) -> dict[str, Entry]:
-    """Parse a help text of tyro, ``WIDE`` columns wide, with or without boxes: flag -> entry."""
+    """Parse a help text of tyro, ``WIDE`` columns wide, with or without boxes: flag (``--train.steps``) -> entry."""
     parts: list[list[str]] = []
     for line in text.splitlines():
         if begin := re.match(r"(?:[│|] |  )(--?[a-z].*)", line):
@@ -59,8 +60,9 @@ def entries(text: str) -> dict[str, Entry]:
 
 
 def help_page(text: str, topics: Topics, more: Mapping[str, str], default: Any) -> str:
-    """The one-screen help text. text: tyro's complete help, ``WIDE`` columns wide. topics: flags to show. more: flag ->
-    description of flags that are not fields. default: the configuration whose fields the topics name."""
+    """The one-screen help text, as wide as the terminal (60 to 100 columns). text: tyro's complete help, ``WIDE``
+    columns wide; flags that it lacks are left out. topics: flags to show. more: flag -> description of flags that are
+    not fields. default: the configuration whose fields the topics name."""
     known = entries(text)
     usage, about = text.strip().split("\n\n")[:2]
     width = max(_MIN_WIDTH, min(_MAX_WIDTH, shutil.get_terminal_size().columns))
@@ -74,7 +76,8 @@ def help_page(text: str, topics: Topics, more: Mapping[str, str], default: Any) 
 
 
 def more_lines(more: Mapping[str, str], width: int = _MAX_WIDTH) -> Iterator[str]:
-    """Yield the help lines of ``more`` (flag -> description) and of the flags that every command has."""
+    """Yield the help lines of ``more`` (flag -> description) and of the flags that every command has. width: columns of
+    a line."""
     for given, text in {**more, **ALWAYS}.items():
         yield from _lines(Entry(given, text), width)
 
@@ -101,7 +104,8 @@ def _lines(entry: Entry, width: int) -> list[str]:
 
 @contextlib.contextmanager
 def plain_terminal() -> Iterator[io.StringIO]:
-    """Context manager that sends standard output to the buffer it yields: ``WIDE`` columns, no colours."""
+    """Context manager that sends standard output to the buffer it yields, ``WIDE`` columns wide and without colours.
+    Changes this process's environment (COLUMNS, NO_COLOR, TERM) until its end."""
     wide = {"COLUMNS": str(WIDE), "NO_COLOR": "1", "TERM": "dumb"}
     before = {name: os.environ.get(name) for name in wide}
     os.environ.update(wide)

@@ -7,7 +7,8 @@ from typing import Any
 
 
 def check_ranges(config: Any, **ranges: tuple[float, float]) -> None:
-    """Raises ValueError naming the first field outside its closed range (low, high), or nan or inf."""
+    """Raise ValueError naming the first field of a configuration whose value is outside its closed range (low, high),
+    nan or infinite. ranges: field name -> (low, high)."""
     for name, (low, high) in ranges.items():
         value = getattr(config, name)
         if not low <= value <= high or value == math.inf:

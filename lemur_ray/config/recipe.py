@@ -95,7 +95,8 @@ def identity(recipe: Recipe) -> dict[str, Any]:
 
 
 def differing_fields(a: dict[str, Any], b: dict[str, Any], prefix: str = "") -> list[str]:
-    """Differences of two nested JSON objects, one line each: ``dotted.name: value in a != value in b``."""
+    """Differences of two nested JSON objects, one line each: ``dotted.name: value in a != value in b``; a key that one
+    lacks counts as null. prefix: put before the names."""
     out: list[str] = []
     for key in sorted(a.keys() | b.keys()):
         left, right = a.get(key), b.get(key)

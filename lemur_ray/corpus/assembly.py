@@ -123,7 +123,7 @@ class RowSet:
 
     @property
     def shards(self) -> dict[str, str]:
-        """Key of each shard by its name (NAME-W)."""
+        """Name of each shard (the set's name and a number of five digits) -> key of its content."""
         return {f"{self.name}-{window:05d}": key for window, key in enumerate(self.keys)}
 
 
@@ -225,8 +225,8 @@ def manifest(
     tokenizer_key: str,
 ) -> dict[str, Any]:
     """Write the tokenizer's files and the index of every row set to the corpus folder, the parent of ``work``; returns
-    the manifest as JSON values, without version and build hash.
-    tokenizer_key: folder of the tokenizer in the build folder."""
+    the manifest as JSON values, without version and build hash. tokenizer_key: folder of the tokenizer in the build
+    folder. sets: row sets whose shards are complete."""
     folder = work / stages.TOKENIZER / tokenizer_key
     tokenizer = tokenizer_in(folder)
     for name in tokenizer.to_files():
@@ -260,7 +260,8 @@ def manifest(
 
 def mixture_built(sources: Sequence[Mapping[str, Any]], seq_len: int) -> dict[str, Any]:
     """Entries of a manifest computed from its sources: ``fill`` (share of the rows' tokens that is no padding) and
-    ``built`` (tokens of code and text, and their ratio, None without text). Raises ZeroDivisionError without rows."""
+    ``built`` (tokens of code and text, and their ratio, None without text). sources: entries of the manifest; seq_len:
+    tokens of a row. Raises ZeroDivisionError without rows."""
     tokens = {kind: sum(s["tokens"] for s in sources if s["kind"] == kind) for kind in ("code", "text")}
     return {
         "fill": round(sum(tokens.values()) / (sum(s["rows"] for s in sources) * seq_len), 6),

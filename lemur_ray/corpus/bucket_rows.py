@@ -102,7 +102,7 @@ class BucketRows:
 
     @property
     def size_bytes(self) -> int:
-        """Total bytes of all shards."""
+        """Total bytes of all shards. The record of their documents does not count."""
         return sum(map(_size, self.index["shards"]))
 
     @property
@@ -232,8 +232,8 @@ class BucketRows:
 
 def plan_copies(readers: Sequence[BucketRows], whole: Sequence[bool]) -> None:
     """Set ``whole`` of each reader: whether its shards are copied to this host.
-    Raises RowSetError if the disk lacks room for them; the copies of other runs count as free space, because they may
-    be deleted."""
+    whole: one flag per reader. Raises RowSetError if the disk lacks room for them; the copies of other runs count as
+    free space, because they may be deleted."""
     here = shard_cache()
     here.folder.mkdir(parents=True, exist_ok=True)
     for reader, copied in zip(readers, whole, strict=True):

@@ -70,7 +70,8 @@ def _absent(folder: str | Path) -> str:
 
 
 def renewed_by(manifest: Any, folder: str | Path) -> str:
-    """Advice with the command that rebuilds a corpus of another version: a pretraining corpus or instruction table."""
+    """Advice with the command that rebuilds a corpus of another version: a pretraining corpus or instruction table.
+    manifest: the one that is there; folder: path or URL of the corpus, for the command."""
     sources = manifest.get("sources") if isinstance(manifest, dict) else None
     if isinstance(sources, list) and any(isinstance(one, dict) and one.get("kind") == "chat" for one in sources):
         return (
@@ -120,7 +121,8 @@ def matches_build(
 
 def write_manifest(folder: str | Path, manifest: dict[str, Any]) -> None:
     """Write ``manifest.json``, which commits a corpus whose other files are complete. manifest: without the version.
-    Raises CorpusError if a required entry is missing, RowSetError if the row set of a listed source is incomplete."""
+    folder: of the corpus, on a disk. Raises CorpusError if a required entry is missing, RowSetError if the row set of a
+    listed source is incomplete."""
     folder = local_folder(folder)
     written = manifest_bytes(folder, manifest)
     for source in manifest["sources"]:
@@ -129,7 +131,8 @@ def write_manifest(folder: str | Path, manifest: dict[str, Any]) -> None:
 
 
 def manifest_bytes(folder: str | Path, manifest: dict[str, Any]) -> bytes:
-    """Content of ``manifest.json`` with the version added. Raises CorpusError if a required entry is missing."""
+    """Content of ``manifest.json`` with the version added. folder: of the corpus, for messages. Raises CorpusError if a
+    required entry is missing."""
     manifest = {"version": VERSION, **manifest}
     missing = [name for name in _REQUIRED if name not in manifest]
     if missing:

@@ -106,7 +106,8 @@ class Workers:
         return value if self.workers == 0 else ray.put(value)
 
     def run(self, function: Callable[..., Any], calls: Sequence[Sequence[Any]]) -> list[Any]:
-        """Results of calling the function with each argument list, in order. References from ``put`` become values."""
+        """Results of calling the function with each argument list, in order. References from ``put`` become values.
+        calls: argument lists."""
         if self.workers == 0:
             return [function(*arguments) for arguments in calls]
         task = ray.remote(num_cpus=1, **self._options)(function)

@@ -112,7 +112,8 @@ def commit_row_set(
     documents: int,
     text_bytes: int = 0,
 ) -> dict[str, Any]:
-    """Write ``rows.json``, which completes the row set of these ``write_shard`` results; returns its content."""
+    """Write ``rows.json``, which completes the row set of these ``write_shard`` results; returns its content. folder:
+    of the row set; seq_len: tokens of a row; documents, text_bytes: numbers for the record."""
     index = {
         "version": VERSION,
         "seq_len": seq_len,
@@ -129,8 +130,8 @@ def commit_row_set(
 
 class RowWriter:
     """Writer of a row set, one row at a time; ``close`` commits it. Usable as a context manager: leaving it by an
-    exception commits nothing.
-    Deletes ``folder``, with any older set in it, and makes it anew. shard_rows: rows of a shard."""
+    exception commits nothing. Deletes ``folder``, with any older set in it, and makes it anew. shard_rows: rows of a
+    shard. seq_len: tokens of a row; vocab_size: ids are below it; pad_id: fills rows."""
 
     def __init__(
         self, folder: str | Path, seq_len: int, *, vocab_size: int, pad_id: int = 0, shard_rows: int = SHARD_ROWS
@@ -221,8 +222,8 @@ class Rows(Protocol):
 
 
 class RowReader:
-    """Random access to a row set on a disk through memory maps, shared within the process; cheap to pickle. Raises
-    RowSetError if a file is missing or has a wrong size."""
+    """Random access to a row set on a disk through memory maps, shared within the process; cheap to pickle. folder: of
+    the row set. Raises RowSetError if a file is missing or has a wrong size."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -260,7 +261,8 @@ class RowReader:
 
 
 def map_shard(folder: Path, index: dict[str, Any], number: int) -> Arrays:
-    """Memory maps of the arrays of shard ``number``, whose files lie in ``folder``; each keeps its file open."""
+    """Memory maps of the arrays of shard ``number``, whose files lie in ``folder``; each keeps its file open. index:
+    content of ``rows.json``."""
     shard, seq_len = index["shards"][number], index["seq_len"]
     forms = {"tokens": (index["dtype"], (-1, seq_len)), "lengths": ("<u4", (-1,)), "starts": ("<i8", (-1,))}
     forms |= {"trained": ("u1", (-1, -(-seq_len // 8)))} if "trained" in shard["files"] else {}
@@ -269,8 +271,8 @@ def map_shard(folder: Path, index: dict[str, Any], number: int) -> Arrays:
 
 
 def locate_rows(index: dict[str, Any], indices: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """(shard number, index in the shard) of each row number in ``indices``, as int64 arrays. Raises IndexError, naming
-    ``where``, for a number outside of the set."""
+    """(shard number, index in the shard) of each row number in ``indices``, as int64 arrays. index: content of
+    ``rows.json``. Raises IndexError, naming ``where``, for a number outside of the set."""
     indices = np.asarray(indices, np.int64).reshape(-1)
     ends = np.cumsum([0, *(shard["rows"] for shard in index["shards"])], dtype=np.int64)
     if indices.size and (indices.min() < 0 or indices.max() >= ends[-1]):
@@ -286,7 +288,8 @@ def gather_rows(
     opened: Callable[[int], contextlib.AbstractContextManager[Arrays]],
 ) -> PackedRow:
     """Model input for rows at (``shards``, ``within``). opened: function from a shard number to a context with the
-    shard's arrays."""
+    shard's arrays. index: content of ``rows.json``. shards, within: (rows,) shard number and index in the shard of each
+    row."""
     tokens = np.empty((len(within), index["seq_len"]), np.dtype(index["dtype"]))
     trained: np.ndarray | None = None
     pieces = [np.zeros(0, np.int64)] * len(within)

@@ -119,7 +119,8 @@ def select_documents(
 
 
 def write_keep(work: Path, clean: CleanDocuments, num_parts: int) -> list[str]:
-    """Write each part's mask of selected documents to ``keep/KEY.npy`` in the build folder; returns the keys."""
+    """Write each part's mask of selected documents to ``keep/KEY.npy`` in the build folder; returns the keys.
+    num_parts: number of parts of the build."""
     names = []
     for number in range(num_parts):
         mask = clean.keep[clean.of_part(number)]

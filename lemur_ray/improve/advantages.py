@@ -39,7 +39,7 @@ class Turn(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One episode of a group."""
+    """One episode of a group: its reward and its turns."""
 
     reward: float
     """From 0 to 1."""

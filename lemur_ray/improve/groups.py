@@ -78,7 +78,7 @@ def group_batch(
 
 def sequences(turns: Sequence[TracedTurn], values: np.ndarray) -> list[dict[str, np.ndarray]]:
     """The token sequences of an episode as pieces for ``packed_rows``; a new one begins where a prompt does not
-    continue the ids before. values: advantage of each turn."""
+    continue the ids before. values: advantage of each turn. turns: those of the episode."""
     pieces: list[list[tuple[TracedTurn, float]]] = []
     for turn, value in zip(turns, values, strict=True):
         if turn.begins:
@@ -138,9 +138,8 @@ def complete(episodes: Sequence[Episode], traces: Traces) -> bool:
 
 def round_batches(num_rows: int, updates: int, rows_per_step: int, seed: tuple[int, int]) -> np.ndarray:
     """(updates, width) row numbers for a round's updates: every row once, shuffled by ``seed``; -1 where a batch is not
-    full.
-    width is a multiple of ``rows_per_step`` by a number of the form 2^k or 3 * 2^k, so that few programs are compiled.
-    """
+    full. width is a multiple of ``rows_per_step`` by a number of the form 2^k or 3 * 2^k, so that few programs are
+    compiled. num_rows: rows of the round."""
     wanted = math.ceil(math.ceil(num_rows / updates) / rows_per_step)
     sizes = (size << power for power in range(wanted.bit_length() + 1) for size in (1, 3))
     width = min(size for size in sizes if size >= wanted) * rows_per_step

@@ -38,7 +38,8 @@ def round_numbers(episodes: Sequence[Episode], teaches: bool) -> dict[str, Any]:
 
 
 def round_line(number: int, num_rounds: int, played: Mapping[str, Any], trained: Mapping[str, Any]) -> str:
-    """One line of text about a trained round. played, trained: its records in ``rounds.jsonl``."""
+    """One line of text about a trained round. played, trained: its records in ``rounds.jsonl``. number: of the round,
+    from 1; num_rounds: of the run."""
     own = played["own_turns"]
     parts = [f"agrees with the teacher {_percent(played['agreed'], own)}"] if "agreed" in played and own else []
     parts += [f"refused {_percent(played['refused'], own)}"] if own else []
@@ -50,7 +51,8 @@ def round_line(number: int, num_rounds: int, played: Mapping[str, Any], trained:
 
 
 def result_line(result: Mapping[str, Any], page: Path) -> str:
-    """One line about a run: held-out rates before and after, games gained and lost, the path of the page."""
+    """One line about a run: held-out rates before and after, games gained and lost, the best round if it is not the
+    last, the path of the page. result: content of ``result.json``."""
     rates = (f"{one['solved']} of {one['n']}" for one in (result["before"], result["after"]))
     change = f"gained {result['gained']}, lost {result['lost']}, p {result['p']:.2g}"
     best, last = result["best"], result["rounds"]

@@ -70,7 +70,7 @@ class RoundPolicy:
         return replace(own, weight=0)
 
     def pressure(self) -> Pressure:
-        """That of the model's policy."""
+        """State of the concurrency limit of the model's policy."""
         ask: Callable[[], Pressure] | None = getattr(self._model, "pressure", None)
         return ask() if ask else Pressure()
 
@@ -90,7 +90,8 @@ class RoundPolicy:
 
 
 def model_plays(seed: int, episode: str, turn: int, share: float) -> bool:
-    """Whether the model plays a turn (from 0): a coin with probability ``share``, a function of its arguments."""
+    """Whether the model plays a turn (from 0): a coin with probability ``share``, a function of its arguments. seed: of
+    the run; episode: its key as text."""
     return derive_seed("who plays", seed, episode, turn) < share * 2**31
 
 

@@ -46,7 +46,7 @@ Traces = dict[str, tuple[TracedTurn, ...]]
 
 def traced_turns(traces: Sequence[Trace | None]) -> tuple[TracedTurn, ...]:
     """The turns of an episode, whose prompts are cut to the ids that do not repeat the turns before. A turn without a
-    trace, for example one whose request was refused, has no ids."""
+    trace, for example one whose request was refused, has no ids. traces: one per turn, None if it has none."""
     turns, before = list[TracedTurn](), ()  # type: list[TracedTurn], tuple[int, ...]
     for one in traces:
         if one is None:
@@ -67,7 +67,8 @@ class Journal:
         self.path = path
 
     def append(self, ended: Sequence[tuple[str, Sequence[Trace | None]]]) -> None:
-        """Store the traces of episodes by their keys; they are on the disk afterwards."""
+        """Store the traces of episodes by their keys; they are on the disk afterwards. ended: (key, traces of the
+        turns) of each episode."""
         lines = [json.dumps([key, [list(turn) for turn in traced_turns(traces)]]) for key, traces in ended]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a+b") as file:

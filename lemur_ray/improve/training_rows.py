@@ -78,9 +78,7 @@ Rows = dict[str, np.ndarray]
 
 def rows_of(examples: Sequence[Example], tokenizer: Tokenizer, seq_len: int) -> Rows | None:
     """Packed rows of the examples, those without a trained token left out; None if none is left.
-
-    A conversation longer than a row is cut on the right. Raises TemplateError.
-    """
+    A conversation longer than a row is cut on the right. seq_len: tokens of a row. Raises TemplateError."""
     pieces: list[dict[str, np.ndarray]] = []
     for example in examples:
         ids, trained = encode_chat(tokenizer, example.messages, seq_len, tools=example.tools)
@@ -92,7 +90,7 @@ def rows_of(examples: Sequence[Example], tokenizer: Tokenizer, seq_len: int) -> 
 
 def packed_rows(pieces: Sequence[Mapping[str, np.ndarray]], filler_id: int, seq_len: int) -> Rows:
     """Rows of sequences, each cut on the right at ``seq_len``. A piece has ``ids`` and float32 values of each id; in
-    the rows these stand where the id is predicted, and are 0 elsewhere."""
+    the rows these stand where the id is predicted, and are 0 elsewhere. filler_id: fills the rest of a row."""
     lengths = np.array([min(len(piece["ids"]), seq_len) for piece in pieces])
     packing = pack(lengths, seq_len)
     shape = packing.num_rows, seq_len
@@ -124,9 +122,7 @@ def digest(rows: Rows | None) -> str:
 
 def batch_order(num_rows: int, updates: int, rows_per_step: int, seed: tuple[int, int]) -> np.ndarray:
     """(updates, rows_per_step) row numbers: shuffled passes over all rows, each complete before the next begins.
-
-    seed: of the run, and the number of the round.
-    """
+    seed: of the run, and the number of the round. num_rows: rows there are, at least 1."""
     random, wanted = np.random.default_rng(seed), updates * rows_per_step
     passes = [random.permutation(num_rows) for _ in range(-(-wanted // num_rows))]
     return np.concatenate(passes)[:wanted].reshape(updates, rows_per_step)

@@ -36,8 +36,10 @@ _DATA_FILE = re.compile(r"\.(parquet|jsonl|json)(\.gz)?$")
 
 
 def chat_files(name: str) -> list[str]:
-    """Files that a name stands for: a path, a URL, or a Hub data set ``hf://datasets/OWNER/NAME[@REVISION][/PATTERN]``.
-    Without a pattern, only the split train of a set with splits. Raises ValueError for an ambiguous name, OSError."""
+    """Paths or URLs of the files that a name stands for: a path or URL, itself; a Hub data set
+    ``hf://datasets/OWNER/NAME[@REVISION][/PATTERN]``, its .parquet, .jsonl and .json files. Without a pattern, only the
+    split train of a set with splits. Raises ValueError for an ambiguous name or none of these files, OSError if the Hub
+    cannot be reached."""
     if not name.startswith(HUB):
         return [name]
     is_whole = name.removeprefix(HUB).count("/") == 1
@@ -57,7 +59,8 @@ def chat_files(name: str) -> list[str]:
 
 @contextmanager
 def local_chat_file(file: str) -> Iterator[Path]:
-    """Local path of a file, or of a temporary copy of one in a bucket or on the Hub. Raises OSError, ReadFailure."""
+    """Context manager that yields the local path of a file. One in a bucket or on the Hub is downloaded to a temporary
+    file, which is removed at the end. Raises OSError, ReadFailure."""
     if not file.startswith(HUB):
         with local_copy(file) as path:
             yield Path(path)
@@ -70,8 +73,9 @@ def local_chat_file(file: str) -> Iterator[Path]:
 
 
 def rows(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield (place in the file, JSON value) for every row; a NotJson in place of an invalid line.
-    Raises ValueError with the file's name for a damaged one, OSError."""
+    """Yield (place, JSON value) for every row of a file of JSON lines, a JSON list or parquet, plain or gzip, by its
+    content. place: "line 3", "element 3" or "row 3", from 1. An invalid line yields an exception NotJson as its value.
+    Raises ValueError with the file's name for a damaged file, OSError."""
     with open_bytes(path) as data:
         begin = data.read(64).lstrip(b" \t\r\n\xef\xbb\xbf")
     if begin.startswith(PARQUET):
@@ -94,7 +98,8 @@ def _list(path: Path) -> Iterator[Any]:
 
 
 def messages_of(row: Mapping[str, Any]) -> tuple[Message, ...]:
-    """The messages of a row. A prompt is not trained on, as in TRL. Raises ValueError, KeyError, TypeError."""
+    """The messages of a row, its ``messages`` or its ``prompt`` and ``completion``. Assistant turns of a prompt get
+    weight 0: they are not trained on, as in TRL. Raises ValueError, KeyError or TypeError for a row of another form."""
     if "messages" in row or not {"prompt", "completion"} <= row.keys():
         for key, advice in OTHER_FORMS.items():
             if key in row and "messages" not in row:
@@ -110,7 +115,8 @@ def messages_of(row: Mapping[str, Any]) -> tuple[Message, ...]:
 
 
 def tools_of(row: Mapping[str, Any]) -> Any:
-    """The ``tools`` of a row, which TRL may hold as JSON text. Raises ValueError."""
+    """Value of ``tools`` of a row, not yet checked; None if it has none. TRL may hold it as JSON text, which is parsed:
+    raises ValueError."""
     tools = row.get("tools")
     return json.loads(tools) if isinstance(tools, str) and tools else tools
 

@@ -19,8 +19,9 @@ def _print(line: str) -> None:
 
 
 def with_chat_format(tokenizer: Tokenizer, choice: str = "", say: Callable[[str], None] = _print) -> Tokenizer:
-    """A tokenizer with the chat template for tuning among its files; ``say`` reports additions.
-    choice: a template's file, or chatml; empty: the tokenizer's template, else ChatML. Raises TemplateUnusable."""
+    """A tokenizer with the chat template for tuning among its files, the same one if it has it. choice: file of a
+    template, or "chatml"; empty: the tokenizer's template, else ChatML. say: gets a line for each addition. Raises
+    TemplateUnusable."""
     source = template_source(choice)
     if not source:
         try:
@@ -33,7 +34,8 @@ def with_chat_format(tokenizer: Tokenizer, choice: str = "", say: Callable[[str]
 
 
 def with_chat_tokens(tokenizer: Tokenizer, say: Callable[[str], None] = _print) -> Tokenizer:
-    """A tokenizer with the two special tokens of ChatML; missing ones are appended to the vocabulary."""
+    """A tokenizer with the two special tokens of ChatML: missing ones are appended to the vocabulary, and ``say`` gets
+    a line. The same tokenizer if none is missing."""
     missing = [name for name, i in zip(CHATML, (tokenizer.im_start_id, tokenizer.im_end_id), strict=True) if i is None]
     if not missing:
         return tokenizer

@@ -16,14 +16,14 @@ Messages = tuple[Message, ...]
 
 
 def instruction(messages: Messages) -> str:
-    """Text of the first user turn."""
+    """Text of the first user turn. Raises StopIteration if there is none."""
     return next(message.content for message in messages if message.role == "user")
 
 
 def detected_language(text: str, probability: float = 0.0) -> str | None:
-    """Language code of a text by langdetect with a fixed seed, None if it detects none. Fenced code is removed first.
-    probability: that below which a language counts as not detected.
-    Raises ModuleNotFoundError if langdetect is not installed."""
+    """Code of a text's language (as "en") by langdetect with a fixed seed; None if it detects none. Fenced code is
+    removed first. probability: below it, from 0 to 1, a language counts as not detected. Raises ModuleNotFoundError if
+    langdetect is not installed."""
     try:
         import langdetect
     except ModuleNotFoundError as error:
@@ -43,9 +43,9 @@ _FENCED = re.compile(r"```.*?(?:```|\Z)", re.S)
 
 
 def character_run(text: str) -> int:
-    """Length of the longest run of consecutive letters outside the Latin script.
-    Marks and joiners between letters (as in Hindi) neither count nor end a run. Letters without a script, such as
-    mathematical alphabets, ordinals and the micro sign, do not count."""
+    """Number of letters in the longest run of letters outside the Latin script; 0 if there are none. Marks and joiners
+    between letters (as in Hindi) neither count nor end a run. Letters without a script, such as mathematical alphabets,
+    ordinals and the micro sign, do not count."""
     if text.isascii():
         return 0
     longest = run = 0
@@ -78,12 +78,13 @@ _SENTENCE = re.compile("[^{0}\n]*(?:[{0}]+|\n+|\\Z)\\s*".format(".!?\u3002\uff01
 
 
 def without_foreign_sentences(text: str, longest: int) -> str:
-    """The text without sentences that have a run of at least ``longest`` non-Latin letters."""
+    """The text without sentences (and lines) that have a run of at least ``longest`` non-Latin letters; "" if none is
+    left."""
     return "".join(part for part in _SENTENCE.findall(text) if character_run(part) < longest).strip()
 
 
 def with_instruction(messages: Messages, text: str) -> Messages:
-    """Copy of the messages with ``text`` in place of the first user turn."""
+    """Copy of the messages with ``text`` in place of the first user turn. Raises StopIteration if there is none."""
     at = next(i for i, message in enumerate(messages) if message.role == "user")
     return (*messages[:at], Message("user", text), *messages[at + 1 :])
 

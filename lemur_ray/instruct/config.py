@@ -112,7 +112,8 @@ class SetsConfig:
 
     @property
     def files(self) -> list[tuple[str, str]]:
-        """(name of the data set, file) of every file of a data set, in the order of Table 1 and of the options."""
+        """(name of the data set, file) of every file of a data set, in the order of Table 1 and of the options; [] if
+        none is given."""
         return [(name, file) for name in SET_NAMES for file in getattr(self, name)]
 
     @property
@@ -151,7 +152,8 @@ class TalksConfig:
 
 
 def settings(config: SetsConfig) -> dict[str, Any]:
-    """The options as JSON values, which name a table; newer ones that change nothing are left out: names stay."""
+    """The options as JSON values, from which the name of a table is made. Newer options that change nothing are left
+    out, so that earlier tables keep their names."""
     value = dataclasses.asdict(config)
     if config.encoder.startswith("hashing:"):
         del value["encoder_prompt"]

@@ -42,7 +42,8 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A record of a data set that is dropped; ``reason`` is the name of the rule that it violates."""
+    """A record of a data set that is left out. id: of the record in its set; reason: name of the rule that it breaks,
+    as "no_turns"."""
 
     dataset: str
     id: str
@@ -54,7 +55,8 @@ ReadResult = Conversation | Dropped
 
 
 def readable(text: str) -> str:
-    """Copy of a text with U+FFFD in place of unpaired surrogates, which UTF-8 cannot encode."""
+    """The text with U+FFFD in place of unpaired surrogates, which UTF-8 cannot encode; other texts are returned as they
+    are."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -101,7 +103,7 @@ def _conversation(row: Any, dataset: str, number: str) -> Conversation:
 
 
 def conversation_lines(conversations: Iterable[Conversation]) -> Iterator[str]:
-    """Yield each conversation as a JSON line that ``read_conversations`` reads."""
+    """Yield each conversation as a line of JSON, with its newline, that ``checked_conversations`` reads."""
     for one in conversations:
         row: dict[str, Any] = {"dataset": one.dataset, "id": one.id, "messages": [m.to_json() for m in one.messages]}
         row |= {"tools": list(one.tools)} if one.tools else {}
@@ -122,7 +124,8 @@ def _tools(listed: Any) -> tuple[Mapping[str, Any], ...]:
 
 
 def fault(conversation: Conversation, *, allow_empty_system: bool = False) -> str | None:
-    """Name of the first rule that a conversation violates, or None. allow_empty_system: accept empty system turns."""
+    """Name of the first of RULES that a conversation breaks, or None if it is valid. allow_empty_system: accept an
+    empty system turn."""
     messages = conversation.messages
     turns = messages[1:] if messages and messages[0].role in _FIRST else messages
     if not turns:

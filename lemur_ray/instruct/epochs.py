@@ -18,7 +18,8 @@ from lemur_ray.config import Recipe
 
 @dataclass(frozen=True)
 class WholeEpochs:
-    """Function from the rows and conversations of a table to the number of rows after padding for whole epochs."""
+    """Rule for the rows of a table: called with its (packed rows, conversations), it returns the number of rows to
+    which the table is padded, so that ``epochs`` passes are whole batches."""
 
     epochs: int
     batch_examples: int
@@ -30,12 +31,14 @@ class WholeEpochs:
         return f"Passes(epochs={self.epochs}, batch_examples={self.batch_examples}, multiple={self.multiple})"
 
     def rows_per_step(self, rows: int, examples: int) -> int:
-        """Rows per batch: the multiple of ``multiple``, at least one, closest to ``batch_examples`` conversations."""
+        """Rows per batch: the multiple of ``multiple``, at least one, closest to ``batch_examples`` conversations.
+        rows, examples: packed rows and conversations of the table."""
         wanted = self.batch_examples * rows / examples
         return max(1, round(wanted / self.multiple)) * self.multiple
 
     def __call__(self, rows: int, examples: int) -> int:
-        """Least number of rows >= ``rows`` for which ``epochs`` passes are whole batches; ``rows`` if epochs is 0."""
+        """Least number of rows >= ``rows`` for which ``epochs`` passes are whole batches; ``rows`` if epochs is 0.
+        examples: number of conversations in the rows."""
         if not self.epochs:
             return rows
         batch = self.rows_per_step(rows, examples)
@@ -50,8 +53,8 @@ def whole_epochs(recipe: Recipe, batch_parts: int) -> WholeEpochs:
 
 def with_whole_epochs(recipe: Recipe, manifest: Mapping[str, Any], batch_parts: int) -> tuple[Recipe, str]:
     """(recipe with the steps, warm-up and rows per batch for the table of ``manifest``, a line that reports them).
-    A recipe without ``tuning.epochs`` is returned unchanged. Raises ValueError if the table was padded for another
-    batch size, so that passes would not be whole batches."""
+    A recipe without ``tuning.epochs`` is returned unchanged. batch_parts: as for ``whole_epochs``. Raises ValueError if
+    the table was padded for another batch size, so that passes would not be whole batches."""
     if not recipe.tuning.epochs:
         return recipe, f"{recipe.train.steps} steps of {recipe.train.rows_per_step} rows"
     whole = whole_epochs(recipe, batch_parts)

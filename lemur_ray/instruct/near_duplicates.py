@@ -34,8 +34,10 @@ def keep_first(
     put: Put = lambda rows: rows,
 ) -> np.ndarray:
     """Mask (n,) bool of the rows to keep, in input order: their cosine to every earlier kept row is <= ``threshold``.
-    vectors: (n, dim) float32 of any norm; a zero vector is similar to nothing. compare: function that compares a block
-    with earlier blocks; put: sends it a block; default: this process. Raises ValueError if a vector is not finite."""
+    vectors: (n, dim) float32 of any norm; a zero vector is similar to nothing. block: rows compared at a time; it
+    changes no result. compare: compares a block with earlier ones, default `any_similar` in this process. put: makes of
+    a block what ``compare`` takes, for example a reference into Ray's object store. Raises ValueError if a vector is
+    not finite."""
     if not np.isfinite(vectors).all():
         bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
         raise ValueError(f"the vector of row {bad} is not finite: the encoder is broken on that text")
@@ -56,7 +58,7 @@ def keep_first(
 
 
 def any_similar(rows: np.ndarray, kept: np.ndarray, threshold: float) -> np.ndarray:
-    """For each row, whether its cosine to any row of ``kept`` is above the threshold: (rows,) bool."""
+    """For each row (n, dim), whether its cosine to any row of ``kept`` (m, dim) is above the threshold: (n,) bool."""
     sure, unsure = _compared(rows, kept, threshold)
     out: np.ndarray = np.any(sure, axis=1)
     for row in np.flatnonzero(~out & unsure.any(axis=1)):
@@ -89,7 +91,8 @@ def _unit(rows: np.ndarray) -> np.ndarray:
 
 
 def exceeds(a: np.ndarray, b: np.ndarray, threshold: float) -> bool:
-    """Whether the cosine of two vectors is strictly above the threshold, computed exactly."""
+    """Whether the cosine of two vectors (dim,) is strictly above the threshold, computed exactly; False for a zero
+    vector and a threshold of at least 0."""
     x, y = a.astype(np.float64), b.astype(np.float64)  # products of float32 are exact in float64
     norms = math.sqrt(math.fsum(x * x) * math.fsum(y * y))
     difference = math.fsum(x * y) - threshold * norms
@@ -107,9 +110,10 @@ _BATCH = 64
 
 @functools.lru_cache(maxsize=2)
 def encoder(spec: str, prompt: str = "") -> Encoder:
-    """Embedding function of ``sentence-transformers:MODEL``, as in the paper, or ``hashing:DIM``, without a model.
-    prompt: text put before every input of a model. Cached per process. Raises ModuleNotFoundError if
-    sentence-transformers is needed and not installed."""
+    """Function from texts to their vectors (texts, dim) float32. spec: ``sentence-transformers:MODEL``, as in the
+    paper, which may download the model, or ``hashing:DIM``, without a model. prompt: text put before every input of a
+    model. The last two are kept in the process. Raises ModuleNotFoundError if sentence-transformers is needed and not
+    installed."""
     kind, _, what = spec.partition(":")
     if kind == "hashing":
         return functools.partial(hash_vectors, dim=int(what))

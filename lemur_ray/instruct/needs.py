@@ -20,16 +20,18 @@ _EXTRA = "pip install 'lemur-ray[instruct]'"
 def check_table_needs(
     sets: SetsConfig, conversations: Sequence[str], choice: str, tokenizer: Tokenizer | None, packages_are_here: bool
 ) -> None:
-    """Raise ValueError that lists everything that is missing or contradictory for building a table.
-    choice: see ``with_chat_format``. tokenizer: None if it cannot be read. packages_are_here: the table is built on
-    this machine, which must have the packages."""
+    """Raise ValueError that lists everything that is missing or contradictory for building a table; reads no
+    conversation. conversations: the user's own files. choice: as for ``with_chat_format``. tokenizer: None if it cannot
+    be read; its chat template is not checked then. packages_are_here: the table is built on this machine, which must
+    have the packages."""
     lacking = [*_of_sets(sets, conversations, packages_are_here), *(_of_format(tokenizer, choice) if tokenizer else ())]
     if lacking:
         raise ValueError("\n- ".join(lacking))
 
 
 def filter_packages(sets: SetsConfig) -> dict[str, str]:
-    """Optional packages that the filters need: name -> message if it is not installed."""
+    """Optional packages that the filters of these sets need: name -> message for the case that it is not installed; {}
+    if none."""
     wanted = {}
     near = sets.near_duplicate and any(getattr(sets, name) for name in WITHOUT_NEAR_DUPLICATES)
     if near and not sets.encoder.startswith("hashing:"):

@@ -35,7 +35,9 @@ class Selection:
 
 
 def select(episodes: Iterable[Episode], rules: SolvedFilter) -> Selection:
-    """Select solved episodes that meet the rules, shortest first, without those with the same replies as another."""
+    """Select the solved episodes that meet the rules, shortest first, without those of a task whose replies equal
+    another's. Also dropped: those with a remark of trouble, those in which the policy saw pictures, those that are no
+    valid conversation."""
     chosen = Selection()
     seen: set[tuple[str, ...]] = set()
     of_task: Counter[tuple[str, str]] = Counter()
@@ -74,13 +76,11 @@ def _reason(episode: Episode, rules: SolvedFilter) -> str | None:
 
 
 def conversations_of(episode: Episode) -> list[Conversation]:
-    """Training conversations of an episode, in which every reply follows the messages that its policy was shown.
-
-    Turns share a conversation as long as each prompt continues the one before. If a prompt omits or changes earlier
-    messages, or the tools change, a new conversation begins, named after its first turn, with loss on its own replies
-    only. Assistant messages in worked examples have loss weight 0, as no model wrote them; replies have that of their
-    step.
-    """
+    """Training conversations of an episode, in which every reply follows the messages that its policy was shown; at
+    least one. Turns share a conversation as long as each prompt continues the one before. If a prompt omits or changes
+    earlier messages, or the tools change, a new conversation begins, named after its first turn, with loss on its own
+    replies only. Assistant messages in worked examples have loss weight 0, as no model wrote them; replies have that of
+    their step."""
     trajectory, name = episode.trajectory, str(episode.key)
     parts: list[tuple[int, list[Message]]] = []
     continued: tuple[Message, ...] | None = None

@@ -57,18 +57,19 @@ TOKENS = pa.schema(
 
 
 def messages_of(text: str) -> tuple[Message, ...]:
-    """Messages of a conversation from the JSON text in column ``messages``."""
+    """Messages of a conversation from the JSON text of a cell in column ``messages``."""
     return tuple(Message.from_json(message) for message in json.loads(text))
 
 
 def messages_cell(messages: tuple[Message, ...]) -> str:
-    """JSON text for column ``messages`` from the messages of a conversation; inverse of ``messages_of``."""
+    """JSON text for a cell in column ``messages`` from the messages of a conversation; inverse of ``messages_of``."""
     return json.dumps([message.to_json() for message in messages], ensure_ascii=False)
 
 
 def read_files(table: pa.Table, config: SetsConfig, environment: Mapping[str, str] | None = None) -> Iterator[pa.Table]:
-    """Yield tables (CONVERSATIONS) of ``ROWS`` records from the files in ``table`` (FILES), local or in buckets.
-    environment: variables to set first, with which the driver reaches its buckets."""
+    """Yield tables (schema CONVERSATIONS) of at most ``ROWS`` records, rejected ones included, from the files listed in
+    ``table`` (schema FILES), local or in buckets. environment: variables that are set in this process first, with which
+    the driver reaches its buckets. Raises ValueError or OSError naming a file that cannot be read."""
     os.environ.update(environment or {})
     for file in table.to_pylist():
         with local_copy(file["path"]) as path:
@@ -100,7 +101,8 @@ def _read_file(file: dict[str, Any], path: Path, config: SetsConfig) -> Iterator
 
 
 def clean_rows(table: pa.Table, config: SetsConfig) -> pa.Table:
-    """Copy of a table (CONVERSATIONS) after the filters of single conversations: language, letters, patterns."""
+    """Copy of a table (schema CONVERSATIONS) after the filters of single conversations: language, letters, patterns. A
+    dropped row stays, with its stage and reason; rows dropped before are unchanged."""
     patterns = [re.compile(pattern, re.IGNORECASE) for pattern in config.drop_patterns]
     rows = table.to_pylist()
     for row in rows:
@@ -138,7 +140,8 @@ def _dropped_row(stage: str, reason: str) -> dict[str, Any]:
 
 
 def embed(table: pa.Table, spec: str, prompt: str = "") -> pa.Table:
-    """Table with columns ``order`` and ``vector`` (float32): the embedding of each row's first user turn."""
+    """Table with columns ``order`` and ``vector`` (float32): the embedding of each row's first user turn. table: schema
+    CONVERSATIONS, at least one row; spec, prompt: of `near_duplicates.encoder`."""
     texts = [clean.instruction(messages_of(cell)) for cell in table.column("messages").to_pylist()]
     vectors = np.asarray(encoder(spec, prompt)(texts), np.float32)
     flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
@@ -148,8 +151,10 @@ def embed(table: pa.Table, spec: str, prompt: str = "") -> pa.Table:
 def encode(
     table: pa.Table, tokenizer: Tokenizer, seq_len: int, benchmarks: dict[int, str], drop_overlap: bool
 ) -> pa.Table:
-    """Table (TOKENS) of conversations as token ids, cut at ``seq_len``, with a flag per token whether it is trained.
-    benchmarks: index from 13-gram hash to file name. drop_overlap: drop conversations with a shared 13-gram."""
+    """Table (schema TOKENS) of a table of kept conversations as token ids, cut at ``seq_len``, with a flag per token
+    whether it is trained. A conversation that the chat template rejects, or of which no trained token is left, stays as
+    a dropped row. benchmarks: index from 13-gram hash to file name. drop_overlap: drop conversations that share a
+    13-gram, instead of a note. Raises TemplateUnusable."""
     rows = table.to_pylist()
     for row in rows:
         messages = messages_of(row["messages"])

@@ -36,7 +36,8 @@ TABLE_1 = {
 
 
 def measures(messages: Sequence[Message], tokenizer: Tokenizer) -> dict[str, int]:
-    """``MEASURES`` of one uncut conversation: number of answered questions, and lengths summed over its turns."""
+    """``MEASURES`` of one conversation, before it is cut: number of answers ("rounds"), and lengths summed over its
+    turns."""
     out = dict.fromkeys(MEASURES, 0)
     for message in messages:
         side = "completion" if message.role == "assistant" else "prompt"
@@ -47,7 +48,8 @@ def measures(messages: Sequence[Message], tokenizer: Tokenizer) -> dict[str, int
 
 
 def summary(rows: int, sums: Mapping[str, int]) -> dict[str, float]:
-    """Number of conversations, mean rounds, and mean lengths per round, from the sums of their ``MEASURES``."""
+    """Number of conversations, mean rounds, and mean lengths per round, from the sums of their ``MEASURES``; zeros for
+    none. rows: number of conversations."""
     rounds = max(sums["rounds"], 1)
     return {
         "rows": rows,
@@ -57,7 +59,8 @@ def summary(rows: int, sums: Mapping[str, int]) -> dict[str, float]:
 
 
 def lines(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Lines of a text table: the summary of each data set, its row of Table 1, and the deviation in percent."""
+    """Lines of a text table: the summary of each data set (by name, as from `summary`), its row of Table 1 if it has
+    one, and the deviation in percent."""
     head = f"{'':>22} {'rows':>9} {'rounds':>7} {'prompt tok / words':>20} {'completion tok / words':>24}"
     out = [head]
     for name, one in summaries.items():

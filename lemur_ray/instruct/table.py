@@ -64,11 +64,9 @@ def build_table(
     num_rows: NumRows | None = None,
 ) -> tuple[Path | str, dict[str, Any]]:
     """Encode ``conversations`` and write their instruction table; returns (its folder, manifest).
-
     The folder lies in ``shelf``, a path or URL, and is named by content: the same conversations in the same order give
-    the same table, which is written once. num_rows: rule for the total number of rows. Raises CorpusError if no
-    conversation is left, TemplateUnusable.
-    """
+    the same table, which is written once. num_rows: rule for the total number of rows. seq_len: tokens of a row. Raises
+    CorpusError if no conversation is left, TemplateUnusable."""
     examples: list[Example] = []
     kept: Counter[str] = Counter()
     dropped: dict[str, Counter[str]] = defaultdict(Counter)
@@ -109,9 +107,10 @@ def write_table(
     num_rows: NumRows | None = None,
     report: dict[str, Any],
 ) -> tuple[Path | str, dict[str, Any]]:
-    """Pack examples into rows and commit their table in ``shelf``; returns (its folder, manifest).
-    seed: of the order in which examples are packed; None: input order. num_rows: rule for the total number of rows.
-    report: further entries of the manifest."""
+    """Pack examples into rows and write their table in ``shelf``; returns (its folder, manifest). A table of the same
+    content is reused. seed: of the order in which examples are packed; None: input order. num_rows: rule for the total
+    number of rows. report: further entries of the manifest, with "counts". seq_len: tokens of a row. packing: as for
+    ``assign_rows``. Raises CorpusError if there is no example."""
     if not examples:
         raise CorpusError(f"no conversation left for {shelf}: {json.dumps(report['counts'])}")
     if seed is not None:
@@ -157,8 +156,9 @@ def place_in(shelf: str | Path, name: str) -> Path | str:
 
 
 def assign_rows(lengths: np.ndarray, seq_len: int, packing: Packing) -> Iterable[Sequence[int]]:
-    """Yield, for each row, the indices of the examples packed into it, in their order in the row.
-    lemur: append examples in input order while there is room for the next one and a separator (the released code did
+    """Yield, for each row of ``seq_len`` tokens, the indices of the examples packed into it, in their order in the row.
+    lengths: tokens of each example, at most ``seq_len``. packing: best_fit packs tightly; none puts one into a row;
+    lemur appends examples in input order while there is room for the next one and a separator (the released code did
     not count the separator, so its rows could exceed the limit by one token)."""
     if packing == "none":
         yield from ([i] for i in range(len(lengths)))

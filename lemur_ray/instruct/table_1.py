@@ -27,8 +27,8 @@ DATA_SETS: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 def table_tokenizer(config: SetsConfig, path: str) -> Tokenizer:
-    """Tokenizer of a table: that at ``path`` with a chat format; empty: bytes are tokens.
-    Raises ValueError that lists missing packages for the filters of all sets, or an unusable chat template; OSError."""
+    """Tokenizer for a table: that at ``path`` with a chat format; without a path, bytes are tokens. Raises ValueError
+    that lists missing packages for the filters of all sets, or an unusable chat template; OSError."""
     loaded = load_path(path) if path else Tokenizer.bytes_only()
     every: dict[str, Any] = {name: (name,) for name in DATA_SETS}
     check_table_needs(replace(config, **every), (), "", loaded, packages_are_here=True)
@@ -38,9 +38,10 @@ def table_tokenizer(config: SetsConfig, path: str) -> Tokenizer:
 def table_1_files(
     config: SetsConfig, data: Path, accepted: Collection[str], may_fetch: bool, say: Callable[[str], None]
 ) -> dict[str, tuple[str, ...]]:
-    """Files of every set of Table 1 for which ``config`` names none, as values of its fields.
-    The first choice of data sets of which all files are in the folder ``data`` is used, else the first one is fetched.
-    accepted: families whose terms the user accepts. Raises FetchError if a fetch fails or is not allowed, OSError."""
+    """Files of every set of Table 1 for which ``config`` names none, as values of its fields: name of the set -> files.
+    The first choice of data sets of which all files are in the folder ``data`` is used, else the first one is
+    downloaded into it. accepted: families of data sets whose terms the user accepts. may_fetch: whether to download.
+    say: gets a line for each set. Raises FetchError if a download fails or is not allowed, OSError."""
     known = {one.name: one for one in TRAINING}
     files: dict[str, tuple[str, ...]] = {}
     for name, choices in DATA_SETS.items():

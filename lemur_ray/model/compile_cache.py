@@ -19,7 +19,8 @@ _HIT, _MISS = "/jax/compilation_cache/cache_hits", "/jax/compilation_cache/cache
 
 @dataclass
 class CacheCounts:
-    """Number of compiled programs that were loaded from the cache (hits) and of those that were compiled (misses)."""
+    """Number of compiled programs that were loaded from the cache (hits) and of those that were compiled (misses); as
+    text, a line for the log."""
 
     hits: int = 0
     misses: int = 0
@@ -31,7 +32,7 @@ class CacheCounts:
 
 def cache_folder(out: str = "", num_workers: int = 1) -> str:
     """Folder or URL for the cache: JAX_COMPILATION_CACHE_DIR if set, else in the run folder ``out`` if that is in a
-    bucket or there are several workers, else in LEMUR_HOME."""
+    bucket or there are several workers, else in LEMUR_HOME. num_workers: workers of the run."""
     if folder := os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         return folder
     if "://" in out or num_workers > 1:
@@ -40,7 +41,8 @@ def cache_folder(out: str = "", num_workers: int = 1) -> str:
 
 
 def use_compile_cache(folder: str) -> CacheCounts:
-    """Make JAX cache programs that take 0.2 s or longer to compile in ``folder``; returns counts that stay current."""
+    """Make JAX cache programs that take 0.2 s or longer to compile in ``folder``, for the whole process (JAX's
+    configuration changes). Returns counts, from 0, that stay current until the next call."""
     note_folders(folder)  # JAX asks for every program
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -14,10 +14,8 @@ CONVENTIONS = ("6n", "6n_causal")
 
 
 def flops_per_token(config: ModelConfig, seq_len: int, convention: str = "6n_causal") -> float:
-    """Floating point operations to train one token of a row of ``seq_len``. Raises ValueError for another convention.
-
-    Llama-2-70B at 4,096: 4.14e11 (6n), 4.30e11 (6n_causal).
-    """
+    """Floating point operations to train one token of a row of ``seq_len`` tokens. convention: one of CONVENTIONS;
+    raises ValueError for another. Llama-2-70B at 4,096: 4.14e11 (6n), 4.30e11 (6n_causal)."""
     if convention not in CONVENTIONS:
         raise ValueError(f"FLOP convention {convention!r} does not exist: choose one of {', '.join(CONVENTIONS)}")
     total = 6.0 * num_params(config)

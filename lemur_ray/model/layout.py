@@ -79,7 +79,8 @@ _place.defvjp(_place_forward, _place_backward)
 
 
 def scattered(x_BLD: jax.Array) -> jax.Array:
-    """Sum of (B, L, D) over tp, split along the sequence to (B, L / tp, D). For use inside ``Layout.local``."""
+    """Sum of (B, L, D) over mesh axis tp, of which each device gets its part of the sequence, (B, L / tp, D). For use
+    inside ``Layout.local``."""
     rows, _, dim = x_BLD.shape
     # Parts get an axis of their own: for a split axis the TPU compiler emits an all-reduce, twice the bytes, and a
     # slice.
@@ -102,7 +103,7 @@ class Layout:
 
     @property
     def platform(self) -> str:
-        """Platform of the devices: cpu, gpu or tpu."""
+        """Platform of the mesh's devices, or without a mesh of jax's default: cpu, gpu or tpu."""
         return str(self.mesh.devices.flat[0].platform) if self.mesh is not None else jax.default_backend()
 
     def _at(self, x: jax.Array, there: tuple[str, ...], back: tuple[str, ...], name: str) -> jax.Array:
@@ -119,15 +120,18 @@ class Layout:
         return NamedSharding(there, spec(axes, shape, self.mesh, name))
 
     def split(self, x_BLD: jax.Array) -> jax.Array:
-        """Split the residual stream along the sequence: a sum over tp becomes a reduce-scatter. Raises ValueError."""
+        """Split the residual stream (B, L, D) along the sequence over tp: a sum over tp becomes a reduce-scatter. The
+        gradient gets the whole sequence. Raises ValueError if tp does not divide L."""
         return self._at(x_BLD, ("rows", "sequence", "whole"), ("rows", "whole", "whole"), "residual stream")
 
     def whole(self, x_BLD: jax.Array) -> jax.Array:
-        """Gather the whole sequence for products with weights split over tp; the gradient is reduce-scattered."""
+        """Gather the whole sequence of (B, L, D) for products with weights split over tp; the gradient is
+        reduce-scattered."""
         return self._at(x_BLD, ("rows", "whole", "whole"), ("rows", "sequence", "whole"), "residual stream")
 
     def heads(self, x_BLHh: jax.Array) -> jax.Array:
-        """Split the heads of queries, keys or values over tp."""
+        """Split the heads of queries, keys or values (B, L, H, h) over tp. Raises ValueError if tp does not divide
+        H."""
         axes = ("rows", "whole", "heads", "whole")
         return self._at(x_BLHh, axes, axes, "attention heads")
 
@@ -137,7 +141,8 @@ class Layout:
         return function if self.mesh is None else self.local(function, (heads, P(None)), heads)
 
     def features(self, x_BLF: jax.Array) -> jax.Array:
-        """Split the features of feed-forward activations over tp."""
+        """Split the features of feed-forward activations (B, L, F) over tp. Raises ValueError if tp does not divide
+        F."""
         axes = ("rows", "whole", "ffn")
         return self._at(x_BLF, axes, axes, "feed-forward features")
 
@@ -156,7 +161,8 @@ class Layout:
         return self.local(local, inputs, P(self.rows, "tp", None))(slopes, weights)
 
     def gathered(self, w: Any, axes: tuple[str, ...], dtype: Any) -> Any:
-        """Weight with logical ``axes``, rounded to ``dtype`` and then gathered over fsdp; vectors are unchanged."""
+        """Weight (or `LowRank`) with logical ``axes``, rounded to ``dtype`` and then gathered over fsdp, for one
+        product. Unchanged without a mesh, and for vectors."""
         if isinstance(w, LowRank):
             base = self.gathered(w.base, axes, dtype)
             a, b = (self.gathered(w.a, (axes[0], "whole"), dtype), self.gathered(w.b, ("whole", axes[1]), dtype))
@@ -171,7 +177,8 @@ class Layout:
         return self._at(w.T, together[::-1], axes[::-1], "weight").T
 
     def local(self, function: Callable[..., Any], inputs: tuple[P, ...], outputs: Any) -> Callable[..., Any]:
-        """Function that applies ``function`` to each device's shards (jax.shard_map with these specs). Needs a mesh."""
+        """Function that applies ``function`` to each device's shards: jax.shard_map with these PartitionSpecs of its
+        arguments and results. Needs a mesh. inputs, outputs: those specs."""
         assert self.mesh is not None, "without a mesh there are no parts"
         if self.within_slice:
             inner = {*MESH_AXES[1:]}
@@ -179,7 +186,8 @@ class Layout:
         return jax.shard_map(function, mesh=self.mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
 
     def per_slice(self, function: Callable[..., Any], inputs: tuple[P, ...], outputs: Any) -> Callable[..., Any]:
-        """Function that applies ``function`` to each slice, with a layout ``within_slice``. Specs may only name dcn."""
+        """Function that applies ``function`` to each slice of the mesh; ``function`` uses a layout with
+        ``within_slice``. inputs, outputs: PartitionSpecs, which may only name dcn. Needs a mesh."""
         assert self.mesh is not None, "without a mesh there are no slices"
         return jax.shard_map(
             function, mesh=self.mesh, in_specs=inputs, out_specs=outputs, axis_names={"dcn"}, check_vma=False

@@ -81,7 +81,8 @@ def _norm_start(config: ModelConfig) -> float:
 
 
 def normed(x: jax.Array, weight: jax.Array, config: ModelConfig) -> jax.Array:
-    """RMSNorm over the last axis with the weight of one of the model's norms."""
+    """RMSNorm of x over its last axis. weight: of one of the model's norms, (x.shape[-1],); config: epsilon, and
+    whether 1 is added to the weight."""
     return rms_norm(x, weight + 1.0 if config.norm_offset else weight, config.norm_eps)
 
 
@@ -111,7 +112,8 @@ class Block(nnx.Module):
             self.post_attn_norm, self.post_mlp_norm = _constant(one, dim, "norm"), _constant(one, dim, "norm")
 
     def __call__(self, x_BLD: jax.Array, context: Context, window: int) -> jax.Array:
-        """The residual stream after the layer. window: tokens that it attends to; 0: all."""
+        """The residual stream (B, L, D) after the layer. window: number of tokens that a token attends to, itself
+        included; 0: all."""
         c, layout, dtype = self.config, context.how.layout, context.how.operand_dtype
         rows, length, _ = x_BLD.shape
         product = functools.partial(matmul, operand_dtype=dtype, flat=layout.mesh is None)
@@ -184,7 +186,8 @@ def _block_graph(config: ModelConfig) -> Any:
 
 
 def is_matrix(axes: tuple[str, ...]) -> bool:
-    """Whether a parameter with these logical axes is a (stacked) matrix, no norm and no bias."""
+    """Whether a parameter with these logical axes is a matrix, of one layer or stacked over layers; norms and biases
+    are not."""
     return sum(axis != "layers" for axis in axes) == 2
 
 
@@ -203,7 +206,8 @@ def logical_axes(config: ModelConfig) -> Params:
 
 
 def init_params(config: ModelConfig, seed: int = 0) -> Params:
-    """Random initial parameters, float32; they depend on config and seed only, not on a mesh."""
+    """Random initial parameters, float32; they depend on config and seed only, not on a mesh. Raises ValueError
+    (`check_config`)."""
     check_config(config)
     return nnx.to_pure_dict(nnx.state(Llama(config, nnx.Rngs(seed))))
 

@@ -28,8 +28,7 @@ def scale(lora: LoraConfig) -> float:
 
 def first_adapters(config: ModelConfig, lora: LoraConfig, seed: int, base: Params) -> Params:
     """Initial adapters, {"layers": {name: {"a": (N, in, r), "b": (N, r, out)}}}, and copies of leaves ``lora.also``.
-
-    Float32; A is normal with variance 1 / in, B is zero.
+    Float32; A is normal with variance 1 / in, B is zero. seed: of A. base: parameters from which the copies are made.
     """
     layers, shapes = {}, adapter_shapes(config, lora)
     keys = jax.random.split(jax.random.key(seed), len(lora.matrices))
@@ -40,7 +39,8 @@ def first_adapters(config: ModelConfig, lora: LoraConfig, seed: int, base: Param
 
 
 def adapted(base: Params, adapters: Params, lora: LoraConfig) -> Params:
-    """Parameter tree for ``hidden_states``: ``base`` with LowRank weights where ``adapters`` has a matrix."""
+    """Parameter tree for ``hidden_states``: ``base`` with `LowRank` weights where ``adapters`` (as from
+    ``first_adapters``) has a matrix, and with its copies of the leaves ``lora.also``. Copies no array."""
     trained = {
         name: LowRank(base["layers"][name], one["a"], one["b"], scale(lora)) for name, one in adapters["layers"].items()
     }
@@ -48,7 +48,8 @@ def adapted(base: Params, adapters: Params, lora: LoraConfig) -> Params:
 
 
 def frozen(base: Params, config: ModelConfig, dtype: Any) -> Params:
-    """Base parameters in their ``frozen_dtypes``; frees the memory of the arrays that it casts."""
+    """Base parameters in their ``frozen_dtypes``. Arrays that are cast are freed: ``base`` must not be used afterwards.
+    dtype: of matrices."""
 
     @partial(jax.jit, donate_argnums=0, static_argnums=1)
     def cast(array: jax.Array, to: Any) -> jax.Array:
@@ -90,7 +91,8 @@ def adapter_shapes(config: ModelConfig, lora: LoraConfig) -> dict[str, tuple[int
 
 
 class MergedWeights:
-    """A weight source (``weights.param_slices.Source``) of base weights with adapters added to them, float32."""
+    """A source of weights (``weights.param_slices.Source``) that reads base weights with adapters added to them, in
+    float32 unless ``read`` is given another dtype."""
 
     def __init__(self, base: Any, adapters: Any, lora: LoraConfig) -> None:
         """base, adapters: weight sources; ``adapters`` has the leaves of ``adapter_shapes``."""

@@ -29,7 +29,8 @@ ACCELERATOR_CHUNK_ELEMENTS = 16 << 20
 
 
 class Losses(NamedTuple):
-    """Weighted sum of the losses (differentiable) and the loss of each token (not differentiable), in nats."""
+    """Losses of a batch in nats: their weighted sum (differentiable), and the loss of each token (not
+    differentiable)."""
 
     total: jax.Array
     """() float32."""
@@ -38,7 +39,8 @@ class Losses(NamedTuple):
 
 
 def chunk_length(rows: int, length: int, vocab: int, platform: str = "cpu") -> int:
-    """Tokens per row of a chunk: the largest divisor of ``length`` within the platform's limit, at least 1."""
+    """Tokens per row of a chunk: the largest divisor of ``length``, at least 1, with which ``rows`` rows of ``vocab``
+    logits for each token stay within the platform's limit. platform: cpu, or any other for an accelerator."""
     limit = CHUNK_ELEMENTS if platform == "cpu" else ACCELERATOR_CHUNK_ELEMENTS
     most = max(1, limit // (rows * vocab))
     return max(n for n in range(1, length + 1) if length % n == 0 and n <= most)

@@ -18,7 +18,8 @@ from jax.experimental.layout import Layout, with_layout_constraint
 
 
 def dot(a: jax.Array, b: jax.Array, a_dim: int, b_dim: int, dtype: Any = jnp.float32) -> jax.Array:
-    """Product of two matrices over dimensions ``a_dim`` and ``b_dim``, accumulated in float32, cast to ``dtype``."""
+    """Product of two matrices, contracted over dimension ``a_dim`` of a and ``b_dim`` of b (0 or 1), accumulated in
+    float32 and cast to ``dtype``."""
     return _contract(a, b, (a_dim,), (b_dim,), dtype)
 
 
@@ -145,11 +146,9 @@ def matmul(x: jax.Array, w_IO: jax.Array | LowRank, operand_dtype: Any = None, *
 def matmuls(
     x_BLI: jax.Array, weights: tuple[jax.Array | LowRank, ...], operand_dtype: Any, add_up: AddUp | None
 ) -> tuple[jax.Array, ...]:
-    """Products (B, L, O_i) of one input with several matrices (I, O_i), each as by ``matmul``, in x's dtype.
-
-    add_up: computes the gradient of x from those of all results, for matrices sharded over O_i, with one reduction
-    instead of one per product. None, or any LowRank matrix: products are independent.
-    """
+    """Products (B, L, O_i) of one input with several matrices (I, O_i), each as by ``matmul``, in x's dtype. add_up:
+    computes the gradient of x from those of all results, for matrices sharded over O_i, with one reduction instead of
+    one per product. None, or any LowRank matrix: products are independent. operand_dtype: as for ``matmul``."""
     if add_up is None or any(isinstance(w, LowRank) for w in weights):
         return tuple(matmul(x_BLI, w, operand_dtype, flat=add_up is None) for w in weights)
     return _products(x_BLI, tuple(jnp.asarray(w) for w in weights), jnp.dtype(operand_dtype), add_up)

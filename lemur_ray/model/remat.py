@@ -20,7 +20,8 @@ GATHERED = "gathered"
 
 
 def named(x: jax.Array, name: str) -> jax.Array:
-    """``x``, tagged with a name for rematerialisation policies: one of ``config.REMAT_VALUES`` or GATHERED."""
+    """``x``, tagged with a name by which rematerialisation policies find it: one of ``config.REMAT_VALUES`` or
+    GATHERED."""
     return checkpoint_name(x, name)
 
 
@@ -32,7 +33,8 @@ def _all_but_gathered(primitive: Any, *_: Any, **parameters: Any) -> bool:
 
 
 def rematerialised(block: Callable[..., Any], policy: str) -> Callable[..., Any]:
-    """``block`` with recomputation in the backward pass by a policy. Raises ValueError for an unknown policy."""
+    """``block`` whose backward pass recomputes what a policy does not save. policy: as in ``TrainConfig.remat``; "none"
+    still gathers weights again. Raises ValueError for an unknown one."""
     if policy == "none":
         return jax.checkpoint(block, policy=_all_but_gathered)
     save, offload = parse_remat(policy)

@@ -45,10 +45,9 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 
 
 def to_devices(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
-    """Global batch as sharded arrays from this process's rows of it, without the row numbers (``row``).
-
-    Rows are read in process order; if the mesh has another order, devices exchange them.
-    """
+    """Global batch as sharded arrays, from this process's rows of it: arrays (rows, ...) by name, of which the row
+    numbers ``row`` are left out. Every process must call it. Rows are read in process order; if the mesh has another
+    order, devices exchange them."""
     place, as_read = batch_sharding(mesh), batch_sharding(by_process(mesh))
     arrays = {
         name: jax.make_array_from_process_local_data(as_read, array) for name, array in batch.items() if name != "row"
@@ -77,7 +76,8 @@ def like_params(tree: Any, config: ModelConfig, mesh: Mesh) -> Any:
 
 
 def placed_like(tree: Any, shapes: Any, shardings: Any, mesh: Mesh) -> Any:
-    """Shardings for ``tree``, whose leaves may be copies of leaves of another tree with these shapes and shardings."""
+    """Shardings for ``tree``, of which leaves may be copies of parameters, by `like_params`'s rule. shapes, shardings:
+    trees with the shape and the sharding of every parameter."""
     pairs = zip(jax.tree_util.tree_leaves_with_path(shapes), jax.tree.leaves(shardings), strict=True)
     known = {tuple(key.key for key in path): (leaf.shape, sharding) for (path, leaf), sharding in pairs}
 

@@ -50,8 +50,9 @@ class PlanFeed(ray.train.DataConfig):
         start: Callable[[], int] | int = 0,
         share_of: Callable[[int, int], tuple[int, ...]] = lambda rank, world_size: (rank, world_size),
     ) -> None:
-        """share_of: function of (rank, world size) that returns the index of the rank's part of each batch, the
-        number of parts, and optionally the rows of a batch with padding."""
+        """corpus: folder or URL. rows_per_step: rows of a global batch. start: first row, or a function that returns
+        it. share_of: function of (rank, world size) that returns the index of the rank's part of each batch, the number
+        of parts, and optionally the rows of a batch with padding."""
         super().__init__()
         self.plan, self.corpus, self.rows_per_step = plan, str(corpus), rows_per_step
         self.start, self.share_of = start, share_of
@@ -64,7 +65,9 @@ class PlanFeed(ray.train.DataConfig):
         worker_node_ids: Any = None,
         **kwargs: Any,
     ) -> list[dict[str, ray.data.DataIterator]]:
-        """For each rank: dataset name -> data iterator. Raises ValueError if batches cannot be split over ranks."""
+        """Data iterators of each rank, by name of a dataset; called by Ray Train. world_size: number of ranks.
+        worker_node_ids: Ray node of each rank, which reads its rows itself if the corpus is in a bucket. Raises
+        ValueError if batches cannot be split over ranks."""
         start = self.start() if callable(self.start) else self.start
         nodes = worker_node_ids if worker_node_ids and is_bucket(self.corpus) else [""] * world_size
         reader = PlanReader(self.plan, self.corpus, len(set(nodes)))

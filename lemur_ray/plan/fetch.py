@@ -29,8 +29,9 @@ SMALL_BYTES = 2**28
 
 
 def copied_to_host(plan: Plan, sizes: Sequence[int], hosts: int, limit_bytes: int) -> list[bool]:
-    """For each source, whether to copy its shards to every host, if ``hosts`` hosts share the rows of a plan.
-    Sources with the most reads per row come first, within ``limit_bytes``. sizes: bytes of each source."""
+    """For each source of a plan, whether to copy all its shards to every host, if ``hosts`` hosts share the rows.
+    Sources with the most reads per row come first, until ``limit_bytes`` are taken; a source of which a host reads less
+    than LEAST_USED is only copied if it is small. sizes: bytes of each source."""
     passes = [count / hosts / source.rows for source, count in zip(plan.sources, plan.counts, strict=True)]
     copied, room = [False] * len(sizes), limit_bytes
     for index in sorted(range(len(sizes)), key=lambda index: -passes[index]):
@@ -43,7 +44,8 @@ class PlanReader:
     """Reader of the rows of a plan from a corpus in a folder or bucket. Cheap to pickle; maps files on first use."""
 
     def __init__(self, plan: Plan, corpus: str | Path, hosts: int = 1, *, check: bool = True) -> None:
-        """hosts: number that share the rows. check: verify file sizes in a bucket. Raises PlanError, RowSetError."""
+        """corpus: folder or URL. hosts: number of hosts that share the rows. check: verify file sizes in a bucket.
+        Raises PlanError if a source has another number of rows than in the plan, RowSetError."""
         self.plan, self.corpus, self.hosts = plan, str(corpus), hosts
         self.readers = [open_rows(corpus, source.name, check=check) for source in plan.sources]
         self._chosen = not is_bucket(self.corpus)
@@ -64,7 +66,8 @@ class PlanReader:
         return self.readers[0].seq_len
 
     def fetch(self, rows: np.ndarray) -> Batch:
-        """Batch of the rows with these numbers, in this order; PADDING gives a row of weight 0. Raises RowSetError."""
+        """Batch of the plan's rows with these numbers, in this order; the number PADDING gives a row of weight 0. In a
+        bucket, shards are downloaded or read in parts. Raises RowSetError, IndexError for a number beyond the plan."""
         self._choose()
         rows = np.asarray(rows, np.int64).reshape(-1)
         where = self.plan.rows(np.maximum(rows, 0))
@@ -81,7 +84,8 @@ class PlanReader:
         return batch
 
     def bring(self, rows: np.ndarray) -> None:
-        """Copy shards that ``fetch`` of ``rows`` needs to this host, for sources to be copied. Raises RowSetError."""
+        """Download to this host the shards that ``fetch`` of ``rows`` needs, of sources that are to be copied; nothing
+        for a corpus in a folder. Raises RowSetError."""
         if not is_bucket(self.corpus):
             return
         self._choose()
@@ -107,9 +111,10 @@ def _reopen(plan: Plan, corpus: str, hosts: int, environment: dict[str, str]) ->
 
 @dataclass(frozen=True)
 class RankRows:
-    """Plan row numbers that one rank reads: an equal part of every global batch from row ``start`` on.
-    With B = ``rows_per_step`` and n = ``world_size``: rows [rank B/n, (rank + 1) B/n) of each batch. padded: B with
-    appended PADDING rows; 0: no padding. Raises ValueError if n does not divide B, or B does not divide ``start``."""
+    """Plan row numbers that one rank reads, as a sequence: an equal part of every global batch from row ``start`` on.
+    With B = ``rows_per_step`` and n = ``world_size``: rows [rank B/n, (rank + 1) B/n) of each batch; its length is the
+    number of them up to ``num_rows``, the rows of the plan. padded: B with appended PADDING rows; 0: no padding. Raises
+    ValueError if n does not divide B, or B does not divide ``start``."""
 
     start: int
     num_rows: int
@@ -133,7 +138,7 @@ class RankRows:
         return steps * self.share + min(max(0, rest - self.rank * self.share), self.share)
 
     def slice(self, begin: int, end: int) -> np.ndarray:
-        """Plan row numbers (int64) of rows [begin, end) in the sequence of this rank's rows, or PADDING."""
+        """Plan row numbers (int64), or PADDING, of positions [begin, end) in the sequence of this rank's rows."""
         step, inside = np.divmod(np.arange(begin, end), self.share)
         inside += self.rank * self.share
         return np.where(inside < self.rows_per_step, self.start + step * self.rows_per_step + inside, PADDING)
@@ -142,7 +147,9 @@ class RankRows:
 def iterate(
     plan: Plan, corpus: str | Path, start: int = 0, *, rows_per_step: int = 1, rank: int = 0, world_size: int = 1
 ) -> Iterator[Batch]:
-    """Yield the batch of each step for one rank, from row ``start`` of the plan on, without Ray; as the feed does."""
+    """Yield the batch of each step for one rank, from row ``start`` of the plan on, without Ray; the same batches as
+    the feed. corpus: folder or URL. rows_per_step: rows of a global batch, of which each of ``world_size`` ranks gets
+    an equal part. Raises ValueError if that is impossible, PlanError, RowSetError."""
     reader = PlanReader(plan, corpus)
     mine = RankRows(start, plan.num_rows, rows_per_step, rank, world_size)
     for begin in range(0, len(mine), mine.share):

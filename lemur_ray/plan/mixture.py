@@ -33,8 +33,8 @@ def largest_remainder(total: int | np.ndarray, shares: np.ndarray) -> np.ndarray
 
 
 class Mixture:
-    """Assignment of rows 0, 1, 2, ... to sources in fixed proportions.
-    weights: finite, non-negative, not all zero. Raises ValueError otherwise, or for a share between 0 and 1e-5."""
+    """Assignment of rows 0, 1, 2, ... to sources, numbered from 0, in fixed proportions. weights: one per source,
+    finite, non-negative, not all zero. Raises ValueError otherwise, or for a share between 0 and 1e-5."""
 
     def __init__(self, weights: Sequence[float]) -> None:
         if not weights or any(not math.isfinite(w) or w < 0 for w in weights) or not sum(weights) > 0:
@@ -47,7 +47,7 @@ class Mixture:
         self.block = max(MIN_BLOCK, 1 << math.ceil(math.log2(1.01 / smallest)))
 
     def counts(self, num_rows: int) -> np.ndarray:
-        """Number of rows of each source among rows [0, num_rows), (sources,) int64; computes at most one block."""
+        """Number of rows of each source among the first ``num_rows`` rows, (sources,) int64."""
         block, inside = divmod(num_rows, self.block)
         before = largest_remainder(block * self.block, self.shares)
         if inside:
@@ -56,7 +56,8 @@ class Mixture:
         return before
 
     def rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(source of each row, number of earlier rows of that source), both int64 and of the shape of ``rows``."""
+        """(source of each row, number of earlier rows of that source), both int64 and of the shape of ``rows``, the row
+        numbers."""
         rows = np.asarray(rows, np.int64)
         blocks, where = np.unique(rows // self.block, return_inverse=True)
         inside = rows % self.block

@@ -61,7 +61,7 @@ class PlanSource:
 
 @dataclass(frozen=True)
 class Plan:
-    """Order of ``num_rows`` rows from ``sources``.
+    """Order of ``num_rows`` training rows from ``sources``, fixed by ``seed``.
     skip: half-open ranges of row numbers in the order without skips; they are left out and later rows move up, so the
     plan's row numbers stay 0, 1, 2, ... Raises PlanError, with numbers that would fit, if a source is too small."""
 
@@ -90,7 +90,8 @@ class Plan:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """Number of rows from each source up to the last row of the run, skipped ones included."""
+        """Number of rows from each source up to the last row of the run, skipped ones included, in the order of
+        ``sources``."""
         return tuple(self.mixture.counts(self._skips.before(self.num_rows - 1) + 1).tolist())
 
     @cached_property
@@ -127,7 +128,8 @@ class Plan:
         return PlanRows(source, epoch, example)
 
     def ranges_without_skips(self, first: int, end: int) -> list[list[int]]:
-        """Rows [first, end) as half-open ranges in the order without skips, the numbering of ``train.skip_rows``."""
+        """Rows [first, end) of the plan as half-open ranges [begin, end] of the order without skips, the numbering of
+        ``train.skip_rows``. [] if there are no rows."""
         rows = self._skips.before(np.arange(first, end))
         cuts = np.flatnonzero(np.diff(rows) != 1) + 1
         return [[int(part[0]), int(part[-1]) + 1] for part in np.split(rows, cuts) if part.size]
@@ -178,7 +180,8 @@ class _Skips:
 
 
 def first_row_moved(old: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> int | None:
-    """First row number of a plan that means another row if ``new`` ranges are skipped instead of ``old``, or None."""
+    """First row number of a plan that stands for another row if ``new`` ranges are skipped instead of ``old``; None if
+    all rows stay. Ranges: half-open pairs, in the order without skips."""
     a, b = _Skips(old), _Skips(new)
     edges = sorted({0, *(int(row) for skips in (a, b) for row in skips._firsts)})
     return next((row for row in edges if a.before(row) != b.before(row)), None)

@@ -20,11 +20,8 @@ FROM_SCRATCH = ("nano", "nano-chat", "nano-mixture")
 
 
 def get_recipe(name: str) -> Recipe:
-    """The recipe of that name; ``llama2_70b`` and ``llama2-70b`` are the same.
-
-    Raises:
-        ValueError: unknown name, with the nearest known one.
-    """
+    """The recipe of that name; ``llama2_70b`` and ``llama2-70b`` are the same. Raises ValueError for an unknown name,
+    with the nearest known one."""
     key = name.lower().replace("_", "-")
     if key not in NAMES:
         raise ValueError(f"unknown recipe {name!r}{did_you_mean(key, NAMES)} (recipes: {', '.join(NAMES)})")
@@ -37,14 +34,10 @@ SPECIAL_TOKENS = 7
 
 
 def with_vocabulary(recipe: Recipe, vocab_size: int) -> Recipe:
-    """The recipe with a model large enough for a tokenizer of ``vocab_size`` tokens.
-
-    A recipe of `FROM_SCRATCH` takes the tokenizer's vocabulary, unless the command line set another. Others keep
-    the vocabulary of published weights; if at most SPECIAL_TOKENS are missing, it grows to a multiple of 128.
-
-    Raises:
-        ValueError: the tokenizer has more tokens than the model has rows.
-    """
+    """The recipe with a model large enough for a tokenizer of ``vocab_size`` tokens; the same recipe if it is.
+    A recipe of `FROM_SCRATCH` takes the tokenizer's vocabulary, unless the command line set another. Others keep the
+    vocabulary of published weights; if at most SPECIAL_TOKENS are missing, it grows to a multiple of 128. Raises
+    ValueError if the tokenizer has more tokens than the model has rows."""
     size = recipe.model.vocab_size
     if recipe.name in FROM_SCRATCH and size == get_recipe(recipe.name).model.vocab_size:
         return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, vocab_size=vocab_size))

@@ -15,7 +15,8 @@ from lemur_ray.config import SourceConfig
 
 @dataclass(frozen=True)
 class MixtureRow:
-    """One printed row of table 8."""
+    """One printed row of table 8: a source of the mixture, its kind, its share of the tokens in percent, the tokens
+    drawn from it, and the passes over it (None: not printed)."""
 
     kind: Literal["code", "text"]
     source: str
@@ -25,7 +26,7 @@ class MixtureRow:
 
     @property
     def name(self) -> str:
-        """The source's name in a corpus manifest."""
+        """The source's name in a corpus manifest: lower case, with _ for blanks."""
         return self.source.lower().replace(" ", "_")
 
 

@@ -103,9 +103,8 @@ def open_engine(
 
 def update_weights(engine: Engine, spec: str) -> str:
     """Switch to the weights of a model of the same shape; returns their version once every later reply uses them.
-
-    Raises RuntimeError with the reason if that is not possible; the old weights stay in use.
-    """
+    spec: as in ``weights.open_model``. Raises RuntimeError with the reason if that is not possible; the old weights
+    stay in use."""
     try:
         model = open_chat_model(spec)
         version = served_version(model.version, engine.options)

@@ -36,7 +36,8 @@ _ENCODED_AT_ONCE = 8192
 
 
 class TextEngine:
-    """A named model on one engine, whose replies are pieces of text. Its coroutines belong to one event loop."""
+    """A named model on one engine, whose replies are pieces of text. Its coroutines belong to one event loop. name: of
+    the model, in requests and answers."""
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, name: str):
         self.engine, self.tokenizer, self.name = engine, tokenizer, name
@@ -102,7 +103,8 @@ class TextEngine:
         return self.tokenizer.special_ids.union(padding)
 
     def byte_stream(self, before: Sequence[int]) -> Callable[[int], bytes]:
-        """See ``response_bodies.Served.byte_stream``."""
+        """A function to be called with each token after those in ``before``, in order; it returns the bytes that the
+        token adds to the text."""
         return self.tokenizer.byte_stream(before)
 
     def spelling(self, token: int) -> bytes:
@@ -132,7 +134,7 @@ class TextEngine:
         self, prompt: tuple[int, ...], max_tokens: int | None, sampling: SamplingOptions, **more: Any
     ) -> Generation:
         """A checked request for one reply. max_tokens None: the rest of the context. more: further fields of
-        ``Generation``. Raises ContextExceeded, InvalidRequest."""
+        ``Generation``. prompt: token ids. Raises ContextExceeded, InvalidRequest."""
         vocab_size, context = self.engine.config.vocab_size, self.engine.context
         limit = max(context - len(prompt), 1) if max_tokens is None else max_tokens
         request = Generation(prompt, limit, sampling.for_vocabulary(vocab_size), self.stop_ids, **more)

@@ -66,5 +66,6 @@ class ChatTemplate(Protocol):
         ...
 
     def render_with_spans(self, chat: Chat, placeholders: Sequence[str] = ()) -> tuple[str, list[Span]]:
-        """(text of one chat, spans of the assistant's messages in it, each including the end of its turn)."""
+        """(text of one chat, spans of the assistant's messages in it, each including the end of its turn).
+        placeholders: as for ``render``."""
         ...

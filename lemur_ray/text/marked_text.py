@@ -166,7 +166,8 @@ class Disguise:
 
 
 def iter_texts(value: Any, depth: int = 0) -> Iterable[str]:
-    """Yield every string (keys, too) in a JSON value. Raises TemplateError if it nests deeper than MOST_DEPTH."""
+    """Yield every string (keys, too) in a JSON value. depth: that of ``value`` in the whole. Raises TemplateError if it
+    nests deeper than MOST_DEPTH."""
     if depth > MOST_DEPTH:
         raise TemplateError(f"messages, tools, documents or options of a chat nest more than {MOST_DEPTH} deep")
     if isinstance(value, str):

@@ -133,9 +133,8 @@ class ClassRefused(ValueError):
 
 def class_in(config: Mapping[str, Any], model: Mapping[str, Any], tokenizer_json: str) -> str:
     """Name of the tokenizer class of a folder; ``AS_FILED`` for every class that uses ``tokenizer.json`` unchanged.
-
-    config, model: content of ``tokenizer_config.json`` and ``config.json``; either may be empty.
-    """
+    config, model: content of ``tokenizer_config.json`` and ``config.json``; either may be empty. tokenizer_json:
+    content of ``tokenizer.json``."""
     named = str(config.get("tokenizer_class") or model.get("tokenizer_class") or "").removesuffix("Fast")
     kind = str(model.get("model_type") or "") if not config.get("auto_map") else ""
     registered = REGISTERED.get(kind, "")
@@ -152,9 +151,8 @@ def resolve_class_config(
     config: Mapping[str, Any], model: Mapping[str, Any], listed: Mapping[str, Any], tokenizer_json: str
 ) -> dict[str, Any]:
     """Copy of ``tokenizer_config.json`` with the class and default special tokens that follow from the model's type.
-
     config, model, listed: content of ``tokenizer_config.json``, ``config.json`` and ``special_tokens_map.json``.
-    """
+    tokenizer_json: content of ``tokenizer.json``."""
     kind, resolved = class_in(config, model, tokenizer_json), dict(config)
     if kind != class_in(config, {}, tokenizer_json):
         resolved["tokenizer_class"] = kind

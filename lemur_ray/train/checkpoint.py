@@ -202,8 +202,8 @@ class Checkpoints:
 
     def save(self, step: int, state: Any, plan: dict[str, Any]) -> None:
         """Begin to save ``state`` and the JSON object ``plan`` in the background; returns once the arrays are copied.
-        Waits for the previous save first. Raises SaveFailed if a person must act, SaveInterrupted if a restart may
-        help."""
+        Waits for the previous save first. step: number of steps that ``state`` has taken. Raises SaveFailed if a person
+        must act, SaveInterrupted if a restart may help."""
         self.wait()
         self._saving, self.saved_at = step, time.monotonic()
         with self._save_errors(step):

@@ -105,8 +105,8 @@ def measured(held_out: HeldOut, losses: np.ndarray) -> dict[str, float | None]:
 
 def read_rows(corpus: str, sets: Sequence[Mapping[str, Any]], rows_per_kind: int, batch: int) -> HeldOut:
     """Read the first rows of every held-out set: ``rows_per_kind`` for each kind, divided among its sets by size, at
-    least one per set. sets: entries of ``heldout`` in the manifest.
-    Pads the rows to a multiple of ``batch``. Sets without a ``source`` (older corpora) count by kind only."""
+    least one per set. sets: entries of ``heldout`` in the manifest. Pads the rows to a multiple of ``batch``. Sets
+    without a ``source`` (older corpora) count by kind only. corpus: folder or URL."""
     tokenizer = tokenizer_in(corpus)
     all_ids = range(tokenizer.vocab_size)
     sizes = np.array([0 if i in tokenizer.special_ids else len(tokenizer.token_bytes(i)) for i in all_ids])

@@ -50,10 +50,10 @@ def open_state(
     """Restore or initialise the train state on the mesh. Every process of a run makes the same call.
     recognise: raises for a checkpoint of another run; else returns text on its position for the log. init_from: run,
     checkpoint or model folder of the initial parameters, or of the base of adapters; "": random ones. stage: another
-    run's checkpoint, from which a run without a checkpoint of its own continues. world_size: number of processes.
-    Raises TrainingStopped if every committed checkpoint is damaged or one has other arrays, RunFolderError if
-    ``init_from`` is a model of another shape, and with several workers UnreadableCheckpoint for a damaged checkpoint:
-    restarted, they use the one before."""
+    run's checkpoint, from which a run without a checkpoint of its own continues. world_size: number of processes. say:
+    logs a line. Raises TrainingStopped if every committed checkpoint is damaged or one has other arrays, RunFolderError
+    if ``init_from`` is a model of another shape, and with several workers UnreadableCheckpoint for a damaged
+    checkpoint: restarted, they use the one before."""
     abstract = abstract_state(recipe, mesh)
     for entry in checkpoints.ignored:
         say(f"ignored {entry}")

@@ -65,7 +65,8 @@ def parse_job(
 ) -> T:
     """Parse ``[RECIPE] --flags`` into a job's dataclass, which has a field ``recipe``. recipe: name of the recipe if
     neither the command line nor the key ``recipe`` of the ``--config`` file gives one. fixed: default values of the
-    job's other fields. Exits with code 2 on an unknown recipe or flag, naming the nearest."""
+    job's other fields. Exits with code 2 on an unknown recipe or flag, naming the nearest. argv: words of the command
+    line, by default those of this process. prog: name of the job's file, for messages."""
     arguments, file = take_config(sys.argv[1:] if argv is None else argv)
     named = file.pop("recipe", recipe)
     name = arguments.pop(0) if (is_given := bool(arguments and not arguments[0].startswith("-"))) else named

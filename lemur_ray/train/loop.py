@@ -266,8 +266,9 @@ class _Start:
 
 
 class RowSupply:
-    """Batches of this worker's share of the plan's rows, from step ``first_step`` on; asserts their row numbers.
-    part: which of the ``where.num_shares`` equal parts of each batch this worker reads, from 0."""
+    """Batches of this worker's share of a plan's rows, from step ``first_step`` on; asserts their row numbers. where:
+    shape of the run, which cuts every batch into ``num_shares`` equal parts. part: which of them this worker reads,
+    from 0."""
 
     def __init__(self, feed: Feed, plan: Plan, run: Run, where: RunShape, part: int, *, first_step: int) -> None:
         self._plan, self._run, self._part, self._num_parts = plan, run, part, where.num_shares

@@ -44,8 +44,8 @@ def make_trials(
     recipe: Recipe, corpus: str, out: str, *, ratios: Sequence[str] = RATIOS, seeds: int = 1, init_from: str = ""
 ) -> list[Trial]:
     """Make the trials of a study in the folder ``out``, all ratios with seed 0, then seed 1, and so on; writes
-    ``study.json`` there and trains nothing.
-    seeds: number of seeds. Raises ValueError for an invalid ratio, no seeds, a bucket, a corpus without code or text,
+    ``study.json`` there and trains nothing. seeds: number of seeds. init_from: model whose parameters start every
+    trial; "": random ones. Raises ValueError for an invalid ratio, no seeds, a bucket, a corpus without code or text,
     or several workers."""
     check_place(out)
     if seeds < 1:

@@ -23,11 +23,9 @@ def export(
     max_file_bytes: int,
 ) -> None:
     """Write weights, configs and tokenizer with chat template to a folder or URI, as ``transformers`` loads them.
-
-    dtypes: dtype of every written leaf by path; with the stored dtypes, import and export are bit-exact. Raises
-    HuggingFaceError if the tokenizer is larger than the model, before anything is written; OSError if there is no
-    space; the errors of reading the source.
-    """
+    dtypes: dtype of every written leaf by path; with the stored dtypes, import and export are bit-exact.
+    max_file_bytes: of one safetensors file. Raises HuggingFaceError if the tokenizer is larger than the model, before
+    anything is written; OSError if there is no space; the errors of reading the source."""
     config = source.config
     if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
         raise HuggingFaceError(
@@ -40,7 +38,8 @@ def export(
 
 
 def write_small_files(folder: str, config: ModelConfig, tokenizer: Tokenizer | None, dtype: str) -> None:
-    """Write tokenizer and configs to a folder or URI; ``config.json`` last, as it identifies a complete model."""
+    """Write tokenizer and configs to a folder or URI; ``config.json`` last, as it identifies a complete model. dtype:
+    of the weights, as "bfloat16"."""
     texts = tokenizer_files(tokenizer) if tokenizer is not None else {}
     fs, inner = file_system(folder)
     for name, text in (texts | config_files(config, tokenizer, dtype)).items():

@@ -201,7 +201,8 @@ class HuggingFaceSink:
         self.order = order
 
     def write(self, label: str, index: tuple[range, ...], array: np.ndarray) -> None:
-        """Write a slice of the leaf ``label`` that consists of whole stored rows, cast to its dtype."""
+        """Write a slice of the leaf ``label`` that consists of whole stored rows, cast to its dtype. index, array:
+        index ranges in the leaf, and their content."""
         entry = entry_of(label, self._config)
         layers = index[0] if entry.stacked else range(1)
         for place, layer in enumerate(layers):

@@ -61,7 +61,8 @@ def check_space(folder: str | Path, needed_bytes: int) -> None:
 
 
 class FolderWriter:
-    """Writer of ``model.safetensors``, or of several files of at most ``max_file_bytes`` with an index."""
+    """Writer of ``model.safetensors``, or of several files of at most ``max_file_bytes`` with an index. tensors: all
+    that will be written; folder: path or URI."""
 
     def __init__(self, folder: str, tensors: list[Tensor], max_file_bytes: int) -> None:
         """A tensor larger than ``max_file_bytes`` gets a separate file. Raises OSError if a local disk lacks space."""

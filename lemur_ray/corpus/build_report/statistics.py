@@ -28,7 +28,8 @@ def statistics(
     work: Path, listing: Listing, clean: CleanDocuments, sets: Sequence[RowSet], handover: SharedFolder
 ) -> dict[str, Any]:
     """JSON values: languages and licences, each {name: [documents, tokens]}, of the training rows; examples: by rule,
-    [source, file, beginning of the text] of up to ten dropped documents."""
+    [source, file, beginning of the text] of up to ten dropped documents. work: build folder; sets: the row sets of the
+    corpus; handover: fetches files of workers."""
     examples = _examples_of_filters(work, listing, handover)
     for rule, mask in clean.dropped_by.items():
         examples[rule] = _examples_of_comparison(work, listing, clean, mask, handover)
@@ -43,7 +44,7 @@ def statistics(
 
 def add_totals(counts: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, list[int]]:
     """[documents, tokens] by name, summed over the shards, by descending number of tokens. Of more than 200 names the
-    rest is one entry "N others"."""
+    rest is one entry "N others". counts: for each shard, name -> (documents, tokens)."""
     documents: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
     for count in counts:

@@ -65,7 +65,8 @@ class NgramIndex:
 
     @classmethod
     def of(cls, benchmarks: Mapping[str, Iterable[str]]) -> NgramIndex:
-        """Index of the texts of each benchmark. Raises ValueError if they have no 13-gram: nothing would be checked."""
+        """Index of the texts of each benchmark. benchmarks: texts by name of the benchmark. Raises ValueError if they
+        have no 13-gram: nothing would be checked."""
         parts = [ngram_hashes(list(texts), N)[0] for texts in benchmarks.values()]
         owners = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
         hashes, first = np.unique(np.concatenate([np.zeros(0, np.uint64), *parts]), return_index=True)

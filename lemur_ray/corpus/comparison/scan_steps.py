@@ -62,9 +62,9 @@ def write_groups(
     build: Path, bands: Sequence[str], parts: Sequence[str], sizes: Sequence[np.ndarray], threshold: float
 ) -> list[str]:
     """Find candidates for near duplicates and write them to ``near/`` in groups, one per task; returns the keys of the
-    groups, [] without candidates.
-    bands, parts: keys of the bands and of the cleaned parts. sizes: bytes of the documents of each part. One band of
-    all documents is in memory at a time, 32 bytes a document."""
+    groups, [] without candidates. bands, parts: keys of the bands and of the cleaned parts. sizes: bytes of the
+    documents of each part. One band of all documents is in memory at a time, 32 bytes a document. threshold: part of
+    the keys. build: build folder."""
     counts = np.array([len(one) for one in sizes])
     files = [stages.intact(build, "bands", name, ".bands") for name in bands]
     ends, pairs = np.cumsum(counts), [np.zeros((0, 2), np.int64)]
@@ -141,7 +141,8 @@ def _texts(build: Path, part: str, wanted: np.ndarray) -> Iterator[tuple[slice, 
 
 
 def later_mask(build: Path, names: Sequence[str], num_documents: int) -> np.ndarray:
-    """(documents,) bool: near duplicates of an earlier document, from the outputs ``near/NAME.later`` of all groups."""
+    """(documents,) bool: near duplicates of an earlier document, from the outputs ``near/NAME.later`` of all groups.
+    names: keys of the groups; build: build folder; num_documents: of the whole corpus."""
     later = np.zeros(num_documents, bool)
     for name in names:
         with np.load(build / "near" / f"{name}.npz") as saved:

@@ -32,7 +32,7 @@ _CLAIM = f"{BUILDS}/{CLAIM}"
 
 
 class Replacement(Enum):
-    """Why the committed corpus is not the described one."""
+    """Reason why a committed corpus is replaced by the described one."""
 
     DAMAGED = auto()
     OTHER_CONFIGURATION = auto()
@@ -79,8 +79,9 @@ class BucketCorpus:
         self, description: dict[str, Any], overwrite: bool, say: Any
     ) -> tuple[dict[str, Any] | None, Replacement | None]:
         """(manifest, None) if the described corpus is committed and intact, else (None, why the committed one is not).
-        The second is None, too, if none is committed. Changes nothing. Raises CorpusError if a corpus of another
-        configuration or version is committed or being built and ``overwrite`` is False."""
+        The second is None, too, if none is committed. Changes nothing. description: of the wanted build
+        (``build_inputs.described``). say: gets a line on what is replaced, and why. Raises CorpusError if a corpus of
+        another configuration or version is committed or being built and ``overwrite`` is False."""
         manifest = self.committed()
         reason = None if manifest is None else self._replacement_reason(manifest, description, overwrite, say)
         if manifest is not None and not reason:
@@ -122,8 +123,8 @@ class BucketCorpus:
         return None
 
     def made_meanwhile(self, description: dict[str, Any]) -> dict[str, Any] | None:
-        """Manifest of the described corpus if another process has committed it; None if not, or if it cannot be
-        read."""
+        """Manifest of the described corpus if another process has committed it; None if not, or if it cannot be read.
+        description: of the wanted build."""
         with contextlib.suppress(OSError, CorpusError):
             manifest = self.committed()
             if manifest is not None and manifest.get("build") == build_hash(description):
@@ -133,7 +134,8 @@ class BucketCorpus:
         return None
 
     def handover(self, work: Path, name: str) -> SharedFolder:
-        """File exchange of driver and workers. name: of the build, which depends on its configuration and sources."""
+        """File exchange of driver and workers. name: of the build, which depends on its configuration and sources.
+        work: build folder of the driver."""
         return ThroughBucket(work, self.url, name)
 
     def commit(self, manifest: dict[str, Any]) -> dict[str, Any]:

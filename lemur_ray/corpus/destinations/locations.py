@@ -108,7 +108,8 @@ class CorpusFolder:
 
 class UploadedCorpus(BucketCorpus):
     """A corpus that this host builds in a local folder and then uploads to the bucket, because a source is local or
-    ``workers`` is 0."""
+    ``workers`` is 0. url: of the corpus; overwrite: replace a corpus of another configuration; say: gets lines on what
+    is done; allow_failed: parts that may be missing in a corpus that is used as it is."""
 
     def __init__(self, url: str, overwrite: bool, say: Say, allow_failed: int = 0) -> None:
         super().__init__(url, allow_failed)
@@ -154,7 +155,8 @@ def corpus_location(
     folder: str | Path, config: CorpusConfig, workers: int | None, overwrite: bool, say: Say, allow_failed: int = 0
 ) -> CorpusLocation:
     """Destination for ``folder``, a path or URL: a folder, a bucket in which hosts build together if all sources are in
-    buckets and ``workers`` is not 0, else a bucket to which this host uploads."""
+    buckets and ``workers`` is not 0, else a bucket to which this host uploads. overwrite, allow_failed: as for
+    ``build.build``."""
     if not is_bucket(str(folder)):
         return CorpusFolder(local_folder(folder).absolute(), allow_failed)
     url = str(folder).rstrip("/")

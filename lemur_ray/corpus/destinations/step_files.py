@@ -59,7 +59,8 @@ class SharedFolder:
         return partial(step, self.work)
 
     def use(self, stage: str, names: Iterable[str]) -> list[str]:
-        """Record that this build uses these outputs of a stage; returns them, each once."""
+        """Record that this build uses these outputs of a stage; returns them, each once. names: keys of outputs of
+        ``stage``."""
         self.used[stage] = list(dict.fromkeys(names))
         return self.used[stage]
 
@@ -90,7 +91,8 @@ class SharedFolder:
 
 
 class ThroughBucket(SharedFolder):
-    """Exchange of files between the driver and the workers through the bucket of the corpus ``url``."""
+    """Exchange of files between the driver and the workers through the bucket of the corpus ``url``. work: build folder
+    of the driver; name: of this build."""
 
     def __init__(self, work: Path, url: str, name: str) -> None:
         super().__init__(work, name)

@@ -20,7 +20,7 @@ from lemur_ray.storage.file_system import file_system
 
 @dataclass(frozen=True)
 class RowDocument:
-    """A document, or a part of one, in a row."""
+    """A document of which a row holds all or a part: what it is, where it comes from, and where in the row it lies."""
 
     id: str
     """32 hex digits (``documents.content_id``)."""

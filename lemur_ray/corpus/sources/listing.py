@@ -105,8 +105,8 @@ def _batches(refs: Sequence[FileRef], part_bytes: float) -> Iterator[list[FileRe
 
 def sampled(refs: Sequence[FileRef], source: Source, seed: int) -> list[FileRef]:
     """The files of ``refs``, in their order, in a seeded sample that is large enough for the tokens wanted of
-    ``source``; all of them if it names no number.
-    Compressed files hold several times more text than they have bytes, which leaves room for the filters."""
+    ``source``; all of them if it names no number. Compressed files hold several times more text than they have bytes,
+    which leaves room for the filters. seed: of the sample."""
     wanted = source.spec.tokens * _BYTES_PER_TOKEN * source.read_factor if source.spec else 0
     if not wanted:
         return list(refs)

@@ -78,7 +78,7 @@ class SourceSpec:
 
     @property
     def filter_set(self) -> str:
-        """Name of the filter set; empty: by kind."""
+        """Name of the set of quality rules (``cleaning.filters.SETS``) for its documents; "": that of its kind."""
         return self.filters if isinstance(self.filters, str) else str(self.filters.get("base", ""))
 
     @property

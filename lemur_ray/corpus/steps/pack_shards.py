@@ -24,7 +24,8 @@ from lemur_ray.corpus.steps import stages
 
 def pack_window(build: Path, shard: str, key: str, seq_len: int, pad_id: int, vocab_size: int) -> None:
     """Step: pack the documents listed in ``sets/SHARD.npz`` of the folder ``build`` into rows, and write them, with the
-    record of their documents, as a shard of the corpus. Does nothing if the shard is complete with this ``key``."""
+    record of their documents, as a shard of the corpus. Does nothing if the shard is complete with this ``key``.
+    seq_len: tokens of a row; pad_id: id that fills rows; vocab_size: decides the dtype of ids."""
     if stages.window_done(build, shard, key):
         return
     (build / "sets" / f"{shard}.json").unlink(missing_ok=True)  # it describes the files that are replaced now

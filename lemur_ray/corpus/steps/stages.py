@@ -295,7 +295,8 @@ def totals(about: pa.Table, column: str) -> dict[str, tuple[int, int]]:
 
 
 def outputs_of_part(stage: str, suffixes: tuple[str, ...]) -> Callable[..., list[Path]]:
-    """A function for ``GIVES``, from the build folder and a step's arguments to the paths of its output files."""
+    """A function for ``GIVES``, from the build folder and a step's arguments to the paths of its output files. stage:
+    folder of the files; suffixes: their endings, to which that of the commit file is added."""
     return lambda build, name, **_: [build / stage / f"{name}{suffix}" for suffix in (*suffixes, ".json")]
 
 

@@ -20,7 +20,8 @@ _LABEL = re.compile(r"[\w+#.-]{1,20}")
 
 
 def looks_like_html(text: str) -> bool:
-    """Whether a text begins and ends with a tag of a chat page; code that only contains tags does not."""
+    """Whether a text begins and ends with a tag of a chat page (white space aside); code that only contains tags does
+    not."""
     return _BEGINS.match(text) is not None and _ENDS.search(text) is not None
 
 
@@ -69,7 +70,8 @@ def _converter() -> Callable[[str], str]:
 
 
 def code_block(pre: Any) -> str:
-    """Markdown code block from an HTML ``pre`` element. Text outside its ``code`` element is the language's name."""
+    """Markdown code block from an HTML element ``pre`` of BeautifulSoup, which is changed. The language's name is that
+    of a class, else the text outside the ``code`` element, else none."""
     for line_break in pre.find_all("br"):
         line_break.replace_with("\n")
     codes = pre.find_all("code")

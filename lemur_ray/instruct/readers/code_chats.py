@@ -20,9 +20,10 @@ MAX_SUMMARY, MAX_CODE = 160, 600
 
 
 def code_chats(sources: Iterable[tuple[str, str]]) -> Iterator[Conversation]:
-    """Yield one conversation per function of Python sources, each (id, text), in order.
+    """Yield conversations about the functions of Python sources, each (id, text), in order: one per function.
     They alternate: the first asks for a function by the first line of its docstring, the second asks what a function
-    does. Functions without docstring or body are skipped, as are invalid sources."""
+    does. Functions without docstring or body, or longer than MAX_SUMMARY and MAX_CODE, are skipped, as are sources that
+    are not valid Python."""
     count = 0
     for source_id, text in sources:
         for node in _functions(text):
@@ -59,7 +60,8 @@ def _without_docstring(node: ast.FunctionDef) -> str:
 
 
 def standard_library() -> Iterator[tuple[str, str]]:
-    """Yield (file name, text) of the top-level modules of this Python's standard library, sorted; no packages."""
+    """Yield (file name, text) of the top-level modules of this Python's standard library, sorted; no packages. Files
+    that cannot be read are left out."""
     root = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(root.glob("*.py")):
         try:

@@ -18,7 +18,8 @@ from lemur_ray.instruct.readers.sharegpt import read_sharegpt
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """A data set of conversations with the function that reads its files."""
+    """A public data set of conversations: name, licence, and the function of (file, options) that yields its
+    conversations and a Dropped for each rejected record."""
 
     name: str
     """Value of ``dataset`` in its conversations, and name of the option for its files."""
@@ -48,7 +49,7 @@ SETS = {
 
 
 def read_set(name: str, path: Path, config: SetsConfig) -> Iterator[ReadResult]:
-    """Yield the valid conversations of one file of the set ``name``, and a Dropped for every rejected record.
+    """Yield the valid conversations of one file of a set, and a Dropped for every rejected record. name: a key of SETS.
     Raises ValueError or OSError naming a file that cannot be read."""
     for result in SETS[name].read(path, config):
         if isinstance(result, Conversation):

@@ -13,7 +13,8 @@ from lemur_ray.instruct.conversation import Conversation, Dropped, ReadResult, r
 
 
 def read_each(dataset: str, path: Path, convert: Callable[[Any, str], Conversation]) -> Iterator[ReadResult]:
-    """Yield ``convert(record, default id)`` of each record of a file, or a Dropped for a BadRecord."""
+    """Yield ``convert(record, default id)`` of each record of a JSON or parquet file, or a Dropped of set ``dataset``
+    where that raises BadRecord. The default id is FILE:NUMBER."""
     for number, record in records(path):
         where = f"{path.name}:{number:08d}"
         try:
@@ -40,7 +41,9 @@ def read_openorca(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
 
 
 def read_alpaca(dataset: str) -> Callable[[Path, SetsConfig], Iterator[ReadResult]]:
-    """Reader for files of {instruction, input (optional), output}; input follows instruction after a blank line."""
+    """Reader for files of {instruction, input (optional), output}, of the set named ``dataset``: a function of (file,
+    options) that yields a conversation or a Dropped per record. A non-empty input follows the instruction after a blank
+    line."""
 
     def convert(record: Any, where: str) -> Conversation:
         instruction, output = _texts(record, "instruction", "output")

@@ -28,7 +28,7 @@ _MASKED = -1e30
 
 
 class BlockLimits(NamedTuple):
-    """Tokens of a block, and the window and cap of `Limits`."""
+    """Options of one compiled program: tokens of a block, and the window and cap of `Limits`."""
 
     block: int
     window: int
@@ -42,7 +42,8 @@ def _dot(a: jax.Array, b: jax.Array, a_dim: int, b_dim: int) -> jax.Array:
 
 
 def reaches(segment_ids_BL: jax.Array, block: int, window: int = 0) -> jax.Array:
-    """Number of key blocks that each query block needs, its own included: (B, L / block) int32."""
+    """Number of key blocks that each query block needs, its own included: (B, L / block) int32. segment_ids: (B, L)
+    integer below L; ``block`` divides L. window: as in `Limits`."""
     rows, length = segment_ids_BL.shape
     slot = jnp.clip(segment_ids_BL, -1, length) + 1
     first = jnp.full((rows, length + 2), length, jnp.int32)
@@ -233,7 +234,8 @@ def skipping(
     *,
     block: int = BLOCK,
 ) -> jax.Array:
-    """`interface.Attention` by blocks of ``block`` tokens."""
+    """`interface.Attention` by blocks of ``block`` tokens, for rows of any length (padded inside) and one CPU
+    device."""
     length = q_BLHh.shape[1]
     pad = -length % block
     if pad:

@@ -30,7 +30,8 @@ _MOST_ELEMENTS = 2**31
 
 
 def unfit(head_dim: int, dtype: Any, cap: float = 0.0, capability: tuple[int, int] = HOPPER) -> str:
-    """Reason why packed rows do not support such heads, dtype, cap (`Limits`) or GPU; "" if they do."""
+    """Reason why `packed_rows` does not support heads of ``head_dim`` features, a dtype, a cap (`Limits`) or a GPU; ""
+    if it does. capability: compute capability of the GPU (major, minor)."""
     if cap:
         return "cuDNN attention has no soft cap of scores"
     if jnp.dtype(dtype) not in (jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float16)):
@@ -54,7 +55,8 @@ class Documents(NamedTuple):
 
 
 def documents_of(q_BLHh: jax.Array, k_BLKh: jax.Array, segment_ids_BL: jax.Array, most: int) -> Documents:
-    """Runs of equal segment ids (padding is one of them), at most ``most`` in a row; further ones are left out."""
+    """Documents of q (B, L, H, h) and k (B, L, K, h): runs of equal segment ids (B, L), of which padding is one. most:
+    maximum number in a row (M); further ones are left out."""
     rows, length = segment_ids_BL.shape
     begins = segment_ids_BL[:, 1:] != segment_ids_BL[:, :-1]
     number_BL = jnp.pad(jnp.cumsum(begins, axis=1, dtype=jnp.int32), ((0, 0), (1, 0)))
@@ -72,11 +74,9 @@ def documents_of(q_BLHh: jax.Array, k_BLKh: jax.Array, segment_ids_BL: jax.Array
 def packed_rows(
     q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, limits: Limits = NO_LIMITS
 ) -> jax.Array:
-    """`interface.Attention` for Hopper and later. Its output and log-sum-exp are named "attention" for remat policies.
-
-    A row with more than ``limits.max_documents`` documents comes out as NaN: a run checks its corpus before it starts.
-    ``limits.cap`` must be 0. Raises ValueError if q has 2**31 elements or more.
-    """
+    """`interface.Attention` for Hopper GPUs and later. Output and log-sum-exp carry the name "attention" for remat
+    policies. A row with more than ``limits.max_documents`` documents comes out as NaN: a run checks its corpus before
+    it starts. ``limits.cap`` must be 0. Raises ValueError if q has 2**31 elements or more."""
     assert not limits.cap, "see unfit"
     if q_BLHh.size >= _MOST_ELEMENTS:
         raise ValueError(
@@ -143,7 +143,8 @@ def masked(
     *,
     implementation: Literal["cudnn", "xla"] = "cudnn",
 ) -> jax.Array:
-    """`interface.Attention` with documents as a mask; ``limits.cap`` must be 0. implementation "xla": any platform."""
+    """`interface.Attention` with documents as a mask (L, L) for each row. ``limits.cap`` must be 0 (asserted).
+    implementation: of ``jax.nn.dot_product_attention``; "xla" runs on any platform, "cudnn" on a GPU."""
     assert not limits.cap, "see unfit"
     same = segment_ids_BL[:, None, :, None] == segment_ids_BL[:, None, None, :]
     window = (limits.window - 1, 0) if limits.window else None

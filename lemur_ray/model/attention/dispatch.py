@@ -46,10 +46,9 @@ def choose(
     capability: tuple[int, int] = cudnn.HOPPER,
 ) -> tuple[str, str]:
     """(name of the fastest implementation for a platform and shape, reason if it is a fallback, else "").
-
-    On one CPU device, loops with run-time bounds are fastest, but they cannot be partitioned. cap: as in `Limits`.
-    capability: compute capability of a GPU.
-    """
+    platform: cpu, tpu, gpu, cuda or rocm; any other gets "chunked". length: tokens of a row; dtype: of q, k and v; cap:
+    as in `Limits`; capability: compute capability of a GPU. On one CPU device loops with run-time bounds are fastest,
+    but they cannot be partitioned. num_devices: devices of the mesh. head_dim: features of a head."""
     if platform == "cpu":
         return ("skipping" if num_devices == 1 else "chunked"), ""
     if platform == "tpu":
@@ -73,10 +72,9 @@ def attention(
     layout: Layout | None = None,
     limits: Limits = NO_LIMITS,
 ) -> jax.Array:
-    """`interface.Attention` by the implementation ``name`` of IMPLEMENTATIONS, named "attention" for remat policies.
-
-    layout: on a mesh every device attends for its rows and heads. Raises ValueError for an unknown name.
-    """
+    """`interface.Attention` by the implementation ``name`` of IMPLEMENTATIONS; the output carries the name "attention"
+    for remat policies. layout: on a mesh every device attends for its rows and heads; None: one device. Raises
+    ValueError for an unknown name."""
     if name not in IMPLEMENTATIONS:
         raise ValueError(f"attention {name!r} does not exist: choose one of {', '.join(IMPLEMENTATIONS)}")
     attend: Callable[..., jax.Array] = partial(IMPLEMENTATIONS[name], limits=limits)

@@ -8,7 +8,8 @@ import jax
 
 
 class Limits(NamedTuple):
-    """Limits of attention besides token order and documents. Static: each value compiles a program of its own."""
+    """Limits of attention besides token order and documents. They are static: each value compiles a program of its
+    own."""
 
     window: int = 0
     """Most recent tokens that a token attends to, itself included; 0: all."""
@@ -24,7 +25,7 @@ NO_LIMITS = Limits()
 
 
 class Attention(Protocol):
-    """Causal attention inside documents."""
+    """Type of a function that computes causal attention in which no document sees another."""
 
     def __call__(
         self,

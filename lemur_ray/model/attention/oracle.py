@@ -35,7 +35,8 @@ def in_window(queries_Q: jax.Array, keys_T: jax.Array, window: int) -> jax.Array
 
 
 def over_visible(q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array, cap: float = 0.0) -> jax.Array:
-    """Attention of queries q (B,Q,K,G,h) to keys k and values v (B,T,K,h) where ``visible`` (B,Q,T): (B,Q,K,G,h)."""
+    """Attention of queries q (B,Q,K,G,h) to keys k and values v (B,T,K,h) where ``visible`` (B,Q,T) bool: (B,Q,K,G,h)
+    in q's dtype. A query that sees no key gets the mean of all values. cap: as in `capped`."""
     scale = q.shape[-1] ** -0.5
     scores = jnp.einsum("bqkgh,btkh->bkgqt", q * scale, k, preferred_element_type=jnp.float32)
     scores = jnp.where(visible[:, None, None], capped(scores, cap), MASKED)
@@ -46,7 +47,7 @@ def over_visible(q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array, c
 def plain(
     q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, limits: Limits = NO_LIMITS
 ) -> jax.Array:
-    """`interface.Attention` as one product over all pairs of tokens."""
+    """`interface.Attention` as one product over all pairs of tokens: memory grows with L x L."""
     at = jnp.arange(q_BLHh.shape[1])
     visible = (segment_ids_BL[:, :, None] == segment_ids_BL[:, None, :]) & in_window(at, at, limits.window)
     return over_visible(grouped(q_BLHh, k_BLKh.shape[2]), k_BLKh, v_BLKh, visible, limits.cap).reshape(q_BLHh.shape)

@@ -66,7 +66,8 @@ def _kernel(heads: int, length: int, limits: Limits, interpret: bool) -> Any:
 
 
 def blocks_computed(length: int, window: int, size: int) -> float:
-    """Share of a row's (query block, key block) pairs, of ``size`` tokens each, that a causal kernel computes."""
+    """Fraction of a row's (query block, key block) pairs, of ``size`` tokens each, that a causal kernel computes.
+    length: tokens of the row; window: as in `Limits`."""
     num = -(-length // size)
     firsts = (max(0, (i * size - window + 1) // size) if window else 0 for i in range(num))
     return sum(i - first + 1 for i, first in enumerate(firsts)) / num**2
@@ -81,10 +82,9 @@ def splash(
     *,
     interpret: bool = False,
 ) -> jax.Array:
-    """`interface.Attention` by the kernel, which names output and log-sum-exp "attention" for remat policies.
-
-    interpret: whether to run it in the interpreter of pallas, slowly but on any platform.
-    """
+    """`interface.Attention` by jax's TPU kernel; output and log-sum-exp carry the name "attention" for remat policies.
+    Needs a row length and head width without `unfit`. interpret: whether to run the kernel in the interpreter of
+    pallas, slowly but on any platform."""
     from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel import SegmentIds
 
     length, heads, width = q_BLHh.shape[1:]

@@ -18,7 +18,8 @@ CHUNK = 128
 def chunked(
     q_BLHh: jax.Array, k_BLKh: jax.Array, v_BLKh: jax.Array, segment_ids_BL: jax.Array, limits: Limits = NO_LIMITS
 ) -> jax.Array:
-    """`interface.Attention` for CHUNK queries at a time, with the keys that the last and the first of them reach."""
+    """`interface.Attention` for CHUNK queries at a time, each chunk with only the keys from the first that its window
+    reaches (without a window: the row's first) to its last query."""
     length, window = q_BLHh.shape[1], limits.window
     q = grouped(q_BLHh, k_BLKh.shape[2])
     out = []

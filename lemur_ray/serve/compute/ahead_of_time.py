@@ -64,7 +64,7 @@ class Step:
 
     @property
     def total(self) -> int:
-        """Weights, cache and temporaries together, in bytes."""
+        """Bytes of weights, cache and temporaries together on one device."""
         return self.weights + self.cache + self.temporaries
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ def abstract_weights(
     """Shapes and dtypes (ShapeDtypeStruct) of the weights that ``weights.prepare`` would return; nothing is read or
     allocated. The arrays are whole, not one device's part; KV heads and vocabulary are padded for ``parts`` devices.
     form: storage of the matrices, "columns", "rows" or "int8" (see ``weights.Form``). scanned: one stacked array for
-    all layers."""
+    all layers. dtype: of the embedding, and of matrices that are not int8."""
     c = config
     heads = (c.num_heads + 2 * max(c.num_kv_heads, parts)) * c.head_dim
 

@@ -64,7 +64,8 @@ class Place(NamedTuple):
 
 
 def allocate(config: ModelConfig, num_blocks: int, dtype: Any = jnp.float32) -> Cache:
-    """Zeroed pools, one for each layer, of ``num_blocks`` blocks including the scrap block 0."""
+    """Zeroed pools, one for each layer, of ``num_blocks`` blocks including the scrap block 0. dtype: of keys and
+    values."""
     k = (num_blocks, config.num_kv_heads, config.head_dim, BLOCK)
     v = (num_blocks, config.num_kv_heads, BLOCK, config.head_dim)
     stored = jnp.uint16 if jnp.dtype(dtype) == jnp.bfloat16 else dtype
@@ -85,7 +86,7 @@ def from_stored(x: jax.Array) -> jax.Array:
 
 def block_bytes(config: ModelConfig, dtype: Any = jnp.float32, parts: int = 1) -> int:
     """Bytes of the keys and values of one block, over all layers and ``parts`` devices together. If there are more
-    devices than kv heads, each device has a copy of one head, and every copy counts."""
+    devices than kv heads, each device has a copy of one head, and every copy counts. dtype: of keys and values."""
     heads = max(config.num_kv_heads, parts)
     return 2 * config.num_layers * heads * config.head_dim * BLOCK * jnp.dtype(dtype).itemsize
 
@@ -101,7 +102,8 @@ def targets(place: Place, num_tokens: int) -> tuple[jax.Array, jax.Array]:
 
 
 def write(cache: LayerCache, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -> LayerCache:
-    """Return the layer's cache with the new keys and values of all rows in their blocks; padding goes to block 0."""
+    """Return the layer's cache with the new keys and values of all rows in their blocks; padding goes to block 0.
+    k_TKh, v_TKh: keys (after the rotary embedding) and values of the T new tokens."""
     block_T, offset_T = targets(place, k_TKh.shape[0])
     return LayerCache(
         cache.k.at[block_T, :, :, offset_T].set(to_stored(k_TKh, cache.k), mode="promise_in_bounds"),
@@ -115,7 +117,8 @@ def attend(
     """Attention of each query to its own sequence, up to and including its own position: (R, K, G, M, h) float32.
     With ``how.one_by_one``, a loop computes each row at its own length and no padding; otherwise rows are batched.
     window: a query attends only to that many last positions, and blocks before them are not read; 0: to all. cap: limit
-    of the attention scores, which are squashed by tanh; 0: none."""
+    of the attention scores, which are squashed by tanh; 0: none. q_RKGMh: queries after the rotary embedding, (R, K, G,
+    M, h)."""
     rows, kv_heads, groups, length, width = q_RKGMh.shape
     dtype = jnp.bfloat16 if cache.k.dtype == jnp.uint16 else cache.k.dtype
     q_RKQh = q_RKGMh.astype(dtype).reshape(rows, kv_heads, groups * length, width) * width**-0.5

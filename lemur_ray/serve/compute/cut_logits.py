@@ -78,7 +78,7 @@ def own_ids(ids: jax.Array, x_RV: jax.Array, cut: Cut | None) -> tuple[jax.Array
 
 
 def argmax(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
-    """(R,) int32: the id of the highest logit, the lowest one on ties."""
+    """(R,) int32: the id of the highest logit of each row, the lowest id on ties. x: a device's logits."""
     best = jnp.argmax(x_RV, axis=-1).astype(jnp.int32)
     if cut is None:
         return best
@@ -88,14 +88,14 @@ def argmax(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
 
 
 def highest(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
-    """(R, 1): the highest logit."""
+    """(R, 1): the highest logit of each row. x: a device's logits."""
     own = x_RV.max(axis=-1, keepdims=True)
     return own if cut is None else gather_columns(own, cut.axis).max(axis=-1, keepdims=True)
 
 
 def summed(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
-    """(R, 1): the sum over a row's whole vocabulary, as a tree of additions on each device and then over the
-    devices."""
+    """(R, 1): the sum of each row over the whole vocabulary, as a tree of additions on each device and then over the
+    devices. x: a device's values."""
     own = row_sum(x_RV)
     return own if cut is None else row_sum(gather_columns(own, cut.axis))
 
@@ -112,7 +112,7 @@ def top(x_RV: jax.Array, count: int, cut: Cut | None) -> tuple[jax.Array, jax.Ar
 
 
 def logits_at(x_RV: jax.Array, ids_R: jax.Array, cut: Cut | None) -> jax.Array:
-    """(R, 1): the logit of one token of each row."""
+    """(R, 1): the logit of one token of each row. ids_R: id of that token."""
     columns, has = own_ids(ids_R[:, None], x_RV, cut)
     own = jnp.take_along_axis(x_RV, columns, axis=-1)
     return own if cut is None else gather_columns(jnp.where(has, own, -jnp.inf), cut.axis).max(axis=-1, keepdims=True)
@@ -120,7 +120,7 @@ def logits_at(x_RV: jax.Array, ids_R: jax.Array, cut: Cut | None) -> jax.Array:
 
 def lowest_within(x_RV: jax.Array, weight_RV: jax.Array, limit_R1: jax.Array, cut: Cut | None) -> jax.Array:
     """(R, 1): the lowest logit above which the weights sum to less than ``limit_R1``, found by bisection, without a
-    sort. The cutoff of top-k (weights 1) and top-p (weights: probabilities)."""
+    sort. The cutoff of top-k (weights 1) and top-p (weights: probabilities). weight_RV: weight of each token."""
     order_RV = _ordered(x_RV)
 
     def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -149,7 +149,7 @@ def gather_columns(x_TI: jax.Array, axis: str | None) -> jax.Array:
 
 def total(part_TD: jax.Array, axis: str, sums: Sums) -> jax.Array:
     """Inside a program: the sum over devices of their partial products (T, D), whole on every device, in the dtype of
-    ``part_TD``. sums: "ordered" or "all_reduce"."""
+    ``part_TD``. sums: "ordered" or "all_reduce". axis: ``Devices.axis``."""
     if sums == "all_reduce":
         return lax.psum(part_TD, axis)
     rows, parts = part_TD.shape[0], lax.axis_size(axis)

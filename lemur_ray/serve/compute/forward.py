@@ -31,7 +31,7 @@ from lemur_ray.serve.compute.weights import LayerWeights, Weights
 
 
 class Model(NamedTuple):
-    """Arguments of ``_layer`` that are the same for all layers."""
+    """Arguments of a layer's forward pass that are the same for all layers."""
 
     config: ModelConfig
     """Configuration with the number of heads of one device"""

@@ -99,6 +99,7 @@ def row_sum(x: jax.Array) -> jax.Array:
 
 
 def rms_norm(x: jax.Array, weight_D: jax.Array, eps: float) -> jax.Array:
-    """RMS norm as in ``model.llama``, summed by ``row_sum`` in float32; returned in the dtype of x."""
+    """RMS norm as in ``model.llama``, summed by ``row_sum`` in float32; returned in the dtype of x. x: (T, D);
+    weight_D: scale of each feature; eps: added to the mean square."""
     x32 = x.astype(jnp.float32)
     return (x32 * lax.rsqrt(row_sum(x32 * x32) / x.shape[-1] + eps) * weight_D).astype(x.dtype)

@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 
 
 class OnDevices:
-    """Implements ``Compute`` with jax."""
+    """The engine's ``Compute`` in jax: reads the weights of ``source`` onto this process's devices when it is made.
+    group: followers with the other devices of the model."""
 
     def __init__(self, source: Source, options: EngineOptions | None = None, group: Group | None = None):
         """source: the weights, which are read at once. group: other processes that compute a part of every step.
@@ -75,7 +76,7 @@ class OnDevices:
 
 
 class WarmOnDevices:
-    """Implements ``WarmPrograms`` with jax."""
+    """The engine's ``WarmPrograms`` in jax: compiled programs with weights and cache on devices."""
 
     def __init__(self, programs: Programs, table_width: int, is_exact: bool, is_padded: bool):
         self.programs, self._table_width = programs, table_width
@@ -104,7 +105,7 @@ class WarmOnDevices:
 
 
 class StepOnDevices:
-    """Implements ``Step`` with jax."""
+    """The engine's ``Step`` in jax: logits of a step, and the ids that it drew, on devices."""
 
     def __init__(self, programs: Programs, logits: jax.Array, hidden: jax.Array, ids: jax.Array | None):
         self._programs, self._logits, self._hidden, self._ids = programs, logits, hidden, ids

@@ -48,8 +48,8 @@ def unfit(config: ModelConfig, dtype: Any) -> str:
 
 
 def heads_at_once(num_heads: int, num_kv_heads: int, dtype: Any) -> tuple[int, int]:
-    """(query heads, kv heads' keys plus values) in one block of the kernel. Raises ValueError if the kernel cannot tile
-    them."""
+    """(query heads, kv heads' keys plus values) in one block of the kernel. dtype: of queries and cache. Raises
+    ValueError if the kernel cannot tile them."""
     from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel
 
     heads, both = kernel.get_min_heads_per_blk(num_heads, 2 * num_kv_heads, jnp.dtype(dtype), jnp.dtype(dtype))

@@ -68,16 +68,14 @@ def prepared(source: Source, options: EngineOptions, devices: Devices) -> Weight
 
 def is_scanned(config: ModelConfig, parts: int, platform: str = "") -> bool:
     """Whether layers are stacked and scanned: on several TPU chips, if all layers are alike. platform: default jax's.
-
     Only the compiler for TPU fuses a slice of stacked weights into its product; elsewhere the slice would be copied.
-    One chip that holds a whole model may lack the memory that the loop needs in addition.
-    """
+    One chip that holds a whole model may lack the memory that the loop needs in addition. parts: devices."""
     return (platform or jax.default_backend()) == "tpu" and parts > 1 and not config.global_every
 
 
 def sums_for(options: EngineOptions, platform: str) -> Sums:
     """How devices combine products: "gather" on "cpu"; elsewhere "ordered" with batch_invariant, else "all_reduce" (see
-    ``devices.Sums``)."""
+    ``devices.Sums``). platform: name by jax, as "cpu"."""
     if platform == "cpu":
         return "gather"
     return "ordered" if options.batch_invariant else "all_reduce"
@@ -169,9 +167,9 @@ class Programs:
         self, tokens_RM: np.ndarray, place: Place, draw: Draw | None = None, source_R: np.ndarray | None = None
     ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         """Run a step of a bucket's shape; returns logits (R, V), hidden states (T, D) and drawn ids (at least R,), on
-        the device.
-        The ids are None if steps do not draw (on CPUs). draw: sampling options of the rows; by default greedy.
-        source_R: for each row -1, or the row of the previous step whose drawn id is this row's only token."""
+        the device. The ids are None if steps do not draw (on CPUs). draw: sampling options of the rows; by default
+        greedy. source_R: for each row -1, or the row of the previous step whose drawn id is this row's only token.
+        tokens_RM: ids of the new tokens, padded. place: where they go."""
         rows, length = tokens_RM.shape
         program = self._program("forward", rows, length)
         if not self.draws:
@@ -262,19 +260,20 @@ class Programs:
 
 def empty_step(rows: int, length: int, table_width: int) -> tuple[np.ndarray, Place]:
     """Tokens (rows, length) and ``Place`` of an empty step, in zeroed arrays to be filled in; its rows point to the
-    scrap block."""
+    scrap block. table_width: blocks in a table."""
     tables, zeros = np.zeros((rows, table_width), np.int32), np.zeros(rows, np.int32)
     return np.zeros((rows, length), np.int32), Place(tables, zeros, zeros.copy(), np.zeros((), np.int32))
 
 
 def empty_inputs(rows: int, length: int, table_width: int) -> np.ndarray:
-    """The array of an empty step that draws, as ``pack`` returns it."""
+    """The array of an empty step that draws, as ``pack`` returns it. rows, length: of the step; table_width: blocks in
+    a table."""
     return pack(*empty_step(rows, length, table_width), empty_draw(rows), np.zeros(rows, np.int32))
 
 
 def pack(tokens_RM: np.ndarray, place: Place, draw: Draw, source_R: np.ndarray) -> np.ndarray:
     """Everything that a step takes from the host as one array (R, columns) of int32, because each transfer has a fixed
-    cost."""
+    cost. source_R: as for ``Programs.forward``."""
     rows = len(tokens_RM)
     numbers = (source_R, place.starts, place.counts, np.full(rows, place.num_rows, np.int32))
     settings = [np.asarray(field).reshape(rows, -1).view(np.int32) for field in draw]

@@ -104,8 +104,8 @@ class Line:
 
 
 def connect(address: tuple[str, int], secret: bytes) -> Line:
-    """Connect a follower to the leader's (host, port). Raises AuthenticationError if the secrets differ, OSError if
-    nothing listens there."""
+    """Connect a follower to the leader's (host, port). secret: shared by leader and followers. Raises
+    AuthenticationError if the secrets differ, OSError if nothing listens there."""
     return Line(Client(address, "AF_INET", authkey=secret))
 
 

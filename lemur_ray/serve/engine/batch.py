@@ -88,7 +88,8 @@ class Batch:
             yield self._decode(decoding)
 
     def count(self) -> None:
-        """Update the gauges of ``Stats``."""
+        """Update the gauges of ``Stats``: running sequences, blocks held and pinned, programs compiled after the
+        warm-up."""
         self._stats.active, self._stats.blocks_held = len(self.scheduler.running), self.cache.held
         self._stats.blocks_pinned = self.cache.pinned
         self._stats.recompiles_after_warmup = self.programs.compiled_after_warmup

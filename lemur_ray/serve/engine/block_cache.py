@@ -131,7 +131,8 @@ class BlockCache:
         return Admission(handle, path.recorded, copy, logprobs.part(0, path.recorded + 1) if logprobs else None)
 
     def reserve(self, handle: int, num_tokens: int) -> bool:
-        """Give a sequence blocks for its first ``num_tokens``; returns False, and gives none, if there are too few."""
+        """Give a sequence blocks for its first ``num_tokens``; returns False, and gives none, if there are too few.
+        handle: of its admission."""
         path = self._paths[handle]
         missing = self.blocks(num_tokens) - len(path.nodes)
         if missing > self.available:

@@ -36,7 +36,7 @@ class CacheSizes:
 
 
 class Row(NamedTuple):
-    """New tokens of one sequence in a step."""
+    """One sequence's part of a step: its new tokens, and the cache blocks that they go to."""
 
     tokens: np.ndarray
     """int32; at most as many as the length of the step"""

@@ -111,11 +111,10 @@ class Engine:
 
     def update(self, source: Any, version: str) -> Future[None]:
         """Switch to other weights of the same model, from any thread; the future is done once new replies use them.
-
         source: with a ``config``, and as ``Compute.prepare`` takes it; what reading it raises is raised at once.
-        Replies that have begun are finished with their old weights; waiting requests stay in the queue meanwhile.
-        The future raises ValueError for another model, EngineClosed if the engine ends first.
-        """
+        Replies that have begun are finished with their old weights; waiting requests stay in the queue meanwhile. The
+        future raises ValueError for another model, EngineClosed if the engine ends first. version: name of the weights,
+        which new replies carry."""
         done: Future[None] = Future()
         ours, theirs = asdict(self.config), asdict(source.config)
         if other := [f"{k} {theirs[k]} (here {ours[k]})" for k in ours if theirs[k] != ours[k] and k != "max_seq_len"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class EngineError(RuntimeError):
-    """The engine did not accept a request, or could not complete it."""
+    """Base of the engine's errors: a request was not accepted, or could not be completed."""
 
 
 class QueueFull(EngineError):

@@ -19,7 +19,7 @@ Finish = Literal["stop", "length", "cancelled", "error"]
 
 
 class Event(NamedTuple):
-    """New tokens of a request, its end, or both."""
+    """What a listener hears of a request in one step: new tokens, its end, or both."""
 
     number: int
     tokens: tuple[int, ...] = ()

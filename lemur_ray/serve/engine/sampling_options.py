@@ -59,12 +59,12 @@ class LogitBias(tuple[tuple[int, float], ...]):
 
     @cached_property
     def tokens(self) -> np.ndarray:
-        """(pairs,) int64 token ids"""
+        """(pairs,) int64: token id of each pair."""
         return np.array([token for token, _ in self], np.int64)
 
     @cached_property
     def values(self) -> np.ndarray:
-        """(pairs,) float64 numbers added to their logits"""
+        """(pairs,) float64: the number that is added to the logit of each pair's token."""
         return np.array([value for _, value in self], np.float64)
 
     @cached_property

@@ -21,7 +21,7 @@ MOST_GONE = 32
 
 
 class Page(NamedTuple):
-    """The metrics page of one replica at one time."""
+    """The metrics page of one replica, as it was at one time."""
 
     number: int
     """Nanoseconds since 1970 on its host, increasing with every page of a replica"""
@@ -43,7 +43,8 @@ def newest(*known: Pages) -> dict[str, Page]:
 
 
 def without_oldest(known: Pages, alive: Collection[str]) -> dict[str, Page]:
-    """The pages of the replicas ``alive``, and of the ``MOST_GONE`` ended replicas with the newest pages."""
+    """The pages of the replicas ``alive``, and of the MOST_GONE (32) ended replicas with the newest pages. known:
+    newest page by name of the replica."""
     gone = sorted((page.number, replica) for replica, page in known.items() if replica not in alive)
     last = {*alive, *(replica for _, replica in gone[-MOST_GONE:])}
     return {replica: page for replica, page in known.items() if replica in last}

@@ -24,7 +24,7 @@ ABOUT_S = 10.0
 
 @dataclass(frozen=True)
 class Running:
-    """A model served by this project's engine."""
+    """A model that this project's engine serves on the connected cluster: application, name, version and context."""
 
     application: str
     name: str

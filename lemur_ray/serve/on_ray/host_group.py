@@ -155,7 +155,7 @@ class Follower:
     ) -> None:
         """Connect to the leader, load this host's part of the model, and compute it until the leader ends.
         address, secret: of the leader's listener. coordinator: host:port of jax.distributed, in which this is process
-        ``rank`` of ``num``."""
+        ``rank`` of ``num``. spec: as in ``weights.open_model``."""
         line = connect(address, secret)
         _join(coordinator, num, rank)
         use_compile_cache(cache_folder())
@@ -164,7 +164,7 @@ class Follower:
 
 
 class Gathered(NamedTuple):
-    """The followers of a replica."""
+    """The followers of a replica: connections to them, and their Ray actors."""
 
     lines: list[Line]
     actors: list[Any]
@@ -173,8 +173,8 @@ class Gathered(NamedTuple):
 
 def gather(spec: str, options: EngineOptions, reserved: Reserved) -> Gathered:
     """Start the followers on the other hosts of this replica, and join all processes in one jax.distributed.
-    Must be called before this process first uses devices. Raises RuntimeError with the reason if a follower does not
-    join within 300 s."""
+    Must be called before this process first uses devices. spec: the model that the followers load, as in
+    ``weights.open_model``. Raises RuntimeError with the reason if a follower does not join within 300 s."""
     num, ip = len(reserved.bundles), ray.util.get_node_ip_address()
     secret, coordinator = secrets.token_bytes(32), f"{ip}:{free_port(ip)}"
     group, first = _follower_placement(reserved)

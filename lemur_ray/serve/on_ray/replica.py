@@ -103,7 +103,8 @@ class ChatModel:
         return merged({name: page.text for name, page in without_oldest(known, alive).items()}, alive)
 
     async def converse(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The reply to a policy in the cluster: see ``serve.token_requests``."""
+        """The answer to one request of a policy in the cluster. request: turns, sampling options and session; both are
+        plain values as the docstring of ``serve.token_requests`` lists them."""
         return await converse(self._served, request)
 
     async def update_weights(self, spec: str) -> str:

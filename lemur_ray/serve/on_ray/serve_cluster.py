@@ -71,7 +71,8 @@ def _start(**where: Any) -> None:
 
 def run(application: Any, app_name: str, route: str | None, spec: str) -> None:
     """Run an application in Serve, and record it for ``shutdown``; returns when its replicas are warm. route: URL path,
-    None: no HTTP; spec: the model, for the message. Raises CannotServe with the reason if a replica fails."""
+    None: no HTTP; spec: the model, for the message. app_name: of the application in Serve. Raises CannotServe with the
+    reason if a replica fails."""
     # Recorded first: an application whose model cannot be loaded must be removed as well.
     _apps.append(app_name)
     try:

@@ -60,7 +60,7 @@ class Conversation:
 
 @dataclass(frozen=True)
 class ChatCall:
-    """A checked body of /v1/chat/completions."""
+    """A checked body of /v1/chat/completions: conversation, and what replies shall be like."""
 
     common: Common
     conversation: Conversation
@@ -80,7 +80,7 @@ class TokenizeCall:
 
 @dataclass(frozen=True)
 class CompletionCall:
-    """A checked body of /v1/completions."""
+    """A checked body of /v1/completions: prompts, and what replies shall be like."""
 
     common: Common
     prompts: tuple[str | tuple[int, ...], ...]

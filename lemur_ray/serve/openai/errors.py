@@ -9,7 +9,7 @@ from typing import Any
 
 class ApiError(Exception):
     """An error response in OpenAI's form. status: of HTTP; kind: OpenAI's ``type``; param: the field at fault; headers:
-    of the response."""
+    of the response. message: for people; code: OpenAI's ``code``."""
 
     def __init__(
         self,
@@ -53,5 +53,6 @@ def json_text(value: Any, param: str) -> str:
 
 
 def invalid(param: str, what: str) -> ApiError:
-    """An ApiError 400 about a parameter; ``what`` continues the sentence that begins with the parameter's name."""
+    """An ApiError 400 about a parameter; ``what`` continues the sentence that begins with the parameter's name. param:
+    its name."""
     return ApiError(400, f"{param} {what}", param=param, code="invalid_value")

@@ -145,7 +145,7 @@ class TextPart(Body):
 
 
 class Turn(Body):
-    """One message of a conversation."""
+    """One message of a conversation in a request: role, content, calls of tools."""
 
     expected: ClassVar[str] = "must be an object with role and content"
 

@@ -57,7 +57,7 @@ def regex_structure(regex: str, param: str) -> Structure:
 
 
 class NamedSchema(Body):
-    """``json_schema`` of a response format."""
+    """A JSON schema with its name: ``json_schema`` of a response format."""
 
     expected: ClassVar[str] = "must be an object with name and schema"
     with_nulls: ClassVar[bool] = True
@@ -71,7 +71,7 @@ class NamedSchema(Body):
 
 
 class ResponseFormat(Body):
-    """OpenAI's ``response_format``."""
+    """OpenAI's ``response_format``: text, any JSON object, or JSON of a schema."""
 
     expected: ClassVar[str] = "must be an object whose type is text, json_object or json_schema"
 

@@ -86,7 +86,7 @@ class Function(Body):
 
 
 class Tool(Body):
-    """An entry of ``tools``."""
+    """A tool that the model may call, an entry of ``tools`` of a request; only functions are supported."""
 
     expected: ClassVar[str] = _FORM
 
@@ -99,13 +99,13 @@ class Tool(Body):
 
 
 class Named(Body):
-    """The name of a function in ``tool_choice``."""
+    """The function that a ``tool_choice`` names."""
 
     name: str
 
 
 class NamedChoice(Body):
-    """``tool_choice`` that names the function to call."""
+    """A ``tool_choice`` that names the function which the reply must call."""
 
     type: Literal["function"]
     function: Named
@@ -134,7 +134,7 @@ class EarlierFunction(Body):
 
 
 class EarlierCall(Body):
-    """An entry of ``tool_calls`` in an earlier turn."""
+    """A call of a tool in an earlier turn of the assistant, an entry of its ``tool_calls``."""
 
     expected: ClassVar[str] = "must be an object with function: {name, arguments}, the arguments an object or its text"
 

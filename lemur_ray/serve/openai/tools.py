@@ -24,7 +24,7 @@ from lemur_ray.text.tools_in_words import CLOSE, OPEN, describe_tools
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a tool by the model."""
+    """A call of a tool by the model: name and arguments."""
 
     name: str
     arguments: str
@@ -38,7 +38,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Toolbox:
-    """The tools of a request."""
+    """The tools of a request, and how a reply may call them."""
 
     functions: tuple[Mapping[str, Any], ...]
     """name, description, parameters (a JSON schema) of each"""

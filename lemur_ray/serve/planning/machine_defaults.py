@@ -90,15 +90,13 @@ def gib(size: float) -> str:
 
 def kv_bytes_per_token(config: ModelConfig, num_devices: int, itemsize: int = 2) -> int:
     """Bytes of the keys and values of one token on one device: 2 L max(1, K / N) h itemsize. itemsize: bytes of a
-    number."""
+    number. num_devices: that share the model."""
     return 2 * config.num_layers * max(1, config.num_kv_heads // num_devices) * config.head_dim * itemsize
 
 
 def layer_bytes(config: ModelConfig, num_devices: int, itemsize: int = 2, *, int8: bool = False) -> int:
     """Bytes of a layer's weights on one device, without biases and norms of heads. itemsize: bytes of a weight.
-
-    int8: one byte a weight instead, and a float32 for each column.
-    """
+    int8: one byte a weight instead, and a float32 for each column. num_devices: that share the model."""
     c, n = config, num_devices
     qkv = (c.num_heads // n + 2 * max(1, c.num_kv_heads // n)) * c.head_dim
     gate_up = 2 * c.ffn_dim // n
@@ -108,7 +106,8 @@ def layer_bytes(config: ModelConfig, num_devices: int, itemsize: int = 2, *, int
 
 
 def weight_bytes(config: ModelConfig, num_devices: int, itemsize: int = 2, *, int8: bool = False) -> int:
-    """Bytes of all weights on one device: layers, embedding cut along D, head cut along V; see ``layer_bytes``."""
+    """Bytes of all weights on one device: layers, embedding cut along D, head cut along V; see ``layer_bytes``.
+    num_devices: that share the model; itemsize, int8: as there."""
     head = -(-config.vocab_size // num_devices) * (config.dim * (1 if int8 else itemsize) + 4 * int8)
     embed = config.vocab_size * config.dim // num_devices * itemsize
     return config.num_layers * layer_bytes(config, num_devices, itemsize, int8=int8) + head + embed + 4 * config.dim
@@ -116,7 +115,7 @@ def weight_bytes(config: ModelConfig, num_devices: int, itemsize: int = 2, *, in
 
 def cache_room(config: ModelConfig, machine: Machine, itemsize: int = 2, *, int8: bool = False) -> int:
     """Bytes of one device left for the cache: the usable share of its memory, minus weights, a step, and two layers for
-    an update of weights. Negative if the weights do not fit."""
+    an update of weights. Negative if the weights do not fit. itemsize, int8: as for ``layer_bytes``."""
     used = weight_bytes(config, machine.num_devices, itemsize, int8=int8)
     used += STEP_BYTES + 2 * layer_bytes(config, machine.num_devices, itemsize, int8=int8)
     return int(USABLE[machine.platform] * machine.memory_bytes) - used
@@ -132,7 +131,7 @@ def step_tokens(config: ModelConfig, machine: Machine, weights: int, rows: int, 
 
 def prompt_tokens(config: ModelConfig, machine: Machine, weights: int, rows: int, context: int) -> int:
     """Prompt tokens that a decode step of ``rows`` can compute without taking longer: T* - rows (``step_tokens``),
-    rounded down to whole tiles, at least one tile."""
+    rounded down to whole tiles, at least one tile. weights, context: as for ``step_tokens``."""
     return max(1, (step_tokens(config, machine, weights, rows, context) - rows) // TILE) * TILE
 
 
@@ -148,6 +147,7 @@ def decode_s(config: ModelConfig, machine: Machine, weights: int, rows: int, con
 
 
 def cache_tokens(config: ModelConfig, machine: Machine, itemsize: int = 2, *, int8: bool = False) -> int:
-    """Tokens that fit into ``cache_room``, in whole blocks and without the scrap block; 0 if none do."""
+    """Tokens that fit into ``cache_room``, in whole blocks and without the scrap block; 0 if none do. itemsize, int8:
+    as for ``layer_bytes``."""
     block = BLOCK * kv_bytes_per_token(config, machine.num_devices, itemsize)
     return max(0, math.floor(cache_room(config, machine, itemsize, int8=int8) / block) - 1) * BLOCK

@@ -20,7 +20,7 @@ class NoLibtpu(Exception):
 
 def environment(where: Slice, with_libtpu: bool, num_devices: int) -> dict[str, str]:
     """Variables to set before jax is imported: CPU as platform and no search for chips; without libtpu, ``num_devices``
-    fake CPU devices."""
+    fake CPU devices. with_libtpu: whether libtpu describes the slice."""
     out = {"JAX_PLATFORMS": "cpu"}
     if with_libtpu:
         out |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "TPU_ACCELERATOR_TYPE": where.pod_type}

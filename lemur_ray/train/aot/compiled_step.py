@@ -70,7 +70,7 @@ def abstract_base(recipe: Recipe, mesh: Any) -> Any:
 
 
 def state_bytes(recipe: Recipe, mesh: Any) -> tuple[int, int]:
-    """(bytes of trained parameters, bytes of optimizer state) on one device."""
+    """(bytes of trained parameters, bytes of optimizer state) on one device. mesh: jax's."""
     from lemur_ray.train.step import abstract_state
 
     state = abstract_state(recipe, mesh)
@@ -184,7 +184,8 @@ def _memory(recipe: Recipe, mesh: Any, analysis: Any, program: Program) -> Memor
 
 
 def saved_bytes(recipe: Recipe, mesh: Any, program: Program) -> int:
-    """Bytes that the forward loop over the layers saves for the backward loop, on one device."""
+    """Bytes that the forward loop over the layers saves for the backward loop, on one device. mesh: jax's. program:
+    costs of the compiled step."""
     import jax
 
     from lemur_ray.model.llama import abstract_params

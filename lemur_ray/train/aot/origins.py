@@ -23,7 +23,8 @@ _HOPS = 8
 
 @dataclasses.dataclass(frozen=True)
 class Origins:
-    """The stack frame table of one program. If it is empty, origins have no source lines."""
+    """Source lines of the instructions of one program, from the table of stack frames in its text; without a table
+    origins have no source lines."""
 
     lines: Mapping[int, str]
     """Frame -> "model/llama.py:98 Block.__call__", or "" outside of the project and in generic files."""
@@ -32,7 +33,8 @@ class Origins:
 
     @classmethod
     def of(cls, hlo: str) -> Origins:
-        """Parse the stack frame tables at the beginning of ``compiled.as_text()``; empty if there are none."""
+        """Parse the stack frame tables at the beginning of ``compiled.as_text()``; empty if there are none. hlo: that
+        text."""
         files, functions = _table(hlo, "FileNames"), _table(hlo, "FunctionNames")
         places, frames = _fields(hlo, "FileLocations"), _fields(hlo, "StackFrames")
         named: dict[int, str] = {}

@@ -25,7 +25,8 @@ class StepDoesNotFit(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Bytes on one chip by kind. Kinds share buffers over time, so ``temporaries`` is the rest of the total."""
+    """Bytes on one chip by kind of content. Kinds share memory over time: ``temporaries`` is what the total has beyond
+    the other kinds."""
 
     parameters: int
     optimizer: int
@@ -67,7 +68,7 @@ class PodPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether the total is at most the share LIMIT of a chip's memory."""
+        """Whether the total is at most the share LIMIT (7/8) of a chip's memory."""
         return self.memory.total <= LIMIT * self.hbm_bytes
 
     @property

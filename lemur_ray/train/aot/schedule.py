@@ -47,7 +47,8 @@ def _channel(instruction: Instruction) -> str:
 
 
 class Schedule:
-    """The order of instructions in each computation of a program, as HLO text lists them."""
+    """The order of instructions in each computation of a program, as HLO text lists them. computations: instructions by
+    name of their computation, as from ``hlo_text.parse``."""
 
     def __init__(self, computations: Mapping[str, list[Instruction]]) -> None:
         self._computations = computations

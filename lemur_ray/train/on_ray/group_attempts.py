@@ -48,6 +48,6 @@ def _receive(fence: Fence) -> None:
 
 
 def group_fence() -> Fence:
-    """Fence of the worker group that this process belongs to. Raises IndexError in a process that no GroupAttempts has
-    given one."""
+    """Fence (right to write to the run folder) of the worker group that this process belongs to. Raises IndexError in a
+    process that got none from the callback GroupAttempts."""
     return _FENCES[0]

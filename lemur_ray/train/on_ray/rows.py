@@ -25,7 +25,7 @@ def stream_with_stall_reports(
     open_stream: Callable[[], Iterable[Item]], say: Callable[[str], None], after_s: float = REPORT_AFTER_S
 ) -> Iterator[Item]:
     """Open a stream now, and return an iterator over its items. A thread logs by ``say`` why nothing comes if opening
-    it or waiting for an item takes over ``after_s`` seconds, again every 300 s."""
+    it or waiting for an item takes over ``after_s`` seconds, again every 300 s. open_stream: returns the stream."""
     waits = _StallReporter(say, after_s)
     with waits:
         stream = iter(open_stream())
@@ -70,7 +70,8 @@ class _StallReporter:
 
 
 def why_no_rows(waits_s: float, cluster: dict[str, Any], free: dict[str, Any]) -> str:
-    """Log line for rows that do not arrive: cause and advice. cluster, free: Ray's total and available resources."""
+    """Log line for rows that do not arrive: cause and advice. cluster, free: Ray's total and available resources.
+    waits_s: seconds without a row."""
     cpus, left = cluster.get("CPU", 0.0), free.get("CPU", 0.0)
     state = f"no rows for {waits_s:.0f} s: {left:g} of {cpus:g} CPUs in the cluster are free"
     if left < FEED_CPUS:

@@ -187,7 +187,8 @@ class _Trainer(JaxTrainer):
 
 def next_row(checkpoints: str, environment: dict[str, str] | None = None, first_row: int = 0) -> int:
     """The first plan row that no committed checkpoint has consumed; ``first_row`` without a checkpoint.
-    environment: bucket settings of the driver; Ray Train's controller, which calls this, does not inherit them."""
+    environment: bucket settings of the driver; Ray Train's controller, which calls this, does not inherit them.
+    checkpoints: folder or URL of a run's checkpoints."""
     commit = _newest(checkpoints, environment)
     return int(commit.plan["rows"]) if commit else first_row
 

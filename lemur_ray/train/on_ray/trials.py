@@ -28,9 +28,8 @@ POLL_S = 15.0
 
 def run_trials(trials: Sequence[Trial], say: Callable[[str], None] = print) -> dict[str, str]:
     """Run all trials as tasks on the Ray cluster of this process, and wait for them. Returns folder name -> error for
-    each failed trial, {} if none failed.
-    Finished trials are not run again; the others resume from their newest checkpoint. Raises RunFolderError if no host
-    can both reach the folders and run a trial."""
+    each failed trial, {} if none failed. Finished trials are not run again; the others resume from their newest
+    checkpoint. say: reports a line. Raises RunFolderError if no host can both reach the folders and run a trial."""
     waiting, running = list(reversed(trials)), dict[Any, Trial]()
     failed, done = dict[str, str](), 0
     place = _task_placement(trials[0].run, say) if trials else {}

@@ -41,7 +41,8 @@ class GpuHosts:
 
     @property
     def tp_within(self) -> int:
-        """Number of devices that a tp group must divide."""
+        """Number of devices within which tensor parallelism stays, so that ``mesh.tp`` must divide it: the GPUs of a
+        host."""
         return self.chips_per_host
 
     def mesh_of(self, mesh: MeshConfig) -> MeshConfig:

@@ -80,7 +80,8 @@ def _check_shapes(recipe: Recipe, where: RunShape) -> None:
 
 def mesh_here(recipe: Recipe, *, rank: int = 0, world_size: int = 1) -> tuple[RunShape, Mesh]:
     """Shape of the run, and the mesh over the devices that jax sees here. Every process makes the same call.
-    Raises ValueError if devices, processes or slices differ from the recipe's."""
+    rank, world_size: this worker among those of the run. Raises ValueError if devices, processes or slices differ from
+    the recipe's."""
     where = run_shape(recipe.mesh, num_workers=world_size, cpu_devices=jax.local_device_count())
     devices = jax.devices()
     if jax.process_count() != world_size or jax.process_index() != rank:
@@ -120,7 +121,7 @@ def worker_position(where: RunShape, rank: int) -> dict[str, int]:
 
 
 def worker_positions(where: RunShape, rank: int) -> list[dict[str, int]]:
-    """`worker_position` of every worker. Every process makes the same call."""
+    """`worker_position` of every worker. Every process makes the same call. rank: of this worker."""
     mine = worker_position(where, rank)
     table = multihost_utils.process_allgather(np.array(list(mine.values()), np.int32), tiled=False)
     return [dict(zip(mine, map(int, row), strict=True)) for row in table.reshape(-1, len(mine))]

@@ -24,7 +24,7 @@ _CUBES_BELOW_64_CHIPS = ("2x2x1", "2x2x2", "2x2x4", "2x4x4")
 
 @dataclass(frozen=True)
 class Generation:
-    """Properties of a TPU generation."""
+    """Properties of a TPU generation: its names, axes of its topologies, cores of a chip."""
 
     name: str
     """Name in a topology of ``plan_pod.py``: v4, v5p, v5e, v6e."""
@@ -81,7 +81,7 @@ class Slice:
 
     @property
     def name(self) -> str:
-        """Name of the generation."""
+        """Name of the TPU generation, as "v5e"."""
         return self.generation.name
 
     @property
@@ -109,7 +109,8 @@ class Slice:
 
     @property
     def tp_within(self) -> int:
-        """Number of devices that a tp group must divide."""
+        """Number of devices within which tensor parallelism stays, so that ``mesh.tp`` must divide it: the chips of a
+        slice."""
         return self.num_chips
 
     def mesh_of(self, mesh: MeshConfig) -> MeshConfig:

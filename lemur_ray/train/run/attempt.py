@@ -16,7 +16,8 @@ from lemur_ray.train.run.goodput import SignsOfLife, Stopwatch, account
 
 
 class RunAttempt:
-    """Time accounting of one start of a run on one worker; the attempt begins when the object is made."""
+    """Time accounting of one start of a run on one worker; the attempt begins when the object is made. Its records are
+    appended to ``goodput.jsonl``."""
 
     def __init__(self, path: str, check: Callable[[], None] = lambda: None, **about: Any) -> None:
         """path: ``goodput.jsonl`` of the run; empty on workers that only measure. check: called before writes; raises

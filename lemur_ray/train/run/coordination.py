@@ -51,7 +51,8 @@ class SaveAgreement:
 
     @classmethod
     def of_workers(cls, rank: int, world_size: int, step: int) -> SaveAgreement | None:
-        """The agreement of all processes of jax.distributed, which have taken ``step``; None for a process alone."""
+        """The agreement of all processes of jax.distributed, which have taken ``step``; None for a process alone. rank,
+        world_size: this process among those of the run."""
         client, name = distributed.global_state.client, f"lemur/save/{next(_calls)}"
         return cls(client, rank, world_size, name, step) if world_size > 1 else None
 

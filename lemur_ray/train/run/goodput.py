@@ -98,7 +98,8 @@ def described(accounted: dict[str, Any]) -> str:
 
 
 class Stopwatch:
-    """The seconds of one attempt by item; every moment belongs to exactly one item."""
+    """The seconds of one attempt by item; every moment belongs to exactly one item. now: clock in seconds, by default a
+    monotonic one."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now

@@ -75,7 +75,8 @@ def lease(out: str, *, beat_s: float = HEARTBEAT_S) -> Iterator[Fence]:
 
 
 def is_renewed(out: str, *, beat_s: float = HEARTBEAT_S) -> bool:
-    """Whether a process on another host, or any in a bucket, renews the lease of a run folder."""
+    """Whether a process on another host, or any in a bucket, renews the lease of a run folder. out: that folder.
+    Watches it for MISSED_HEARTBEATS times ``beat_s`` seconds if there is a lease."""
     stored = _read(f"{out}/{LEASE}")
     if stored is None or (not is_bucket(out) and stored.get("boot") == clock()["boot"]):
         return False  # on this host the kernel lock tells

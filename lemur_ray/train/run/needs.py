@@ -96,11 +96,10 @@ def check_tuning_run(
     check_chats: Check = lambda: None,
 ) -> str:
     """`check_run` for a tuning run; returns the path of the model it starts from. Raises PreflightError.
-
     table: instruction table; empty: it will be made of ``files``. check_new_table: raises if such a table cannot be
     made; called with the model's tokenizer, if readable, and whether the table is made on this machine. check_chats:
-    reads the user's conversations, and raises for an invalid one; not called if files are absent.
-    """
+    reads the user's conversations, and raises for an invalid one; not called if files are absent. out: run folder.
+    init_from: name, path or URI of that model."""
 
     def check_all_files() -> None:
         check_files(files)
@@ -119,7 +118,8 @@ def check_tuning_run(
 
 
 def start_tokenizer(init_from: str) -> Tokenizer:
-    """The tokenizer of the model that a run starts from. Raises ValueError if there is no such model or tokenizer."""
+    """The tokenizer of the model that a run starts from. init_from: its name, path or URI. Raises ValueError if there
+    is no such model or tokenizer."""
     try:
         return load_tokenizer(find_model(init_from, buckets=True))
     except ModelNotFound as error:
@@ -133,7 +133,8 @@ def _tokenizer(init_from: str) -> Tokenizer | None:
 
 
 def pretraining_checks(recipe: Recipe, corpus: str, is_given: bool, init_from: str) -> list[Check]:
-    """Checks of a pretraining run's corpus and of the model it starts from (name, path or URI; empty: none)."""
+    """Checks of a pretraining run's corpus and of the model it starts from (name, path or URI; empty: none). is_given:
+    as for ``check_corpus``."""
     checks: list[Check] = [lambda: check_corpus(recipe, corpus, is_given)]
     if init_from:
         checks.append(lambda: check_model(find_model(init_from, buckets=True), recipe))

@@ -48,8 +48,8 @@ class Sink(Protocol):
 
 
 def check_sinks(names: Sequence[str], out: str) -> None:
-    """Raises ValueError if the package of a sink is not installed, naming its extra, or if MLflow has no server
-    although the run folder ``out`` is in a bucket."""
+    """Raise ValueError if the package of a sink is not installed, naming its extra, or if MLflow has no server although
+    the run folder ``out`` is in a bucket. names: of the sinks, as in ``WatchConfig.sinks``."""
     for name in names:
         if importlib.util.find_spec(PACKAGES[name]) is None:
             raise ValueError(
@@ -74,7 +74,7 @@ def numbers(record: Record) -> dict[str, float]:
 
 class TensorBoard:
     """A TensorBoard event file in ``<run>/tensorboard``, which replaces the files of earlier starts. history: the
-    metrics lines so far, which are written first. In a bucket it is uploaded once a minute."""
+    metrics lines so far, which are written first. In a bucket it is uploaded once a minute. out: run folder."""
 
     def __init__(self, out: str, history: Sequence[Record], check: Check = lambda: None) -> None:
         from tensorboardX.event_file_writer import EventsWriter
@@ -131,7 +131,8 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """The Weights & Biases run of a run folder, the same for every start; its id is stored in ``wandb_id``."""
+    """The Weights & Biases run of a run folder, the same for every start; its id is stored in ``wandb_id``. out: run
+    folder; history: the metrics lines so far; described: identity of the run."""
 
     def __init__(
         self, out: str, history: Sequence[Record], recipe: Recipe, described: Mapping[str, Any], check: Check
@@ -167,7 +168,8 @@ class WeightsAndBiases:
 class MLflow:
     """The MLflow run of a run folder, the same for every start; its tag ``lemur_run`` is stored in ``mlflow_id``.
     Reads MLflow's variables MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; without the former, files are written to
-    ``<run>/mlruns``. The run's description is stored as its parameters."""
+    ``<run>/mlruns``. The run's description is stored as its parameters. out: run folder; history: the metrics lines so
+    far; described: that description."""
 
     def __init__(
         self, out: str, history: Sequence[Record], recipe: Recipe, described: Mapping[str, Any], check: Check
@@ -223,7 +225,7 @@ def lasting_id(path: str) -> str:
 
 class Background:
     """Runs a sink in a daemon thread: ``write`` never waits and never raises. opened: makes the sink, in that thread.
-    say: logs a line if the sink fails, after which lines are dropped."""
+    say: logs a line if the sink fails, after which lines are dropped. name: of the sink, for the log."""
 
     def __init__(self, name: str, opened: Callable[[], Sink], say: Callable[[str], None]) -> None:
         self.name, self._opened, self._say = name, opened, say

@@ -28,7 +28,7 @@ def speeds(recipe: Recipe, num_steps: int, elapsed_s: float) -> dict[str, float]
 
 def utilisation(recipe: Recipe, tokens_per_s: float) -> dict[str, float]:
     """Model FLOP/s of the whole run, ``flops_per_s_<convention>`` for each of ``model.flops``, and ``mfu_<convention>``
-    (0 to 1) if the peak of the devices is known."""
+    (0 to 1) if the peak of the devices is known. tokens_per_s: speed of the whole run."""
     out = {}
     peak = PEAK_FLOPS.get(jax.devices()[0].device_kind, 0.0) * len(jax.devices())
     for convention in CONVENTIONS:

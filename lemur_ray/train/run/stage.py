@@ -23,7 +23,7 @@ _SHAPE_FREE = ("model.max_seq_len", "model.family")
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """The part of another run, the parent, that a run continues from; stored in ``recipe.json``."""
+    """What a run continues of another run, its parent: checkpoint, steps and rows. Stored in ``recipe.json``."""
 
     spec: str
     """What the user named: a run, or a checkpoint of it."""
