@@ -1,8 +1,7 @@
 """First import of every job: makes ``lemur_ray`` and ``envs`` importable and prepares the process for Ray.
 
 A job works installed or not, as ``ray job submit -- python jobs/x.py`` on a head started in the repository, with
-``--working-dir .``, as plain ``python jobs/x.py`` and as ``lemur x``. Imports nothing heavy.
-"""
+``--working-dir .``, as plain ``python jobs/x.py`` and as ``lemur x``. Imports nothing heavy."""
 
 import os
 import sys

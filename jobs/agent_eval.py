@@ -5,8 +5,7 @@
 ``--without NAME,...`` leaves some out; any other flag applies to the benchmarks that have it.
 ``--out gs://...`` or s3:// stores everything in a bucket, from which the same command resumes on any machine.
 ``--view [PORT]`` serves the report and the turns of running episodes meanwhile, by default on port 8009.
-``--check-gold`` plays the reference answers of one benchmark or all, and names each that does not score 1.
-"""
+``--check-gold`` plays the reference answers of one benchmark or all, and names each that does not score 1."""
 
 import _path
 

@@ -1,7 +1,6 @@
 """Build a token corpus from this machine's software or from ``--source``, ``--sources``. Prints one JSON line last.
 
-python jobs/build_corpus.py --source stack:code:/data/stack --source wiki:text:/data/wiki.jsonl.gz --out corpus/mine
-"""
+python jobs/build_corpus.py --source stack:code:/data/stack --source wiki:text:/data/wiki.jsonl.gz --out corpus/mine"""
 
 import _path
 import json

@@ -1,8 +1,7 @@
 """Convert a model: python jobs/convert.py --model RUN --out FOLDER [--to hf|run] [--dtype bfloat16].
 
 From a run to Hugging Face format (which ``transformers`` loads), or from a Hugging Face model to a run folder; folders
-may be gs:// or s3:// URIs. Prints the absolute path of the new folder.
-"""
+may be gs:// or s3:// URIs. Prints the absolute path of the new folder."""
 
 import _path
 

@@ -2,8 +2,7 @@
 
 ``--cluster`` looks at all hosts of a cluster instead: ray job submit --working-dir . -- python jobs/doctor.py --cluster
 There every host also writes, reads and removes an object in ``--bucket gs://...`` ($LEMUR_STORE), through every client.
-Exit code 1 if something is missing that everything needs. Needs no installed package.
-"""
+Exit code 1 if something is missing that everything needs. Needs no installed package."""
 
 import _path
 

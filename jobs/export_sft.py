@@ -4,8 +4,7 @@
     python jobs/export_sft.py --episodes episodes/train --out solved.jsonl
     python jobs/instruct.py --conversations solved.jsonl --demo --out runs/nano-chat-2
 
-Writes one {dataset, id, messages} per line and, in ``<out>.json``, counts of the exported and omitted episodes.
-"""
+Writes one {dataset, id, messages} per line and, in ``<out>.json``, counts of the exported and omitted episodes."""
 
 import _path
 

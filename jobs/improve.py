@@ -5,8 +5,7 @@
     python jobs/improve.py --init-from nano-chat --algorithm teacher --control        # the expert's own games instead
     python jobs/improve.py --init-from RUN --benchmark intercode/sql                  # by the benchmark's reward
 
-Prints a line for each round; the last line is the result as JSON. The run folder is a model like any other.
-"""
+Prints a line for each round; the last line is the result as JSON. The run folder is a model like any other."""
 
 import _path
 

@@ -1,8 +1,7 @@
 """Train one small model on several code : text ratios of one corpus and draw held-out loss against the ratio.
 
 python jobs/mixture_study.py [RECIPE] [--ratios 1:9 1:1 10:1 1:0] [--seeds 3] [--out DIR] [--train.steps N ...]
-Trials are Ray tasks; running the same command again repeats only what is not finished. Prints one JSON line last.
-"""
+Trials are Ray tasks; running the same command again repeats only what is not finished. Prints one JSON line last."""
 
 import _path
 

@@ -3,8 +3,7 @@
 Prints the memory of a device by kind, FLOPs, bytes of each collective, an estimate of the step and whether it fits; the
 last line is one JSON object. --search N compiles N candidates of mesh, microbatches and remat and shows the best.
 TPUs need libtpu (extra [tpu]), without which only shardings are checked; GPUs need `make gpu-compiler`, whose python
-runs the job: .venv-gpu-compiler/bin/python jobs/plan_pod.py llama3-8b --topology h100:8.
-"""
+runs the job: .venv-gpu-compiler/bin/python jobs/plan_pod.py llama3-8b --topology h100:8."""
 
 import _path
 

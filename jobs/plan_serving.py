@@ -3,8 +3,7 @@
 Compiles a decode step and a prefill step for all devices of a slice or GPUs and prints the memory of one device, the
 collectives by the line that asked for them and an estimate of the speed; the last line is one JSON object. Without
 devices, the smallest slices and boxes of GPUs that fit, by formula. Exit code 1: it does not fit, or with --check a
-bound is broken. TPUs need libtpu (extra [tpu]), GPUs `make gpu-compiler`, whose python runs the job.
-"""
+bound is broken. TPUs need libtpu (extra [tpu]), GPUs `make gpu-compiler`, whose python runs the job."""
 
 import _path
 

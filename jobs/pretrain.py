@@ -2,8 +2,7 @@
 
 Without arguments: the nano recipe on the embedded corpus, which is built first if it is missing, for a run in a bucket
 in the run's folder, where every host can read it. Running the same command again resumes from the newest
-committed checkpoint. The last line printed is one JSON object.
-"""
+committed checkpoint. The last line printed is one JSON object."""
 
 import _path
 

@@ -1,8 +1,7 @@
 """Write the report page: python jobs/report.py [--runs DIR ...] [--episodes DIR ...] [--corpus DIR] [--out DIR].
 
 Without arguments, of everything under LEMUR_HOME; each DIR may be gs:// or s3://. Prints the page's path, then one
-JSON line. --find TEXT searches the episodes instead, --eval FILE.eval|DIR writes logs that `inspect view` opens.
-"""
+JSON line. --find TEXT searches the episodes instead, --eval FILE.eval|DIR writes logs that `inspect view` opens."""
 
 import _path
 

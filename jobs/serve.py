@@ -1,7 +1,6 @@
 """Serve a model behind the OpenAI protocol: python jobs/serve.py [--model RUN|HF_FOLDER|random:nano] [--no-ray].
 
-Without arguments: the newest run, on Ray Serve. Prints URL and a curl line; SIGTERM and Ctrl-C let requests finish.
-"""
+Without arguments: the newest run, on Ray Serve. Prints URL and a curl line; SIGTERM and Ctrl-C let requests finish."""
 
 import _path
 import contextlib

@@ -1,7 +1,6 @@
 """Serve the report of evaluations while they run: python jobs/view.py FOLDER [FOLDER ...] [--port N].
 
-Two folders, or a folder with two policies, are shown side by side.
-"""
+Two folders, or a folder with two policies, are shown side by side."""
 
 import _path
 

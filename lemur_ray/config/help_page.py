@@ -1,7 +1,6 @@
 """The one-screen help text of a command (``--help``): its most used flags, by topic.
 
-Made from the complete help text that tyro prints (``--help-all``), so flags, types and defaults are written once.
-"""
+Made from the complete help text that tyro prints (``--help-all``), so flags, types and defaults are written once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The recipe, a whole run as one frozen value; its identity (the fields that decide its numbers) and their hash.
 
-Knows nothing of jax, Ray or files; recipes live in ``lemur_ray/recipes``.
-"""
+Knows nothing of jax, Ray or files; recipes live in ``lemur_ray/recipes``."""
 
 from __future__ import annotations
 

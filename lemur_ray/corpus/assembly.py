@@ -1,7 +1,6 @@
 """Steps of a corpus build that run in one process: train the tokenizer, assign documents to shards, write the manifest.
 
-They work on ids, sizes and counts of documents, and load texts only to train the tokenizer.
-"""
+They work on ids, sizes and counts of documents, and load texts only to train the tokenizer."""
 
 from __future__ import annotations
 
@@ -65,8 +64,7 @@ def plan_tokenizer(
     listing: Listing, clean: CleanDocuments, config: CorpusConfig, extra: Sequence[str], given: Tokenizer | None
 ) -> TokenizerPlan:
     """The plan of a build's tokenizer: ``given``, or one to be trained on a seeded sample of the selected documents and
-    the texts ``extra``. Trains nothing.
-    The sample has the ratio of code to text of ``config``."""
+    the texts ``extra``. Trains nothing. The sample has the ratio of code to text of ``config``."""
     if given is not None:
         return TokenizerPlan(stage_key("tokenizer", given.to_files()), given=given)
     chosen = tuple(_sample(listing, clean, config))

@@ -4,8 +4,7 @@ The order of a run is a permutation, so a host that reads 1 % of the rows needs 
 if the run reads enough of its rows (``PlanReader`` decides); otherwise each row is a small request. Copies are
 memory-mapped, shared by all processes of a host, and limited in total size::
 
-    $LEMUR_HOME/cache/corpora/<name>/00000.tokens, ..    name: hash of the URL and of the checksums of the shard
-"""
+    $LEMUR_HOME/cache/corpora/<name>/00000.tokens, ..    name: hash of the URL and of the checksums of the shard"""
 
 from __future__ import annotations
 
@@ -58,8 +57,7 @@ def open_rows(corpus: str | Path, source: str, *, check: bool = True) -> Rows:
 
 def most_pieces(folder: str, index: dict[str, Any]) -> int:
     """Maximum number of pieces of documents in a row of the set in ``folder`` (path or URL); 0 without rows. index: its
-    ``rows.json``.
-    Reads the ``starts`` of all shards, 8 bytes a row. Raises OSError."""
+    ``rows.json``. Reads the ``starts`` of all shards, 8 bytes a row. Raises OSError."""
     most = 0
     for shard in index["shards"]:
         fs, path = file_system(f"{folder}/{shard['name']}.starts")

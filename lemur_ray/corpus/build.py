@@ -1,8 +1,7 @@
 """Builds a corpus from its configuration: list, clean, deduplicate, tokenise, pack, commit.
 
 A build may be killed at any moment: every step commits its output by a rename, the manifest comes last, and the same
-command resumes the build and writes the same bytes. Knows the order of the steps; each is in its own file.
-"""
+command resumes the build and writes the same bytes. Knows the order of the steps; each is in its own file."""
 
 from __future__ import annotations
 
@@ -68,15 +67,13 @@ def build(
     say: Say = _print,
 ) -> dict[str, Any]:
     """Build the corpus in ``folder``, a path or URL, unless it is complete there already; returns its manifest.
-
     ``benchmarks``: by name, the texts that ``config.decontaminate`` keeps out. ``extra_texts`` join those of
     ``config.tokenizer_extra`` in the tokenizer's sample. ``workers``: tasks at once on the cluster that
     ``ray.init`` has joined (default: as many as it has cores), or 0 to do everything in this process without Ray;
     the rows do not depend on it. ``allow_failed``: number of parts that may be left out because their files cannot
     be read to the end; the manifest lists them. ``overwrite``: replace a complete corpus of another configuration.
     Raises CorpusError if there is such a corpus and ``overwrite`` is False, a source has no documents, more than
-    ``allow_failed`` parts cannot be read, the folder cannot be written, or the disk is full; finished parts stay.
-    """
+    ``allow_failed`` parts cannot be read, the folder cannot be written, or the disk is full; finished parts stay."""
     location = corpus_location(folder, config, workers, overwrite, say, allow_failed)
     work_folder, description = location.folder, None
     try:

@@ -1,7 +1,6 @@
 """Document ids (hashes of the normalised text), exact deduplication by id, and a pseudo-random order by id.
 
-Deduplication needs 4 bytes of memory per document beside the ids.
-"""
+Deduplication needs 4 bytes of memory per document beside the ids."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Read, check and write the manifest of a corpus folder.
 
 The folder has ``manifest.json`` (written last), ``tokenizer.json`` and one row set per source under ``rows/``. Both the
-pretraining corpus and the instruction table have this layout.
-"""
+pretraining corpus and the instruction table have this layout."""
 
 from __future__ import annotations
 

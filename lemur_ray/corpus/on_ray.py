@@ -1,8 +1,7 @@
 """Execution of build steps as Ray Data pipelines and Ray tasks, or sequentially in this process.
 
 The only file of the corpus and of the instruction table that imports Ray. Tables keep their order and size for any
-number of workers, so results do not depend on it.
-"""
+number of workers, so results do not depend on it."""
 
 from __future__ import annotations
 
@@ -28,11 +27,9 @@ _ONE_THREAD = {"RAYON_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "TOKENIZERS_
 
 class Workers:
     """Executor of build steps: on all hosts of the Ray cluster, on this host only, or in this process.
-
     workers: maximum number of concurrent tasks (None: one per core of the cluster), or 0 for this process without Ray.
     must_see: a folder that steps read and write. must_read: files that steps read. If a host of the cluster cannot
-    access them, only this host works, and ``fallback_reason`` (else empty) names the hosts without access.
-    """
+    access them, only this host works, and ``fallback_reason`` (else empty) names the hosts without access."""
 
     def __init__(
         self, workers: int | None, must_see: Path | None = None, *, must_read: Sequence[str | Path] = ()
@@ -55,9 +52,8 @@ class Workers:
 
     def map(self, tables: Sequence[pa.Table], step: Step, memory: float = 0.0) -> Iterator[pa.Table]:
         """Apply ``step`` to every table and yield its result tables in order, as they come; the step of a lost worker
-        runs again.
-        memory: bytes that a task reserves on its host, at most half of what the smallest host has. An OSError,
-        ImportError or ValueError of a step is raised as itself, not wrapped by Ray."""
+        runs again. memory: bytes that a task reserves on its host, at most half of what the smallest host has. An
+        OSError, ImportError or ValueError of a step is raised as itself, not wrapped by Ray."""
         if self.workers == 0 or not tables:
             for table in tables:
                 out = step(table)

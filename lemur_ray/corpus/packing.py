@@ -1,7 +1,6 @@
 """Best-fit packing of documents into rows, and the arrays that a model receives for packed rows.
 
-Only documents longer than a row are cut, at multiples of the row length; no token is dropped.
-"""
+Only documents longer than a row are cut, at multiples of the row length; no token is dropped."""
 
 from __future__ import annotations
 
@@ -53,9 +52,8 @@ class Packing:
 
 
 def split_long(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cut documents at multiples of ``capacity`` tokens; lengths: tokens of each document.
-    Returns int64 arrays (document, start, length) of the pieces, in document order. Raises ValueError on a length <
-    1."""
+    """Cut documents at multiples of ``capacity`` tokens; lengths: tokens of each document. Returns int64 arrays
+    (document, start, length) of the pieces, in document order. Raises ValueError on a length < 1."""
     lengths = np.asarray(lengths, np.int64)
     if lengths.size and lengths.min() < 1:
         raise ValueError(f"document {int(lengths.argmin())} has {int(lengths.min())} tokens: expected at least 1")
@@ -123,8 +121,7 @@ def windows(count: int, window: int) -> list[tuple[int, int]]:
 
 def shard_ends(window_bytes: np.ndarray, shard_bytes: int) -> list[int]:
     """Ends (exclusive indices of windows) of shards of about equal size, each of ``shard_bytes`` to twice that; a
-    smaller set is one shard.
-    window_bytes: (windows,) bytes of the tokens of each window, at least one."""
+    smaller set is one shard. window_bytes: (windows,) bytes of the tokens of each window, at least one."""
     total = np.cumsum(window_bytes)
     count = max(1, int(total[-1]) // shard_bytes)
     goals = int(total[-1]) * np.arange(1, count) // count

@@ -149,9 +149,8 @@ class RowWriter:
 
     def write(self, pieces: Sequence[np.ndarray], trained: Sequence[np.ndarray] | None = None) -> None:
         """Add one row. pieces: token ids of each document in it, together at most seq_len. trained: for chat, bool of
-        each token, whether it is trained; for all rows or for none.
-        Raises ValueError for no piece, empty or too long pieces, ids outside the vocabulary, or ``trained`` of other
-        lengths."""
+        each token, whether it is trained; for all rows or for none. Raises ValueError for no piece, empty or too long
+        pieces, ids outside the vocabulary, or ``trained`` of other lengths."""
         lengths = [len(piece) for piece in pieces]
         if not lengths or min(lengths) < 1 or sum(lengths) > self.seq_len:
             raise ValueError(

@@ -1,7 +1,6 @@
 """Selection of documents for training: drop duplicates and too small sources, hold some documents out for validation.
 
-Runs in the driver between the parallel steps, on ids, sizes and counts of documents, without their texts.
-"""
+Runs in the driver between the parallel steps, on ids, sizes and counts of documents, without their texts."""
 
 from __future__ import annotations
 
@@ -81,9 +80,8 @@ def select_documents(
     work: Path, listing: Listing, config: CorpusConfig, drops: Mapping[str, np.ndarray] | None = None
 ) -> tuple[CleanDocuments, list[str], dict[str, str]]:
     """Read the ids and sizes of all cleaned documents, and select: (documents with their selection, a line per omitted
-    optional source, name -> fault of each empty required source).
-    work: build folder. drops: rule -> mask (documents,) bool of documents that it drops; equal documents are dropped
-    anyway."""
+    optional source, name -> fault of each empty required source). work: build folder. drops: rule -> mask (documents,)
+    bool of documents that it drops; equal documents are dropped anyway."""
     ids, sizes, counts = bytearray(), [np.zeros(0, np.int64)], []
     source_of_part = np.zeros(listing.num_parts, np.int32)
     documents_of_part = np.zeros(listing.num_parts, np.int64)

@@ -8,8 +8,7 @@ A group holds the episodes of one task. With R the reward of an episode, the adv
   state (Feng et al. 2025, arXiv 2505.10978);
 - state: mean reward of the visits of the group to this state with this command, minus that of all its visits.
 
-Pure functions; knows nothing of tokens and of ledgers.
-"""
+Pure functions; knows nothing of tokens and of ledgers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What a round of reinforcement looks like when it goes wrong: warnings, and the reason to stop.
 
-Pure functions of the numbers in the records of rounds.
-"""
+Pure functions of the numbers in the records of rounds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """From the episodes of a round and their traces to a batch of policy gradients.
 
 The episodes of a task are a group. Groups without differences, and those with fewer than two scored episodes, are
-counted and not trained. Pure; knows nothing of devices and of how the episodes were played.
-"""
+counted and not trained. Pure; knows nothing of devices and of how the episodes were played."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The learner: restores the train state, makes a round's updates, and commits the new weights.
 
 A round is committed whole: a process killed during its updates makes all of them again from the last commit. Knows
-nothing of Ray, of episodes and of serving.
-"""
+nothing of Ray, of episodes and of serving."""
 
 from __future__ import annotations
 
@@ -103,11 +102,9 @@ class Learner:
 
     def train(self, number: int, rows: Rows, order: np.ndarray, best: int = 0) -> Committed:
         """Make the updates of round ``number`` and commit the weights. The checkpoint of step ``best`` is kept.
-
         order: (updates, width) numbers of rows; -1 is an empty row, with traced rows (``groups``), whose weights become
         those of the clipped surrogate. Raises TrainingStopped, with nothing saved, if a weight is not
-        finite afterwards, every update was skipped, or the sampler had other weights; SaveFailed.
-        """
+        finite afterwards, every update was skipped, or the sampler had other weights; SaveFailed."""
         begun, history, all_ratios = time.monotonic(), [], list[Ratios]()
         filled = {name: np.concatenate([array, np.zeros_like(array[:1])]) for name, array in rows.items()}
         for chosen in order:

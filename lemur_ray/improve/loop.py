@@ -2,8 +2,7 @@
 
 Order of commits in a round: episodes (synced as they end), record ``played``, updates, checkpoint, record ``trained``,
 swap. Nothing is served that a kill could lose, so after a kill at any moment the same call goes on from the files alone
-and writes the same ones. Knows nothing of Ray: a ``Backend`` trains, serves and plays.
-"""
+and writes the same ones. Knows nothing of Ray: a ``Backend`` trains, serves and plays."""
 
 from __future__ import annotations
 

@@ -40,9 +40,8 @@ class Prepared:
 
     def open_folder(self) -> Mapping[str, Any] | None:
         """Prepare the run folder: write recipe, configuration and tokenizer files, or compare those of an earlier
-        start. The caller holds the folder's lock.
-        Returns the content of ``result.json`` if the run is finished, else None. Raises BadInput if it is another run's
-        folder."""
+        start. The caller holds the folder's lock. Returns the content of ``result.json`` if the run is finished, else
+        None. Raises BadInput if it is another run's folder."""
         spec, recipe = self.learner, self.learner.recipe
         try:
             written = read_object(f"{spec.out}/recipe.json")

@@ -3,8 +3,7 @@
 Teaching by turns is DAgger (Ross et al. 2011, arXiv 1011.0686). A coin that depends on seed, episode and turn alone
 decides who plays a turn. The teacher's turns are trained. In the model's turns its reply is played; if it means the
 teacher's command, the teacher's wording takes its place and is trained, else it has weight 0. Without a wording of the
-teacher, its whole text must be the teacher's. Knows nothing of Ray.
-"""
+teacher, its whole text must be the teacher's. Knows nothing of Ray."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The file ``rounds.jsonl``: what has happened to each round, and the action that is due next.
 
 One JSON object a line, synced to disk. The first record of a key, (round, event), counts; an incomplete last line is
-cut off when the file is opened for writing. Knows nothing of models and of how episodes are played.
-"""
+cut off when the file is opened for writing. Knows nothing of models and of how episodes are played."""
 
 from __future__ import annotations
 
@@ -98,8 +97,7 @@ def due(rounds: Rounds, num_rounds: int, committed: int) -> Due:
     """The next action of a run of ``num_rounds`` rounds whose newest checkpoint is that of round ``committed`` (0: the
     start). A round that was recorded as trained but whose checkpoint is lost is trained again from its episodes.
 
-    Raises RoundsError if a checkpoint is there of a round that was not played.
-    """
+    Raises RoundsError if a checkpoint is there of a round that was not played."""
     for number in range(1, num_rounds + 1):
         played, trained = rounds.get(number, Event.PLAYED), rounds.get(number, Event.TRAINED)
         if rounds.get(number, Event.WITHHELD) is not None:

@@ -3,8 +3,7 @@
 L = -(1/N) sum min(r A, clip(r, 0.8, 1.28) A) over the N drawn ids of a batch, r = exp(log-probability of the learner
 minus that of the sampler) (Schulman et al. 2017, arXiv 1707.06347; the bounds are DAPO's, arXiv 2503.14476). Its
 gradient is that of a cross-entropy whose weights are r A where the minimum is not the clipped term, and 0 elsewhere; at
-r = 1 they are A. Pure; knows nothing of devices.
-"""
+r = 1 they are A. Pure; knows nothing of devices."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Traces of a round's episodes on disk: a journal while it is played, then one file, ``traces/<round>.npz``.
 
 The journal is written before the ledger, so an episode in the ledger has a trace; it is JSON lines, synced, and an
-incomplete last line counts as absent. Of each prompt only the ids that follow on the ids before are stored.
-"""
+incomplete last line counts as absent. Of each prompt only the ids that follow on the ids before are stored."""
 
 from __future__ import annotations
 

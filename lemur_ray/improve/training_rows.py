@@ -1,7 +1,6 @@
 """From the episodes of a round to packed rows: which replies are trained, with which weight, in which order.
 
-Pure functions of the ledger's episodes; knows nothing of devices and of how the episodes were played.
-"""
+Pure functions of the ledger's episodes; knows nothing of devices and of how the episodes were played."""
 
 from __future__ import annotations
 
@@ -35,12 +34,9 @@ class Example:
 def examples_of(
     episodes: Iterable[Episode], algorithm: Algorithm, training_tasks: Iterable[str], per_task: int = 1
 ) -> list[Example]:
-    """The training conversations of a round's episodes, in their order.
-
-    teacher: every scored episode, lost ones too, with the weights of its steps. wins: of each task at most ``per_task``
-    won episodes, shortest first, without refused replies; a rarely won task has more weight: 1.1 minus
-    its share of wins. Raises BadInput.
-    """
+    """The training conversations of a round's episodes, in their order. teacher: every scored episode, lost ones too,
+    with the weights of its steps. wins: of each task at most ``per_task`` won episodes, shortest first, without refused
+    replies; a rarely won task has more weight: 1.1 minus its share of wins. Raises BadInput."""
     scored = check_tasks(episodes, training_tasks)
     if algorithm == "teacher":
         return [Example(one.messages, 1.0, one.tools) for episode in scored for one in conversations_of(episode)]

@@ -1,7 +1,6 @@
 """Reads chat files in the formats of OpenAI and TRL: finds the files of a name, their rows, the messages of a row.
 
-A row is ``{"messages": [...]}`` or ``{"prompt": ..., "completion": ...}``; in JSON lines, a JSON list or parquet.
-"""
+A row is ``{"messages": [...]}`` or ``{"prompt": ..., "completion": ...}``; in JSON lines, a JSON list or parquet."""
 
 from __future__ import annotations
 

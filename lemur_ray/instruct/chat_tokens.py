@@ -1,7 +1,6 @@
 """Choice of the chat template for instruction tuning: that of the model, one from a file, or ChatML.
 
-For ChatML, two special tokens may be appended to the vocabulary; the training run then extends the embeddings.
-"""
+For ChatML, two special tokens may be appended to the vocabulary; the training run then extends the embeddings."""
 
 from __future__ import annotations
 

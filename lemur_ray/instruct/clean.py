@@ -1,7 +1,6 @@
 """Text filters for one conversation (paper A.2.1): language, runs of non-Latin letters, unwanted words.
 
-Language and letters are tested in the instruction, the first user turn. Duplicates: see ``near_duplicates``.
-"""
+Language and letters are tested in the instruction, the first user turn. Duplicates: see ``near_duplicates``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Configuration of an instruction table: files of the public sets and all options of their processing.
 
-Defaults follow the paper where it states them (2.2, A.2); docs/guides/instruct.md gives the reasons for the others.
-"""
+Defaults follow the paper where it states them (2.2, A.2); docs/guides/instruct.md gives the reasons for the others."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Training conversations: the record, the rules for a valid one, and their JSON lines file format.
 
 A valid conversation has at most one system turn, first, then alternating turns of user and assistant, beginning with
-the user. Tool calls of the assistant are followed by their results and another assistant turn.
-"""
+the user. Tool calls of the assistant are followed by their results and another assistant turn."""
 
 from __future__ import annotations
 

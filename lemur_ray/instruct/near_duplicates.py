@@ -1,8 +1,7 @@
 """Text embeddings and near-duplicate removal: a vector is dropped if its cosine to an earlier kept one is too high.
 
 Float32 products decide clear cases, and pairs within rounding error of the threshold are computed exactly. So the
-result depends on the vectors alone, not on block sizes or the number of machines.
-"""
+result depends on the vectors alone, not on block sizes or the number of machines."""
 
 from __future__ import annotations
 

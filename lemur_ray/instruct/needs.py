@@ -1,7 +1,6 @@
 """Checks before an instruction table is built: installed packages, one source of conversations, a usable chat template.
 
-No conversation is read.
-"""
+No conversation is read."""
 
 from __future__ import annotations
 

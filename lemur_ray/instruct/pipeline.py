@@ -1,8 +1,7 @@
 """Build an instruction table from files of public sets: read, clean, sample, deduplicate, encode on Ray Data, pack.
 
 The same files and options give the same bytes with any number of workers: tables keep their order and size, decisions
-across rows depend on their position in the input, and rows are sorted by (set, id) before packing.
-"""
+across rows depend on their position in the input, and rows are sorted by (set, id) before packing."""
 
 from __future__ import annotations
 

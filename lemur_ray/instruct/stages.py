@@ -1,7 +1,6 @@
 """Steps from files of conversations to tokens, each a function of one Arrow table: read, clean, embed, encode.
 
-A dropped row stays in its table, marked with stage and rule, until it is counted, so that all counts add up.
-"""
+A dropped row stays in its table, marked with stage and rule, until it is counted, so that all counts add up."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Row counts and lengths of an instruction table, compared with the paper's Table 1.
 
 The paper does not state the unit of its lengths, so both are reported: tokens of the model's tokenizer and words
-between blanks. Lengths are means over turns; a system turn counts towards the next question.
-"""
+between blanks. Lengths are means over turns; a system turn counts towards the next question."""
 
 from __future__ import annotations
 

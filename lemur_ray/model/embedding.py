@@ -1,7 +1,6 @@
 """The embedding lookup, on one device or with the table sharded over a mesh.
 
-Legend: B rows, L length, D dim, V vocabulary.
-"""
+Legend: B rows, L length, D dim, V vocabulary."""
 
 from __future__ import annotations
 
@@ -16,10 +15,8 @@ from lemur_ray.model.layout import Layout, scattered
 
 def lookup(table_VD: jax.Array, tokens_BL: jax.Array, layout: Layout, dtype: Any) -> jax.Array:
     """Embeddings (B, L, D) of token ids (B, L) in ``dtype``; on a mesh split along the sequence.
-
     On a mesh each device looks up the tokens of its vocabulary shard in float32; the results are reduce-scattered, so
-    no device ever holds the whole table or its gradient.
-    """
+    no device ever holds the whole table or its gradient."""
     if layout.mesh is None:
         return jnp.asarray(table_VD)[tokens_BL].astype(dtype)
 

@@ -2,8 +2,7 @@
 
 ``6n``: 6 x parameters per token (2 forward, 4 backward), nothing for attention scores.
 ``6n_causal``: the same plus 6 x layers x model width x length per token for causal attention, half of the term of
-tables that count full attention (12 x L x D x S), and less for layers with a window. Recomputation is never counted.
-"""
+tables that count full attention (12 x L x D x S), and less for layers with a window. Recomputation is never counted."""
 
 from __future__ import annotations
 

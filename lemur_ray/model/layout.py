@@ -5,8 +5,7 @@ a mesh axis. Between layers the residual stream is split along the sequence over
 are. Every placement also gives the placement of the gradient, so that the gradient of a gather is a reduce-scatter and
 never an all-reduce.
 
-Legend: B rows, L length, D dim, H heads, h head width, F feed-forward.
-"""
+Legend: B rows, L length, D dim, H heads, h head width, F feed-forward."""
 
 from __future__ import annotations
 
@@ -35,9 +34,7 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
 
 def spec(axes: tuple[str, ...], shape: tuple[int, ...], mesh: Mesh, name: str = "array") -> P:
     """PartitionSpec of an array with these logical axes and shape. name: of the array, for messages.
-
-    Raises ValueError for a logical axis without a rule, a mesh axis used twice, or a dimension that does not divide.
-    """
+    Raises ValueError for a logical axis without a rule, a mesh axis used twice, or a dimension that does not divide."""
     used: dict[str, str] = {}
     out: list[str | tuple[str, ...] | None] = []
     for axis, size in zip(axes, shape, strict=True):
@@ -148,10 +145,8 @@ class Layout:
 
     def added_up(self, slopes: tuple[jax.Array, ...], weights: tuple[jax.Array, ...]) -> jax.Array:
         """Gradient (B, L, D), split along the sequence, of the common input of several products.
-
         slopes: gradients of the results (B, L, O_i), O_i over tp. weights: (D, O_i), sharded over tp only. Each device
-        sums its parts of all products before a single reduce-scatter. Needs a mesh.
-        """
+        sums its parts of all products before a single reduce-scatter. Needs a mesh."""
 
         def local(slopes: tuple[jax.Array, ...], weights: tuple[jax.Array, ...]) -> jax.Array:
             parts = [jax.lax.dot_general(g, w, (((2,), (1,)), ((), ()))) for g, w in zip(slopes, weights, strict=True)]

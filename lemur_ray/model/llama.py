@@ -4,8 +4,7 @@ Each parameter is declared once, in ``__init__`` of its module: shape, logical a
 shardings, checkpoints and the Hugging Face table derive from that declaration. Modules hold no state between calls: the
 forward pass merges one layer of a plain nested dict into a static graph.
 
-Legend: N layers, B rows, L length, D dim, H heads, K kv heads, h head width, F feed-forward, V vocabulary.
-"""
+Legend: N layers, B rows, L length, D dim, H heads, K kv heads, h head width, F feed-forward, V vocabulary."""
 
 from __future__ import annotations
 
@@ -243,11 +242,9 @@ def hidden_states(
     how: Forward = Forward(),  # frozen
 ) -> jax.Array:
     """Forward pass up to the final norm, before the output head: (B, L, D) in ``how.compute_dtype``.
-
     tokens, segment_ids, positions: (B, L) integer. With a mesh in ``how.layout`` weights and batch lie on it and the
     result is split along the sequence. Stacked layers run in one compiled loop (small program, fast compile); a list
-    from ``unstack_layers`` is unrolled (faster on CPU).
-    """
+    from ``unstack_layers`` is unrolled (faster on CPU)."""
     graph, layout = _block_graph(config), how.layout
     dtype = how.operand_dtype or how.compute_dtype
     resolved = dataclasses.replace(how, operand_dtype=dtype)

@@ -1,8 +1,7 @@
 """Low-rank adapters: W + scale x A B in place of W, where only A and B learn (Hu et al. 2021, arXiv 2106.09685).
 
 A weight in the model's tree may be a `LowRank`: it is indexed by layer like an array, ``matmul`` multiplies by its
-parts, and the product A B is never formed. B starts at zero, so adapters initially change nothing.
-"""
+parts, and the product A B is never formed. B starts at zero, so adapters initially change nothing."""
 
 from __future__ import annotations
 

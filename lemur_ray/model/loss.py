@@ -6,8 +6,7 @@ loss is a weighted sum: its gradient is known up to one scalar. On a mesh each d
 vocabulary shard; maxima and sums are reduced over tp, the head's gradient is summed over the rows once, after the last
 chunk.
 
-Legend: B rows, L length, D dim, V vocabulary, T tokens of a chunk.
-"""
+Legend: B rows, L length, D dim, V vocabulary, T tokens of a chunk."""
 
 from __future__ import annotations
 
@@ -97,13 +96,10 @@ def cross_entropy(
     layout: Layout | None = None,
     cap: float = 0.0,
 ) -> Losses:
-    """Sum over tokens of weight x (log-sum-exp of the logits - logit of the target).
-
-    x: hidden states; head: (D, V); targets: integer below V; weights: float32. Operands of the products are rounded to
-    ``operand_dtype``, the dtype of x by default; logits are accumulated and reduced in float32. Gradients flow from
-    ``total`` to x and head. layout: where x (split along the sequence), head and batch lie. cap: logits become
-    cap x tanh(logit / cap); 0: they stay.
-    """
+    """Sum over tokens of weight x (log-sum-exp of the logits - logit of the target). x: hidden states; head: (D, V);
+    targets: integer below V; weights: float32. Operands of the products are rounded to ``operand_dtype``, the dtype of
+    x by default; logits are accumulated and reduced in float32. Gradients flow from ``total`` to x and head. layout:
+    where x (split along the sequence), head and batch lie. cap: logits become cap x tanh(logit / cap); 0: they stay."""
     dtype = jnp.dtype(operand_dtype or x_BLD.dtype)
     return _cross_entropy(x_BLD, head_DV, targets_BL, weights_BL, _Static(dtype, layout or Layout(), cap))
 

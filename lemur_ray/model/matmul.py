@@ -2,8 +2,7 @@
 
 Operands may be rounded to another type than the activations: bfloat16 operands are twice as fast on CPUs with bfloat16
 dot instructions (AVX512-BF16, AMX), while everything between products stays float32. XLA's CPU kernels reach that speed
-only on row-major operands, so transposed ones are copied.
-"""
+only on row-major operands, so transposed ones are copied."""
 
 from __future__ import annotations
 
@@ -38,10 +37,8 @@ def _contract(
     product_dtype: Any = jnp.float32,
 ) -> jax.Array:
     """Product of two arrays over dimensions ``a_dims`` and ``b_dims``, cast to ``dtype``.
-
     product_dtype: type of the product for the compiler, and of partial sums sent between devices; each device
-    accumulates in float32 regardless.
-    """
+    accumulates in float32 regardless."""
     product = jax.lax.dot_general(a, b, ((a_dims, b_dims), ((), ())), preferred_element_type=product_dtype)
     return product.astype(dtype)
 
@@ -129,10 +126,8 @@ class LowRank:
 
 def matmul(x: jax.Array, w_IO: jax.Array | LowRank, operand_dtype: Any = None, *, flat: bool = True) -> jax.Array:
     """x @ w over the last axis of x: (..., I) x (I, O) -> (..., O), in the dtype of x.
-
     Both operands, also in the backward pass, are rounded to ``operand_dtype`` (default: the dtype of x). flat: merge
-    the leading axes of x, which is fast on CPU but merges their shardings.
-    """
+    the leading axes of x, which is fast on CPU but merges their shardings."""
     if isinstance(w_IO, LowRank):
         adapter = matmul(matmul(x, w_IO.a, operand_dtype, flat=flat), w_IO.b, operand_dtype, flat=flat)
         return matmul(x, w_IO.base, operand_dtype, flat=flat) + w_IO.scale * adapter

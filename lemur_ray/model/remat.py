@@ -2,8 +2,7 @@
 
 A policy is a name (``none``, ``full``, ``save_dots``, ``save_dots_except_mlp_in``, ``offload``) or a list of values,
 ``save:VALUE,..[+offload:VALUE,..]``; offloaded values are saved in host memory. Weights gathered for a product are
-never saved.
-"""
+never saved."""
 
 from __future__ import annotations
 

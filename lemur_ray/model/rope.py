@@ -28,8 +28,7 @@ def rope_table(positions: jax.Array, config: ModelConfig) -> Table:
     """Cosines and sines of the rotation angles of tokens, times ``rope_scaling.gain`` (1 except with YaRN), each
     float32 (*positions.shape, head_dim // 2).
 
-    positions: any shape, integer; position of each token inside its document.
-    """
+    positions: any shape, integer; position of each token inside its document."""
     width, gain = config.head_dim, config.rope_scaling.gain
     frequency = config.rope_theta ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
     angle = positions[..., None].astype(jnp.float32) * _stretched(frequency, config)
@@ -39,11 +38,9 @@ def rope_table(positions: jax.Array, config: ModelConfig) -> Table:
 
 def _stretched(frequency: jax.Array, config: ModelConfig) -> jax.Array:
     """Frequencies (radians per token) changed for a longer context, by the kind of ``config.rope_scaling``.
-
     linear: Chen et al. 2023 (arXiv 2306.15595), position interpolation. llama3: the rule of the Llama 3.1 release
     (``apply_scaling``): high frequencies, which turn often in the pretraining context, are kept, low ones interpolated.
-    yarn: Peng et al. 2023 (arXiv 2309.00071), the same with a ramp over the numbers of the frequencies, from 0.
-    """
+    yarn: Peng et al. 2023 (arXiv 2309.00071), the same with a ramp over the numbers of the frequencies, from 0."""
     scaling = config.rope_scaling
     if scaling.kind == "none":
         return frequency
@@ -65,10 +62,8 @@ def _stretched(frequency: jax.Array, config: ModelConfig) -> jax.Array:
 
 
 def apply_rope(x: jax.Array, table: Table) -> jax.Array:
-    """Rotate the feature pairs (i, i + head_dim / 2) of every head by the angles in ``table``.
-
-    x: (..., heads, head_dim); table: two arrays (..., head_dim // 2) without the axis of heads. Keeps the dtype of x.
-    """
+    """Rotate the feature pairs (i, i + head_dim / 2) of every head by the angles in ``table``. x: (..., heads,
+    head_dim); table: two arrays (..., head_dim // 2) without the axis of heads. Keeps the dtype of x."""
     cos, sin = (t[..., None, :] for t in table)
     left, right = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1).astype(x.dtype)

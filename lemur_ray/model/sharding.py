@@ -68,10 +68,8 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 def like_params(tree: Any, config: ModelConfig, mesh: Mesh) -> Any:
-    """Shardings for a tree with copies of parameters, such as optimizer moments.
-
-    A leaf gets the sharding of the parameter whose path is the end of its path, if shapes agree; others are replicated.
-    """
+    """Shardings for a tree with copies of parameters, such as optimizer moments. A leaf gets the sharding of the
+    parameter whose path is the end of its path, if shapes agree; others are replicated."""
     return placed_like(tree, abstract_params(config), param_shardings(config, mesh), mesh)
 
 

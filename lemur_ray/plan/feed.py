@@ -2,8 +2,7 @@
 
 Ray Data's iterators have no position (Ray issue #37633), and ``streaming_split`` deals rows by world size. So each rank
 gets a separate ordered dataset of row *numbers* from the checkpointed row on; tasks on the cluster read the rows; every
-row carries its number, which the training loop asserts.
-"""
+row carries its number, which the training loop asserts."""
 
 from __future__ import annotations
 
@@ -35,12 +34,10 @@ _NODE = "ray.io/node-id"
 
 class PlanFeed(ray.train.DataConfig):
     """Ray Train data configuration that gives every rank an ordered stream of its rows of a plan.
-
     Pass it as ``dataset_config`` with ``datasets={"train": ray.data.range(1)}`` (the dataset itself is a placeholder).
     ``configure`` runs for every new worker group with its world size, and calls ``start`` for the first row each time:
     a callable that reads the newest committed checkpoint makes restarts and resizes exact. Batches hold ``row``,
-    ``source`` and the arrays of PackedRow; use ``iter_batches`` with rows_per_step / world_size rows.
-    """
+    ``source`` and the arrays of PackedRow; use ``iter_batches`` with rows_per_step / world_size rows."""
 
     def __init__(
         self,

@@ -1,7 +1,6 @@
 """Read the training rows of a plan from a corpus as batches of arrays.
 
-Used by the Ray Data feed, and by callers that need the same batches without a cluster.
-"""
+Used by the Ray Data feed, and by callers that need the same batches without a cluster."""
 
 from __future__ import annotations
 

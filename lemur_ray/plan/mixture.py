@@ -1,8 +1,7 @@
 """Choice of the source of each row of a mixture, as a pure function of the sources' weights and the row number.
 
 At every block boundary the counts are the largest-remainder rounding of the exact shares; inside a block rows go to the
-source with the earliest deadline. A source deviates by less than one row at a boundary, and less than two anywhere.
-"""
+source with the earliest deadline. A source deviates by less than one row at a boundary, and less than two anywhere."""
 
 from __future__ import annotations
 
@@ -74,12 +73,10 @@ class Mixture:
 
     def _deal(self, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(source of every row of the blocks, number of earlier rows of that source), each (blocks, block) int64.
-
         Each slot goes to the source whose next row is due first, among those that would not exceed their share by a row
         and have rows left in this block (earliest deadline first; by itself it keeps every prefix within one row of its
         share: Tijdeman 1980). Largest-remainder counts can require several rows right after a boundary: with many
-        sources lags of up to 1.2 rows were measured there.
-        """
+        sources lags of up to 1.2 rows were measured there."""
         sources = np.flatnonzero(self.shares)
         shares = self.shares[sources]
         first = blocks * self.block

@@ -1,8 +1,7 @@
 """A keyed pseudo-random permutation of [0, n) computed point by point, for a global shuffle without memory.
 
 A Feistel network on the grid ceil(sqrt n) x ceil(n / ceil(sqrt n)), iterated until the value lies inside [0, n) (Black
-and Rogaway, "Ciphers with arbitrary finite domains", 2002, generalised Feistel with cycle walking).
-"""
+and Rogaway, "Ciphers with arbitrary finite domains", 2002, generalised Feistel with cycle walking)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The order of the training rows of a run: row i is a pure function of (sources, seed, i).
 
-So the state of the data stream is one integer. Only the mixture and sizes of the sources are needed, no files.
-"""
+So the state of the data stream is one integer. Only the mixture and sizes of the sources are needed, no files."""
 
 from __future__ import annotations
 
@@ -206,12 +205,10 @@ def _used(source: PlanSource, count: int) -> int:
 
 def plan_for(recipe: Recipe, manifest: Mapping[str, Any]) -> Plan:
     """The plan of a training recipe over the corpus of ``manifest``.
-
     Sources are those of ``recipe.data.sources``; if empty, all sources of the corpus, each kind split by tokens and
     code : text as ``recipe.data.code_to_text`` (a corpus of one kind gets all). Sources without ``epochs`` make one
     pass, or as many as the run needs. Raises PlanError for an unknown or empty source, a row length other than the
-    corpus's, or too few rows for the requested epochs.
-    """
+    corpus's, or too few rows for the requested epochs."""
     available = {source["name"]: source for source in manifest["sources"]}
     if recipe.data.seq_len != manifest["seq_len"]:
         raise PlanError(

@@ -1,7 +1,6 @@
 """Recipes: one file per experiment, each a single frozen value named after what it trains.
 
-Knows nothing of jax, Ray or files. A recipe's file cites the source of its numbers; `get_recipe` finds it by name.
-"""
+Knows nothing of jax, Ray or files. A recipe's file cites the source of its numbers; `get_recipe` finds it by name."""
 
 from __future__ import annotations
 

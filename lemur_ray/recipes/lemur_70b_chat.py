@@ -4,8 +4,7 @@
         --evol FILE --out gs://BUCKET/lemur-70b-chat
 
 About 5,747 steps of 128 conversations. Expected: table 3 of the paper (average 50.7 of eight benchmarks, Lemur-70B
-47.9) and its tables 4 to 7 on agents.
-"""
+47.9) and its tables 4 to 7 on agents."""
 
 from dataclasses import replace
 

@@ -1,7 +1,6 @@
 """lemur-7b-chat: the same tuning as lemur-70b-chat on a 7B model of Llama 2's shape; ours, the paper tunes 70B only.
 
-python jobs/instruct.py lemur-7b-chat --init-from LLAMA2_7B --oasst1 FILE --openorca FILE --sharegpt FILE --evol FILE
-"""
+python jobs/instruct.py lemur-7b-chat --init-from LLAMA2_7B --oasst1 FILE --openorca FILE --sharegpt FILE --evol FILE"""
 
 from dataclasses import replace
 

@@ -2,8 +2,7 @@
 
 Stated there: 2 epochs, Adam, learning rate 2e-5, batches of 128 examples. Not stated and chosen here: cosine to 0 after
 3 % warm-up, clip 1.0 (as in pretraining), no weight decay, betas and eps of the Transformers library that the paper
-used, rows of 2,048 tokens (the released script defaults to 512).
-"""
+used, rows of 2,048 tokens (the released script defaults to 512)."""
 
 from lemur_ray.config import DataConfig, OptimizerConfig, TrainConfig, TuningConfig
 

@@ -1,8 +1,7 @@
 """The Llama 2 family: shapes of the four models and options shared by their recipes.
 
 From Touvron et al. 2023, "Llama 2" (arXiv 2307.09288). Shapes: appendix A.2.1, and the config.json files of the
-published weights. Schedule: section 2.2. Learning rate, context, batch and tokens: table 1.
-"""
+published weights. Schedule: section 2.2. Learning rate, context, batch and tokens: table 1."""
 
 from lemur_ray.config import DataConfig, ModelConfig, OptimizerConfig, SourceConfig, TrainConfig
 

@@ -2,8 +2,7 @@
 
 13,015,864,320 parameters. Shape, schedule and batch are those of ``recipes.llama2``.
 
-    python jobs/pretrain.py llama2-13b --corpus DIR --out gs://BUCKET/llama2-13b
-"""
+    python jobs/pretrain.py llama2-13b --corpus DIR --out gs://BUCKET/llama2-13b"""
 
 from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.recipes.llama2 import LLAMA2_13B, llama2_optimizer, llama2_training, packed_4096

@@ -3,8 +3,7 @@
 33,743,970,304 parameters. Schedule and batch: ``recipes.llama2``. Llama 2 34B was never released; the rotary base of
 1e6 and the context of 16,384 are Code Llama's (arXiv 2308.12950, section 2.4), so that its weights load.
 
-    python jobs/pretrain.py llama2-34b --corpus DIR --out gs://BUCKET/llama2-34b
-"""
+    python jobs/pretrain.py llama2-34b --corpus DIR --out gs://BUCKET/llama2-34b"""
 
 from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.recipes.llama2 import LLAMA2_34B, llama2_optimizer, llama2_training, packed_4096

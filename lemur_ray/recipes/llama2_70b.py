@@ -2,8 +2,7 @@
 
 68,976,648,192 parameters. Shape, schedule and batch are those of ``recipes.llama2``.
 
-    python jobs/pretrain.py llama2-70b --corpus DIR --out gs://BUCKET/llama2-70b
-"""
+    python jobs/pretrain.py llama2-70b --corpus DIR --out gs://BUCKET/llama2-70b"""
 
 from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.recipes.llama2 import LLAMA2_70B, llama2_optimizer, llama2_training, packed_4096

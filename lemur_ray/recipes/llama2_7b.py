@@ -2,8 +2,7 @@
 
 6,738,415,616 parameters. Shape, schedule and batch are those of ``recipes.llama2``.
 
-    python jobs/pretrain.py llama2-7b --corpus DIR --out gs://BUCKET/llama2-7b
-"""
+    python jobs/pretrain.py llama2-7b --corpus DIR --out gs://BUCKET/llama2-7b"""
 
 from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.recipes.llama2 import LLAMA2_7B, llama2_optimizer, llama2_training, packed_4096

@@ -4,8 +4,7 @@
 Optimizer and mixture are those of the Lemur paper (arXiv 2310.06830, sections 2.1, A.1.1 and A.1.3); its 90B tokens
 would take such a host months, so the run is of 10B tokens, with batches of 1M; both are ours, as is the length of rows.
 
-    python jobs/pretrain.py llama3-8b --corpus DIR --init-from LLAMA3_8B_CHECKPOINT --out DIR
-"""
+    python jobs/pretrain.py llama3-8b --corpus DIR --init-from LLAMA3_8B_CHECKPOINT --out DIR"""
 
 from lemur_ray.config import DataConfig, MeshConfig, ModelConfig, Recipe, RopeScaling, TrainConfig
 from lemur_ray.recipes.lemur_mixture import table8_sources

@@ -3,8 +3,7 @@
 1,377,408 parameters at a vocabulary of 2,048 (a run takes the vocabulary of its corpus' tokenizer). Many small steps
 (1,024 tokens each) and muon on the matrices are what moves a model of this size in minutes of CPU time.
 
-    python jobs/pretrain.py            # about 1.5 minutes on 2 CPU cores once the corpus is there
-"""
+    python jobs/pretrain.py            # about 1.5 minutes on 2 CPU cores once the corpus is there"""
 
 from lemur_ray.config import DataConfig, ModelConfig, OptimizerConfig, Recipe, TrainConfig
 

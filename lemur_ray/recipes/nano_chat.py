@@ -3,8 +3,7 @@
 Starts from runs/nano. Trained on games of an expert who states what it looks for (docs/decisions/004) and on a few
 hundred questions about code: many small steps and muon, as in nano. Loss on the assistant's tokens, as in the paper.
 
-    python jobs/instruct.py            # about 11 minutes on 2 otherwise idle CPU cores
-"""
+    python jobs/instruct.py            # about 11 minutes on 2 otherwise idle CPU cores"""
 
 from lemur_ray.config import OptimizerConfig, Recipe, TrainConfig
 from lemur_ray.recipes import nano

@@ -3,8 +3,7 @@
 Four rounds of 64 updates of one row. Muon at a quarter of nano-chat's rate, falling to a tenth: imitation bears that.
 A gain from it has not been measured (docs/guides/improve.md).
 
-    python jobs/improve.py --init-from nano-chat
-"""
+    python jobs/improve.py --init-from nano-chat"""
 
 from lemur_ray.config import OptimizerConfig, Recipe, TrainConfig
 from lemur_ray.recipes import nano

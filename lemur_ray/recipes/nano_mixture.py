@@ -3,8 +3,7 @@
 The recipe nano with half as many steps, so that no ratio of code to text repeats a row of the embedded corpus, and
 evaluated on 64 held-out rows per kind. The study sets ratio and seed.
 
-    python jobs/mixture_study.py            # six ratios, a few minutes on 2 CPU cores once the corpus is there
-"""
+    python jobs/mixture_study.py            # six ratios, a few minutes on 2 CPU cores once the corpus is there"""
 
 import dataclasses
 

@@ -2,8 +2,7 @@
 
 8,190,735,360 parameters. Shape: arXiv 2505.09388, table 1, and the config.json of the published weights.
 
-    python jobs/pretrain.py qwen3-8b --corpus DIR --init-from QWEN3_8B_CHECKPOINT --out DIR
-"""
+    python jobs/pretrain.py qwen3-8b --corpus DIR --init-from QWEN3_8B_CHECKPOINT --out DIR"""
 
 from lemur_ray.config import ModelConfig, Recipe
 from lemur_ray.recipes.llama2 import llama2_optimizer

@@ -1,7 +1,6 @@
 """Constraints of replies by a grammar: the tokens that may come next, computed by llguidance.
 
-Knows nothing of how a request prescribes a grammar.
-"""
+Knows nothing of how a request prescribes a grammar."""
 
 from __future__ import annotations
 

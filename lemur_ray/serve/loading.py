@@ -40,12 +40,10 @@ def load_text_engine(
     template: str = "",
 ) -> TextEngine:
     """Load a model (spec as in ``weights.open_model``) and start its engine; returns when it is warm.
-
     name: of the model in requests, by default its own. follow_s: seconds between checks for newer weights of the same
     spec, which are then loaded; 0: never. followers: other processes of a group that this one leads
     (``on_ray.host_group``). template: chat template, instead of the model's own. Raises RuntimeError with the reason
-    if the model cannot be served.
-    """
+    if the model cannot be served."""
     try:
         model = open_chat_model(spec)
         options = options_here(model.source.config, options or BY_MACHINE)

@@ -21,10 +21,9 @@ class LocalModel(HandlePolicy):
     batches. Starts threads, which ``close`` ends."""
 
     def __init__(self, model: str, options: EngineOptions | None = None, chat_template: str = "") -> None:
-        """Load and compile the model, which may take minutes.
-        model: a run folder or its name under LEMUR_HOME/runs, a Hugging Face folder, or an address in a bucket.
-        chat_template: text of the template, "": the model's own. Raises RuntimeError if it cannot be served, ValueError
-        if there is none."""
+        """Load and compile the model, which may take minutes. model: a run folder or its name under LEMUR_HOME/runs, a
+        Hugging Face folder, or an address in a bucket. chat_template: text of the template, "": the model's own. Raises
+        RuntimeError if it cannot be served, ValueError if there is none."""
         self.engine = load_text_engine(find_model(model, buckets=True), options, template=chat_template)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="local-model", daemon=True)

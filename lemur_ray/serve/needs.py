@@ -1,7 +1,6 @@
 """Checks before a model is served: installed engine, devices, memory for the weights, port; all faults in one list.
 
-Takes seconds and reads no weights. Refuses only certain failures: memory for the cache and the steps is not counted.
-"""
+Takes seconds and reads no weights. Refuses only certain failures: memory for the cache and the steps is not counted."""
 
 from __future__ import annotations
 

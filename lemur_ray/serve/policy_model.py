@@ -1,7 +1,6 @@
 """Check of a model that will be served for a policy: its faults, or its context and tokenizer.
 
-Reads no weights. Knows nothing of benchmarks.
-"""
+Reads no weights. Knows nothing of benchmarks."""
 
 from __future__ import annotations
 
@@ -37,9 +36,8 @@ class PolicyModel:
 @lru_cache(maxsize=8)
 def check_policy_model(model: str, chat_template: str, chats: bool) -> PolicyModel:
     """Check a model that will be served for a policy; returns its context and tokenizer. Raises NotServed with every
-    fault. The last eight results are cached.
-    model: as in ``weights.open_model``. chat_template: file or name as of --chat-template. chats: whether the policy
-    sends conversations, which need a template."""
+    fault. The last eight results are cached. model: as in ``weights.open_model``. chat_template: file or name as of
+    --chat-template. chats: whether the policy sends conversations, which need a template."""
     faults: list[str] = []
     context, tokenizer = 0, None
     try:

@@ -2,8 +2,7 @@
 
 The joined text does not depend on token boundaries: bytes are decoded as one stream, which is cut at the stop string
 that is complete first (of several that end at the same character, the one that begins first). Knows nothing of engines
-or HTTP.
-"""
+or HTTP."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ A request is ``{"turns", "sampling", "session"}``, and ``tools`` if the model ma
 ``ids`` (of that text, for the next request), ``finish_reason``, counts of tokens, and ``tool_calls`` if there are
 tools; or ``refused`` ("context", "busy", "closed" or "invalid") with a ``message``. If the request has ``trace`` true,
 so has the answer: ids of the ``prompt``, all ``drawn`` ids and their ``logprobs``, float32 values of the model's own
-distribution. All are plain values, so a client needs none of these classes. Knows nothing of Ray.
-"""
+distribution. All are plain values, so a client needs none of these classes. Knows nothing of Ray."""
 
 from __future__ import annotations
 

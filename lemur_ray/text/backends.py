@@ -1,8 +1,7 @@
 """Construction of ``tokenizers.Tokenizer`` objects (backends) from the files of a folder, and of variants of them.
 
 Files are interpreted as in ``transformers`` 5: tokens that only the config files name are added, and the tokenizer
-class of a folder may change how ``tokenizer.json`` is read (``tokenizer_classes.py``).
-"""
+class of a folder may change how ``tokenizer.json`` is read (``tokenizer_classes.py``)."""
 
 from __future__ import annotations
 

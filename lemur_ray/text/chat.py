@@ -2,8 +2,7 @@
 
 Training, serving and evaluation share it: the chat template renders the whole chat, and the tokenizer encodes the text
 once, as ``transformers`` does. Special tokens spelled in a message are ordinary text. If no template is passed, that of
-the tokenizer is used.
-"""
+the tokenizer is used."""
 
 from __future__ import annotations
 
@@ -33,9 +32,8 @@ def encode_chat(
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[list[int], list[bool]]:
     """(token ids of a training conversation, whether each is trained), both cut on the right at ``max_tokens`` (None:
-    not cut).
-    The assistant's messages are trained, except those with weight 0. template: by default the tokenizer's. tools: the
-    offered tools, as in ``Chat``. Raises TemplateError if the template cannot render the conversation."""
+    not cut). The assistant's messages are trained, except those with weight 0. template: by default the tokenizer's.
+    tools: the offered tools, as in ``Chat``. Raises TemplateError if the template cannot render the conversation."""
     template = template or template_of(tokenizer)
     marked, chat = marked_text(tokenizer), training_chat(template, messages, tools)
     disguise = marked.disguise(iter_texts([chat.messages, chat.tools]))
@@ -71,10 +69,8 @@ def encode_dialogue(
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> list[int]:
     """Token ids of a prompt in which some assistant turns are passed as the ids that the model generated.
-
     Those ids are inserted unchanged; the text around them is encoded as part of the whole. ``tools``: offered tools;
-    the template must know tools. Raises TemplateError.
-    """
+    the template must know tools. Raises TemplateError."""
     template, marked = template or template_of(tokenizer), marked_text(tokenizer)
     id_turns = [turn for turn in turns if not isinstance(turn, Message)]
     messages = template_messages([turn if isinstance(turn, Message) else Message("assistant", "") for turn in turns])
@@ -190,10 +186,8 @@ class _RenderedDifferently(Exception):
 
 def _texts_around(template: ChatTemplate, chat: Chat, disguise: Disguise) -> list[str]:
     """Texts that the template prints before, between and after the turns whose content is a mark of ``disguise``.
-
     Generation starts at the end of a prompt. If the template prints blanks between that position and the text of the
-    turn, they are omitted, because the generated ids contain their own.
-    """
+    turn, they are omitted, because the generated ids contain their own."""
     contents = [message.get("content") for message in chat.messages]
     where = {mark: contents.index(mark) for mark in disguise.marks}
     chats = [chat, *(replace(chat, messages=chat.messages[:i]) for i in where.values())]

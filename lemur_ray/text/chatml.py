@@ -2,8 +2,7 @@
 
 Each turn is ``<|im_start|>role\\n``, the stripped content, ``<|im_end|>\\n``; BOS once in front, where there is one.
 The assistant's content, its ``<|im_end|>`` and the newline after it are trained. There is no syntax for tools: callers
-describe them in text.
-"""
+describe them in text."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Streaming detokenisation: the text that each id adds, without split characters; the parts join to the whole text.
 
 Two implementations: concatenated bytes if the tokenizer's decoder works token by token, else the change of the decoded
-text of the last few ids.
-"""
+text of the last few ids."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ Before rendering, user text is disguised: every special token spelled in it, and
 replaced one for one by private-use characters, which templates ignore. The rendered text then contains only the
 template's special tokens. A text without replaced characters is encoded as in ``transformers``. Otherwise a copy of the
 tokenizer (twin), whose special tokens have private names, encodes the restored text with the same pre-processing, so
-that special tokens spelled by a user are ordinary text.
-"""
+that special tokens spelled by a user are ordinary text."""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ class MarkedText:
 
     def disguise(self, texts: Iterable[str] = (), marks: int = 0) -> Disguise:
         """The disguise of one chat: replacement characters that none of its ``texts`` contains, and ``marks`` further
-        unused ones.
-        Raises TemplateError if the texts leave too few private-use characters unused."""
+        unused ones. Raises TemplateError if the texts leave too few private-use characters unused."""
         return Disguise(self, _free(texts, len(self.alphabet) + marks))
 
     def spelled(self, text: str, table: Mapping[int, int]) -> str:

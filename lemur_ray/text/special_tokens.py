@@ -1,8 +1,7 @@
 """Special tokens of a tokenizer and their roles, from the config files next to its ``tokenizer.json`` only.
 
 A role that the files do not assign is None. This project's vocabularies have seven special tokens with fixed names and
-need no other file.
-"""
+need no other file."""
 
 from __future__ import annotations
 

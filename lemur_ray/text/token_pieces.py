@@ -2,8 +2,7 @@
 
 Each decoder step is applied to the tokens; nothing is guessed from their spelling. If all steps work token by token,
 the text of ids is the concatenation of their bytes (``exact``). Otherwise the bytes are those of each token decoded
-alone, and texts must be decoded by the library.
-"""
+alone, and texts must be decoded by the library."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Tokenizer: text to token ids and back, streaming decoding, and the bytes of tokens.
 
 A thin layer over the ``tokenizers`` library. Text is never encoded as special ids: callers (documents, chat template)
-insert them by id. ``encode_marked`` is the exception.
-"""
+insert them by id. ``encode_marked`` is the exception."""
 
 from __future__ import annotations
 

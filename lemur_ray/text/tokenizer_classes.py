@@ -3,8 +3,7 @@
 Some classes keep a file's vocabulary but replace the steps around it. The class is the one that a folder names, unless
 the model type in its ``config.json`` is known to name a wrong class or to use files unchanged
 (``AutoTokenizer.from_pretrained``). A class whose changes are not implemented here is rejected, as its ids would
-differ.
-"""
+differ."""
 
 from __future__ import annotations
 

@@ -20,10 +20,8 @@ _MODEL = "config.json"
 
 def read_files(folder: str | Path) -> dict[str, bytes]:
     """Contents of the tokenizer files of a folder or URL by name; {} if it has no ``tokenizer.json``.
-
     A missing ``generation_config.json`` is replaced by the ids in ``config.json``. ``tokenizer_config.json`` is
-    completed with the class that follows from the model's type, and with the chat templates of a subfolder.
-    """
+    completed with the class that follows from the model's type, and with the chat templates of a subfolder."""
     fs, inner = file_system(str(folder))
     if not fs.isfile(f"{inner}/{TOKENIZER}"):
         return {}
@@ -39,10 +37,8 @@ def read_files(folder: str | Path) -> dict[str, bytes]:
 
 def _of_model(files: dict[str, bytes], config_json: bytes) -> dict[str, bytes]:
     """Copy of the files with special ids and the tokenizer class that follow from the model's ``config.json``.
-
     The class and its default tokens are written down if they depend on the model's type, so that the files have the
-    same meaning without it. Unreadable files stay unchanged: the readers of the model or tokenizer report them.
-    """
+    same meaning without it. Unreadable files stay unchanged: the readers of the model or tokenizer report them."""
     files = dict(files)
     try:
         model = json.loads(config_json)
@@ -87,8 +83,7 @@ def tokenizer_in(folder: str | Path) -> Tokenizer:
 
 def load_path(path: str | Path) -> Tokenizer:
     """Tokenizer of a folder, or of a file; config files beside it are read only if it is called ``tokenizer.json``.
-    Raises FileNotFoundError, ValueError if files are damaged.
-    A URL must name a folder or a ``tokenizer.json``."""
+    Raises FileNotFoundError, ValueError if files are damaged. A URL must name a folder or a ``tokenizer.json``."""
     if "://" in str(path):
         return tokenizer_in(str(path).rstrip("/").removesuffix(f"/{TOKENIZER}"))
     path = Path(path)

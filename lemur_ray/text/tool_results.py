@@ -1,7 +1,6 @@
 """Matching of tool results to calls, by ``tool_call_id`` and the calls of the preceding assistant turn.
 
-Most chat templates print results without call ids, so a model can only match them by order.
-"""
+Most chat templates print results without call ids, so a model can only match them by order."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """For chat templates without tool support: describes tools in the system turn and writes earlier calls as text.
 
-A call is a JSON object between two tags, as is common for ChatML models; a result is a turn with role ``tool``.
-"""
+A call is a JSON object between two tags, as is common for ChatML models; a result is a turn with role ``tool``."""
 
 from __future__ import annotations
 

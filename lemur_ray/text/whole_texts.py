@@ -1,7 +1,6 @@
 """Whether a tokenizer is lossless, and the maximum bytes of a token: together a lower bound on the tokens of a text.
 
-Derived from the steps that a tokenizer's file declares; an unknown step counts as lossy.
-"""
+Derived from the steps that a tokenizer's file declares; an unknown step counts as lossy."""
 
 from __future__ import annotations
 

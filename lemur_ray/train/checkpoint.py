@@ -1,8 +1,7 @@
 """Checkpoints of a run: orbax, written in the background, committed by a rename, restored onto any mesh.
 
 Each is a Composite of the train state and one JSON item with the row number in the plan, so that both are committed
-together. Knows nothing of Ray and of how a step is computed.
-"""
+together. Knows nothing of Ray and of how a step is computed."""
 
 from __future__ import annotations
 
@@ -164,11 +163,9 @@ class Checkpoints:
 
     def restore(self, step: int, abstract: Any) -> Any:
         """Read the train state of a committed step, with the shapes, dtypes and shardings of the tree ``abstract``.
-
         Raises UnreadableCheckpoint if the checkpoint is damaged; it is then renamed to ``<step>.torn``, so that the
         next attempt restores the one before. Raises TrainingStopped if its arrays differ in name or shape from
-        ``abstract``, and OSError, MemoryError and others if storage, memory or another worker failed.
-        """
+        ``abstract``, and OSError, MemoryError and others if storage, memory or another worker failed."""
         path, args = self.path(step), ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
         # Not among them: array_metadatas, in which every process would read the files of all to learn which arrays are
         # random keys. A train state has none.

@@ -1,8 +1,7 @@
 """Decides when a run saves checkpoints, and reports each one once it is committed.
 
 A checkpoint is due after a number of steps, after a time, and when a host is about to be preempted. Every worker of a
-run makes the same calls and gets the same answers. Knows nothing of the content of a checkpoint.
-"""
+run makes the same calls and gets the same answers. Knows nothing of the content of a checkpoint."""
 
 from __future__ import annotations
 
@@ -70,9 +69,8 @@ class CheckpointSchedule:
 
     def save(self, step: int, state: Any, content: dict[str, Any], loss: float | None = None) -> None:
         """Begin to save ``state`` after ``step``; returns once the arrays are copied, and the previous checkpoint is
-        committed and reported.
-        content: the checkpoint's JSON object; its field ``rows``, the number of plan rows read, is required. loss: for
-        the report, in nats per token."""
+        committed and reported. content: the checkpoint's JSON object; its field ``rows``, the number of plan rows read,
+        is required. loss: for the report, in nats per token."""
         with self._attempt.spent.during("checkpoint"):
             self._checkpoints.save(step, state, content)
         if self.saved is not None:

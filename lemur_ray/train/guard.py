@@ -1,8 +1,7 @@
 """Spike guard: skips updates whose loss or gradient norm is not finite or far above recent values.
 
 As in MaxText, a spike is more than a number of standard deviations (six there) above the mean of the last 128 accepted
-steps. A skipped step does not enter the window. Knows nothing of how a step is computed.
-"""
+steps. A skipped step does not enter the window. Knows nothing of how a step is computed."""
 
 from __future__ import annotations
 

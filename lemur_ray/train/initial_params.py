@@ -1,7 +1,6 @@
 """Loads the initial parameters of a run from another run, a checkpoint or a model folder, and the base of adapters.
 
-Every process reads only the slices of its own devices. Optimizer state is never loaded. Knows nothing of Ray.
-"""
+Every process reads only the slices of its own devices. Optimizer state is never loaded. Knows nothing of Ray."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The train state a run continues from: its newest readable checkpoint, else the initial state.
 
 The caller owns the JSON stored with the state and checks that a checkpoint belongs to its run. Knows nothing of
-batches, of the training loop and of how workers are started.
-"""
+batches, of the training loop and of how workers are started."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Every worker calls `train` with the same arguments; a world size of 1 needs no Ray. The caller supplies batches as an
 iterator that begins at a requested row; every row carries its number, which is asserted. Another kind of training uses
 the same parts (``initial_state``, ``step``, ``recorder``, ``checkpoint_schedule``, ``run.attempt``) in a loop of its
-own. Knows nothing of how workers are started.
-"""
+own. Knows nothing of how workers are started."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Metrics of a run: sums since the last line, and the lines of ``metrics.jsonl``.
 
 A line's loss is the weighted mean since the previous line. Checkpoints store the sums, so a resumed run writes exactly
-the lines of an uninterrupted one. Knows nothing of jax arrays, Ray and of how a step is computed.
-"""
+the lines of an uninterrupted one. Knows nothing of jax arrays, Ray and of how a step is computed."""
 
 from __future__ import annotations
 
@@ -99,9 +98,8 @@ class MetricsLog:
 
     def write(self, record: Mapping[str, Any]) -> bool:
         """Append a line; for a file in a bucket it is stored in the background. If its step has a line already, only
-        the losses are compared.
-        record: has ``step`` and ``loss``. Returns whether the line was appended. Raises what ``check`` raises, OSError.
-        """
+        the losses are compared. record: has ``step`` and ``loss``. Returns whether the line was appended. Raises what
+        ``check`` raises, OSError."""
         step = record["step"]
         if step in self.losses:
             self.replayed += 1

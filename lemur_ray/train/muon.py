@@ -2,8 +2,7 @@
 
 The orthogonalisation is the quintic Newton-Schulz iteration of ``optax.contrib.scale_by_muon``, which its test compares
 with. Two differences: wide matrices are iterated on their small Gram matrix, and operands may be rounded to bfloat16
-(docs/decisions/015). Knows nothing of schedules and decay.
-"""
+(docs/decisions/015). Knows nothing of schedules and decay."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The update rule and its schedule: AdamW, or Muon for the matrices inside the blocks with AdamW for the rest.
 
 A rule returns a *direction*; the step subtracts learning rate x direction, so the schedule is a function of the step
-number alone and holds no state. Knows nothing of losses, batches or meshes.
-"""
+number alone and holds no state. Knows nothing of losses, batches or meshes."""
 
 from __future__ import annotations
 
@@ -20,12 +19,10 @@ from lemur_ray.train.muon import scale_by_muon
 
 
 def learning_rate(config: OptimizerConfig, steps: int, update: Any, xp: Any = jnp) -> Any:
-    """Learning rate of update number ``update`` (the first is 1) of a run of ``steps`` updates.
-
-    Linear from peak / warmup at update 1 to the peak at update ``warmup_steps``. Then, by ``schedule``, half a cosine
-    down to ``final_lr_fraction`` of the peak at the last update (paper A.1.3); the peak, falling in the last
-    ``decay_fraction`` of all updates (wsd; Haegele et al. 2024, arXiv 2405.18392); or the peak. xp: numpy or jax.numpy.
-    """
+    """Learning rate of update number ``update`` (the first is 1) of a run of ``steps`` updates. Linear from peak /
+    warmup at update 1 to the peak at update ``warmup_steps``. Then, by ``schedule``, half a cosine down to
+    ``final_lr_fraction`` of the peak at the last update (paper A.1.3); the peak, falling in the last ``decay_fraction``
+    of all updates (wsd; Haegele et al. 2024, arXiv 2405.18392); or the peak. xp: numpy or jax.numpy."""
     warmup = max(1, min(config.warmup_steps, steps))
     floor, start = config.final_lr_fraction, warmup
     if config.schedule != "cosine":

@@ -1,8 +1,7 @@
 """Records training steps in ``metrics.jsonl``, the metrics sinks, the console and the goodput record.
 
 Metrics of a step are read after the next step has been dispatched, so that the device never waits. Works for any
-training loop that uses ``step``. Knows nothing of the loop, of data and of checkpoints.
-"""
+training loop that uses ``step``. Knows nothing of the loop, of data and of checkpoints."""
 
 from __future__ import annotations
 

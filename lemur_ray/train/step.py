@@ -2,8 +2,7 @@
 
 The loss of a batch is a sum over tokens divided once by the batch's sum of weights or its normaliser, so it does not
 depend on how the batch is cut into microbatches or spread over devices. Knows nothing of Ray, files or where batches
-come from.
-"""
+come from."""
 
 from __future__ import annotations
 
@@ -245,11 +244,9 @@ def make_train_step(
     recipe: Recipe, mesh: Mesh | None = None, *, num_sources: int = 64
 ) -> Callable[..., tuple[TrainState, Metrics]]:
     """Jit a step for a recipe: (state, batch[, frozen base of adapters]) -> (state, metrics).
-
     The state argument is donated. mesh: the state has the shardings of ``abstract_state``, the batch is split by rows.
     num_sources: exclusive upper bound of batch["source"]. Metrics are () float32 (``skipped`` bool) and, per source,
-    (num_sources,) sums of losses and weights.
-    """
+    (num_sources,) sums of losses and weights."""
     step = partial(train_step, recipe=recipe, how=execution(recipe, mesh), num_sources=num_sources)
     if mesh is None:
         return jax.jit(step, donate_argnums=0)

@@ -1,8 +1,7 @@
 """The mixture study of the paper's appendix A.1.2 at any size: one model, one corpus, several code : text ratios.
 
 A trial is an ordinary run in a folder of its own; trials differ only in ratio and seed. This module makes trials and
-runs one in this process. Knows nothing of how they are scheduled and plotted.
-"""
+runs one in this process. Knows nothing of how they are scheduled and plotted."""
 
 from __future__ import annotations
 

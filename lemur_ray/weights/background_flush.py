@@ -1,7 +1,6 @@
 """Flush written data to disk in a background thread, so that the final flush has little left to do.
 
-The kernel otherwise keeps written data in memory until a flush or until a tenth of the memory is dirty.
-"""
+The kernel otherwise keeps written data in memory until a flush or until a tenth of the memory is dirty."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """List the committed (complete) checkpoints of a training run, and identify model weights by fingerprints.
 
-Training, loading and evaluation share this definition of a committed checkpoint. Only small files are read.
-"""
+Training, loading and evaluation share this definition of a committed checkpoint. Only small files are read."""
 
 from __future__ import annotations
 
@@ -40,9 +39,7 @@ class Commit:
     @property
     def fingerprint(self) -> str:
         """8 hex digits hashed from the plan and the index of the arrays, which change if the checkpoint is rewritten.
-
-        The index (OCDBT manifest) lists the data files, which have random names, so no array needs to be read.
-        """
+        The index (OCDBT manifest) lists the data files, which have random names, so no array needs to be read."""
         fs, inner = file_system(self.folder)
         digest = hashlib.sha256()
         for piece in _PIECES:
@@ -66,9 +63,7 @@ class Uncommitted(NamedTuple):
 
 def checkpoint_name(step: int, attempt: int = 1) -> str:
     """Name of the folder of a checkpoint: its step, in buckets also the attempt that wrote it if that is not the first.
-
-    Two attempts never write to one folder, so that what an overtaken one still uploads damages no newer checkpoint.
-    """
+    Two attempts never write to one folder, so that what an overtaken one still uploads damages no newer checkpoint."""
     return f"{step}.attempt-{attempt}" if attempt > 1 else f"{step}"
 
 
@@ -177,10 +172,8 @@ def _missing(folder: str) -> list[str]:
 
 def model_fingerprint(folder: str | Path) -> str:
     """16 hex digits hashed from a Hugging Face folder: its configuration, and sizes and samples of its safetensors.
-
     Reads 256 evenly spaced pieces of 4 KiB per file (a second for 140 GB), which any further training changes. In a
-    bucket object versions replace the samples. Raises FileNotFoundError without a config.json, OSError.
-    """
+    bucket object versions replace the samples. Raises FileNotFoundError without a config.json, OSError."""
     fs, inner = file_system(str(folder))
     digest = hashlib.sha256(fs.cat_file(f"{inner}/config.json"))
     for path in sorted(path for path in fs.find(inner, maxdepth=1) if path.endswith(".safetensors")):
@@ -199,11 +192,9 @@ def model_fingerprint(folder: str | Path) -> str:
 
 def weights_of(spec: str) -> str:
     """Text that identifies the weights of the model ``spec``; checkpoints trained from them store it as ``init_from``.
-
     For a run or checkpoint: recipe hash, corpus, step and identity of the weights that the run started from. For a
     Hugging Face folder on a disk: its fingerprint. For anything else (a bucket folder that is no run, ``random:nano``):
-    ``spec`` itself.
-    """
+    ``spec`` itself."""
     commit = (newest_commit(f"{spec}/{CHECKPOINTS}") or commit_at(spec)) if spec else None
     if commit is None:
         local = spec and "://" not in spec and (Path(spec) / "config.json").is_file()

@@ -1,8 +1,7 @@
 """Convert a model to the Hugging Face format or to a run folder of this project.
 
 Weights are copied in blocks, so the model may be larger than memory. A folder is called ``.partial`` until it is
-complete; in a bucket, which has no rename, the file that identifies a model is written last.
-"""
+complete; in a bucket, which has no rename, the file that identifies a model is written last."""
 
 from __future__ import annotations
 
@@ -54,9 +53,7 @@ class Convert:
 
 def convert(job: Convert, out: str) -> str:
     """Convert the model ``job.model`` into the folder ``out`` (path or URI); returns ``out``.
-
-    Raises FileExistsError if ``out`` is not empty, OSError if there is no space, and the errors of ``open_model``.
-    """
+    Raises FileExistsError if ``out`` is not empty, OSError if there is no space, and the errors of ``open_model``."""
     fs, inner = file_system(out)
     occupied = fs.exists(inner) and fs.ls(inner, detail=False)
     if occupied and ("://" not in out or fs.exists(f"{inner}/{_LAST[job.to]}")):
@@ -99,9 +96,7 @@ def _write_run(model: OpenModel, folder: Path, dtypes: dict[str, np.dtype[Any]],
 @contextlib.contextmanager
 def _renamed_when_complete(out: str) -> Iterator[str]:
     """Folder to write to in the block: ``<out>.partial``, locked and finally renamed to ``out``; ``out`` in a bucket.
-
-    Raises FileExistsError if another conversion holds the lock.
-    """
+    Raises FileExistsError if another conversion holds the lock."""
     if "://" in out:
         yield out
         return

@@ -1,7 +1,6 @@
 """Model families of Hugging Face: how the fields of ``config.json`` map to ``ModelConfig``, by ``model_type``.
 
-A family is a row of ``FAMILIES``. A field that is neither mapped nor known to change nothing is refused by its name.
-"""
+A family is a row of ``FAMILIES``. A field that is neither mapped nor known to change nothing is refused by its name."""
 
 from __future__ import annotations
 
@@ -105,10 +104,8 @@ FAMILIES: dict[str, Family] = {
 
 def config_of(raw: dict[str, Any], path: str) -> ModelConfig:
     """ModelConfig of the content of a ``config.json``. path: of the file, for messages.
-
     Both spellings of the rotary embedding are read: ``rope_theta`` with ``rope_scaling``, and ``rope_parameters``.
-    Raises UnsupportedModel naming every field that is not supported, KeyError for a field that is missing.
-    """
+    Raises UnsupportedModel naming every field that is not supported, KeyError for a field that is missing."""
     _refuse_kinds(raw, path)
     family = FAMILIES[raw["model_type"]]
     raw, rope, local = _defaults_filled(raw, family)
@@ -235,9 +232,7 @@ def _scaling(rope: dict[str, Any], max_seq_len: int) -> RopeScaling:
 
 def fields_of(config: ModelConfig) -> dict[str, Any]:
     """Fields of ``config.json`` for a model, as transformers and vLLM read them; inverse of ``config_of``.
-
-    Raises HuggingFaceError if the switches of the model are those of no family.
-    """
+    Raises HuggingFaceError if the switches of the model are those of no family."""
     name = _written_as(config)
     family = FAMILIES[name]
     own = {theirs: getattr(config, ours) or None for theirs, ours in family.fields.items()}

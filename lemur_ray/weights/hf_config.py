@@ -30,9 +30,7 @@ def raw_config(folder: str | Path) -> Any:
 
 def read_config(folder: str | Path) -> ModelConfig:
     """Model configuration from the ``config.json`` of a folder or URI.
-
-    Raises HuggingFaceError if it is missing or damaged, UnsupportedModel if the model is not supported.
-    """
+    Raises HuggingFaceError if it is missing or damaged, UnsupportedModel if the model is not supported."""
     raw, path = raw_config(folder), f"{folder}/config.json"
     try:
         config = config_of(raw, path)
@@ -48,9 +46,7 @@ def read_config(folder: str | Path) -> ModelConfig:
 
 def config_files(config: ModelConfig, tokenizer: Tokenizer | None, dtype: str) -> dict[str, str]:
     """Texts of ``generation_config.json`` and ``config.json`` by name; generation stops at all ``stop_ids``.
-
-    dtype: torch's name of the weights' dtype, "float32" or "bfloat16".
-    """
+    dtype: torch's name of the weights' dtype, "float32" or "bfloat16"."""
     ids: dict[str, Any] = {}
     if tokenizer is not None:
         stops = sorted(tokenizer.stop_ids, key=lambda i: (i != tokenizer.eos_id, i))

@@ -1,8 +1,7 @@
 """Read and write weights in the Hugging Face layout, by one table from tree paths to tensor names.
 
 torch stores a linear layer as (out, in), this project as (in, out); all other differences are names. A leaf is an array
-of the parameter tree, a label its dotted path.
-"""
+of the parameter tree, a label its dotted path."""
 
 from __future__ import annotations
 
@@ -73,10 +72,8 @@ DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat
 
 class HuggingFaceWeights:
     """Weight source (``param_slices.Source``) that reads slices from a Hugging Face folder or URI.
-
     Raises TensorFileError (missing or truncated file, missing tensor) or HuggingFaceError (wrong shape, NaN, unknown
-    tensors): names and shapes on opening, NaN when a slice is read.
-    """
+    tensors): names and shapes on opening, NaN when a slice is read."""
 
     def __init__(self, folder: str | Path, config: ModelConfig | None = None) -> None:
         """config: model configuration; default: read from ``config.json``."""
@@ -153,10 +150,8 @@ class HuggingFaceWeights:
 
     def _check(self, name: str, block: np.ndarray) -> None:
         """Raise HuggingFaceError if a block of tensor ``name`` has NaN or infinity.
-
         Their exponent bits are all ones: as integers they are the largest signed values if positive, the largest
-        unsigned ones if negative. Two maxima without a copy run at memory speed.
-        """
+        unsigned ones if negative. Two maxima without a copy run at memory speed."""
         exponent = {"bfloat16": 0x7F80, "float16": 0x7C00, "float32": 0x7F800000}[block.dtype.name]
         size = block.itemsize
         positive, any_sign = (int(block.view(f"{kind}{size}").max(initial=0)) for kind in "iu")

@@ -1,8 +1,7 @@
 """Load parameters onto a device mesh: each process reads as many bytes as its devices store, each byte once.
 
 If several devices share a stored row, each would read narrow columns of many rows, with a request per row or reading
-whole rows repeatedly. Instead each reads some rows whole, and an all-to-all exchanges the columns.
-"""
+whole rows repeatedly. Instead each reads some rows whole, and an all-to-all exchanges the columns."""
 
 from __future__ import annotations
 
@@ -27,10 +26,8 @@ Parts = tuple[range, ...]
 
 def place(source: Source, config: ModelConfig, shardings: Params) -> Params:
     """Parameters of ``source`` as float32 arrays with ``shardings``; host memory holds one slice of a leaf at a time.
-
     Every process makes the same call and reads the share of its devices. config: that of the source, or one with a
-    larger vocabulary, whose new rows are the mean of the stored ones.
-    """
+    larger vocabulary, whose new rows are the mean of the stored ones."""
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf, sharding: place_leaf(source, label(path), leaf.shape, sharding),
         abstract_params(config),
@@ -56,9 +53,7 @@ def _read(
     of_leaf: Callable[[Parts], Parts] = lambda parts: parts,
 ) -> jax.Array:
     """Sharded array of ``shape`` filled from a leaf, zero outside of it; replicas in this process are read once.
-
-    of_leaf: function from the index ranges of a shard of the array to those of the leaf to read for its beginning.
-    """
+    of_leaf: function from the index ranges of a shard of the array to those of the leaf to read for its beginning."""
     stored = leaves(source.config)[name]
     indices = sharding.addressable_devices_indices_map(shape)
     holders: dict[Parts, list[Any]] = {}

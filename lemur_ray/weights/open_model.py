@@ -1,7 +1,6 @@
 """Open a model by name: a run folder, one of its checkpoints, a Hugging Face folder or ``random:<recipe>[@<folder>]``.
 
-Opening reads no weights; the source of an opened model reads slices of them on demand.
-"""
+Opening reads no weights; the source of an opened model reads slices of them on demand."""
 
 from __future__ import annotations
 
@@ -74,12 +73,10 @@ class OpenChatModel(OpenModel):
 
 def open_model(spec: str) -> OpenModel:
     """Open a model and check names and shapes of its weights, without reading them.
-
     spec: a run folder (opens its newest committed checkpoint), a folder ``<run>/checkpoints/<step>``, a Hugging Face
     folder (each a path or a URI), ``random:nano`` (seeded random weights of that recipe with a byte tokenizer), or
     ``random:nano@FOLDER`` (the same with the tokenizer of the model in that folder, so that prompts of both models have
-    equal length). Raises ModelNotFound, HuggingFaceError, TensorFileError, CheckpointError.
-    """
+    equal length). Raises ModelNotFound, HuggingFaceError, TensorFileError, CheckpointError."""
     if spec.startswith(RANDOM):
         return _random(spec)
     folder = spec.rstrip("/") if "://" in spec else str(Path(spec).expanduser().absolute())
@@ -153,9 +150,7 @@ def _checkpoint(run: str, commit: Commit) -> OpenModel:
 
 def _merged(record: dict[str, Any], run: str, commit: Commit, config: ModelConfig, lora: LoraConfig) -> Source:
     """Weight source of a run that trained LoRA adapters: the base model that it started from plus the adapters.
-
-    record: content of the run's ``recipe.json``. Raises ModelNotFound if the base model is absent or has changed.
-    """
+    record: content of the run's ``recipe.json``. Raises ModelNotFound if the base model is absent or has changed."""
     spec = record.get("init_from_path", "")
     recorded = str(record.get("init_from", ""))
     if (step := step_of(recorded)) is not None:
@@ -190,10 +185,8 @@ def _hugging_face(folder: str) -> OpenModel:
 
 def vocabulary_faults(folder: str, tokenizer: Tokenizer, config: ModelConfig) -> list[str]:
     """[error message] if the tokenizer does not belong to the model, else [].
-
     It does not if it has more ids than the model has embedding rows, or if ``config.json`` in ``folder`` names ids of
-    special tokens of which none is a special token of the tokenizer.
-    """
+    special tokens of which none is a special token of the tokenizer."""
     tokens, rows = tokenizer.vocab_size, config.vocab_size
     if tokens <= rows:
         raw = raw_config(folder)

@@ -1,8 +1,7 @@
 """Read and write slices of the parameters in orbax checkpoints.
 
 Arrays are zarr inside OCDBT, orbax's layout; they are opened one by one with tensorstore, because orbax itself restores
-and saves whole trees.
-"""
+and saves whole trees."""
 
 from __future__ import annotations
 
@@ -84,10 +83,8 @@ class CheckpointWeights:
         return tuple(self._arrays[label].chunk_layout.read_chunk.shape)
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
-        """One slice of the leaf ``label`` in ``dtype`` (default: stored), in the stored memory order.
-
-        Another dtype is converted chunk by chunk along the first dimension, to need little more memory than the slice.
-        """
+        """One slice of the leaf ``label`` in ``dtype`` (default: stored), in the stored memory order. Another dtype is
+        converted chunk by chunk along the first dimension, to need little more memory than the slice."""
         array, dtype = self._arrays[label], dtype or self.dtype(label)
         parts = normalised(index, array.shape)
         if dtype == self.dtype(label):
@@ -120,9 +117,7 @@ class CheckpointSink:
         transposes: Callable[[str], bool],
     ) -> None:
         """Create the checkpoint folder ``step`` (``<run>/checkpoints/<step>``) with the JSON data ``plan``.
-
-        dtypes: dtype of every leaf by path. transposes: whether a leaf is written and stored column-major.
-        """
+        dtypes: dtype of every leaf by path. transposes: whether a leaf is written and stored column-major."""
         # orbax writes names, metadata and the plan for stub arrays; each array then gets its shape and data.
         shapes = leaves(config)
         stubs = jax.tree_util.tree_map_with_path(

@@ -1,8 +1,7 @@
 """Interfaces of weight sources and sinks, and a streaming copy between them in blocks.
 
 A leaf is an array of the parameter tree, its label the dotted path. A source reads any slice of any leaf, a sink writes
-slices, ``stream`` copies all blocks of a model from one to the other without holding the whole.
-"""
+slices, ``stream`` copies all blocks of a model from one to the other without holding the whole."""
 
 from __future__ import annotations
 
@@ -88,9 +87,8 @@ def stream(
     source: Source, sink: Sink, transposes: Callable[[str], bool], *, block_rows: int, workers: int | None = None
 ) -> None:
     """Copy all leaves from the source to the sink block by block, with at most ``workers`` + 1 blocks in memory; the
-    caller closes the sink. workers: threads, by default up to 4.
-    transposes: whether a leaf (by label) is stored transposed in the sink. block_rows: about the stored rows per block.
-    Raises what reading and writing raise."""
+    caller closes the sink. workers: threads, by default up to 4. transposes: whether a leaf (by label) is stored
+    transposed in the sink. block_rows: about the stored rows per block. Raises what reading and writing raise."""
     workers = workers or min(4, (os.cpu_count() or 1) + 1)
     blocks = _blocks(source, sink, transposes, block_rows)
 

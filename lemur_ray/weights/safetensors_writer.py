@@ -1,8 +1,7 @@
 """Write safetensors files row by row, for tensors whose names, shapes and dtypes are known in advance.
 
 On a local disk rows may be written in any order and from several threads; in a bucket in file order. A file gets its
-final name once it is complete.
-"""
+final name once it is complete."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Add vocabulary rows to embedding and head, each the mean of the stored ones, on the host or on a mesh.
 
-Published weights lack rows for tokens that are added to the tokenizer, such as those of chats.
-"""
+Published weights lack rows for tokens that are added to the tokenizer, such as those of chats."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Detection of benchmark contamination: training texts that share 13 consecutive words with a benchmark.
 
 ``overlap`` looks up single texts in a dictionary; ``NgramIndex`` looks up the n-grams of whole batches in one sorted
-array, several times as fast, with words as ``cleaning.shingles`` defines them.
-"""
+array, several times as fast, with words as ``cleaning.shingles`` defines them."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Pure functions of a text and a set of thresholds. Code rules follow StarCoder (arXiv 2305.06161, section 3.1), prose
 rules follow Gopher (arXiv 2112.11446, table A1), web rules are in ``cleaning.web_rules``. Each rule uses few calls
-that run in C for the whole text, because a corpus has 10^11 characters.
-"""
+that run in C for the whole text, because a corpus has 10^11 characters."""
 
 from __future__ import annotations
 
@@ -76,8 +75,7 @@ SETS = {
 
 def filter_set(value: str | Mapping[str, Any], kind: Kind = "text") -> FilterSet:
     """Filter set from its name, or from a mapping ``{base: NAME, threshold: number, ..}``; an empty name: that for
-    ``kind``.
-    Raises ValueError on an unknown name or threshold, or a threshold that is no number."""
+    ``kind``. Raises ValueError on an unknown name or threshold, or a threshold that is no number."""
     changes: dict[str, Any] = dict(value) if isinstance(value, Mapping) else {"base": value}
     base = changes.pop("base", "") or ("code" if kind == "code" else "prose")
     if base not in SETS:

@@ -1,8 +1,7 @@
 """Candidates for near duplicates: MinHash bands of texts, pairs that share a band, connected components of pairs.
 
 14 bands of 8 minima, as datatrove: two texts whose sets of word 5-grams have Jaccard similarity s share a band with
-probability 1 - (1 - s^8)^14, 0.92 at 0.8. Candidates are verified in ``near_duplicates``.
-"""
+probability 1 - (1 - s^8)^14, 0.92 at 0.8. Candidates are verified in ``near_duplicates``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Hashes of runs of consecutive words (n-grams) of many texts at once, in numpy without work per word.
 
 A word is a run of letters, digits, ``_`` and bytes above 0x7f of the UTF-8 text; ASCII letters are made lower case. The
-hash of a word is a polynomial of its bytes modulo 2^64, computed for all words at once from prefix sums.
-"""
+hash of a word is a polynomial of its bytes modulo 2^64, computed for all words at once from prefix sums."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Rules for web pages: C4 (arXiv 1910.10683), FineWeb (arXiv 2406.17557) and Gopher's repetition rules (2112.11446).
 
-C4's rule about lines without final punctuation is left out, as in FineWeb, because it drops lists and code.
-"""
+C4's rule about lines without final punctuation is left out, as in FineWeb, because it drops lists and code."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 bands/KEY.bands  MinHash bands of the documents of a part      hits/NAME.npz  13-grams of the benchmarks
 hits/KEY.hits    benchmark that each document overlaps         near/KEY.npz   candidates of a group
-near/KEY.later   which of them repeat an earlier document
-"""
+near/KEY.later   which of them repeat an earlier document"""
 
 from __future__ import annotations
 

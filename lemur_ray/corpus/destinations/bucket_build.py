@@ -1,7 +1,6 @@
 """A corpus that several hosts build together in a bucket: look it up, reserve its URL, commit it.
 
-All sources and all output lie in buckets, so every host of the cluster can run any step of the build.
-"""
+All sources and all output lie in buckets, so every host of the cluster can run any step of the build."""
 
 from __future__ import annotations
 
@@ -184,9 +183,8 @@ class BucketCorpus:
 
     def claim(self, mine: str, overwrite: bool) -> None:
         """Reserve the URL for the build with hash ``mine``, by an object in the bucket; processes with the same hash
-        share the reservation.
-        Raises CorpusError if another build has reserved it (unless ``overwrite``) or does so now, or if there is no
-        such bucket."""
+        share the reservation. Raises CorpusError if another build has reserved it (unless ``overwrite``) or does so
+        now, or if there is no such bucket."""
         claimed = self._read_claim(mine, overwrite)
         if claimed is not None and claimed[0] == mine.encode():
             return

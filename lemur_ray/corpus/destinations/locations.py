@@ -1,7 +1,6 @@
 """Destination of a corpus build: a folder that all workers see, or a bucket that each host accesses by itself.
 
-Each class tells what is committed there and may be replaced, how workers exchange files, and commits the result.
-"""
+Each class tells what is committed there and may be replaced, how workers exchange files, and commits the result."""
 
 from __future__ import annotations
 

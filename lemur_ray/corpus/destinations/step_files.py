@@ -3,8 +3,7 @@
 Names are relative to the build folder. With a bucket, a step runs in a temporary folder of its host: its inputs are
 downloaded first and its outputs uploaded afterwards, the commit file last. A build exists as long as its listing does:
 a step that outlives its build, for example on a host that lost its connection, uploads nothing. Outputs of steps have
-keys for names and outlast their build, so that later builds use them.
-"""
+keys for names and outlast their build, so that later builds use them."""
 
 from __future__ import annotations
 
@@ -35,9 +34,8 @@ class BuildGone(OSError):
 
 class SharedFolder:
     """Exchange of files between driver and workers through a build folder that all of them see, so nothing is
-    transferred.
-    work: build folder of the driver. name: of this build and of its folder in ``work``, different for changed sources.
-    """
+    transferred. work: build folder of the driver. name: of this build and of its folder in ``work``, different for
+    changed sources."""
 
     def __init__(self, work: Path, name: str) -> None:
         self.work, self.name = work, name

@@ -1,8 +1,7 @@
 """Removes documents from a corpus by id, origin or licence: writes a new version of the corpus in another folder.
 
 Only shards with a removed document are written again; the files of all others are linked, or copied within a bucket.
-The old version stays unchanged, so that runs on it can be resumed, until the user deletes it.
-"""
+The old version stays unchanged, so that runs on it can be resumed, until the user deletes it."""
 
 from __future__ import annotations
 
@@ -99,8 +98,7 @@ def remove_documents(
     corpus: str | Path, out: str | Path, removal: Removal, say: Say = print, unmatched: set[str] | None = None
 ) -> dict[str, Any]:
     """Write the corpus without the documents of ``removal`` to ``out``; returns its manifest. ``corpus`` stays as it
-    is.
-    Both are folders, or URLs of buckets. A killed removal is begun again by the same command, with the same bytes.
+    is. Both are folders, or URLs of buckets. A killed removal is begun again by the same command, with the same bytes.
     unmatched: set to which the ids, origins and licences that match no document are added; each is reported by ``say``.
     Raises CorpusError if ``out`` holds a corpus, no document is removed, or none is left; OSError."""
     manifest, tokenizer = read_manifest(corpus), tokenizer_in(corpus)

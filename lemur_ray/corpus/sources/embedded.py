@@ -1,8 +1,7 @@
 """The embedded corpus: files of the software installed on this machine as sources of code and of natural text.
 
 Nothing is downloaded. Sources that the machine lacks are omitted and reported; Python code and its docstrings always
-exist. The search follows the file layout of Debian, Ubuntu and Python packages.
-"""
+exist. The search follows the file layout of Debian, Ubuntu and Python packages."""
 
 from __future__ import annotations
 

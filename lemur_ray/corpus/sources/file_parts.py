@@ -1,8 +1,7 @@
 """Splits large files of records into parts that tasks read separately: row groups of parquet, byte ranges of lines,
 zstd frames.
 
-A file of gzip, one of a single frame and a JSON list stay whole: they can be read from their beginning only.
-"""
+A file of gzip, one of a single frame and a JSON list stay whole: they can be read from their beginning only."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ _REMOTE_PART_BYTES = 128e6
 
 def split_file(ref: FileRef, part_bytes: float) -> list[FileRef]:
     """Parts of about ``part_bytes`` bytes (of a remote file at least 128 MB) of a file, in order; [ref] if it is small
-    or cannot be split.
-    A file that cannot be opened stays whole, so that its part fails when it is read."""
+    or cannot be split. A file that cannot be opened stays whole, so that its part fails when it is read."""
     if "://" in ref.path:
         part_bytes = max(part_bytes, _REMOTE_PART_BYTES)
     if ref.size <= 1.5 * part_bytes or ref.reader not in ("file", "jsonl", "parquet"):

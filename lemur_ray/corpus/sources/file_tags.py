@@ -2,8 +2,7 @@
 
 A tag is the hash of a local file, or, for large and remote files, the path with the modification time or the version
 that a bucket or server reports. Hashes are remembered by path, size and modification time in ``tags.json`` of the build
-folder, so that a file is hashed once.
-"""
+folder, so that a file is hashed once."""
 
 from __future__ import annotations
 

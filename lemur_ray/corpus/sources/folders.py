@@ -1,7 +1,6 @@
 """Sources of a corpus: list the files of a folder, bucket or remote data set, and draw a sample of files by size.
 
-Only names and sizes of files are read, not their content.
-"""
+Only names and sizes of files are read, not their content."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ class Source:
 
 def walk(root: str, strict: bool = False) -> Iterator[os.DirEntry[str]]:
     """Yield the regular files below a folder in sorted order; skips links, hidden folders and __pycache__. Nothing for
-    a folder that does not exist.
-    strict: raise OSError for a folder that cannot be read, which is skipped otherwise."""
+    a folder that does not exist. strict: raise OSError for a folder that cannot be read, which is skipped otherwise."""
     try:
         with os.scandir(root) as entries:
             ordered = sorted(entries, key=lambda entry: entry.name)
@@ -78,9 +76,8 @@ def folder_source(text: str) -> Source:
 
 
 def list_source(spec: SourceSpec) -> Source:
-    """List the files of a source; reads none of them.
-    Raises CorpusError for a missing, unreadable or empty path, a gated set, a removed revision, or terms not accepted.
-    """
+    """List the files of a source; reads none of them. Raises CorpusError for a missing, unreadable or empty path, a
+    gated set, a removed revision, or terms not accepted."""
     spec = catalogue_source(spec)
     place = spec.place
     looked_for = f"text files, .jsonl and .parquet, also compressed, in {place}"

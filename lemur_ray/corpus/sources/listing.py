@@ -1,7 +1,6 @@
 """The listing of a build: files of every source, grouped into parts, each the work of one task.
 
-It is stored when a build begins and read back when the build is resumed.
-"""
+It is stored when a build begins and read back when the build is resumed."""
 
 from __future__ import annotations
 
@@ -45,9 +44,8 @@ class Listing:
 
 def write_listing(work: Path, sources: Sequence[Source], part_bytes: float, seed: int = 0, name: str = "") -> Listing:
     """Group the files of each source, large ones split, into parts of about ``part_bytes`` bytes; stores and returns
-    the listing ``name`` of the build folder ``work``.
-    For a source with a number of tokens wanted, only a sample of the files by ``seed`` is listed (``sampled``). Large
-    files are opened to split them."""
+    the listing ``name`` of the build folder ``work``. For a source with a number of tokens wanted, only a sample of the
+    files by ``seed`` is listed (``sampled``). Large files are opened to split them."""
     entries: list[dict[str, Any]] = []
     keys: list[str] = []
     sizes: list[int] = []

@@ -1,8 +1,7 @@
 """Converts Jupyter notebooks to scripts: code unchanged, prose as comments, without outputs.
 
 A notebook is recognised by its content, JSON with ``nbformat`` and lists of cells that all say their type, whether
-from a file or from a record.
-"""
+from a file or from a record."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Texts of files of records: JSON lines, a JSON list, parquet, WARC text; the format is recognised by content.
 
-A record without a text is counted; a file in which most records have none is an error that names its columns.
-"""
+A record without a text is counted; a file in which most records have none is an error that names its columns."""
 
 from __future__ import annotations
 

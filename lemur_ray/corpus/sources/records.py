@@ -1,7 +1,6 @@
 """Reads the records of a data file: JSON lines, one JSON list or parquet; JSON also compressed by gzip or zstd.
 
-An invalid line yields a BadRecord and reading continues; a file of another format is an error.
-"""
+An invalid line yields a BadRecord and reading continues; a file of another format is an error."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Specifications of sources: where a source lies, and how its documents are read, filtered and limited.
 
-Written as ``NAME:KIND:PATH`` on the command line or as entries of a YAML file. Lists and reads no source.
-"""
+Written as ``NAME:KIND:PATH`` on the command line or as entries of a YAML file. Lists and reads no source."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Keys of the outputs of build steps: hashes of all that an output depends on, so that equal keys mean equal content.
 
 The outputs of a stage are the files ``.build/STAGE/KEY.*`` of a corpus, the commit file ``KEY.json`` last. A changed
-setting changes the keys of what depends on it and of nothing else, so the rest is not done again.
-"""
+setting changes the keys of what depends on it and of nothing else, so the rest is not done again."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Encodes documents with gigatoken if installed and if its ids equal those of the tokenizers library, else with that.
 
 Since both give the same ids, keys of outputs do not name the library. gigatoken is compared with the tokenizers library
-on odd texts when an encoder is made, and on one document in 10,000; after a difference the part is encoded again.
-"""
+on odd texts when an encoder is made, and on one document in 10,000; after a difference the part is encoded again."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The last parallel step of a build: pack the documents of a shard into rows, window by window.
 
 A window is the documents that are packed together (``packing.WINDOW`` pieces); a shard holds as many windows as its
-size allows, and one of them is in memory at a time.
-"""
+size allows, and one of them is in memory at a time."""
 
 from __future__ import annotations
 

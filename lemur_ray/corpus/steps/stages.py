@@ -9,8 +9,7 @@ hosts that do not share that folder (``destinations.step_files``). A part is a g
     parts/KEY.json   files of one source              sets/NAME-W.npz    documents of shard W of a row set
     clean/KEY.*      texts that pass, and their ids   sets/NAME-W.json   key and manifest entry of that shard
     keep/KEY.npy     mask of those selected           tokens/KEY.*       those as token ids
-    tokenizer/KEY/   files of a tokenizer             bands/, hits/, near/  ``comparison.scan_steps``
-"""
+    tokenizer/KEY/   files of a tokenizer             bands/, hits/, near/  ``comparison.scan_steps``"""
 
 from __future__ import annotations
 
@@ -231,9 +230,8 @@ def texts_of(build: Path, name: str, keep: np.ndarray) -> list[str]:
 
 def tokenise_part(build: Path, name: str, clean: str, keep: str, tokenizer: str) -> dict[str, str]:
     """Step: encode the documents of part ``clean`` that ``keep/KEEP.npy`` selects, with ``tokenizer/TOKENIZER``; writes
-    ``tokens/NAME.*`` in the folder ``build``.
-    Returns the ``library`` that encoded them and the ``reason`` why it is not the fast one ("": it is); {} if the part
-    was complete."""
+    ``tokens/NAME.*`` in the folder ``build``. Returns the ``library`` that encoded them and the ``reason`` why it is
+    not the fast one ("": it is); {} if the part was complete."""
     if part_done(build, name, "tokens"):
         return {}
     mask, text = np.load(build / "keep" / f"{keep}.npy"), tokenizer_in(build / TOKENIZER / tokenizer)

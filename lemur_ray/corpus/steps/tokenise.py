@@ -44,8 +44,7 @@ def train_tokenizer(
     texts: Iterable[str], extra: Sequence[str], extra_share: float, vocab_size: int, pattern: str = GENERAL
 ) -> Tokenizer:
     """Train a tokenizer on corpus texts and on extra texts, which are repeated or cut off to be ``extra_share`` (below
-    1) of all bytes.
-    vocab_size: with special tokens. pattern: name of the word pattern within which tokens merge
+    1) of all bytes. vocab_size: with special tokens. pattern: name of the word pattern within which tokens merge
     (``text.bpe_training``)."""
     sample = list(texts)
     if extra and extra_share > 0:

@@ -1,7 +1,6 @@
 """Backend on a Ray cluster; ``improve`` is the whole command.
 
-The learner is an actor, the model a Ray Serve application asked by handle, and the evaluation's pool plays.
-"""
+The learner is an actor, the model a Ray Serve application asked by handle, and the evaluation's pool plays."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Conversion of HTML from chat pages to Markdown, by markdownify with rules for such pages.
 
 A code block keeps its language, which pages give as a class or as a label above the code, and every line break; buttons
-are removed; nothing is escaped, because a model reads the text literally.
-"""
+are removed; nothing is escaped, because a model reads the text literally."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Makes conversations from Python functions: the user asks for a function by its docstring, or what a function does.
 
-``standard_library`` yields the source texts of this machine's Python as input.
-"""
+``standard_library`` yields the source texts of this machine's Python as input."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Reader of Open Assistant 1: converts trees of messages to conversations, one for every path from root to leaf.
 
 Both published formats, whole trees and one message per row, give the same conversations. Shared beginnings are
-repeated, which matches the paper's number of rows.
-"""
+repeated, which matches the paper's number of rows."""
 
 from __future__ import annotations
 
@@ -70,7 +69,6 @@ def read_oasst(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
 
 def conversations(root: Node, config: SetsConfig) -> Iterator[ReadResult]:
     """Yield a conversation for every path that ends in an answer, depth first; a Dropped for every other path.
-
     A message that is deleted, not in ``config.lang`` (if set) or beyond ``config.top_k_reply`` (if not 0) by rank is
     dropped with its subtree, as one Dropped. A path that ends in a question is dropped, or, with
     ``config.truncate_prompter_leaf``, cut after its last answer (once)."""

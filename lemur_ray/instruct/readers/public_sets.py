@@ -1,7 +1,6 @@
 """The public instruction sets of the paper: name, licence and reader of each.
 
-A record yields conversations or a Dropped with the reason; none is skipped silently.
-"""
+A record yields conversations or a Dropped with the reason; none is skipped silently."""
 
 from __future__ import annotations
 

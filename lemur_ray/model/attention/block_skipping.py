@@ -6,8 +6,7 @@ dynamic trip count, so every product has a static shape and the cost follows the
 recomputes scores from the saved log-sum-exp, and computes the gradients of keys and values transposed: XLA's CPU
 kernels are five times slower on the other orientation.
 
-Legend: B rows, K key/value heads, G queries per key head, L length, C block, W = reach x C, h head width.
-"""
+Legend: B rows, K key/value heads, G queries per key head, L length, C block, W = reach x C, h head width."""
 
 from __future__ import annotations
 
@@ -141,9 +140,7 @@ def _gradients(
     limits: BlockLimits,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Gradients of q (B, K, G, L, h) and, transposed, of k and v (B, K, h, L), float32.
-
-    g: gradient of the output; lse: log-sum-exp of the scores; delta: sum over features of g times output.
-    """
+    g: gradient of the output; lse: log-sum-exp of the scores; delta: sum over features of g times output."""
     _, heads, groups, length, width = q_BKGLh.shape
     block, cap = limits.block, limits.cap
     order, begins = _schedule(segment_ids_BL, block, limits.window)

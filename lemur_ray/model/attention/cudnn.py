@@ -4,8 +4,7 @@
 another document and no array has L x L elements. ``masked`` is for GPUs before Hopper, whose kernels take a mask of
 (L, L) for each row. Nothing here has run on a GPU of this project.
 
-Legend: B rows, L length, H query heads, K key/value heads, h head width, M = ``Limits.max_documents``.
-"""
+Legend: B rows, L length, H query heads, K key/value heads, h head width, M = ``Limits.max_documents``."""
 
 from __future__ import annotations
 

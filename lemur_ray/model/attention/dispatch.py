@@ -3,8 +3,7 @@
 Every implementation takes segment ids and is tested against ``oracle``. Positions enter through the rotary embedding.
 Serving has a separate attention over cached keys.
 
-Legend: B rows, L length, H query heads, K key/value heads, h head width.
-"""
+Legend: B rows, L length, H query heads, K key/value heads, h head width."""
 
 from __future__ import annotations
 

@@ -36,6 +36,4 @@ class Attention(Protocol):
         limits: Limits = NO_LIMITS,
     ) -> jax.Array:
         """Attention of q (B, L, H, h) to k and v (B, L, K, h), K dividing H: (B, L, H, h) in q's dtype.
-
-        A token attends to tokens of equal segment id (B, L, integer), at or before it in the row.
-        """
+        A token attends to tokens of equal segment id (B, L, integer), at or before it in the row."""

@@ -1,7 +1,6 @@
 """Slow reference of causal attention over packed documents, against which the other implementations are tested.
 
-Legend: B rows, L length, H query heads, K key/value heads, G = H / K, h head width.
-"""
+Legend: B rows, L length, H query heads, K key/value heads, G = H / K, h head width."""
 
 from __future__ import annotations
 
@@ -27,9 +26,7 @@ def capped(scores: jax.Array, cap: float) -> jax.Array:
 
 def in_window(queries_Q: jax.Array, keys_T: jax.Array, window: int) -> jax.Array:
     """(Q, T) bool: keys at or before a query, and less than ``window`` tokens before it (0: any number).
-
-    queries (Q,), keys (T,): integer positions in the row.
-    """
+    queries (Q,), keys (T,): integer positions in the row."""
     back = queries_Q[:, None] - keys_T[None, :]
     return (back >= 0) & (back < window) if window else back >= 0
 

@@ -1,7 +1,6 @@
 """Causal attention over packed documents in plain XLA: blocks of queries, nothing above the diagonal block computed.
 
-Runs on every platform, mesh and shape; the fallback where no kernel fits.
-"""
+Runs on every platform, mesh and shape; the fallback where no kernel fits."""
 
 from __future__ import annotations
 

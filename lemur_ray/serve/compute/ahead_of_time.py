@@ -1,7 +1,6 @@
 """Compiles the serving engine's steps for TPUs or GPUs that are not attached, to learn whether they fit their memory.
 
-The compiled program is the one that the devices would run, so its bytes are exact; its speed is not measured.
-"""
+The compiled program is the one that the devices would run, so its bytes are exact; its speed is not measured."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ A sequence is a table of block ids, assigned by ``engine.block_cache``. Every qu
 sequence with a running softmax, so that blocks past its position add exact zeros and the result does not depend on what
 else is computed at the time. Block 0 is scrap: padding is written there. Knows nothing of requests.
 
-Legend: R rows (sequences), M new tokens of a row, T = R * M, K kv heads, G query heads of one kv head, h head width.
-"""
+Legend: R rows (sequences), M new tokens of a row, T = R * M, K kv heads, G query heads of one kv head, h head width."""
 
 from __future__ import annotations
 
@@ -30,9 +29,7 @@ _MASKED = -1e30
 
 class LayerCache(NamedTuple):
     """Cached keys (after the rotary embedding) and values of one layer; bfloat16 is stored as its bits, in uint16.
-
-    XLA writes into an array of bfloat16 on a CPU by converting all of it to float32 and back.
-    """
+    XLA writes into an array of bfloat16 on a CPU by converting all of it to float32 and back."""
 
     k: jax.Array
     """(blocks, K, h, BLOCK): the layout in which products with a single query are fastest on CPU"""
@@ -164,9 +161,7 @@ def attend(
 
 def copy_block(cache: Cache, source: jax.Array, target: jax.Array, *, layers: int = 1) -> Cache:
     """The cache after block ``source`` is copied to block ``target`` (scalar ids) in all layers.
-
-    layers: number of layers whose blocks lie in one pool.
-    """
+    layers: number of layers whose blocks lie in one pool."""
 
     def copied(pool: jax.Array) -> jax.Array:
         by_layer = pool.reshape(layers, -1, *pool.shape[1:])

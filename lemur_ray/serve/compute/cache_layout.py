@@ -1,8 +1,7 @@
 """Memory layouts of the cache with their attention: three implementations of one interface, chosen by the platform.
 
 Blocks, tables and ``Place`` are the same for all, so nothing else of the engine depends on the layout. Every array of a
-pool has its blocks on the first axis: ``attention.copy_block`` and ``attention.block_bytes`` apply to all of them.
-"""
+pool has its blocks on the first axis: ``attention.copy_block`` and ``attention.block_bytes`` apply to all of them."""
 
 from __future__ import annotations
 
@@ -82,9 +81,8 @@ class Native(Plain):
 
 def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = False) -> CacheLayout:
     """The layout for a platform: ``Paged`` on "tpu"; with ``native``, ``Native`` (the C++ kernel for CPUs); else
-    ``PLAIN``.
-    Also ``PLAIN``, with a warning in the log, if the kernel does not support the model. config: the model with the
-    heads of one device."""
+    ``PLAIN``. Also ``PLAIN``, with a warning in the log, if the kernel does not support the model. config: the model
+    with the heads of one device."""
     if platform != "tpu":
         if not native:
             return PLAIN

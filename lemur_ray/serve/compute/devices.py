@@ -2,8 +2,7 @@
 
 The cache is cut along its kv heads, which are replicated if there are more devices than kv heads. ``Sums`` says how the
 products behind attention and in the feed-forward are combined. The devices may belong to several processes; each then
-places its own part and runs the same programs in the same order (``lockstep.py``). Knows nothing of models.
-"""
+places its own part and runs the same programs in the same order (``lockstep.py``). Knows nothing of models."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ gather: every device gets all inputs and computes some outputs, so each sum is c
 product; as exact as the product. Used on CPU.
 ordered: every device multiplies its inputs; the partial sums are exchanged, added in float32 in an order that the
 program fixes, and gathered. The bits of a row do not depend on the load.
-all_reduce: as ordered, but added by the network, in an order that may depend on the size of the message.
-"""
+all_reduce: as ordered, but added by the network, in an order that may depend on the size of the message."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +42,7 @@ class Devices:
     @staticmethod
     def take(count: int = 1) -> Devices:
         """The first ``count`` of jax's devices; 0: all of them.
-
-        Raises ValueError if there are fewer, or if several processes would not use all of theirs.
-        """
+        Raises ValueError if there are fewer, or if several processes would not use all of theirs."""
         devices = jax.devices()
         count = count or len(devices)
         if count > len(devices) or (jax.process_count() > 1 and count != len(devices)):

@@ -6,8 +6,7 @@ its own part of every matrix and its own heads, and what is whole again after at
 combined as ``devices.Sums`` says. Stacked layers are scanned. Knows nothing of requests, queues or sampling.
 
 Legend: R rows, M new tokens of a row, T = R * M, D model, H heads, K kv heads, G = H / K, h head width, F feed-forward,
-V vocabulary; of H, K, F and V a device may have a part.
-"""
+V vocabulary; of H, K, F and V a device may have a part."""
 
 from __future__ import annotations
 
@@ -98,13 +97,10 @@ def forward(
     layout: CacheLayout,
 ) -> tuple[jax.Array, jax.Array, Cache]:
     """Append new tokens to their sequences and predict what follows.
-
     tokens (R, M) int32, of which ``place.counts`` are no padding. All positions below ``place.starts`` are in the row's
-    blocks already or in another row of this call. how: arithmetic of products and attention.
-    layout: the one that allocated the cache. Returns the logits (R, V) float32 after the last token of each row (of
-    devices that add, each has its own: ``cut_logits``), the last layer's hidden states of every token (T, D), and the
-    cache.
-    """
+    blocks already or in another row of this call. how: arithmetic of products and attention. layout: the one that
+    allocated the cache. Returns the logits (R, V) float32 after the last token of each row (of devices that add, each
+    has its own: ``cut_logits``), the last layer's hidden states of every token (T, D), and the cache."""
     rows, length = tokens_RM.shape
     ropes = rope_tables((place.starts[:, None] + jnp.arange(length)).reshape(-1), config)
     x = gather_columns(weights.embed[tokens_RM.reshape(-1)], how.axis)

@@ -6,8 +6,7 @@ shape. A greedy choice between two close tokens would then depend on the load of
 tiles of 2 to 16 rows, and sums along a row are a tree of additions. ``on_devices.py`` measures whether that is enough
 on this machine. Knows nothing of models.
 
-Legend: T rows, K kv heads, Q queries, h head width.
-"""
+Legend: T rows, K kv heads, Q queries, h head width."""
 
 from __future__ import annotations
 

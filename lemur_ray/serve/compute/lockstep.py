@@ -62,8 +62,7 @@ class Group:
 
     def send(self, name: str, *arguments: Any, arrays: list[jax.Array] | None = None) -> None:
         """Send a call of the function ``name`` to every follower. arrays: the arrays on devices that arguments may
-        refer to.
-        Raises EngineClosed if a follower is lost."""
+        refer to. Raises EngineClosed if a follower is lost."""
         message = encode(name, arguments, arrays or [])
         for rank, line in enumerate(self._lines):
             try:
@@ -99,9 +98,8 @@ class Group:
     @contextlib.contextmanager
     def staged(self, spec: str, version: str) -> Iterator[None]:
         """Context in which every follower has loaded the weights of ``spec``; they switch when the leader calls
-        ``replace``. If the context ends with an error, they drop them.
-        spec: model as in ``ServeJob.model``. Raises ValueError if a follower cannot read them or reads another version,
-        EngineClosed if one is lost."""
+        ``replace``. If the context ends with an error, they drop them. spec: model as in ``ServeJob.model``. Raises
+        ValueError if a follower cannot read them or reads another version, EngineClosed if one is lost."""
         with self._one_update:
             self.send("stage", spec)
             try:

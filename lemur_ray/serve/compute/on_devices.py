@@ -35,9 +35,7 @@ class OnDevices:
 
     def __init__(self, source: Source, options: EngineOptions | None = None, group: Group | None = None):
         """source: the weights, which are read at once. group: other processes that compute a part of every step.
-
-        Raises ValueError if the devices cannot share the model, and what reading the source raises.
-        """
+        Raises ValueError if the devices cannot share the model, and what reading the source raises."""
         self.config, self.options, self._group = source.config, options or EngineOptions(), group
         context = min(self.options.context or self.config.max_seq_len, self.config.max_seq_len)
         self._devices = Devices.take(self.options.tensor_parallel)

@@ -5,8 +5,7 @@ rows cost nothing. It takes rows of any length in one call, so decoding and pref
 of other platforms.
 
 Legend: R rows (sequences), M new tokens of a row, T = R * M, H = K * G heads, K kv heads, G query heads of one kv head,
-h head width.
-"""
+h head width."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ Shapes are few: a decode step for each bucket of rows, a prefill step for each n
 the greedy choice and the selection of ``ROWS`` rows, on which all sampling runs. On accelerators a step draws the next
 token of every row itself, takes one array from the host, and may start from the tokens of the step before, which then
 need not have arrived there. Compiling releases the interpreter lock, so threads compile in parallel. Knows nothing of
-requests.
-"""
+requests."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Weights are rounded once, inputs at every product; integer sums do not depend on their order, so these products give the
 same bits at any shape. Knows nothing of models.
 
-Legend: T rows, I input, O output.
-"""
+Legend: T rows, I input, O output."""
 
 from __future__ import annotations
 
@@ -31,9 +30,7 @@ class Quantized(NamedTuple):
 
 def quantize(w_IO: np.ndarray, largest_O: np.ndarray | None = None) -> Quantized:
     """Round a matrix on the host, to the nearest of 255 steps per column, scaled by its largest absolute value.
-
-    largest_O: the largest absolute values of the whole matrix, if ``w_IO`` is only some of its rows.
-    """
+    largest_O: the largest absolute values of the whole matrix, if ``w_IO`` is only some of its rows."""
     largest = (np.abs(w_IO).max(axis=0) if largest_O is None else largest_O).astype(np.float32)
     scale = np.where(largest == 0, np.float32(1), largest / _LARGEST)
     with np.errstate(invalid="ignore"):  # a column with NaN has a scale of NaN

@@ -4,8 +4,7 @@ A draw depends on the row's own logits, seed and position alone: the noise key i
 fold_in(fold_in(key(seed), sample_index), position), and on CPUs the program always has ``ROWS`` rows. Logits may be cut
 along the vocabulary (``cut_logits.py``). Knows nothing of slots, batches or text.
 
-Legend: R rows, V vocabulary, or a device's part of it.
-"""
+Legend: R rows, V vocabulary, or a device's part of it."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 On a CPU greedy sequences, the most of them, share one program; the others are taken out of the step's logits ``ROWS``
 at a time, edited and sampled. On accelerators a step has drawn every row itself; only if a row's logits are edited or
 its log-probabilities wanted, all rows are drawn once more. A sequence's token does not depend on its neighbours. Knows
-nothing of queues, the cache or listeners.
-"""
+nothing of queues, the cache or listeners."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ Products with the same input are fused, layers are separate arrays (no slicing i
 Matrices are cut along their outputs, wo and down along their inputs unless sums are gathered (``devices.Sums``); each
 process reads what its own devices hold. Knows nothing of requests.
 
-Legend: D model, H heads, K kv heads (of N > K devices: N), h head width, F feed-forward, V vocabulary.
-"""
+Legend: D model, H heads, K kv heads (of N > K devices: N), h head width, F feed-forward, V vocabulary."""
 
 from __future__ import annotations
 
@@ -108,10 +107,8 @@ def prepare(
     scanned: bool = False,
 ) -> Weights:
     """Read a model's weights onto the devices; matrices in ``dtype``, norms in float32.
-
     form: storage of every matrix except the embedding, whose rows are only copied. scanned: stack the layers.
-    Raises ValueError if the model does not divide over the devices or holds NaN, and what reading the source raises.
-    """
+    Raises ValueError if the model does not divide over the devices or holds NaN, and what reading the source raises."""
     config = source.config
     check_split(config, devices.parts)
     read = _Reader(source, dtype, devices, form)
@@ -205,10 +202,8 @@ class _Reader:
 
     def _by_second_axis(self, whole: np.ndarray, first: int, width: int) -> Callable[[int], np.ndarray]:
         """Function of a device's index that cuts its part of axis 1 out of an array, which is freed by the last call.
-
         Arrays cut along this axis are read once: from a bucket, each part would read whole rows. All others are cut
-        between rows. first: index of the array's first element in the whole axis.
-        """
+        between rows. first: index of the array's first element in the whole axis."""
         held, last = [whole], self._devices.own_parts[-1]
 
         def cut(part: int) -> np.ndarray:

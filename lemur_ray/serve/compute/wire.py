@@ -1,7 +1,6 @@
 """Calls between the processes of one engine: JSON and the bytes of arrays, on a connection with a shared secret.
 
-Nothing that arrives is ever unpickled or run. Knows nothing of what is called.
-"""
+Nothing that arrives is ever unpickled or run. Knows nothing of what is called."""
 
 from __future__ import annotations
 
@@ -21,9 +20,7 @@ import numpy as np
 
 def encode(name: str, arguments: tuple[Any, ...], arrays: list[jax.Array]) -> bytes:
     """Encode a call of ``name``. Arguments: numbers, strings, numpy arrays, named tuples, members of ``arrays``.
-
-    Raises ValueError for a jax array that is none of ``arrays``.
-    """
+    Raises ValueError for a jax array that is none of ``arrays``."""
     pieces: list[bytes] = []
 
     def node(value: Any) -> Any:
@@ -47,8 +44,7 @@ def decode(
     message: bytes, arrays: list[jax.Array], forms: Mapping[str, type] | None = None
 ) -> tuple[str, tuple[Any, ...]]:
     """Inverse of ``encode``: name and arguments. arrays: those that the arguments may refer to by number. forms: types
-    of named tuples by name.
-    Raises ValueError for a malformed message, LookupError for an unknown array or type."""
+    of named tuples by name. Raises ValueError for a malformed message, LookupError for an unknown array or type."""
     begin = 4 + int.from_bytes(message[:4], "big")
     at = begin
 

@@ -2,8 +2,7 @@
 
 A step is at most two calls of the programs, one for tiles of prompts and one for a token each. If programs run ahead, a
 step that only decodes is sent before the tokens of the step before have arrived; it starts from them on the devices,
-and rows of replies that end meanwhile are dropped. Runs in the engine's thread.
-"""
+and rows of replies that end meanwhile are dropped. Runs in the engine's thread."""
 
 from __future__ import annotations
 

@@ -92,12 +92,10 @@ class BlockCache:
         self, tokens: np.ndarray, spare: int = 0, with_logprobs: bool = False, session: str = ""
     ) -> Admission | None:
         """Reserve blocks for a sequence that begins with these tokens, and for one more token.
-
         At least one token is left to compute. Returns None if fewer blocks than that plus ``spare`` are available.
         with_logprobs: reuse only tokens whose log-probabilities are known, and return those; the token before the first
         unknown one is computed again, because its log-probability follows from it.
-        session: name of the session that the sequence continues, whose pin ends.
-        """
+        session: name of the session that the sequence continues, whose pin ends."""
         pin = self._pins.take(session)  # a pinned block could only be copied, not extended
         logprobs, known = self.tree.known(tokens) if with_logprobs else (None, len(tokens))
         nodes, source, extra = self.tree.find(tokens[: max(known, 1)])

@@ -1,8 +1,7 @@
 """Interface between the engine and the model on its devices: prepared weights, compiled programs and their steps.
 
 The engine is constructed with a ``Compute``, its only way to a device; the one for jax is ``serve.compute.on_devices``.
-Knows nothing of jax or of devices.
-"""
+Knows nothing of jax or of devices."""
 
 from __future__ import annotations
 

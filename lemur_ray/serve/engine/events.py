@@ -1,7 +1,6 @@
 """Data that enters and leaves the engine's thread: items of its inbox, events for listeners, counters.
 
-Knows nothing of how tokens are generated.
-"""
+Knows nothing of how tokens are generated."""
 
 from __future__ import annotations
 

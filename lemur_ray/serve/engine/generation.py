@@ -1,7 +1,6 @@
 """A request to the engine: the prompt, the limits of the reply, and how its tokens are drawn.
 
-Holds token ids and numbers only; knows nothing of how any of it is computed.
-"""
+Holds token ids and numbers only; knows nothing of how any of it is computed."""
 
 from __future__ import annotations
 
@@ -20,9 +19,7 @@ class UnsatisfiableConstraint(ValueError):
 
 class Constraint(Protocol):
     """Restricts a reply token by token. Belongs to one generation and is called in the engine's thread.
-
-    Either method may raise UnsatisfiableConstraint.
-    """
+    Either method may raise UnsatisfiableConstraint."""
 
     def allowed(self) -> np.ndarray:
         """Bit mask of the tokens that may come next: (at least vocabulary / 32,) uint32, bit i % 32 of word i // 32 for

@@ -1,8 +1,7 @@
 """Pinned sessions: blocks of the cache held for a while after each reply, for the conversation's next turn.
 
 Between two turns an environment works, and meanwhile other requests would evict the conversation. At the limit, the
-oldest pins end first. Knows nothing of clocks, tokens or block contents.
-"""
+oldest pins end first. Knows nothing of clocks, tokens or block contents."""
 
 from __future__ import annotations
 

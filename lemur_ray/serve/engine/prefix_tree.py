@@ -2,8 +2,7 @@
 
 ``find`` returns full blocks, which sequences share, and the block whose first tokens match, which is copied. Children
 are sorted by their tokens, so the longest match is next to the insertion point, however many there are. Knows nothing
-of jax, of the holders of a block or of eviction (``block_cache.py``).
-"""
+of jax, of the holders of a block or of eviction (``block_cache.py``)."""
 
 from __future__ import annotations
 

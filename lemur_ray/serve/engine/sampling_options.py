@@ -2,8 +2,7 @@
 
 Request bodies, requests by Ray handle, ``generation_config.json`` and the arrays of the sampling program take their
 options from this declaration. A new numeric option is a field here and its arithmetic in ``compute/sampling.py`` or
-``compute/token_choice.py``. Knows nothing of HTTP, models or jax.
-"""
+``compute/token_choice.py``. Knows nothing of HTTP, models or jax."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Requests are admitted in order of arrival, except that a request waits for a common prefix which another is computing.
 Prompts are cut into tiles, at most ``prefill_tiles`` of them per step, so a long prompt does not stop the others. When
 the cache is full, the youngest sequence is preempted and computed again later. Knows nothing of jax, clocks, threads or
-text.
-"""
+text."""
 
 from __future__ import annotations
 

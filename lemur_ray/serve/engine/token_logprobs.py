@@ -2,8 +2,7 @@
 
 They come from the model's logits, before any option of a request changes them. Knows nothing of jax or requests.
 
-Legend: N tokens, K alternatives.
-"""
+Legend: N tokens, K alternatives."""
 
 from __future__ import annotations
 

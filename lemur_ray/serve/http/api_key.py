@@ -1,8 +1,7 @@
 """The API key of a server: requests without it get a 401 with OpenAI's body. Plain ASGI.
 
 Replicas receive and hold only a digest of the key. No key is needed for /health, /ready and the chat page, which holds
-no secret and asks for the key. Knows nothing of users.
-"""
+no secret and asks for the key. Knows nothing of users."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The chat page at the root of a server: one file without external resources, with a Content-Security-Policy.
 
 The policy allows only the page's own script and style, connections to this server only, and requires trusted types, so
-that a model's reply is shown as text. Plain ASGI; knows nothing of models.
-"""
+that a model's reply is shown as text. Plain ASGI; knows nothing of models."""
 
 from __future__ import annotations
 

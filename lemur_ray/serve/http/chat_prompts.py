@@ -1,8 +1,7 @@
 """The prompt of a conversation in a request, as the model's chat template renders it.
 
 A template that knows tools gets them, calls and results as they are; for others, calls are written as text and tools
-are described in the system turn. Knows nothing of tokens.
-"""
+are described in the system turn. Knows nothing of tokens."""
 
 from __future__ import annotations
 

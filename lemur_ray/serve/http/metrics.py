@@ -1,8 +1,7 @@
 """Metrics of a server in Prometheus' text format.
 
 Every server has a registry of its own, so several engines in one process do not add up. Knows nothing of requests'
-contents.
-"""
+contents."""
 
 from __future__ import annotations
 

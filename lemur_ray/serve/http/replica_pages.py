@@ -2,8 +2,7 @@
 
 Any replica may answer a request for the page, and any may end. So every replica stores the newest page of every other
 one, and they exchange all pages before one is shown: a counter that was shown is not lost while one replica lives. The
-last counters of an ended replica stay on the page; its gauges are removed. Knows nothing of Ray.
-"""
+last counters of an ended replica stay on the page; its gauges are removed. Knows nothing of Ray."""
 
 from __future__ import annotations
 

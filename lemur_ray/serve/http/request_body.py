@@ -59,9 +59,8 @@ async def read_body(request: Request, context: int = 0) -> Any:
 
 def check_lengths(body: Any, context: int, capacity: int) -> None:
     """Check number and lengths of a body's prompts of token ids, before the ids themselves. Any other form of ``body``
-    passes.
-    context: tokens; capacity: replies that the engine accepts at once. Raises ContextExceeded for too long a prompt,
-    ApiError 400 for too many."""
+    passes. context: tokens; capacity: replies that the engine accepts at once. Raises ContextExceeded for too long a
+    prompt, ApiError 400 for too many."""
     prompt = body.get("prompt") if isinstance(body, dict) else None
     if not isinstance(prompt, list) or not prompt or not isinstance(prompt[0], int | list):
         return

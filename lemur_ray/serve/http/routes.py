@@ -1,7 +1,6 @@
 """The OpenAI protocol over HTTP: chat completions and completions, and the app that all routes belong to.
 
-Every error has OpenAI's body. Knows nothing of how the app is hosted: see ``uvicorn_server.py`` and ``on_ray``.
-"""
+Every error has OpenAI's body. Knows nothing of how the app is hosted: see ``uvicorn_server.py`` and ``on_ray``."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ def build_app(
     served: TextEngine, key_digest: bytes = b"", metrics: Metrics | None = None, page: MetricsPage | None = None
 ) -> FastAPI:
     """The FastAPI app of one model. key_digest: SHA-256 of the key that clients must send (``api_key.py``); b"": no
-    key.
-    metrics: counters of its requests, by default new ones. page: makes the text of /metrics, by default from
+    key. metrics: counters of its requests, by default new ones. page: makes the text of /metrics, by default from
     ``metrics``."""
     app = FastAPI(title="lemur-ray", docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(ChatPage)
@@ -110,11 +108,8 @@ async def _respond(request: Request, served: TextEngine, metrics: Metrics, answe
 
 
 async def _generations(served: TextEngine, answer: Answer, session_id: str) -> list[Generation]:
-    """The engine's requests, ``n`` for each prompt.
-
-    session_id: of the conversation; ignored if there are several prompts. Raises ContextExceeded and
-    InvalidRequest, and ApiError 400 for a structure that has no meaning.
-    """
+    """The engine's requests, ``n`` for each prompt. session_id: of the conversation; ignored if there are several
+    prompts. Raises ContextExceeded and InvalidRequest, and ApiError 400 for a structure that has no meaning."""
     common, generations = answer.common, list[Generation]()
     logprobs = common.logprobs is not None
     for prompt in answer.prompts:

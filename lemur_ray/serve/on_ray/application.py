@@ -6,8 +6,7 @@
         args: {command: --model gs://BUCKET/runs/lemur-70b-chat --engine.dtype bfloat16}
 
 A RayService (``cluster/rayservice-serve.yaml``) or ``serve deploy`` thus serves the same as the job, without a driver
-process. The key is that of LEMUR_API_KEY where Serve runs. Needs a running Ray.
-"""
+process. The key is that of LEMUR_API_KEY where Serve runs. Needs a running Ray."""
 
 from __future__ import annotations
 

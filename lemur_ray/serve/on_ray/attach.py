@@ -1,8 +1,7 @@
 """Attaching a ``handle`` policy to a model that this cluster serves already, instead of starting one.
 
 A model of jobs/serve.py keeps its options, hosts and replicas, and outlives its clients. Imports neither the engine nor
-jax, and Ray only for a handle.
-"""
+jax, and Ray only for a handle."""
 
 from __future__ import annotations
 
@@ -38,10 +37,9 @@ class Running:
 
 def attach(spec: PolicySpec, connect: Callable[[], object]) -> PolicySpec:
     """Add to a ``handle`` spec the application that serves its target already, with its context and its count of
-    tokens; prints a line on stderr.
-    The spec is returned unchanged if there is none, or if it is of another kind or has no target. The target names an
-    application, a model, or the folder that a model was loaded from. connect: called first, connects this process to
-    the cluster. Raises ValueError if several applications match."""
+    tokens; prints a line on stderr. The spec is returned unchanged if there is none, or if it is of another kind or has
+    no target. The target names an application, a model, or the folder that a model was loaded from. connect: called
+    first, connects this process to the cluster. Raises ValueError if several applications match."""
     if not spec.traits.by_handle or not spec.target:
         return spec
     connect()

@@ -1,8 +1,7 @@
 """A model on Ray Serve: its deployment for a job, a checkpoint or a policy, on which hosts and in how many replicas.
 
 Requests beyond the engine's queue are refused by the engine (429), so Serve lets more of them through than the engine
-takes. Needs a running Ray.
-"""
+takes. Needs a running Ray."""
 
 from __future__ import annotations
 
@@ -36,11 +35,9 @@ ROUTER = "lemur_ray.serve.on_ray.session_router.SessionRouter"
 
 def serve_job(job: ServeJob, spec: str, key_digest: bytes = b"") -> str:
     """Serve a model on the Ray cluster this process is connected to; returns its base URL (with /v1) once it answers.
-
     spec: as in ``weights.open_model``. key_digest: of the key that requests must bring (``http.api_key``), if any.
     Where Serve runs in the cluster already, its address stays and the model gets a path of its own in front of /v1.
-    Raises CannotServe if the model cannot be loaded, CannotUseVllm, and TimeoutError if the model cannot be reached.
-    """
+    Raises CannotServe if the model cannot be loaded, CannotUseVllm, and TimeoutError if the model cannot be reached."""
     application = application_of(job, spec, key_digest)
     root, own_path = listen(job.host, job.port)
     is_vllm = job.backend == "vllm"
@@ -62,9 +59,8 @@ def serve_handle(job: ServeJob, spec: str, app_name: str = "") -> str:
 
 def serve_policy(spec: PolicySpec) -> Callable[[], Policy]:
     """Serve the model of a ``checkpoint`` or ``handle`` spec; returns a function that makes its policy in any process
-    of the cluster.
-    A model that is served already (``attach``) is used with its own options, hosts and replicas. Raises as
-    ``serve_job``."""
+    of the cluster. A model that is served already (``attach``) is used with its own options, hosts and replicas. Raises
+    as ``serve_job``."""
     job = ServeJob(model=spec.target, name=spec.label, chat_template=spec.chat_template)
     if spec.traits.by_handle:
         app_name = spec.application or serve_handle(job, spec.target)

@@ -1,7 +1,6 @@
 """A policy that asks a model on Ray Serve by its handle, from any process of the cluster: no HTTP, no port.
 
-Imports neither the engine nor jax: requests are the plain values of ``serve.token_requests``.
-"""
+Imports neither the engine nor jax: requests are the plain values of ``serve.token_requests``."""
 
 from __future__ import annotations
 

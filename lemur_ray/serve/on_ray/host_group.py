@@ -2,8 +2,7 @@
 
 Serve reserves one bundle per host and puts the replica into the first; the replica starts a follower in each of the
 others and leads them (``lockstep.py``). Of a TPU slice over several hosts, Serve reserves only worker 0; the replica
-reserves the others (``_follower_placement``). If one process dies, Serve restarts the whole group.
-"""
+reserves the others (``_follower_placement``). If one process dies, Serve restarts the whole group."""
 
 from __future__ import annotations
 
@@ -56,9 +55,7 @@ class Reserved(NamedTuple):
 
     def deployment_options(self) -> dict[str, Any]:
         """Options of ``serve.deployment``: the replica in the first bundle, every bundle on a host of its own.
-
-        For a slice: the replica on worker 0. The other bundles depend on which slice's worker 0 that is.
-        """
+        For a slice: the replica on worker 0. The other bundles depend on which slice's worker 0 that is."""
         options: dict[str, Any] = {"ray_actor_options": self.actor_options(0)}
         if self.labels:
             options["ray_actor_options"]["label_selector"] = self.labels[0]
@@ -69,8 +66,7 @@ class Reserved(NamedTuple):
 
 def missing_bundles(reserved: Reserved, nodes: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
     """Bundles for which the cluster has no host, busy or not; [] if it has all. For a TPU slice: those missing in the
-    slice that lacks fewest.
-    nodes: as ``ray.nodes()`` returns them."""
+    slice that lacks fewest. nodes: as ``ray.nodes()`` returns them."""
     alive = [node for node in nodes if node["Alive"]]
     if not reserved.labels:
         return _missing(reserved, alive)
@@ -105,9 +101,8 @@ def gpus_of(nodes: Sequence[dict[str, Any]]) -> list[int]:
 def reserve(hosts: Hosts, num_cpus: float, tensor_parallel: int, gpus: Sequence[int] = ()) -> Reserved:
     """Resources to reserve on Ray for one engine; nothing is reserved yet. num_cpus: of each host. tensor_parallel:
     devices of all hosts together; 0: all that they have. gpus: number on each host of the cluster that has some, most
-    first.
-    GPUs are reserved if the cluster has any, because an actor that reserves none sees none. Raises ValueError if hosts
-    and devices do not match."""
+    first. GPUs are reserved if the cluster has any, because an actor that reserves none sees none. Raises ValueError if
+    hosts and devices do not match."""
     cpus = {"CPU": num_cpus}
     if hosts.topology:
         return _slice(hosts, cpus, tensor_parallel)
@@ -209,11 +204,9 @@ def gather(spec: str, options: EngineOptions, reserved: Reserved) -> Gathered:
 
 def _follower_placement(reserved: Reserved) -> tuple[PlacementGroup, int]:
     """Placement group of the followers, and the bundle index of the first one. Raises RuntimeError.
-
     For a slice, as Ray reserves one for training (``ray.util.tpu.SlicePlacementGroup``): this process holds the head
     resource of worker 0, which reserves the slice, and takes the hosts with that slice's name. The group ends with this
-    process. A replica thus never spans two slices, which have no interconnect.
-    """
+    process. A replica thus never spans two slices, which have no interconnect."""
     if not reserved.labels:
         if (group := get_current_placement_group()) is None:
             raise RuntimeError("this process has no placement group: start it with Reserved.deployment_options")

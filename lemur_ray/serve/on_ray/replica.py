@@ -1,7 +1,6 @@
 """A replica on Ray Serve: an engine that answers HTTP with the app of ``http``, and token ids by handle.
 
-The replica's own ASGI app answers, so Serve passes its token stream on unchanged. Knows nothing of where it runs.
-"""
+The replica's own ASGI app answers, so Serve passes its token stream on unchanged. Knows nothing of where it runs."""
 
 from __future__ import annotations
 
@@ -109,9 +108,7 @@ class ChatModel:
 
     async def update_weights(self, spec: str) -> str:
         """Switch to other weights of this model without dropping a request; returns their version.
-
-        Only in this replica: ``serve.get_app_handle(app).broadcast("update_weights", spec).results()`` reaches all.
-        """
+        Only in this replica: ``serve.get_app_handle(app).broadcast("update_weights", spec).results()`` reaches all."""
         return await asyncio.to_thread(update_weights, self._served.engine, spec)
 
     async def drain(self, limit_s: float) -> None:

@@ -38,9 +38,8 @@ class CannotServe(ValueError):
 
 def listen(host: str, port: int) -> tuple[str, str]:
     """Start Serve with HTTP on this host and port (0: a free one) if it does not run; returns (URL in front of /v1,
-    path in that URL).
-    The path is "" if Serve was started; where it ran already, its address stays and the path is a new random one.
-    Raises CannotServe if Serve listens on another port."""
+    path in that URL). The path is "" if Serve was started; where it ran already, its address stays and the path is a
+    new random one. Raises CannotServe if Serve listens on another port."""
     running = _running_at()
     if running is None:
         port = port or free_port(host)
@@ -82,9 +81,8 @@ def run(application: Any, app_name: str, route: str | None, spec: str) -> None:
 
 
 def shutdown() -> None:
-    """Remove the models that this process serves. Replies that take at most 20 s finish, others get an error.
-    Serve itself is stopped if this process started it and it runs nothing else. Does nothing without a connection to
-    Ray."""
+    """Remove the models that this process serves. Replies that take at most 20 s finish, others get an error. Serve
+    itself is stopped if this process started it and it runs nothing else. Does nothing without a connection to Ray."""
     global _started_serve
     if not ray.is_initialized():
         return

@@ -1,7 +1,6 @@
 """Environment variables of Serve's controller, inherited by its proxies and replicas. Imports nothing.
 
-A RayService manifest sets the same variables; ``cluster/check.py`` compares them.
-"""
+A RayService manifest sets the same variables; ``cluster/check.py`` compares them."""
 
 SERVE_ENV = {
     # By default Serve kills a proxy that is not up after 5 s: too short to import Ray on a busy machine.

@@ -4,8 +4,7 @@ Turns of a session go to the replica that has their conversation in its cache. S
 which takes minutes to notice a silent host. Ray notices within seconds; then a request that no replica had accepted
 goes to another one, and an answer that had begun ends with an error.
 
-Serve sends this module by value to proxies and handles, so it imports no other module of this package.
-"""
+Serve sends this module by value to proxies and handles, so it imports no other module of this package."""
 
 from __future__ import annotations
 

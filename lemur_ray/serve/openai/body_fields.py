@@ -1,8 +1,7 @@
 """Field types of request bodies, with this project's error texts; a null means the default.
 
 A body is a pydantic model: it parses and checks, and its schema is part of /openapi.json. Values are strict: a string
-is not accepted as a number. Knows nothing of the endpoints.
-"""
+is not accepted as a number. Knows nothing of the endpoints."""
 
 from __future__ import annotations
 

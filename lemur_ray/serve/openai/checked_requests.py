@@ -1,8 +1,7 @@
 """Checked requests: the values of a body in one form, however the endpoints spell them.
 
 Unknown parameters are ignored and listed, so that they can be counted. Knows nothing of HTTP frameworks, engines or
-tokenizers.
-"""
+tokenizers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Request bodies as pydantic models: every field with its limits, which also make the schema of /openapi.json.
 
 Known but unsupported parameters are refused unless they have a harmless value. Knows nothing of what a request means
-for an engine (``checked_requests.py``).
-"""
+for an engine (``checked_requests.py``)."""
 
 from __future__ import annotations
 

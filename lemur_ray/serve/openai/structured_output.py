@@ -2,8 +2,7 @@
 
 Grammars are in the format of ``llguidance``. JSON has the white space of ``json.dumps``, one space after commas and
 colons, because a model that may choose its white space can generate it for ever. Knows nothing of HTTP, tokenizers or
-of how a grammar is enforced (``grammar_matching.py``).
-"""
+of how a grammar is enforced (``grammar_matching.py``)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Body models of tools: definitions, ``tool_choice``, and calls of earlier turns.
 
-Knows nothing of how tools are described to a model or how it calls them.
-"""
+Knows nothing of how tools are described to a model or how it calls them."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ The model reads the tools' schemas in the system turn, or as its chat template r
 object between two tags, as ChatML models commonly do, or by JSON alone if its template has no such tags; a tool's
 result is a turn of the role ``tool``. Text that resembles a call but is not one (no JSON, no name) stays text. A call
 of a tool that was not offered is a call between tags, so that the caller sees the mistake, and text without tags.
-Knows nothing of HTTP, engines or tokenizers.
-"""
+Knows nothing of HTTP, engines or tokenizers."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Imports neither jax nor a compiler. Sizes are bytes of one device. Knows nothing of engines.
 
-Legend: L layers, D model, H heads, K kv heads, h head width, F feed-forward, V vocabulary, N devices.
-"""
+Legend: L layers, D model, H heads, K kv heads, h head width, F feed-forward, V vocabulary, N devices."""
 
 from __future__ import annotations
 

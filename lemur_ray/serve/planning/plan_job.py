@@ -58,9 +58,8 @@ class PlanServingJob:
 
 def run(job: PlanServingJob, flags: set[str], say: Say) -> int:
     """Make a plan and write it by ``say``, line by line, the last one a JSON object. Returns the exit code: 0, or 1 if
-    the model does not fit.
-    flags: names of the flags given on the command line. Sets environment variables for the compiler. Raises ValueError
-    for flags that do not fit together, NoLibtpu without the TPU compiler."""
+    the model does not fit. flags: names of the flags given on the command line. Sets environment variables for the
+    compiler. Raises ValueError for flags that do not fit together, NoLibtpu without the TPU compiler."""
     if job.quantization != "none":
         job = replace(job, engine=replace(job.engine, quantization=job.quantization))
     where = machines.parse_machine(job.slice, job.gpu)

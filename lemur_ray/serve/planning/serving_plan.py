@@ -1,7 +1,6 @@
 """The plan of an engine on a slice or on GPUs: memory, collectives, broken bounds and an estimate of its speed.
 
-Bytes and collectives come from compiled programs, of some layers if not of all; the speed is a formula.
-"""
+Bytes and collectives come from compiled programs, of some layers if not of all; the speed is a formula."""
 
 from __future__ import annotations
 

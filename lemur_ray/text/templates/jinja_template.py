@@ -1,8 +1,7 @@
 """Chat templates in Jinja: the text of a chat, and the spans of the assistant's turns in it.
 
 A template with ``{% generation %}`` marks the spans itself. For others they are determined by rendering prefixes of the
-conversation: a span is the text that an assistant turn adds to the prompt for it, including the end of the turn.
-"""
+conversation: a span is the text that an assistant turn adds to the prompt for it, including the end of the turn."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Templates come from publishers of models and are not trusted. They run in this separate process, in Jinja's sandbox,
 without the possibility to open files or connections, with limited memory, and with a kernel timer that ends the process
 after some seconds of CPU time. Templates have the environment of ``transformers``. The program imports only the
-standard library and jinja2, and is started by its path.
-"""
+standard library and jinja2, and is started by its path."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Render templates in a child process, shared by all threads, that is killed if a template does not terminate.
 
 A template that loops, recurses, uses too much memory, or opens files or connections gives an error that names the
-cause, and the next request starts a new process if that one has ended.
-"""
+cause, and the next request starts a new process if that one has ended."""
 
 from __future__ import annotations
 
@@ -44,9 +43,7 @@ class Rendered:
 
 def render(template: str, values: Sequence[Mapping[str, Any]], placeholders: Sequence[str] = ()) -> list[Rendered]:
     """Render the Jinja source ``template`` once for each mapping of variables. Raises TemplateError for a failure.
-
-    placeholders: characters that ``tojson`` must not escape, as the caller replaces them afterwards.
-    """
+    placeholders: characters that ``tojson`` must not escape, as the caller replaces them afterwards."""
     shared = {"template": template, "kept": list(placeholders), "most_characters": MOST_CHARACTERS}
     answers = _PROCESS.ask([{**shared, "values": dict(one)} for one in values])
     return [_rendered(answer) for answer in answers]

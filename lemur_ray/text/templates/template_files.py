@@ -1,8 +1,7 @@
 """Lookup of the chat template in a tokenizer's files, in the order of ``transformers``, and its replacement.
 
 ``chat_template.jinja``, else ``chat_template`` of ``tokenizer_config.json`` (one, or a list of named ones), else
-``chat_template.json`` of older processors. This project's tokenizers have no such files and use ChatML.
-"""
+``chat_template.json`` of older processors. This project's tokenizers have no such files and use ChatML."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Descriptions of GPUs that this machine lacks, for XLA's compiler, and the environment that jax needs for it.
 
-A description is a GpuTargetConfigProto in text form. Imports jax only in `devices`; knows nothing of programs.
-"""
+A description is a GpuTargetConfigProto in text form. Imports jax only in `devices`; knows nothing of programs."""
 
 from __future__ import annotations
 

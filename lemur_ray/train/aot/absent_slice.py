@@ -1,7 +1,6 @@
 """Descriptions of a TPU slice that this machine lacks, for XLA's compiler, and the environment that jax needs for it.
 
-libtpu describes a topology without a chip. Imports jax only in `devices`; knows nothing of programs.
-"""
+libtpu describes a topology without a chip. Imports jax only in `devices`; knows nothing of programs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Compile the training step of a recipe for an absent TPU slice or GPUs: memory, arithmetic, communication.
 
 The compiled program is the one that the devices would run. Without libtpu only shardings are checked, on fake CPU
-devices. Knows nothing of Ray and of data.
-"""
+devices. Knows nothing of Ray and of data."""
 
 from __future__ import annotations
 
@@ -148,9 +147,8 @@ _KERNEL_PRODUCTS = {
 
 def attention_flops(recipe: Recipe, kernel: str, block: int = 512) -> float:
     """FLOPs of one call on one device of the attention kernel with this name in HLO, over blocks up to the diagonal; 0
-    for other kernels.
-    recipe: with the rows of ``on_devices``. block: maximum tokens of a block on TPU. cuDNN also skips blocks of other
-    documents; counted is a row of one document, the maximum."""
+    for other kernels. recipe: with the rows of ``on_devices``. block: maximum tokens of a block on TPU. cuDNN also
+    skips blocks of other documents; counted is a row of one document, the maximum."""
     from lemur_ray.model.attention.splash import LANES, block_size, blocks_computed, is_fused
 
     model, length, mesh = recipe.model, recipe.data.seq_len, recipe.mesh

@@ -1,8 +1,7 @@
 """Cost of a compiled program: floating point operations and bytes of collectives, multiplied by loop trip counts.
 
 Read from optimised HLO, because XLA's own cost analysis counts the body of a loop once. A product is a ``dot``, a
-``convolution`` or a call of cuBLAS. The caller gives the cost of a kernel; other library calls are listed.
-"""
+``convolution`` or a call of cuBLAS. The caller gives the cost of a kernel; other library calls are listed."""
 
 from __future__ import annotations
 
@@ -125,9 +124,8 @@ KernelFlops = Callable[[str, tuple[Shape, ...]], float]
 
 def read(hlo: str, kernel_flops: KernelFlops = lambda name, shapes: 0.0, dynamic_trips: int | None = None) -> Program:
     """Costs of a program, from its HLO text (``compiled.as_text()``). kernel_flops: cost of one call of a kernel; by
-    default 0.
-    dynamic_trips: trip count assumed for a loop without a constant one. Raises ValueError if such a loop occurs and it
-    is None, and for text that is not HLO."""
+    default 0. dynamic_trips: trip count assumed for a loop without a constant one. Raises ValueError if such a loop
+    occurs and it is None, and for text that is not HLO."""
     computations, entry = parse(hlo)
     flops, opaque, kernels, uncounted = 0.0, 0.0, defaultdict[str, int](int), defaultdict[str, int](int)
     origins, schedule = Origins.of(hlo), Schedule(computations)

@@ -1,8 +1,7 @@
 """Finds where an instruction of a compiled program comes from: pass of the step, file and line, operation.
 
 XLA stores the operation name and a stack frame of every instruction that jax traced. Instructions made by the compiler
-have neither and get the origin of a neighbour. Knows nothing of costs.
-"""
+have neither and get the origin of a neighbour. Knows nothing of costs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Plans one training step on a slice or GPUs that this machine lacks: describe, compile, search, or check shardings.
 
-Sets environment variables that jax reads on import, so this module imports jax late. Knows nothing of Ray.
-"""
+Sets environment variables that jax reads on import, so this module imports jax late. Knows nothing of Ray."""
 
 from __future__ import annotations
 

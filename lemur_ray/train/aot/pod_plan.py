@@ -1,7 +1,6 @@
 """The plan of a pod: memory per chip, operations and communication of one training step, and estimated times.
 
-Bytes and operations come from a compiled program, times are estimates (``chips``). Knows nothing of compilation.
-"""
+Bytes and operations come from a compiled program, times are estimates (``chips``). Knows nothing of compilation."""
 
 from __future__ import annotations
 

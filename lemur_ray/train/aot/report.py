@@ -116,8 +116,7 @@ def abstract_mesh(recipe: Recipe) -> Any:
 
 def describe(recipe: Recipe) -> Iterator[str]:
     """Yield a table of parameters, one line each: shape, logical axes, partition, bytes on one device without and with
-    optimizer state.
-    recipe: its mesh has no -1. Raises ValueError if a shape does not divide."""
+    optimizer state. recipe: its mesh has no -1. Raises ValueError if a shape does not divide."""
     mesh, axes, total = abstract_mesh(recipe), logical_axes(recipe.model), 0
     update_rule = recipe.optimizer.rule
     yield f"{'parameter':22s} {'shape':>22s} {'logical axes':30s} {'partition':28s} {'bytes':>12s} {'and moments':>14s}"

@@ -1,8 +1,7 @@
 """Searches a mesh, microbatches and remat policy for a slice; a rough cost model orders the candidates.
 
 The model sums memory and communication of a step from shapes alone and is used for ordering only; results come from
-compiled programs. Knows nothing of XLA.
-"""
+compiled programs. Knows nothing of XLA."""
 
 from __future__ import annotations
 

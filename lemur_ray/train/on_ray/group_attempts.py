@@ -1,7 +1,6 @@
 """Ray Train callback that gives each worker group its own attempt number (``run.fence``).
 
-The number is taken before the group looks for the newest checkpoint, so no earlier group can commit after that.
-"""
+The number is taken before the group looks for the newest checkpoint, so no earlier group can commit after that."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Restart policy of a run: logs why workers restart, and ends the run if another restart would not help.
 
-Runs in Ray Train's controller. Knows nothing of what the workers do; ``run.failures`` classifies their errors.
-"""
+Runs in Ray Train's controller. Knows nothing of what the workers do; ``run.failures`` classifies their errors."""
 
 from __future__ import annotations
 

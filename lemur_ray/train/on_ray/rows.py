@@ -1,8 +1,7 @@
 """A worker's stream of rows from Ray Data, with a log line when rows do not arrive.
 
 Ray Data tasks that get no free core wait for ever, and the run with them: this happens after a lost host, when the
-restarted workers hold every remaining core. Knows nothing of the content of a batch.
-"""
+restarted workers hold every remaining core. Knows nothing of the content of a batch."""
 
 from __future__ import annotations
 

@@ -69,15 +69,13 @@ def train(
     configuration: str = "",
 ) -> dict[str, Any]:
     """Train a recipe on a corpus folder into the run folder ``out`` (absolute), on the Ray cluster of this process.
-
     init_from: run folder, checkpoint or model folder whose parameters start the run, with a fresh optimizer. A folder
     with a committed checkpoint of the same run is resumed; a finished one is returned with ``already_finished``.
     resume_from, keep_step, keep_guard: another run whose train state this one continues, see ``run.stage.staged``.
     configuration: text of the run's file ``config.yaml``; empty: none.
     Returns the content of ``result.json``. Raises RunFolderError if ``out`` holds another run, is written by another
     process or is not writable; PlanError, CorpusError, ValueError if recipe, corpus, hosts, chips and mesh do not fit
-    together; TrainingStopped with the reason and what to do.
-    """
+    together; TrainingStopped with the reason and what to do."""
     manifest = read_manifest(corpus)
     recipe = with_vocabulary(recipe, manifest["vocab_size"])
     shapes = {where.num_workers: where for where in check_recipe(recipe)}

@@ -2,8 +2,7 @@
 
 Plain tasks, because nothing is searched or stopped early: a trial's own folder already has what Ray Tune would add
 (docs/decisions/010). A task that dies is retried and resumes from its checkpoint; the tasks of a dead driver end with
-it. Knows nothing of the content of a trial.
-"""
+it. Knows nothing of the content of a trial."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The function that runs in every Ray Train worker: the training loop, fed from Ray Data and reporting to Ray Train.
 
-A reason that no restart can remove is written to ``stopped.json`` for the driver. Knows nothing of restarts.
-"""
+A reason that no restart can remove is written to ``stopped.json`` for the driver. Knows nothing of restarts."""
 
 from __future__ import annotations
 
@@ -31,9 +30,8 @@ _LOCK_WAIT_S = 120.0
 
 def run_worker(config: dict[str, Any]) -> None:
     """Train on this Ray Train worker to the end of the run. config: ``run`` (Run) and ``shapes`` (number of workers ->
-    RunShape).
-    An error that no restart can remove is written to ``stopped.json`` in the run folder, and is raised only if there
-    are several workers; others are raised, so that Ray Train restarts the group."""
+    RunShape). An error that no restart can remove is written to ``stopped.json`` in the run folder, and is raised only
+    if there are several workers; others are raised, so that Ray Train restarts the group."""
     adopt_driver_folders()
     from lemur_ray.train import loop
 

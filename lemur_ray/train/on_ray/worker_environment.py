@@ -1,8 +1,7 @@
 """Environment variables of workers: those of the driver that hold on any host, and folders of the worker's host.
 
 On the driver's host its folders win over those the Ray node was started with. Other hosts use their own folders, and
-find the code through the job (its working directory, or PYTHONPATH of its ``ray.init``).
-"""
+find the code through the job (its working directory, or PYTHONPATH of its ``ray.init``)."""
 
 from __future__ import annotations
 

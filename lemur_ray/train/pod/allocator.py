@@ -2,8 +2,7 @@
 
 XLA's CPU client allocates a scratch buffer per execution. By default glibc maps large blocks and unmaps them when
 freed, so every step faults tens of megabytes in again: 22,000 page faults and a fifth of the CPU time of the nano
-recipe. glibc reads the settings when a process starts. Knows nothing of training and of how processes are started.
-"""
+recipe. glibc reads the settings when a process starts. Knows nothing of training and of how processes are started."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Figures per TPU chip are those of Cloud TPU's pages on v4, v5e, v5p and v6e; link speeds, one way, those of the table in
 "How to Scale Your Model" (chapter 2). Figures of GPUs are those of NVIDIA's data sheets (dense operations) and of DGX
-systems (one adapter of 400 Gbit/s for each GPU), their memory what the driver reports. Nothing was measured here.
-"""
+systems (one adapter of 400 Gbit/s for each GPU), their memory what the driver reports. Nothing was measured here."""
 
 from __future__ import annotations
 
@@ -55,12 +54,10 @@ BEST_MFU = max(MEASURED_MFU.values())
 
 def axis_bytes_per_s(chip: Chip, topology: tuple[int, ...], sizes: Mapping[str, int]) -> dict[str, float]:
     """Bytes per second that a chip can send along each mesh axis, over all torus axes that the mesh axis spans.
-
     A closed ring sends both ways, an open one has half the bandwidth: 3-D slices close where every axis is a multiple
     of 4, 2-D ones along an axis of 16. sizes: mesh axis -> devices. tp gets neighbours (those of a host first), fsdp
     the rest; links of a torus axis shared by two mesh axes count for both, as they are not busy at once. Of GPUs the
-    topology is ([hosts,] GPUs of a host), and an axis that leaves a host has the speed of the network.
-    """
+    topology is ([hosts,] GPUs of a host), and an axis that leaves a host has the speed of the network."""
     if chip.network_bytes_per_s:
         inside = {name: _stride(sizes, name) * sizes[name] <= topology[-1] for name in sizes}
         return {name: chip.link_bytes_per_s if inside[name] else chip.network_bytes_per_s for name in sizes}

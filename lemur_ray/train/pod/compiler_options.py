@@ -1,7 +1,6 @@
 """Compiler options and blocks of attention of the training step by device, used by the run and by its plan.
 
-Options that the user sets in XLA_FLAGS or LIBTPU_INIT_ARGS win. Nothing here was measured on a device.
-"""
+Options that the user sets in XLA_FLAGS or LIBTPU_INIT_ARGS win. Nothing here was measured on a device."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Lower bound on the device memory of a run: parameters, gradients and optimizer state, whatever is recomputed.
 
-A run above it cannot fit; ``train/aot`` computes what a step really needs. Knows nothing of jax.
-"""
+A run above it cannot fit; ``train/aot`` computes what a step really needs. Knows nothing of jax."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Checks a run's devices and mesh, in the driver before any worker starts and in each worker on its host.
 
 The driver checks with abstract meshes that the parameters divide; a worker orders the devices slice by slice and
-compares them with the recipe. Knows nothing of Ray and of what a step computes.
-"""
+compares them with the recipe. Knows nothing of Ray and of what a step computes."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The rules per generation are those of Cloud TPU: v4 and v5p are 3-D tori with 4 chips a host; v5e and v6e are 2-D with
 4, and up to 8 if the whole slice is one host. An elastic run has one shape for each permitted number of workers. Knows
-nothing of Ray, of jax and of which devices exist.
-"""
+nothing of Ray, of jax and of which devices exist."""
 
 from __future__ import annotations
 

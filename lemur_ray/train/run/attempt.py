@@ -1,7 +1,6 @@
 """One start (attempt) of a run: its seconds by item, and its records in ``goodput.jsonl``.
 
-The training loop switches the stopwatch between items. Knows nothing of jax, of steps and of Ray.
-"""
+The training loop switches the stopwatch between items. Knows nothing of jax, of steps and of Ray."""
 
 from __future__ import annotations
 

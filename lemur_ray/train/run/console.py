@@ -1,8 +1,7 @@
 """Console output of a run: lines at the start, one every few seconds, one per evaluation.
 
 Plain lines, because they pass through Ray's log files. All lines and the numbers of every source are in
-``metrics.jsonl``. Knows only metrics lines and a clock.
-"""
+``metrics.jsonl``. Knows only metrics lines and a clock."""
 
 from __future__ import annotations
 

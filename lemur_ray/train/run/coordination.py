@@ -1,7 +1,6 @@
 """Agreement among the processes of a run through JAX's coordination service: values of rank 0, and steps to save at.
 
-Neither needs a collective. A process alone, or one without jax.distributed, agrees with itself.
-"""
+Neither needs a collective. A process alone, or one without jax.distributed, agrees with itself."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 A lost host, an unreachable bucket and a broken collective pass by themselves. Failures of data, code or host memory
 recur at the same step: a run that commits nothing in between makes no progress. The project's own errors carry their
 exit code; those of Ray, tensorstore and collectives arrive as text, so `classify` is the one place that matches text.
-Knows nothing of Ray, of jax and of how workers are started.
-"""
+Knows nothing of Ray, of jax and of how workers are started."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 A driver takes the next attempt number together with the lease; its first group of workers writes under that number,
 each later group under a new one. A process that was stopped or cut off keeps working when it comes back: before it
 writes anything it reads a newer number and ends. Files are replaced only in the version that was read before the number
-was compared, so an attempt that is overtaken in between conflicts with what the newer one writes.
-"""
+was compared, so an attempt that is overtaken in between conflicts with what the newer one writes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The folder of a run: its identity, its preparation, and the lock of the process that writes it.
 
-Reads and writes small JSON files and one lock; knows nothing of jax, Ray or the content of a checkpoint.
-"""
+Reads and writes small JSON files and one lock; knows nothing of jax, Ray or the content of a checkpoint."""
 
 from __future__ import annotations
 
@@ -146,11 +145,9 @@ def fingerprint(corpus: str) -> str:
 
 def check_same_run(plan: dict[str, Any], run: Run, where: str, described: dict[str, Any] | None = None) -> None:
     """Refuse a checkpoint (``where`` for messages, its JSON item ``plan``) of another recipe, corpus or start.
-
     ``train.skip_rows`` may differ if every row before ``plan["rows"]`` keeps its position: rows that no checkpoint has
     consumed may still be skipped. described: what ``run.described()`` returns, if the caller has it. Raises
-    RunFolderError naming every differing field with both values.
-    """
+    RunFolderError naming every differing field with both values."""
     mine = described or run.described()
     before, after = ((value.get("recipe") or {}).get("train", {}).get("skip_rows", []) for value in (plan, mine))
     moved = first_row_moved(before, after)

@@ -1,7 +1,6 @@
 """Preflight checks of a training run: rows of its sources, devices, memory. Reports every failure in one error.
 
-Takes seconds, starts nothing and writes nothing. Refuses only what cannot work: a run that passes may still not fit.
-"""
+Takes seconds, starts nothing and writes nothing. Refuses only what cannot work: a run that passes may still not fit."""
 
 from __future__ import annotations
 

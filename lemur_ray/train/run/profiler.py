@@ -1,8 +1,7 @@
 """Profiler traces of a few steps, requested in the recipe or during the run by ``touch <run>/profile``.
 
 Traces are written to ``<run>/profiles/step-N`` in the layout of TensorBoard's and XProf's profile page. An error is
-logged once and never ends a run. Knows nothing of what a step computes.
-"""
+logged once and never ends a run. Knows nothing of what a step computes."""
 
 from __future__ import annotations
 

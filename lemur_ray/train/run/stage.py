@@ -1,8 +1,7 @@
 """A stage: a run that continues a checkpoint of another run, its parent, with optimizer state under another recipe.
 
 A stage can continue its parent's step count, so that a schedule spans both. Its rows continue where the parent's ended
-if both have the same plan of rows; else they begin at row 0. Knows nothing of jax and of arrays.
-"""
+if both have the same plan of rows; else they begin at row 0. Knows nothing of jax and of arrays."""
 
 from __future__ import annotations
 
@@ -53,10 +52,9 @@ class Stage:
 
 def staged(run: Run, spec: str, *, keep_step: bool = True, keep_guard: bool = True) -> Run:
     """``run`` as a stage of ``spec``, the folder of another run or of one of its checkpoints. Later starts take the
-    stage from ``recipe.json``.
-    keep_step: continue the parent's step count, else count from 0. keep_guard: keep the window of its spike guard.
-    Raises RunFolderError if that checkpoint is absent, lacks optimizer state or has other arrays, or if its run is
-    still being trained."""
+    stage from ``recipe.json``. keep_step: continue the parent's step count, else count from 0. keep_guard: keep the
+    window of its spike guard. Raises RunFolderError if that checkpoint is absent, lacks optimizer state or has other
+    arrays, or if its run is still being trained."""
     try:
         stored = read_object(f"{run.out}/recipe.json").get("stage")
         if stored and stored["spec"] == spec:

@@ -1,7 +1,6 @@
 """Step watchdog: ends a worker process whose step hangs, as a collective does for ever when a host is lost.
 
-Ray Train reacts to the dead worker and restarts the group at the newest commit. Knows nothing of jax and of Ray.
-"""
+Ray Train reacts to the dead worker and restarts the group at the newest commit. Knows nothing of jax and of Ray."""
 
 from __future__ import annotations
 
@@ -45,11 +44,9 @@ def least_s() -> float:
 
 class StepWatchdog:
     """A context that ends this process if ``step_ended`` is not called within ``limit_s``.
-
     The limit is the larger of ``least_s`` and 20 times the slowest step; after ``KNOWN_AFTER`` steps and outside of
     ``patient`` it is the larger of ``step_s`` and 20 times their median. The time before the first step counts from the
-    start of the context. Does nothing if ``watches`` is False.
-    """
+    start of the context. Does nothing if ``watches`` is False."""
 
     def __init__(self, *, watches: bool = True, least_s: float = LEAST_S, step_s: float = LEAST_OF_A_STEP_S) -> None:
         self._least_s, self._step_s, self._slowest_s = least_s, min(step_s, least_s), 0.0

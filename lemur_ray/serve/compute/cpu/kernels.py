@@ -1,8 +1,7 @@
 """C++ kernels for CPUs as functions of JAX, compiled once by this machine's C++ compiler and cached on disk.
 
 XLA's products of 2 to 32 rows read weights on a CPU at a third of the speed of memory, and the order of their sums
-depends on the shape (docs/decisions/). Without a compiler, XLA's own products are used. Knows nothing of models.
-"""
+depends on the shape (docs/decisions/). Without a compiler, XLA's own products are used. Knows nothing of models."""
 
 from __future__ import annotations
 
@@ -45,9 +44,7 @@ _once = threading.Lock()
 
 def available() -> bool:
     """Whether XLA can call the kernels in this process; the first call builds and registers them, on CPU only.
-
-    Logs the reason if they cannot be built.
-    """
+    Logs the reason if they cannot be built."""
     with _once:
         return _registered()
 
@@ -68,8 +65,7 @@ def _registered() -> bool:
 
 def load_or_build(folder: Path) -> ctypes.CDLL:
     """Load the library from ``folder``; if it cannot be written to or executed from, from a temporary folder, with a
-    warning.
-    Raises RuntimeError if it cannot be compiled, and OSError if it cannot be loaded from there either."""
+    warning. Raises RuntimeError if it cannot be compiled, and OSError if it cannot be loaded from there either."""
     try:
         return load(folder)
     except OSError as error:
@@ -86,9 +82,8 @@ def load(folder: Path) -> ctypes.CDLL:
 
 def build(folder: Path) -> Path:
     """Path in ``folder`` of the library for this CPU, compiled (up to 300 s) unless it is there. The name depends on
-    sources, compiler and CPU.
-    The compiler is CXX, or else the first of g++, clang++ and c++. Raises RuntimeError if there is none or it fails,
-    OSError for a folder that cannot be written to."""
+    sources, compiler and CPU. The compiler is CXX, or else the first of g++, clang++ and c++. Raises RuntimeError if
+    there is none or it fails, OSError for a folder that cannot be written to."""
     installed = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
     compiler = shlex.split(os.environ.get("CXX", "")) or ([installed] if installed else [])
     if not compiler:

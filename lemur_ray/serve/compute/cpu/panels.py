@@ -2,8 +2,7 @@
 
 Knows nothing of models.
 
-Legend: T rows, I input, O output, W words of 32 bits in a column, P panels of ``COLUMNS`` columns.
-"""
+Legend: T rows, I input, O output, W words of 32 bits in a column, P panels of ``COLUMNS`` columns."""
 
 from __future__ import annotations
 
