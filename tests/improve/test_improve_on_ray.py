@@ -1,4 +1,4 @@
-"""A whole run on a Ray cluster: learner actor, served model, pool of actors."""
+"""A whole run on a Ray cluster: learner actor, a server of two replicas, pool of actors."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def test_a_model_learns_a_game_on_a_cluster_and_its_server_ends_with_the_run(
     from lemur_ray.improve.on_ray.backend import improve
 
     lines: list[str] = []
-    result = improve(config_of(start, tmp_path / "run", games=16, eval_games=8, actors=1), lines.append)
+    result = improve(config_of(start, tmp_path / "run", games=16, eval_games=8, actors=1, replicas=2), lines.append)
     assert [line.split(":")[0] for line in lines[:-1]] == ["round 1/2", "round 2/2"]
     assert (result["before"]["n"], result["after"]["n"], result["steps"]) == (8, 8, 8)
     assert result["after"]["solved"] > result["before"]["solved"]

@@ -129,12 +129,20 @@ def test_a_run_on_two_replicas_whose_driver_is_killed_20_times_ends_with_the_sam
             assert play(start, out, moment, "replicas") == -signal.SIGKILL, f"{moment} never came"
         assert play(start, out, "none", "replicas") == 0
         assert differing(content(out), expected) == []
-        again = tmp_path / "again"
+        again = tmp_path / "again" / "run"
         assert play(start, again, "actor@1,replica@2,learner@2", "replicas", ends=1) == 1
         assert play(start, again, "none", "replicas") == 0
-        assert differing(content(again), expected) == []
+        retried = {"attempts", "retried"}  # what the ledger says of an actor that was lost
+        assert differing(without(content(again), retried), without(expected, retried)) == []
     finally:
         serve.shutdown()
+
+
+def without(value: Any, names: set[str]) -> Any:
+    """JSON values without the fields ``names``."""
+    if isinstance(value, dict):
+        return {name: without(one, names) for name, one in value.items() if name not in names}
+    return [without(one, names) for one in value] if isinstance(value, list) else value
 
 
 def differing(actual: dict[str, Any], expected: dict[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
@@ -38,7 +40,8 @@ from tests.improve.in_process import InProcess  # noqa: E402
 from tests.improve.test_killed_improve import content, differing  # noqa: E402
 
 LARGEST, MEAN, EQUAL = 1e-5, 2e-6, 0.7
-"""Bounds in float32 with native kernels: of the largest and the mean difference, of the share of equal bits."""
+"""Bounds in float32 with native kernels: of the largest and the mean difference, of the share of equal bits. The last
+one is that of a trained model: one that draws from 260 ids alike has larger log-probabilities and so larger ulps."""
 
 
 def main() -> int:
@@ -61,7 +64,7 @@ def checked(folder: Path, options: argparse.Namespace) -> list[str]:
         recipe = replace(recipe, train=replace(recipe.train, steps=2))
         base = ImproveConfig(init_from=options.init_from, rounds=2, recipe=recipe, **given)
     else:
-        base = config_of(start_run(folder / "start"), folder / "64", **given)
+        base = config_of(start_run(folder / "start"), folder, **given)
     failed = list[str]()
 
     def check(name: str, is_right: bool, shown: object) -> None:
@@ -69,20 +72,21 @@ def checked(folder: Path, options: argparse.Namespace) -> list[str]:
         failed.extend([] if is_right else [name])
 
     def run(name: str, in_flight: int, make: type[InProcess] = InProcess) -> dict[str, Any]:
-        play(replace(base, out=str(folder / name), in_flight=in_flight), make)
-        return renamed(content(folder / name), name)
+        out = folder / name / "run"  # its name is part of its policy's
+        play(replace(base, out=str(out), in_flight=in_flight), make)
+        return content(out)
 
     whole = run("64", 64)
-    trained = [one for one in map(json.loads, (folder / "64/rounds.jsonl").open()) if one["event"] == "trained"]
+    trained = [one for one in map(json.loads, (folder / "64/run/rounds.jsonl").open()) if one["event"] == "trained"]
     for name, is_right in (
         ("mismatch_max", trained[0]["mismatch_max"] <= LARGEST),
         ("mismatch_mean", trained[0]["mismatch_mean"] <= MEAN),
-        ("equal_bits", trained[0]["equal_bits"] >= EQUAL),
+        ("equal_bits", trained[0]["equal_bits"] >= EQUAL or not options.init_from),
     ):
         check(f"server against learner, {name}", is_right, [f"{one[name]:.3g}" for one in trained])
     for load in (1, 5):
         check(f"{load} in flight against 64, differing files", not (d := differing(run(str(load), load), whole)), d)
-    without_round_2(folder / "64", folder / "again")
+    without_round_2(folder / "64" / "run", folder / "again" / "run")
     check("round 2 once more, differing files", not (d := differing(run("again", 7), whole)), d)
     try:
         run("scaled", 64, Scaled)
@@ -119,11 +123,6 @@ def without_round_2(run: Path, out: Path) -> None:
     for name in ("rounds/2", "heldout/2", f"checkpoints/{last}", "traces/2.npz", "result.json", "index.html"):
         path = out / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def renamed(files: dict[str, Any], name: str) -> dict[str, Any]:
-    """The content of a run whose name, which is part of its policy's, is another."""
-    return json.loads(json.dumps(files, default=bytes.hex).replace(f"improve:{name}@", "improve:NAME@"))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Memory, files and processes over many rounds of a toy on Ray: ``python tests/perf/improve/many_rounds.py``.
 
 A tiny random model plays a game of one letter on a private cluster: policy gradients with traces, a server of
-``--replicas``, an evaluation every ten rounds. After every tenth round prints, for the driver, the learner, the
-replicas and all other processes of the cluster, their number, own memory in MB, open files and threads. Fails if
-anything but memory grew by more than one from the second count to the last, if memory grew by more than
-``--growth``, or if a process of the cluster is there after the run. The last line is JSON.
+``--replicas``, an evaluation every ``--every`` rounds. Then it prints, for the driver, the learner, the replicas and
+all other processes of the cluster, their number, own memory in MB, open files and threads. Fails if anything but
+memory grew by more than one from the second count to the last, if memory grew by more than ``--growth``, or if a
+process of the cluster is there after the run. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ sys.path.insert(0, str(ROOT))
 
 import psutil  # noqa: E402
 
-from tests.improve.capital_game import config_of  # noqa: E402
+from lemur_ray.improve.loop import ImproveRun  # noqa: E402
+from lemur_ray.improve.prepare import prepare  # noqa: E402
+from tests.improve.capital_game import SEQ_LEN, config_of  # noqa: E402
 from tests.perf.improve.toy_run import cluster, made_start  # noqa: E402
 
-EVERY = 10
 KINDS = {"ray::_LearnerActor": "learner", "ray::ServeReplica": "replicas"}
 Counts = dict[str, dict[str, float]]
 
@@ -35,14 +36,16 @@ Counts = dict[str, dict[str, float]]
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--replicas", type=int, default=2)
+    parser.add_argument("--replicas", type=int, default=2, help="0: all in this process, without Ray")
+    parser.add_argument("--every", type=int, default=10, help="rounds between two counts, and between evaluations")
     parser.add_argument("--growth", type=float, default=0.1, help="largest growth of memory that counts as flat")
     options = parser.parse_args()
     counts: dict[int, Counts] = {}
     with tempfile.TemporaryDirectory() as folder:
         made_start(Path(folder) / "start")
-        play(Path(folder), options.rounds, options.replicas, counts)
-    left = [" ".join(one.cmdline())[:80] for one in psutil.Process().children(recursive=True)]
+        play(Path(folder), options, counts)
+    _, alive = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=30)
+    left = [" ".join(one.cmdline())[:80] for one in alive]
     grown = growth(counts, options.growth)
     for problem in [*(f"left behind: {one}" for one in left), *grown]:
         print(problem)
@@ -50,12 +53,11 @@ def main() -> int:
     return 1 if left or grown else 0
 
 
-def play(folder: Path, rounds: int, replicas: int, counts: dict[int, Counts]) -> None:
-    from lemur_ray.improve.on_ray.backend import improve
-
+def play(folder: Path, options: argparse.Namespace, counts: dict[int, Counts]) -> None:
+    rounds, replicas, every = options.rounds, options.replicas, options.every
     config = config_of(
-        folder / "start", folder / "run", rounds=rounds, games=8, samples=4, eval_games=4, eval_every=EVERY, actors=1,
-        algorithm="rloo", replicas=replicas,
+        folder / "start", folder / "run", rounds=rounds, games=8, samples=4, eval_games=4, eval_every=every, actors=1,
+        algorithm="rloo", replicas=max(1, replicas),
     )  # fmt: skip
     recipe = config.recipe
     recipe = replace(
@@ -67,12 +69,23 @@ def play(folder: Path, rounds: int, replicas: int, counts: dict[int, Counts]) ->
         number = line.partition("/")[0].removeprefix("round ")
         if number.isdigit():
             print(f"{time.monotonic() - begun:6.0f} s  {line}", flush=True)
-            if int(number) % EVERY == 0:
+            if int(number) % every == 0:
                 counts[int(number)] = count()
                 print(json.dumps(counts[int(number)]), flush=True)
 
-    with cluster():
-        improve(replace(config, recipe=recipe), say)
+    config = replace(config, recipe=recipe)
+    if replicas:
+        from lemur_ray.improve.on_ray.backend import improve
+
+        with cluster():
+            improve(config, say)
+    else:
+        from tests.improve.in_process import InProcess
+
+        prepared = prepare(config)
+        prepared.open_folder()
+        with InProcess(prepared.learner) as backend:
+            ImproveRun(config, prepared.out, prepared.tokenizer, prepared.tasks, backend, SEQ_LEN, say).run()
 
 
 def count() -> Counts:
@@ -87,12 +100,8 @@ def count() -> Counts:
                 kind = "idle and environment"
             numbers = counts["driver" if one == this else kind]
             memory = one.memory_full_info().uss / 2**20
-            for name, value in {
-                "processes": 1,
-                "mb": memory,
-                "files": one.num_fds(),
-                "threads": one.num_threads(),
-            }.items():
+            more = {"processes": 1, "mb": memory, "files": one.num_fds(), "threads": one.num_threads()}
+            for name, value in more.items():
                 numbers[name] = round(numbers[name] + value, 1)
     return dict(counts)
 

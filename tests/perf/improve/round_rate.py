@@ -15,6 +15,7 @@ import os
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,6 +30,7 @@ from lemur_ray.improve.loop import ImproveRun  # noqa: E402
 from lemur_ray.improve.prepare import prepare  # noqa: E402
 from lemur_ray.improve.rounds import ROUNDS, Rounds  # noqa: E402
 from lemur_ray.improve.training_rows import batch_order  # noqa: E402
+from lemur_ray.recipes.nano_improve import RECIPE  # noqa: E402
 from tests.improve.capital_game import config_of  # noqa: E402
 from tests.perf.improve.toy_run import cluster, made_start  # noqa: E402
 
@@ -40,7 +42,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--init-from", default="", help="chat model that plays ALFWorld")
     parser.add_argument("--rounds", type=int, default=4, help="rounds of each; the first is not counted")
-    parser.add_argument("--games", type=int, default=120)
+    parser.add_argument("--games", type=int, default=120, help="of a round")
+    parser.add_argument("--updates", type=int, default=64, help="of a round, with --init-from")
     parser.add_argument("--in-flight", type=int, default=32)
     parser.add_argument("--actors", type=int, default=2)
     parser.add_argument("--least", type=float, default=0.7)
@@ -64,9 +67,8 @@ def measured(folder: Path, options: argparse.Namespace) -> dict[str, Times]:
     prepared = {}
     for name in times:
         if options.init_from:
-            steps = ImproveConfig().recipe.train.steps // 4 * options.rounds
-            config = ImproveConfig(init_from=options.init_from, out=str(folder / name), **given)
-            assert config.recipe.train.steps == steps, "--rounds 4"
+            recipe = replace(RECIPE, train=replace(RECIPE.train, steps=options.rounds * options.updates))
+            config = ImproveConfig(init_from=options.init_from, out=str(folder / name), recipe=recipe, **given)
         else:
             config = config_of(
                 made_start(folder / "start"), folder / name, **{**given, "games": min(40, options.games)}

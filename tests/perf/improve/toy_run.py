@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.improve.capital_game import start_run
+ROOT = Path(__file__).resolve().parents[3]
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # read when ray is imported; a busy machine is slow
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
 def made_start(folder: Path) -> Path:
     """The run of a tiny random model in ``folder``; made in a process of its own, as Ray forks this one."""
     if not folder.exists():
-        making = multiprocessing.get_context("spawn").Process(target=start_run, args=(folder,))
-        making.start()
-        making.join()
+        program = "import sys; from tests.improve.capital_game import *; start_run(Path(sys.argv[1]))"
+        subprocess.run([sys.executable, "-c", program, str(folder)], cwd=ROOT, check=True)
     return folder
 
 
@@ -28,8 +31,11 @@ def cluster(num_cpus: int = 4) -> Iterator[None]:
 
     with tempfile.TemporaryDirectory(prefix="lr-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         options: dict[str, Any] = {"include_dashboard": False, "_temp_dir": folder, "log_to_driver": False}
-        ray.init(address="local", num_cpus=num_cpus, object_store_memory=2 * 10**8, **options)
+        options["runtime_env"] = {"env_vars": {"PYTHONPATH": str(ROOT)}}
+        context = ray.init(address="local", num_cpus=num_cpus, object_store_memory=2 * 10**8, **options)
+        os.environ["RAY_ADDRESS"] = str(context.address_info["address"])
         try:
             yield
         finally:
             ray.shutdown()
+            del os.environ["RAY_ADDRESS"]
