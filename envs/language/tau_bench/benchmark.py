@@ -19,7 +19,7 @@ from envs.language.tau_bench.env import TURNS
 from envs.language.tau_bench.recording import DOMAINS, FORMAT, RUNS, read_recording
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
-from lemur_ray.benchmarks.needs import first_task_loads
+from lemur_ray.benchmarks.needs import Requirement, requirement_of
 from lemur_ray.benchmarks.protocol_options import Tools
 from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.rows import files_digest
@@ -64,8 +64,19 @@ class TauBenchOptions(Tools):
     """Part of the tasks. The airline has a test split only."""
 
 
+def _archive(request: EvaluationRequest) -> Path:
+    return required(request.data_folder("what tau-bench asks"), SOURCES[0].path, {"tau_bench": SOURCES})
+
+
+def _needs(options: TauBenchOptions, request: EvaluationRequest) -> tuple[Requirement, Requirement]:
+    has_user = request.recording is not None or options.user == "scripted" or options.teacher
+    return requirement_of("data", partial(_archive, request)), Requirement(
+        "user", lambda: None if has_user else NO_USER
+    )
+
+
 def _load(domain: str, options: TauBenchOptions, request: EvaluationRequest) -> Iterator[Task]:
-    path = required(request.data_folder("what tau-bench asks"), SOURCES[0].path, {"tau_bench": SOURCES})
+    path = _archive(request)
     if options.split not in SPLITS[domain]:
         raise ValueError(f"--split {options.split}: tau_bench/{domain} has {', '.join(SPLITS[domain])}")
     package = unpacked(path, lemur_home() / "tau_bench")
@@ -80,8 +91,8 @@ def _load(domain: str, options: TauBenchOptions, request: EvaluationRequest) -> 
     if request.recording is not None:
         yield from _recorded(f"tau_bench/{domain}", shared, request.recording)
         return
-    if options.user != "scripted" and not options.teacher:
-        raise ValueError(NO_USER)
+    if problem := _needs(options, request)[1].missing():
+        raise ValueError(problem)
     shared |= {"user": options.user, "teacher": options.teacher}
     for index in range(_number_of_tasks(str(package), domain, options.split)):
         own = {**shared, "index": index}
@@ -133,7 +144,7 @@ BENCHMARKS = {
         TauBenchOptions,
         partial(_load, domain),
         {"full": 1024, "brief": 1024},
-        needs=first_task_loads(partial(_load, domain)),
+        needs=_needs,
         sources=SOURCES,
         resources=PROGRAMS,
         min_step_s=60.0,

@@ -14,7 +14,7 @@ from typing import Any
 
 from lemur_ray.host.json_process import START_S, JsonProcess, ProcessEnded, open_channel
 
-ACTION_S = 20.0
+ACTION_S = 40.0
 """Time limit of one action, in seconds, without the time of the user's model"""
 STOP = "###STOP###"
 """Message by which a simulated user ends the conversation (tau_bench/envs/base.py)"""
