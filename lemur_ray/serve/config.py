@@ -14,6 +14,14 @@ from lemur_ray.config import parse
 from lemur_ray.config.help_page import Topics
 from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
 
+InFlight = Literal["recompute", "keep", "drain"]
+"""What becomes of replies that have begun when weights are replaced.
+
+recompute: their keys and values are computed again, and they go on as if the new weights had been given prompt and
+reply so far; their version is "old+new". keep: they go on with the old keys and values; "old+new-kept". drain: they are
+finished first, with the old weights alone, while new requests wait.
+"""
+
 
 @dataclass(frozen=True)
 class EngineOptions:
@@ -46,15 +54,20 @@ class EngineOptions:
     compile_threads: int = 2
     """Programs compiled at the same time at the start."""
     tensor_parallel: int = 1
-    """Devices that share the model, each with a part of every matrix and of the cache; 0: all devices."""
+    """Devices that share the model, each with a part of every matrix and of the cache; 0: all devices. -1: the fewest
+    accelerators that hold the model and a whole context, on CPUs 1."""
+
+    in_flight: InFlight = "recompute"
+    """Replies that have begun when weights are replaced: recompute their keys and values (version "old+new"), keep them
+    ("old+new-kept"), or drain: finish these replies first."""
 
     def __post_init__(self) -> None:
         check_ranges(self, context=FROM_ZERO, max_slots=(2, 4096), cache_bytes=FROM_ZERO, max_queue=FROM_ZERO)
         check_ranges(self, pin_s=FROM_ZERO, pinned_share=(0, 1))
-        check_ranges(self, prefill_tiles=FROM_ZERO, compile_threads=COUNT, tensor_parallel=FROM_ZERO)
+        check_ranges(self, prefill_tiles=FROM_ZERO, compile_threads=COUNT, tensor_parallel=(-1, math.inf))
 
 
-BY_MACHINE = EngineOptions(dtype="auto", cache_bytes=0, prefill_tiles=0)
+BY_MACHINE = EngineOptions(dtype="auto", cache_bytes=0, prefill_tiles=0, tensor_parallel=-1)
 """Options that ``planning.machine_defaults.chosen`` fills in for the machine that serves: the defaults of a job."""
 
 

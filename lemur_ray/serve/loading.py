@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.compile_cache import cache_folder, use_compile_cache
-from lemur_ray.serve.compute.devices import present
+from lemur_ray.serve.compute.devices import least, present
 from lemur_ray.serve.compute.lockstep import Group
 from lemur_ray.serve.compute.on_devices import OnDevices
 from lemur_ray.serve.compute.wire import Line
@@ -17,7 +19,7 @@ from lemur_ray.serve.config import BY_MACHINE, EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.errors import EngineClosed
 from lemur_ray.serve.planning.machine_defaults import TILE, chosen
-from lemur_ray.serve.planning.machines import attached_machine
+from lemur_ray.serve.planning.machines import attached_machine, fewest
 from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.chat_template import Chat, TemplateError, TemplateMissing, TemplateUnusable
 from lemur_ray.text.templates.template_files import template_of, with_template
@@ -62,9 +64,15 @@ def load_text_engine(
 
 
 def options_here(config: ModelConfig, options: EngineOptions) -> EngineOptions:
-    """Fill in what ``options`` leave open (dtype, cache, prompt tokens, context) for this process's devices. Raises
-    ValueError if their memory does not suffice. On accelerators the choice is logged."""
-    machine = attached_machine(*present(options.tensor_parallel))
+    """The options with what they leave open chosen for this process's devices. Raises ValueError for too little memory.
+
+    On accelerators the log says what serves.
+    """
+    devices, count = present(options.tensor_parallel)
+    machine = attached_machine(devices, count, least)
+    if options.tensor_parallel < 0 and len(devices) == count:
+        num = 1 if machine.platform == "cpu" else fewest(config, options, machine)
+        machine = replace(machine, num_devices=num)
     options = chosen(options, config, machine)
     if machine.platform != "cpu":
         log.warning(
@@ -101,16 +109,43 @@ def open_engine(
 
 def update_weights(engine: Engine, spec: str) -> str:
     """Switch to the weights of a model of the same shape; returns their version once every later reply uses them.
-    spec: as in ``weights.open_model``. Raises RuntimeError with the reason if that is not possible; the old weights
-    stay in use."""
-    try:
+
+    Raises RuntimeError with the reason if that is not possible; unless the engine ended, the old weights stay in use.
+    """
+    return commit_weights(engine, spec, stage_weights(engine, spec))
+
+
+def stage_weights(engine: Engine, spec: str) -> str:
+    """Check the weights of a model for ``commit_weights``; returns their version. Raises RuntimeError as said there."""
+    with _refusals(spec):
         model = open_chat_model(spec)
         version = served_version(model.version, engine.options)
-        with engine.compute.staged(spec, model.version):
-            engine.update(model.source, version).result()
+        if version != engine.version:
+            engine.stage(model.source, version, (spec, model.version))
+    return version
+
+
+def commit_weights(engine: Engine, spec: str, version: str) -> str:
+    """Switch to the weights of that version, which ``stage_weights`` has checked; returns the version.
+
+    Checks them now if they are not staged. Raises RuntimeError as ``update_weights``, also for another version.
+    """
+    with _refusals(spec):
+        if engine.version == version:
+            return version
+        if engine.staged_version != version and (current := stage_weights(engine, spec)) != version:
+            raise ValueError(f"these weights are {current} by now, not {version}")
+        engine.commit(version).result()
+    return version
+
+
+@contextlib.contextmanager
+def _refusals(spec: str) -> Iterator[None]:
+    """Context in which faults of a model and the end of the engine are raised as RuntimeError with the reason."""
+    try:
+        yield
     except (*MODEL_ERRORS, EngineClosed) as error:
         raise RuntimeError(f"{spec}: {error}") from error
-    return version
 
 
 def served_version(version: str, options: EngineOptions) -> str:

@@ -24,7 +24,7 @@ class Piece:
     prompt_logprobs: TokenLogprobs | None = None
     """Log-probabilities of the prompt's tokens, only in the first piece and if requested"""
     version: str = ""
-    """Version of the weights that compute the whole reply"""
+    """Version of the weights that compute the whole reply, as of ``engine.events.Event``"""
 
 
 @dataclass

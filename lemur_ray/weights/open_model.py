@@ -207,10 +207,12 @@ def vocabulary_faults(folder: str, tokenizer: Tokenizer, config: ModelConfig) ->
 
 
 class HostWeights:
-    """Weight source (``param_slices.Source``) of a parameter tree of numpy arrays."""
+    """Weight source (``param_slices.Source``) of a parameter tree of numpy arrays, or of those on a trainer's devices,
+    all of this process, of which the host then holds one matrix of a layer."""
 
     def __init__(self, params: Params, config: ModelConfig) -> None:
         self.config = config
+        self._last: tuple[str, int, np.ndarray] = ("", 0, np.zeros(0))
         self._leaves = {label(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
 
     def chunk(self, label: str) -> tuple[int, ...]:
@@ -220,7 +222,24 @@ class HostWeights:
         return np.dtype(self._leaves[label].dtype)
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
-        return np.asarray(self._leaves[label][index], dtype or self.dtype(label))
+        leaf = self._leaves[label]
+        if isinstance(leaf, jax.Array):
+            own = label.startswith("layers.") and index[0].stop == index[0].start + 1
+            leaf, index = (self._layer(label, index[0].start), (slice(None), *index[1:])) if own else (leaf, index)
+        return np.asarray(leaf[index], dtype or self.dtype(label))
+
+    def _layer(self, label: str, layer: int) -> np.ndarray:
+        """(1, ...) one layer of a leaf on devices, from the host's copy if it is the last one asked for."""
+        last = self._last
+        if last[:2] != (label, layer):
+            last = self._last = label, layer, np.asarray(_one_layer(self._leaves[label], np.int32(layer)))
+        return last[2]
+
+
+@jax.jit
+def _one_layer(leaf: jax.Array, layer: jax.Array) -> jax.Array:
+    """Compiled once a leaf: with the number of the layer in the program, once a layer."""
+    return jax.lax.dynamic_slice_in_dim(leaf, layer, 1)
 
 
 def random_weights(config: ModelConfig, seed: int) -> HostWeights:

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import ray
-from ray import serve
 from ray.exceptions import RayError, RayTaskError
-from ray.serve.exceptions import RayServeException
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lemur_ray.agents.messages import Policy
@@ -32,6 +31,7 @@ from lemur_ray.serve.config import ServeJob
 from lemur_ray.serve.on_ray import serve_cluster
 from lemur_ray.serve.on_ray.deployments import serve_handle
 from lemur_ray.serve.on_ray.handle import HandleSpec
+from lemur_ray.serve.on_ray.weight_updates import update_all
 from lemur_ray.train.on_ray.worker_environment import adopt_driver_folders, worker_env
 from lemur_ray.train.run.folder import lock
 from lemur_ray.train.run.lease import lease
@@ -39,8 +39,6 @@ from lemur_ray.weights.open_model import open_model
 
 GPUS = 2
 """GPUs of a run whose learner takes one."""
-SWAP_S = 600.0
-"""Seconds within which all replicas must have loaded new weights."""
 
 
 def improve(config: ImproveConfig, say: Callable[[str], None] = print) -> dict[str, Any]:
@@ -95,19 +93,12 @@ class OnRay:
             # folder, so that the application of a driver that was killed is replaced.
             name = f"improve-{hashlib.sha256(out.encode()).hexdigest()[:12]}"
             self._app_name = serve_handle(ServeJob(model=out, replicas=self._replicas), out, name)
-        swap(self._update, commit.folder, version, self._served_folder, self._replicas)
+        swap(partial(update_all, self._app_name), commit.folder, version, self._served_folder, self._replicas)
         self._served_folder = commit.folder
         return Served(version, HandleSpec(self._app_name, f"handle:{Path(out).name}@{version}"))
 
     def pool(self, plan: EvaluationPlan, policy: Callable[[], Policy]) -> AbstractContextManager[Pool]:
         return contextlib.closing(create_pool(plan.config, policy, plan.tasks))
-
-    def _update(self, folder: str) -> Sequence[str]:
-        try:
-            handle = serve.get_app_handle(self._app_name)
-            return list(handle.broadcast("update_weights", folder).results(timeout_s=SWAP_S))
-        except (RayError, RayServeException, TimeoutError) as error:
-            raise RuntimeError(str(error)) from error
 
     def __enter__(self) -> OnRay:
         return self

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -82,15 +83,21 @@ class Devices:
         names = [*spec, *[None] * (len(part) - len(spec))]
         return tuple(size * (self.parts if name else 1) for size, name in zip(part, names, strict=True))
 
-    def assemble(self, part: Callable[[int], Any], specs: Any) -> Any:
-        """Build a tree of arrays on the devices, and wait until they are there. part: called with n, for each device n
-        (from 0 in the mesh) of this process in turn, makes that device's arrays on the host. specs: PartitionSpecs, as
-        a prefix of the tree."""
-        if self.mesh is None:
-            return jax.block_until_ready(jax.device_put(part(0)))
-        own = [(n, self.mesh.devices.flat[n]) for n in self.own_parts]
+    def assemble(self, part: Callable[[int], Any], specs: Any, old: Any = None) -> Any:
+        """Build a tree of arrays on the devices. specs: partitions, as a prefix of the tree. part: makes the arrays of
+        device n (from 0) on the host; called for the devices of this process, one after the other. old: a tree of
+        arrays, which are deleted before the first of the new ones is placed, but after it was made."""
+        where = [None] if self.mesh is None else [self.mesh.devices.flat[n] for n in self.own_parts]
+        placed = []
         # One by one: the host may only have memory for the part of one device.
-        placed = [jax.block_until_ready(jax.device_put(part(n), device)) for n, device in own]
+        for n, device in zip(self.own_parts, where, strict=True):
+            made = part(n)
+            for array in jax.tree.leaves(old):
+                array.delete()
+            placed.append(jax.block_until_ready(jax.device_put(made, device)))
+            del made  # else it stays beside the next one
+        if self.mesh is None:
+            return placed[0]
 
         def one(spec: P, *pieces: Any) -> jax.Array:
             shape, sharding = self._whole_shape(pieces[0].shape, spec), self._sharding(spec)
@@ -130,8 +137,13 @@ ONE: Devices = Devices()
 
 
 def present(count: int) -> tuple[list[Any], int]:
-    """(this process's devices, number of devices of all processes that share a model). count: that number if not 0."""
-    return jax.local_devices(), count or jax.device_count()
+    """This process's devices, and the number of devices of all processes that share a model; count 0 or less: all."""
+    return jax.local_devices(), count if count > 0 else jax.device_count()
+
+
+def least(value: int) -> int:
+    """The smallest value, of up to 31 bits, of all processes of this jax.distributed, each of which must call this."""
+    return int(multihost_utils.process_allgather(np.int32(value)).min()) if jax.process_count() > 1 else value
 
 
 def _is_spec(x: Any) -> bool:

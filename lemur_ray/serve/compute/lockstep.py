@@ -12,8 +12,8 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 import jax
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.attention import Place
 from lemur_ray.serve.compute.devices import Devices
-from lemur_ray.serve.compute.programs import Programs, prepared
+from lemur_ray.serve.compute.programs import Programs, device_bytes, prepared, stage
 from lemur_ray.serve.compute.sampling import Draw, Edits
 from lemur_ray.serve.compute.weights import Form, Weights
 from lemur_ray.serve.compute.wire import Line, called, decode, encode
@@ -31,6 +31,7 @@ from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 from lemur_ray.weights.param_slices import Source
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _FORMS = {form.__name__: form for form in (Place, Draw, Edits)}
 
@@ -56,7 +57,7 @@ class Group:
         self._version = version
         self._lines, self._answers = lines, [queue.SimpleQueue[tuple[str, tuple[Any, ...]] | None]() for _ in lines]
         self._lost: EngineClosed | None = None
-        self._closing, self._lock, self._one_update = False, threading.Lock(), threading.Lock()
+        self._closing, self._lock = False, threading.Lock()
         for rank in range(len(lines)):
             threading.Thread(target=self._listen, args=(rank,), name=f"follower {rank + 1}", daemon=True).start()
 
@@ -95,19 +96,23 @@ class Group:
                 "compiler on every host (apt-get install -y g++) or on none, or give --engine.no-native"
             )
 
-    @contextlib.contextmanager
-    def staged(self, spec: str, version: str) -> Iterator[None]:
-        """Context in which every follower has loaded the weights of ``spec``; they switch when the leader calls
-        ``replace``. If the context ends with an error, they drop them. spec: model as in ``ServeJob.model``. Raises
-        ValueError if a follower cannot read them or reads another version, EngineClosed if one is lost."""
-        with self._one_update:
-            self.send("stage", spec)
+    def stage(self, spec: str, version: str, own: Callable[[], T]) -> T:
+        """Let the followers check the weights of ``spec`` for ``replace`` while ``own`` runs here; returns its result.
+
+        For one thread at a time. Raises what ``own`` raises, EngineClosed if a follower is lost, and ValueError if one
+        cannot read the weights or reads another version than the leader.
+        """
+        self.send("stage", spec)
+        try:
             try:
-                self._check_version([staged for (staged,) in self.answers("staged")], version)
-                yield
-            except Exception:
-                self.send("drop")
-                raise
+                mine = own()
+            finally:
+                answers = self.answers("staged")
+            self._check_version([staged for (staged,) in answers], version)
+        except Exception:
+            self.send("drop")
+            raise
+        return mine
 
     @staticmethod
     def _check_version(versions: list[str], version: str) -> None:
@@ -154,6 +159,7 @@ class LeadingPrograms(Programs):
         self, tokens_RM: np.ndarray, place: Place, draw: Draw | None = None, source_R: np.ndarray | None = None
     ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         self._group.send("forward", tokens_RM, place, draw if self.draws else None, source_R)
+        self._arrays = []  # devices hold the logits of one step
         results = super().forward(tokens_RM, place, draw, source_R)
         self._arrays = jax.tree.leaves(results)
         return results
@@ -172,9 +178,14 @@ class LeadingPrograms(Programs):
         self._group.send("copy", int(source), int(target))
         super().copy(source, target)
 
-    def replace(self, weights: Weights) -> None:
-        super().replace(weights)
+    def replace(self, new: Weights | Source) -> None:
+        """As ``Programs.replace``; returns when every process has the new weights."""
         self._group.send("replace")
+        super().replace(new)
+        try:
+            self._group.answers("replaced")
+        except ValueError as error:
+            raise EngineClosed(f"the weights of a host are lost: {error}") from error
 
 
 def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], Model]) -> None:
@@ -182,16 +193,13 @@ def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], 
     spec: model to load, as in ``ServeJob.model``. load: opens a spec without reading its weights. If the connection is
     lost, the process exits with code 1. What loading, compiling and running raise is sent to the leader and raised."""
     calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    staged: list[Weights] = []
+    staged: list[Weights | Source] = []
     devices = Devices.take(options.tensor_parallel)
 
-    def weights_of(model: Model) -> Weights:
-        return prepared(model.source, options, devices)
-
-    def stage(spec: str) -> None:
+    def prepare_to_replace(spec: str) -> None:
         try:
             model = load(spec)
-            staged[:] = [weights_of(model)]
+            staged[:] = [stage(model.source, options, devices, size)]
             answer = encode("staged", (model.version,), [])
         except Exception as error:  # the old weights stay: the leader decides
             answer = encode("failed", (repr(error),), [])
@@ -204,7 +212,10 @@ def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], 
                 name = called(message)
                 if name == "stage":
                     # Reading weights takes minutes, during which the old ones are used.
-                    threading.Thread(target=stage, args=decode(message, [])[1], daemon=True).start()
+                    threading.Thread(target=prepare_to_replace, args=decode(message, [])[1], daemon=True).start()
+                    continue
+                if name == "drop":
+                    staged.clear()
                     continue
                 calls.put(message)
                 if name == "close":
@@ -217,21 +228,27 @@ def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], 
     threading.Thread(target=listen, name="leader", daemon=True).start()
     try:
         model = load(spec)
-        programs = Programs(weights_of(model), model.source.config, options, devices)
+        weights = prepared(model.source, options, devices)
+        size = device_bytes(weights)
+        programs = Programs(weights, model.source.config, options, devices)
+        del weights  # the programs own them, so that others take their place
         programs.warm_up(options.compile_threads)
         line.send(encode("warm", (model.version, programs.form), []))
-        _make_calls(programs, calls, staged)
+        _make_calls(programs, calls, staged, line)
     except Exception as error:
         with contextlib.suppress(OSError):
             line.send(encode("failed", (repr(error),), []))
         raise
 
 
-def _make_calls(programs: Programs, calls: queue.SimpleQueue[bytes], staged: list[Weights]) -> None:
+def _make_calls(
+    programs: Programs, calls: queue.SimpleQueue[bytes], staged: list[Weights | Source], line: Line
+) -> None:
     arrays: list[jax.Array] = []
     while True:
         name, arguments = decode(calls.get(), arrays, _FORMS)
         if name == "forward":
+            arrays = []
             arrays = jax.tree.leaves(programs.forward(*arguments))
         elif name == "run":
             arrays += jax.tree.leaves(programs.run(*arguments))
@@ -241,7 +258,6 @@ def _make_calls(programs: Programs, calls: queue.SimpleQueue[bytes], staged: lis
             programs.copy(*arguments)
         elif name == "replace":
             programs.replace(staged.pop())
-        elif name == "drop":
-            staged.clear()
+            line.send(encode("replaced", (), []))
         else:
             return

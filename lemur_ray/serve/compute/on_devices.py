@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,7 +15,7 @@ from lemur_ray.serve.compute.cache_layout import pool_size
 from lemur_ray.serve.compute.devices import Devices
 from lemur_ray.serve.compute.invariant import TILE
 from lemur_ray.serve.compute.lockstep import Group, LeadingPrograms
-from lemur_ray.serve.compute.programs import Programs, empty_step, prepared
+from lemur_ray.serve.compute.programs import Programs, device_bytes, empty_step, prepared, stage
 from lemur_ray.serve.compute.sampling import empty_draw
 from lemur_ray.serve.compute.token_choice import next_tokens, write_row
 from lemur_ray.serve.compute.weights import Weights
@@ -44,10 +43,16 @@ class OnDevices:
         self.sizes = CacheSizes(context, num_blocks, table_width, BLOCK, TILE)
         if self.options.cache_bytes < table_width * block_bytes(self.config, self.options.dtype, self.num_devices):
             log.warning("cache_bytes %d cannot hold one sequence: it gets more than that", self.options.cache_bytes)
-        self._weights: Weights | None = self.prepare(source)
+        self._weights: Weights | None = prepared(source, self.options, self._devices)
+        self._weight_bytes = device_bytes(self._weights)
 
-    def prepare(self, source: Source) -> Weights:
-        return prepared(source, self.options, self._devices)
+    def stage(self, source: Source, spec: str, version: str) -> Weights | Source:
+        own = partial(stage, source, self.options, self._devices, self._weight_bytes)
+        return own() if self._group is None else self._group.stage(spec, version, own)
+
+    def drop(self) -> None:
+        if self._group is not None:
+            self._group.send("drop")
 
     def warm_up(self, on_loss: Callable[[BaseException], None]) -> WarmOnDevices:
         if self._group is not None:
@@ -64,9 +69,6 @@ class OnDevices:
             programs.pad()
         programs.synchronise()
         return WarmOnDevices(programs, self.sizes.table_width, is_exact, wanted and not is_exact)
-
-    def staged(self, spec: str, version: str) -> AbstractContextManager[None]:
-        return self._group.staged(spec, version) if self._group else contextlib.nullcontext()
 
     def close(self) -> None:
         if self._group is not None:
@@ -106,13 +108,14 @@ class StepOnDevices:
     """The engine's ``Step`` in jax: logits of a step, and the ids that it drew, on devices."""
 
     def __init__(self, programs: Programs, logits: jax.Array, hidden: jax.Array, ids: jax.Array | None):
-        self._programs, self._logits, self._hidden, self._ids = programs, logits, hidden, ids
+        self._programs, self._ids, self.num_rows = programs, ids, int(logits.shape[0])
+        self._logits: Any = logits
+        self._hidden: Any = hidden
         if ids is not None:
             ids.copy_to_host_async()
 
-    @property
-    def num_rows(self) -> int:
-        return int(self._logits.shape[0])
+    def keep_ids(self) -> None:
+        self._logits = self._hidden = None
 
     def next_tokens(self, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
         if self._ids is None or not all(sequence.request.is_unedited for _, sequence in rows):

@@ -9,6 +9,7 @@ requests."""
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -40,8 +41,9 @@ from lemur_ray.serve.compute.sampling import (
     sample,
     shift,
 )
-from lemur_ray.serve.compute.weights import Form, Weights, prepare, weight_specs
+from lemur_ray.serve.compute.weights import Form, Weights, check, prepare, weight_specs
 from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.engine.errors import EngineClosed
 from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 from lemur_ray.weights.param_slices import Source
 
@@ -58,11 +60,37 @@ def decode_buckets(num_slots: int, *, lone: bool) -> tuple[int, ...]:
     return (*sizes, max(num_slots, 2))
 
 
-def prepared(source: Source, options: EngineOptions, devices: Devices) -> Weights:
-    """Read a model's weights onto the devices, stored as these options and the platform require. Raises what
-    ``weights.prepare`` raises."""
+BESIDE_BYTES = 2**29
+"""Most memory of a device that new weights take beside the old ones: smaller models are read before they are used."""
+
+
+def prepared(source: Source, options: EngineOptions, devices: Devices, old: Weights | None = None) -> Weights:
+    """Read the weights onto the devices, in the storage form for these options. Raises what ``prepare`` raises.
+
+    old: the weights of an engine with these options, which are overwritten.
+    """
     sums, scanned = sums_for(options, jax.default_backend()), is_scanned(source.config, devices.parts)
-    return prepare(source, jnp.dtype(options.dtype), devices, _form(options, scanned), sums, scanned=scanned)
+    dtype, form = jnp.dtype(options.dtype), _form(options, scanned)
+    return prepare(source, dtype, devices, form, sums, scanned=scanned, old=old)
+
+
+def stage(source: Source, options: EngineOptions, devices: Devices, size: int) -> Weights | Source:
+    """What ``Programs.replace`` takes: the new weights on the devices, or if they are large their source, once read.
+
+    size: bytes of the present weights on a device. Raises what ``prepare`` raises.
+    """
+    if size <= BESIDE_BYTES:
+        return prepared(source, options, devices)
+    scanned = is_scanned(source.config, devices.parts)
+    sums = sums_for(options, jax.default_backend())
+    check(source, jnp.dtype(options.dtype), devices, _form(options, scanned), sums)
+    return source
+
+
+def device_bytes(weights: Weights) -> int:
+    """Bytes of the weights on one device of this process."""
+    parts = ((array.sharding.shard_shape(array.shape), array.dtype) for array in jax.tree.leaves(weights))
+    return sum(math.prod(shape) * dtype.itemsize for shape, dtype in parts)
 
 
 def is_scanned(config: ModelConfig, parts: int, platform: str = "") -> bool:
@@ -105,7 +133,7 @@ class Programs:
         """Allocate the cache on the devices; nothing is compiled yet. weights: as ``prepared`` returns for these
         options.
         options.batch_invariant: use arithmetic whose bits do not depend on the shape of a step, if there is any."""
-        self.config, self.compiled_after_warmup = config, 0
+        self.config, self.compiled_after_warmup, self._options = config, 0, options
         self._table_width, num_blocks = pool_size(config, options, devices.parts)
         is_reduced = options.dtype != "float32" or options.quantization != "none"
         lone = _native(options) or not (options.batch_invariant or is_reduced)
@@ -191,12 +219,20 @@ class Programs:
         program = self._program("prompt_logprobs", len(hidden) // TILE, TILE)
         return TokenLogprobs.on_host(program(self._weights, hidden, np.int32(row), next_ids_M))
 
-    def replace(self, weights: Weights) -> None:
-        """Use other weights from now on. Raises ValueError if their shapes differ."""
-        ours, theirs = (jax.tree.map(lambda x: (x.shape, x.dtype), w) for w in (self._weights, weights))
-        if ours != theirs:
-            raise ValueError("these weights belong to a model of another shape")
-        self._weights = weights
+    def replace(self, new: Weights | Source) -> None:
+        """Use other weights of the same model from now on: a result of ``stage``.
+
+        Those of a source are written over the present ones, piece by piece. Raises EngineClosed if one cannot be read:
+        then there are no whole weights any more.
+        """
+        if isinstance(new, Weights):
+            self._weights = new
+            return
+        self.synchronise()
+        try:
+            self._weights = prepared(new, self._options, self._devices, self._weights)
+        except Exception as error:
+            raise EngineClosed(f"the old weights are partly overwritten by others, which failed: {error!r}") from error
 
     def copy(self, source: int, target: int) -> None:
         """Copy cache block ``source`` to ``target``."""

@@ -8,7 +8,8 @@ Legend: D model, H heads, K kv heads (of N > K devices: N), h head width, F feed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -97,6 +98,19 @@ def _stacked_specs(layer: Any) -> Any:
     return jax.tree.map(lambda spec: P(None, *spec), layer, is_leaf=lambda x: isinstance(x, P))
 
 
+class Piece(NamedTuple):
+    """One entry of ``Weights`` that can be read and placed alone: the largest is a matrix of one layer."""
+
+    name: str
+    """Field of ``Weights``, or of ``LayerWeights``"""
+    layer: int
+    """-1: of no layer"""
+    part: Callable[[int], Any]
+    """Reads the arrays of device n (from 0); called once for each device of this process, in order"""
+    spec: Any
+    """Partition of the arrays"""
+
+
 def prepare(
     source: Source,
     dtype: Any = jnp.float32,
@@ -105,60 +119,90 @@ def prepare(
     sums: Sums = "gather",
     *,
     scanned: bool = False,
+    old: Weights | None = None,
 ) -> Weights:
     """Read a model's weights onto the devices; matrices in ``dtype``, norms in float32.
     form: storage of every matrix except the embedding, whose rows are only copied. scanned: stack the layers.
-    Raises ValueError if the model does not divide over the devices or holds NaN, and what reading the source raises."""
+    old: weights of the same form, each freed once what replaces it is in the host's memory (stacks are overwritten), so
+    that devices hold at most one matrix more; after an error they are partly gone.
+    Raises ValueError if the model does not divide over the devices or holds NaN, and what reading the source raises.
+    """
+    whole: dict[str, Any] = {}
+    layers: list[dict[str, Any]] = [{} for _ in range(source.config.num_layers)]
+    stacks: dict[str, Any] = old.layers._asdict() if scanned and old is not None else {}  # type: ignore[union-attr]
+    for piece in pieces(source, dtype, devices, form, sums):
+        if piece.layer < 0:
+            whole[piece.name] = devices.assemble(piece.part, piece.spec, getattr(old, piece.name, None))
+        elif scanned:
+            new = devices.assemble(piece.part, piece.spec)
+            if piece.name not in stacks:
+                stacks[piece.name] = _zeros(devices, piece.spec, len(layers))(new)
+            stack = _put(devices, piece.spec)(stacks[piece.name], new, np.int32(piece.layer))
+            stacks[piece.name] = jax.block_until_ready(stack)
+            del new  # else it stays beside the next one
+        else:
+            before = old and getattr(old.layers[piece.layer], piece.name)
+            layers[piece.layer][piece.name] = devices.assemble(piece.part, piece.spec, before)
+    whole["layers"] = LayerWeights(**stacks) if scanned else tuple(LayerWeights(**layer) for layer in layers)
+    return Weights(**whole)
+
+
+def check(source: Source, dtype: Any, devices: Devices, form: Form, sums: Sums) -> None:
+    """Read all that ``prepare`` would place on this process's devices, and keep nothing. Raises as ``prepare`` does."""
+    for piece in pieces(source, dtype, devices, form, sums):
+        for part in devices.own_parts:
+            piece.part(part)
+
+
+def pieces(source: Source, dtype: Any, devices: Devices, form: Form, sums: Sums) -> Iterator[Piece]:
+    """All pieces of a model's weights, each read when it is asked for. Arguments and errors: see ``prepare``."""
     config = source.config
     check_split(config, devices.parts)
     read = _Reader(source, dtype, devices, form)
     inner = read.matrix if sums == "gather" else read.matrix_by_inputs
-
-    def layer(i: int) -> LayerWeights:
-        return LayerWeights(
-            attn_norm=read.norm("layers.attn_norm", i),
-            wqkv=read.matrix(i, "wq", "wk", "wv"),
-            wo=inner(i, "wo"),
-            mlp_norm=read.norm("layers.mlp_norm", i),
-            gate_up=read.matrix(i, "gate", "up"),
-            down=inner(i, "down"),
-            qkv_bias=read.cut_vector(i, "bq", "bk", "bv") if config.qkv_bias else None,
-            q_norm=read.norm("layers.q_norm", i) if config.qk_norm else None,
-            k_norm=read.norm("layers.k_norm", i) if config.qk_norm else None,
-            post_attn_norm=read.norm("layers.post_attn_norm", i) if config.post_norms else None,
-            post_mlp_norm=read.norm("layers.post_mlp_norm", i) if config.post_norms else None,
-        )
-
-    specs: Any = weight_specs(config, form, sums).layers
-    return Weights(
-        embed=read.embed(),
-        layers=_stack(layer, specs, devices) if scanned else tuple(layer(i) for i in range(config.num_layers)),
-        final_norm=read.norm("final_norm"),
-        head=read.head(),
-    )
+    norms = ["attn_norm", "mlp_norm"]
+    norms += ["q_norm", "k_norm"] * config.qk_norm + ["post_attn_norm", "post_mlp_norm"] * config.post_norms
+    yield Piece("embed", -1, *read.embed())
+    for i in range(config.num_layers):
+        yield Piece("wqkv", i, *read.matrix(i, "wq", "wk", "wv"))
+        yield Piece("wo", i, *inner(i, "wo"))
+        yield Piece("gate_up", i, *read.matrix(i, "gate", "up"))
+        yield Piece("down", i, *inner(i, "down"))
+        if config.qkv_bias:
+            yield Piece("qkv_bias", i, *read.cut_vector(i, "bq", "bk", "bv"))
+        for name in norms:
+            yield Piece(name, i, *read.norm(f"layers.{name}", i))
+    yield Piece("final_norm", -1, *read.norm("final_norm"))
+    yield Piece("head", -1, *read.head())
 
 
-def _stack(layer: Callable[[int], LayerWeights], specs: Sequence[Any], devices: Devices) -> LayerWeights:
-    """Layers in stacked arrays, each written in place before the next one is read. specs: partitions of each layer."""
-    one, all_layers = specs[0], _stacked_specs(specs[0])
+@functools.cache
+def _put(devices: Devices, spec: Any) -> Any:
+    """Program (stack, array, i) -> the stack with the array as its layer i, in place. spec: partition of the array."""
 
-    def zeros(like: LayerWeights) -> LayerWeights:
-        return jax.tree.map(lambda x: jnp.zeros((len(specs), *x.shape), x.dtype), like)
+    def put(stack: Any, one: Any, i: jax.Array) -> Any:
+        return jax.tree.map(lambda all_, own: all_.at[i].set(own), stack, one)
 
-    def put(stack: LayerWeights, layer: LayerWeights, i: jax.Array) -> LayerWeights:
-        return jax.tree.map(lambda all_, own: all_.at[i].set(own), stack, layer)
+    stacked = _stacked_specs(spec)
+    return devices.program(put, (stacked, spec, WHOLE), stacked, donate=(0,))
 
-    first = layer(0)
-    placed = devices.program(put, (all_layers, one, WHOLE), all_layers, donate=(0,))
-    stack = placed(devices.program(zeros, (one,), all_layers)(first), first, np.int32(0))
-    del first  # else it stays beside the layers that are read
-    for i in range(1, len(specs)):
-        stack = jax.block_until_ready(placed(stack, layer(i), np.int32(i)))
-    return jax.block_until_ready(stack)
+
+@functools.cache
+def _zeros(devices: Devices, spec: Any, layers: int) -> Any:
+    """Program (array) -> zeros for ``layers`` of such arrays."""
+
+    def zeros(like: Any) -> Any:
+        return jax.tree.map(lambda x: jnp.zeros((layers, *x.shape), x.dtype), like)
+
+    return devices.program(zeros, (spec,), _stacked_specs(spec))
+
+
+Part = tuple[Callable[[int], Any], Any]
+"""``part`` and ``spec`` of a ``Piece``"""
 
 
 class _Reader:
-    """Reads the leaves of one model into the arrays of ``Weights``."""
+    """Reads the leaves of one model as (function of a device's index that makes its arrays, partition of them)."""
 
     def __init__(self, source: Source, dtype: Any, devices: Devices, form: Form):
         self._source, self._dtype, self._devices, self._form = source, dtype, devices, form
@@ -171,22 +215,20 @@ class _Reader:
             raise ValueError(f"{name} of this model holds NaN or infinity: no text can come from it")
         return part
 
-    def norm(self, name: str, layer: int | None = None) -> jax.Array:
+    def norm(self, name: str, layer: int | None = None) -> Part:
         index = (slice(None),) if layer is None else (slice(layer, layer + 1), slice(None))
         array = self._read(name, index).reshape(-1) + np.float32(self._source.config.norm_offset)
-        return self._devices.assemble(lambda _: array, WHOLE)
+        return lambda _: array, WHOLE
 
-    def matrix(self, layer: int, *names: str) -> Matrix:
+    def matrix(self, layer: int, *names: str) -> Part:
         def columns(part: int) -> Any:
             return self._in_form([self._columns(name, layer, part) for name in names])
 
-        return self._devices.assemble(columns, _SPECS[self._form])
+        return columns, _SPECS[self._form]
 
-    def cut_vector(self, layer: int, *names: str) -> jax.Array:
+    def cut_vector(self, layer: int, *names: str) -> Part:
         """Vectors of a layer, concatenated device by device as ``matrix`` does with columns."""
-        return self._devices.assemble(
-            lambda part: np.concatenate([self._columns(name, layer, part) for name in names]), P(AXIS)
-        )
+        return lambda part: np.concatenate([self._columns(name, layer, part) for name in names]), P(AXIS)
 
     def _columns(self, name: str, layer: int, part: int) -> np.ndarray:
         """Columns of one layer's matrix or vector that device ``part`` computes, float32."""
@@ -214,13 +256,13 @@ class _Reader:
 
         return cut
 
-    def embed(self) -> jax.Array:
+    def embed(self) -> Part:
         width, own = self._shapes["embed"][1] // self._devices.parts, self._devices.own_parts
         first = own.start * width
         cut = self._by_second_axis(self._read("embed", (slice(None), slice(first, own.stop * width))), first, width)
-        return self._devices.assemble(lambda part: _joined([cut(part)], self._dtype, 1), _COLUMNS)
+        return lambda part: _joined([cut(part)], self._dtype, 1), _COLUMNS
 
-    def matrix_by_inputs(self, layer: int, name: str) -> Matrix:
+    def matrix_by_inputs(self, layer: int, name: str) -> Part:
         """A matrix cut along its inputs; int8: scaled by the columns of the whole matrix, which is then read whole."""
         width, own = self._shapes[f"layers.{name}"][1] // self._devices.parts, self._devices.own_parts
         read = range(self._devices.parts) if self._form == "int8" else own
@@ -229,9 +271,9 @@ class _Reader:
         largest = np.abs(whole[0]).max(axis=0) if self._form == "int8" else None
         cut = self._by_second_axis(whole, first, width)
         del whole
-        return self._devices.assemble(lambda part: self._in_form([cut(part)[0]], largest), _ALONG_INPUTS[self._form])
+        return lambda part: self._in_form([cut(part)[0]], largest), _ALONG_INPUTS[self._form]
 
-    def head(self) -> Matrix:
+    def head(self) -> Part:
         vocab = self._shapes["embed"][0]
         width = -(-vocab // self._devices.parts)
 
@@ -243,7 +285,7 @@ class _Reader:
                 piece = self._read("embed", (own, slice(None))).T
             return self._in_form([piece, np.zeros((len(piece), width - piece.shape[1]), np.float32)])
 
-        return self._devices.assemble(columns, _SPECS[self._form])
+        return columns, _SPECS[self._form]
 
     def _in_form(self, pieces: Sequence[np.ndarray], largest_O: np.ndarray | None = None) -> Any:
         if self._form == "int8":

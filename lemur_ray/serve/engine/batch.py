@@ -13,7 +13,7 @@ import numpy as np
 
 from lemur_ray.serve.engine.block_cache import BlockCache
 from lemur_ray.serve.engine.compute_protocol import Compute, Row, Step, WarmPrograms
-from lemur_ray.serve.engine.events import Stats
+from lemur_ray.serve.engine.events import Stats, Update
 from lemur_ray.serve.engine.live_sequence import LiveSequence, Tile
 from lemur_ray.serve.engine.scheduler import Scheduler
 
@@ -86,6 +86,20 @@ class Batch:
         if decoding:
             yield self._decode(decoding)
 
+    def settle(self) -> Drawn:
+        """The tokens of a step that was sent ahead, if there is one; the devices have nothing to do afterwards."""
+        sent, self._sent = self._sent, None
+        return self._draw(sent.step, sent.running) if sent is not None else []
+
+    def replace(self, update: Update) -> None:
+        """Switch to other weights once the batch is settled. Raises what ``WarmPrograms.replace`` raises."""
+        self.programs.replace(update.staged)
+        if update.in_flight == "recompute":
+            self.scheduler.restart()
+        self.cache.forget()
+        for sequence in self.scheduler.begun:
+            sequence.take_over(update.version)
+
     def count(self) -> None:
         """Update the gauges of ``Stats``: running sequences, blocks held and pinned, programs compiled after the
         warm-up."""
@@ -111,6 +125,7 @@ class Batch:
         for sequence in sequences:
             self.scheduler.decoded(sequence)
         if self.programs.runs_ahead and all(s.is_complete and s.request.is_unedited for s in sequences):
+            step.keep_ids()
             self._sent = Sent(step, tuple((r, s, s.admissions) for r, s in enumerate(sequences)))
             return []
         return self._draw(step, [(r, s) for r, s in enumerate(sequences) if s.is_complete])
@@ -132,6 +147,7 @@ class Batch:
             return None
         nothing = np.zeros(0, np.int32)
         step = self._send([Row(nothing, self.cache.table(s.handle), s.computed, s, r) for r, s in going_on])
+        step.keep_ids()
         return Sent(step, tuple((r, s, s.admissions) for r, (_, s) in enumerate(going_on)))
 
     @staticmethod

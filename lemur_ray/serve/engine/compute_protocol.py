@@ -6,7 +6,6 @@ Knows nothing of jax or of devices."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -55,6 +54,9 @@ class Step(Protocol):
     def num_rows(self) -> int:
         """Computed rows, including padding."""
 
+    def keep_ids(self) -> None:
+        """Free all but the tokens that the step has drawn itself, before ``next_tokens`` of unedited rows."""
+
     def next_tokens(self, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
         """The next token of each (row of the step, sequence), None where one failed; appends requested
         log-probabilities to the sequences."""
@@ -85,8 +87,11 @@ class WarmPrograms(Protocol):
     def copy(self, source: int, target: int) -> None:
         """Copy cache block ``source`` to ``target``."""
 
-    def replace(self, weights: Any) -> None:
-        """Use other weights from now on. Raises ValueError if their shapes differ."""
+    def replace(self, staged: Any) -> None:
+        """Use other weights from now on, in all processes. staged: of ``Compute.stage``.
+
+        Large ones are written over the present ones. Raises EngineClosed if that fails: then there are none any more.
+        """
 
 
 class Compute(Protocol):
@@ -97,17 +102,19 @@ class Compute(Protocol):
     sizes: CacheSizes
     num_devices: int
 
-    def prepare(self, source: Any) -> Any:
-        """Weights for ``WarmPrograms.replace``, read from ``source`` onto the devices; from any thread. Raises what
-        reading the source raises."""
+    def stage(self, source: Any, spec: str, version: str) -> Any:
+        """Check that all processes can use the weights of a source of the same model, which the others open as ``spec``
+        and in which they must find ``version``; returns them for ``WarmPrograms.replace``. From one thread at a time.
+
+        Raises ValueError if they hold NaN or if a process cannot read them or reads another version, and what reading
+        the source raises; the present weights go on in any case.
+        """
+
+    def drop(self) -> None:
+        """Let the other processes forget what was staged. From any thread."""
 
     def warm_up(self, on_loss: Callable[[BaseException], None]) -> WarmPrograms:
         """Compile all programs in the calling thread. on_loss: called once, in another thread, if a process is lost."""
-
-    def staged(self, spec: str, version: str) -> AbstractContextManager[None]:
-        """Context in which the other processes of this model have loaded the weights of ``spec``, to switch to them
-        when this one does. Does nothing if there is only one process.
-        Raises ValueError if a process cannot read them or reads another version than ``version``."""
 
     def close(self) -> None:
         """End the other processes that compute a part of the model."""

@@ -14,13 +14,15 @@ import queue
 import threading
 import time
 from collections import deque
+from concurrent import futures
 from concurrent.futures import Future
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from lemur_ray.serve.engine.batch import Batch
+from lemur_ray.serve.config import InFlight
+from lemur_ray.serve.engine.batch import Batch, Drawn
 from lemur_ray.serve.engine.compute_protocol import Compute
 from lemur_ray.serve.engine.errors import EngineClosed, QueueFull
 from lemur_ray.serve.engine.events import (
@@ -63,6 +65,8 @@ class Engine:
         self._stopping = False
         self._pending: dict[int, Submit] = {}
         self._updates: deque[Update] = deque()
+        self._staged: tuple[str, Any] | None = None
+        self._staging, self._committed = threading.Lock(), list[Future[None]]()
         self._outbox = Outbox()
         self._finished_at: deque[float] = deque(maxlen=32)
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
@@ -109,24 +113,55 @@ class Engine:
         number is unknown."""
         self._inbox.put(Cancel(number))
 
-    def update(self, source: Any, version: str) -> Future[None]:
-        """Switch to other weights of the same model, from any thread; the future is done once new replies use them.
-        source: with a ``config``, and as ``Compute.prepare`` takes it; what reading it raises is raised at once.
-        Replies that have begun are finished with their old weights; waiting requests stay in the queue meanwhile. The
-        future raises ValueError for another model, EngineClosed if the engine ends first. version: name of the weights,
-        which new replies carry."""
-        done: Future[None] = Future()
+    def stage(self, source: Any, version: str, others: tuple[str, str] = ("", "")) -> None:
+        """Check new weights of this model everywhere, for ``commit``; those in use go on. Replaces what was staged.
+
+        source: with a ``config``, and as ``Compute.stage`` takes it. others: spec and version by which other processes
+        of this engine open it. Waits for a commit before. Raises ValueError for another model, and what
+        ``Compute.stage`` raises.
+        """
         ours, theirs = asdict(self.config), asdict(source.config)
         if other := [f"{k} {theirs[k]} (here {ours[k]})" for k in ours if theirs[k] != ours[k] and k != "max_seq_len"]:
-            done.set_exception(ValueError(f"these weights belong to another model: {', '.join(other)}"))
-            return done
-        weights = self.compute.prepare(source)
+            raise ValueError(f"these weights belong to another model: {', '.join(other)}")
+        with self._staging:
+            futures.wait(self._committed)
+            self._staged = None
+            self._staged = version, self.compute.stage(source, *others)
+
+    @property
+    def staged_version(self) -> str | None:
+        """The version that ``commit`` takes; None: none."""
+        return self._staged[0] if self._staged is not None else None
+
+    def drop(self) -> None:
+        """Forget what was staged."""
+        with self._staging:
+            if self._staged is not None:
+                self._staged = None
+                self.compute.drop()
+
+    def commit(self, version: str, in_flight: InFlight | None = None) -> Future[None]:
+        """Switch to staged weights at the next step; the future is done once all replies come from them.
+
+        in_flight: replies that have begun, by default as in the options. The future raises EngineClosed if the engine
+        ends first, also because weights could not be read to the end. Raises ValueError if others are staged.
+        """
+        done: Future[None] = Future()
         with self._lock:
             if not self._accepting or self.failure is not None:
-                done.set_exception(EngineClosed("the engine does not run"))
-            else:
-                self._inbox.put(Update(weights, version, done))
+                raise EngineClosed("the engine does not run")
+            staged, self._staged = self._staged, None
+            if staged is None or staged[0] != version:
+                self._staged = staged
+                raise ValueError(f"weights {version} are not staged, but {staged[0] if staged else 'none'}: stage them")
+            self._committed = [done]
+            self._inbox.put(Update(staged[1], version, in_flight or self.options.in_flight, done))
         return done
+
+    def update(self, source: Any, version: str, in_flight: InFlight | None = None) -> Future[None]:
+        """``stage`` and ``commit``."""
+        self.stage(source, version)
+        return self.commit(version, in_flight)
 
     def refuse(self) -> None:
         """Accept no new requests; those accepted before go on."""
@@ -201,7 +236,7 @@ class Engine:
     def _step(self) -> None:
         self._receive()
         batch = self._batch
-        while self._updates and not batch.scheduler.has_begun:
+        while self._updates and not (self._updates[0].in_flight == "drain" and batch.scheduler.begun):
             self._replace(self._updates.popleft())
         batch.scheduler.paused = bool(self._updates)
         batch.cache.expire(time.monotonic())
@@ -210,20 +245,17 @@ class Engine:
             with self._lock:
                 self.stats.queued -= 1
         for drawn in batch.step():
-            for sequence, token in drawn:
-                self._give(sequence, token)
+            self._give_all(drawn)
         batch.count()
         self._flush()
 
     def _replace(self, update: Update) -> None:
+        self._give_all(self._batch.settle())
         try:
-            self._batch.programs.replace(update.weights)
+            self._batch.replace(update)
         except Exception as error:
             update.done.set_exception(error)
-            if isinstance(error, ValueError):
-                return
             raise
-        self._batch.cache.forget()
         self.version = update.version
         update.done.set_result(None)
 
@@ -239,6 +271,10 @@ class Engine:
                 self._updates.append(item)
             elif isinstance(item, Cancel) and item.number in self._pending:
                 self._finish(self._pending[item.number].sequence, "cancelled")
+
+    def _give_all(self, drawn: Drawn) -> None:
+        for sequence, token in drawn:
+            self._give(sequence, token)
 
     def _give(self, sequence: LiveSequence, token: int | None) -> None:
         """Append the next token to a sequence, and finish it after its last token; None: finish it without a token."""

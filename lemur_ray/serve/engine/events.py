@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from lemur_ray.serve.config import InFlight
 from lemur_ray.serve.engine.errors import EngineClosed
 from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.engine.token_logprobs import TokenLogprobs, joined
@@ -26,7 +27,7 @@ class Event(NamedTuple):
     cached: int = 0
     """Prompt tokens that came from the cache"""
     version: str = ""
-    """Version of the weights that compute the whole reply"""
+    """Version of the weights that compute the reply; several if they were replaced meanwhile (``config.InFlight``)"""
     logprobs: TokenLogprobs | None = None
     """Log-probabilities of ``tokens``, if requested"""
     prompt_logprobs: TokenLogprobs | None = None
@@ -124,9 +125,10 @@ class Cancel(NamedTuple):
 
 
 class Update(NamedTuple):
-    weights: Any
-    """Result of ``Compute.prepare``"""
+    staged: Any
+    """Result of ``Compute.stage``"""
     version: str
+    in_flight: InFlight
     done: Future[None]
 
 

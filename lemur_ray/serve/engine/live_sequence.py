@@ -64,6 +64,13 @@ class LiveSequence:
         """Whether all tokens so far are computed, so that the next one can be drawn."""
         return self.computed == self.length
 
+    def take_over(self, version: str) -> None:
+        """Note in ``version`` that other weights go on with this sequence."""
+        if self.generated or self.computed:
+            self.version += f"+{version}{'-kept' if self.computed else ''}"
+        else:
+            self.version = version
+
     @property
     def needs_prompt_logprobs(self) -> bool:
         return self.prompt_logprobs is not None and not self.generated

@@ -91,9 +91,14 @@ class Scheduler:
         )
 
     @property
-    def has_begun(self) -> bool:
-        """Whether there is a sequence that was admitted and has not ended."""
-        return bool(self.running) or any(sequence.admissions for sequence in self.waiting)
+    def begun(self) -> list[LiveSequence]:
+        """Sequences that were admitted and have not ended; preempted ones last."""
+        return self.running + [sequence for sequence in self.waiting if sequence.admissions]
+
+    def restart(self) -> None:
+        """Preempt every running sequence."""
+        while self.running:
+            self._preempt(self.running[-1])
 
     def tiles(self) -> list[Tile]:
         """The next tiles of prompts, at most ``prefill_tiles``: the oldest sequence first, tiles of one prompt in

@@ -18,12 +18,15 @@ from ray.serve.config import AutoscalingConfig, RequestRouterConfig
 from lemur_ray.agents.messages import Policy
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.serve.config import ServeJob
+from lemur_ray.serve.needs import shape_of
 from lemur_ray.serve.on_ray.handle import HandleSpec
 from lemur_ray.serve.on_ray.host_group import gpus_of, missing_bundles, reserve
 from lemur_ray.serve.on_ray.replica import ChatModel
 from lemur_ray.serve.on_ray.serve_cluster import DRAINED, CannotServe, await_ready, listen, run, start_without_proxies
 from lemur_ray.serve.on_ray.vllm_deployment import CannotUseVllm, vllm_app
+from lemur_ray.serve.planning.cluster_choice import with_devices
 from lemur_ray.text.templates.template_files import template_source
+from lemur_ray.weights.open_model import MODEL_ERRORS
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +74,14 @@ def serve_policy(spec: PolicySpec) -> Callable[[], Policy]:
 def application_of(job: ServeJob, spec: str, key_digest: bytes = b"") -> serve.Application:
     """The application that ``serve_job`` would run; nothing is started. Arguments as there. Raises CannotServe,
     CannotUseVllm."""
+    if job.backend == "vllm" and key_digest:
+        raise CannotUseVllm("Ray's LLM deployment asks nobody for a key: leave it out, and put a proxy in front")
+    try:
+        job = with_devices(job, lambda: shape_of(spec).config, ray.nodes())
+    except MODEL_ERRORS as error:
+        if job.backend != "vllm":  # it computes models that this project cannot open
+            raise CannotServe(str(error)) from error
     if job.backend == "vllm":
-        if key_digest:
-            raise CannotUseVllm("Ray's LLM deployment asks nobody for a key: leave it out, and put a proxy in front")
         return vllm_app(job, spec)
     try:
         reserved = reserve(job.hosts, job.num_cpus, job.engine.tensor_parallel, gpus_of(ray.nodes()))

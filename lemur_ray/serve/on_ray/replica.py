@@ -22,7 +22,7 @@ from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.http.metrics import Metrics
 from lemur_ray.serve.http.replica_pages import Page, Pages, merged, newest, without_oldest
 from lemur_ray.serve.http.routes import build_app
-from lemur_ray.serve.loading import load_text_engine, update_weights
+from lemur_ray.serve.loading import commit_weights, load_text_engine, stage_weights
 from lemur_ray.serve.on_ray.host_group import Gathered, Reserved, gather
 from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.serve.token_requests import converse
@@ -56,7 +56,8 @@ class ChatModel:
         alone = len(reserved.bundles) == 1
         self._gathered = Gathered([], []) if alone else gather(spec, options, reserved)
         self._served = load_text_engine(spec, options, name, follow_s, self._gathered.lines, template)
-        self._key_digest, self._spec, self._one_of_many = key_digest, spec, one_of_many
+        self._spec = self._weights = spec
+        self._key_digest, self._one_of_many = key_digest, one_of_many
         self._metrics = Metrics(self._served.engine)
         self._peers: Any = None
         self._known: Pages = {}
@@ -68,9 +69,9 @@ class ChatModel:
         return build_app(self._served, self._key_digest, self._metrics, page)
 
     async def about(self) -> dict[str, Any]:
-        """The model's name and spec, the version of its weights, and its context in tokens."""
+        """The model's name and spec, version and spec of its weights, and its context in tokens."""
         about = {"name": self._served.name, "spec": self._spec, "version": self._served.version}
-        return {**about, "context": self._served.engine.context}
+        return {**about, "weights": self._weights, "context": self._served.engine.context}
 
     async def num_tokens(self, text: str) -> int:
         """Number of tokens of a text, without those that a chat template adds."""
@@ -108,8 +109,24 @@ class ChatModel:
 
     async def update_weights(self, spec: str) -> str:
         """Switch to other weights of this model without dropping a request; returns their version.
-        Only in this replica: ``serve.get_app_handle(app).broadcast("update_weights", spec).results()`` reaches all."""
-        return await asyncio.to_thread(update_weights, self._served.engine, spec)
+
+        Only in this replica: ``weight_updates.update_all`` reaches all of them or none.
+        """
+        return await self.commit_weights(spec, await self.stage_weights(spec))
+
+    async def stage_weights(self, spec: str) -> str:
+        """Check weights for ``commit_weights``; returns their version. Raises RuntimeError with the reason."""
+        return await asyncio.to_thread(stage_weights, self._served.engine, spec)
+
+    async def commit_weights(self, spec: str, version: str) -> str:
+        """Switch to the weights of that version, which are read again if they are not staged; returns the version."""
+        await asyncio.to_thread(commit_weights, self._served.engine, spec, version)
+        self._weights = spec
+        return version
+
+    async def drop_weights(self) -> None:
+        """Forget what was staged."""
+        await asyncio.to_thread(self._served.engine.drop)
 
     async def drain(self, limit_s: float) -> None:
         """Refuse new requests from now on, and close the engine; replies that take longer than ``limit_s`` seconds end

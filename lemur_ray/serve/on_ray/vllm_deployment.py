@@ -38,7 +38,7 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
         "max_num_seqs": job.engine.max_slots,
         "dtype": job.engine.dtype,  # auto: that of the folder
         "enable_prefix_caching": True,
-        "tensor_parallel_size": job.engine.tensor_parallel,
+        "tensor_parallel_size": max(1, job.engine.tensor_parallel),
     }
     scaled: dict[str, Any] = {"num_replicas": job.replicas}
     if job.max_replicas > job.replicas:

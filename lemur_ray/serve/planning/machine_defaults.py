@@ -44,12 +44,14 @@ class Machine:
 
 
 def chosen(options: EngineOptions, config: ModelConfig, machine: Machine) -> EngineOptions:
-    """Replace "auto" and 0 in ``options`` (dtype, cache_bytes, prefill_tiles, context) by values for the machine; on a
-    CPU the context stays as it is.
-    Raises ValueError, with sizes, if the weights leave no memory for the cache, or less than ``cache_bytes``."""
+    """The options with devices, dtype, cache, prompt tokens of a step and context for the machine, where none is set.
+
+    Raises ValueError, with sizes, if the weights leave no room for the cache.
+    """
     by_machine = "float32" if machine.platform == "cpu" else "bfloat16"
     dtype = by_machine if options.dtype == "auto" else options.dtype
-    options = replace(options, dtype=dtype)  # type: ignore[arg-type]
+    devices = options.tensor_parallel if options.tensor_parallel >= 0 else machine.num_devices
+    options = replace(options, dtype=dtype, tensor_parallel=devices)  # type: ignore[arg-type]
     if machine.platform == "cpu":
         cache_bytes, tiles = options.cache_bytes or _ON_CPU.cache_bytes, options.prefill_tiles or _ON_CPU.prefill_tiles
         return replace(options, cache_bytes=cache_bytes, prefill_tiles=tiles)

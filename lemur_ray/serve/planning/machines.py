@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lemur_ray.config import ModelConfig
@@ -32,14 +33,16 @@ def machine_of(where: Devices) -> Machine:
     return Machine(platform, where.num_chips, chip.hbm_bytes, chip.hbm_bytes_per_s, chip.peak_flops, link)
 
 
-def attached_machine(devices: Sequence[Any], count: int = 0) -> Machine:
-    """Figures of this process's jax devices, of which ``count`` share a model (0: all). Memory is that of the device
-    with the least, rounded down to 256 MiB, because hosts of one engine must agree; a device of an unknown kind has the
-    figures of a TPU v4."""
+def attached_machine(devices: Sequence[Any], count: int = 0, least: Callable[[int], int] = int) -> Machine:
+    """Figures of jax's devices of this process, of which ``count`` share a model (0: all). Figures of an unknown kind
+    are those of a v4; the memory is what the poorest gives, rounded down to a quarter of a GiB.
+
+    least: the smallest of the values of all processes, which thus choose the same sizes (``compute.devices.least``).
+    """
     first, rounding = devices[0], GIB // 4
     chip = next((chip for chip in CHIPS.values() if first.device_kind in chip.kinds), CHIPS["v4"])
     limits = [(device.memory_stats() or {}).get("bytes_limit", chip.hbm_bytes) for device in devices]
-    memory = min(limits) // rounding * rounding
+    memory = least(min(limits) // rounding) * rounding
     platform = first.platform if first.platform in ("cpu", "tpu") else "gpu"
     return Machine(
         platform, count or len(devices), memory, chip.hbm_bytes_per_s, chip.peak_flops, chip.link_bytes_per_s
@@ -67,19 +70,29 @@ def candidates() -> dict[str, list[Devices]]:
     return slices | {name: [GpuHosts(name, 1, count) for count in PER_HOST] for name in GPUS}
 
 
-def smallest(config: ModelConfig, options: EngineOptions) -> dict[str, Devices | None]:
-    """For each TPU generation and GPU, the smallest devices whose cache holds one sequence of full length; None if none
-    do."""
+def holds(config: ModelConfig, options: EngineOptions, machine: Machine) -> bool:
+    """Whether a model divides over a machine's devices and their cache holds a whole context of it."""
     from lemur_ray.serve.compute.devices import can_split
 
-    itemsize, int8 = itemsize_of(options), options.quantization == "int8"
     context = min(options.context or config.max_seq_len, config.max_seq_len)
+    tokens = cache_tokens(config, machine, itemsize_of(options), int8=options.quantization == "int8")
+    return can_split(config, machine.num_devices) and tokens >= context
 
-    def fits(where: Devices) -> bool:
-        divides = can_split(config, where.num_chips)
-        return divides and cache_tokens(config, machine_of(where), itemsize, int8=int8) >= context
 
-    return {name: next(filter(fits, sizes), None) for name, sizes in candidates().items()}
+def fewest(config: ModelConfig, options: EngineOptions, machine: Machine) -> int:
+    """The number of a machine's devices that a model takes: the fewest that hold it; if none do, all that divide it."""
+    from lemur_ray.serve.compute.devices import splits
+
+    counts = [n for n in splits(config) if n <= machine.num_devices]
+    return next((n for n in counts if holds(config, options, replace(machine, num_devices=n))), counts[-1])
+
+
+def smallest(config: ModelConfig, options: EngineOptions) -> dict[str, Devices | None]:
+    """Generation or GPU -> the smallest devices that hold a model; None where none of them does."""
+    return {
+        name: next((where for where in sizes if holds(config, options, machine_of(where))), None)
+        for name, sizes in candidates().items()
+    }
 
 
 def describe(name: str, where: Devices | None, config: ModelConfig, options: EngineOptions) -> str:

@@ -83,6 +83,7 @@ def hosts(tmp_path: Path) -> Iterator[Callable[..., Hosts]]:
 def test_several_processes_answer_like_one_before_and_after_new_weights(hosts: Callable[..., Hosts]) -> None:
     pair = hosts(followers=3)
     lone = open_engine(fake_hosts.load("0").source, LONE, "seed 0").start()
+    assert pair.wait_for("least") == 2, "of 5, 4, 3 and 2"
     assert pair.wait_for("answers") == fake_hosts.answers(lone)
     lone.update(fake_hosts.load("1").source, "seed 1").result(60)
     assert pair.wait_for("others") == fake_hosts.answers(lone)
@@ -103,6 +104,13 @@ def test_a_follower_that_is_killed_fails_what_runs_and_all_that_comes(hosts: Cal
     assert seconds < 20, "the line says it, not the heartbeat"
     assert "the engine died" in pair.wait_for("refused", 60)
     assert pair.wait_for("closed", 60)
+
+
+def test_a_follower_that_is_killed_while_it_writes_new_weights_ends_the_engine(hosts: Callable[..., Hosts]) -> None:
+    pair = hosts("swap")
+    assert "is lost" in pair.wait_for("lost")
+    assert pair.wait_for("ended", 60) == ["error", "seed 0"]
+    assert pair.follower.wait(60) == -signal.SIGKILL
 
 
 @pytest.mark.sweep  # the slow tier kills a follower

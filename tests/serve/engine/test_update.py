@@ -52,7 +52,7 @@ def test_replies_under_way_end_as_they_began_and_later_ones_come_from_the_new_we
     small = small_engine(max_slots=3, max_queue=8)
     begun, waiting = [Waiter(small, r) for r in asked[:3]], []
     assert all(not w.next().finish for w in begun)
-    done = small.update(OTHER, "second")
+    done = small.update(OTHER, "second", "drain")
     waiting = [Waiter(small, r) for r in asked[3:]]
     assert [w.end().version for w in begun] == [""] * 3
     assert [w.tokens for w in begun] == old[:3]
@@ -90,7 +90,7 @@ def test_a_sequence_that_lost_its_place_ends_before_the_weights_change(engine: E
     asked = [Generation(p, 200 - len(p)) for p in prompts(6, seed=62, low=100, high=120)]
     waiters = [Waiter(tight, r) for r in asked]
     poll(lambda: tight.stats.preemptions, "somebody is preempted")
-    done = tight.update(OTHER, "second")
+    done = tight.update(OTHER, "second", "drain")
     versions = [w.end().version for w in waiters]
     mine = [w.tokens for w, v in zip(waiters, versions, strict=True) if not v]
     assert mine == [t for t, v in zip(generate(engine, asked), versions, strict=True) if not v]
@@ -128,7 +128,7 @@ def test_under_load_every_answer_names_the_weights_that_gave_it(small_engine: Ma
         for thread in threads:
             thread.start()
         poll(lambda: len(answers) > 8, "some answers")
-        small.update(OTHER, "second").result(timeout=60)
+        small.update(OTHER, "second", "drain").result(timeout=60)
         for thread in threads:
             thread.join()
     first = generate(open_engine(random_weights(TINY, 0), OPTIONS).start(), [Generation((9, 10, 11), 30)])[0]

@@ -7,13 +7,17 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
+from lemur_ray.model.llama import init_params
 from lemur_ray.serve.config import EngineOptions, ServeJob
-from tests.serve.tiny import poll
+from lemur_ray.weights.convert import Convert, convert
+from tests.serve.tiny import TINY, TOKENIZER, poll
+from tests.weights.whole_models import write_model
 
 pytestmark = pytest.mark.slow
 OPTIONS = EngineOptions(max_slots=2, max_queue=60, prefill_tiles=1)
@@ -59,14 +63,27 @@ def test_turns_of_a_session_go_to_one_replica_and_sessions_to_both(two: httpx.Cl
     assert sum(seen.values()) == 32
 
 
-def test_newer_weights_reach_every_replica(two: httpx.Client) -> None:
+def test_newer_weights_reach_every_replica_or_none(two: httpx.Client, tmp_path: Path) -> None:
     from ray import serve
 
+    from lemur_ray.serve.on_ray.weight_updates import update_all
+
     (name,) = serve.status().applications
-    handle = serve.get_app_handle(name)
-    versions = handle.broadcast("update_weights", "random:nano").results(timeout_s=60)
-    assert len(versions) == 2
-    assert len(set(versions)) == 1
+
+    def versions() -> list[str]:
+        return [about["version"] for about in serve.get_app_handle(name).broadcast("about").results(timeout_s=60)]
+
+    old, run, other = versions(), tmp_path / "start", tmp_path / "tiny"
+    write_model(init_params(TINY, 0), TINY, TOKENIZER, other)
+    for spec, reason in ((other, "these weights belong to another model: vocab_size"), (run, "no model at")):
+        with pytest.raises(RuntimeError, match=reason):
+            update_all(name, str(spec))
+        assert versions() == old
+    convert(Convert(model="random:nano", out="start", to="run"), str(run))
+    newer = update_all(name, str(run))
+    assert (len(newer), len({*newer})) == (2, 1)
+    assert newer == versions() != old
+    assert update_all(name, "random:nano") == versions() == old
 
 
 def test_without_a_session_requests_are_spread_and_no_counter_ever_goes_back(two: httpx.Client) -> None:

@@ -2,15 +2,17 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from lemur_ray.recipes import get_recipe
 from lemur_ray.serve.compute import ahead_of_time, attention, invariant
 from lemur_ray.serve.compute.devices import splits
-from lemur_ray.serve.config import BY_MACHINE, EngineOptions
+from lemur_ray.serve.config import BY_MACHINE, EngineOptions, Hosts, ServeJob
 from lemur_ray.serve.planning import machine_defaults as m
-from lemur_ray.serve.planning.machines import attached_machine, machine_of, parse_machine, smallest
+from lemur_ray.serve.planning.cluster_choice import with_devices
+from lemur_ray.serve.planning.machines import attached_machine, fewest, machine_of, parse_machine, smallest
 from lemur_ray.serve.planning.planned_flags import check_flags, given_flags
 from lemur_ray.train.pod.gpu_hosts import GpuHosts
 from lemur_ray.train.pod.slices import parse_slice
@@ -172,3 +174,53 @@ def test_the_memory_is_that_of_the_poorest_device() -> None:
     assert replace(machine("v4:2x2x2"), num_devices=2, memory_bytes=0, link_bytes_per_s=0) == replace(
         found, memory_bytes=0, link_bytes_per_s=0
     )
+
+
+def test_hosts_of_one_engine_take_the_memory_of_the_poorest_of_them() -> None:
+    device = SimpleNamespace(platform="tpu", device_kind="TPU v4", memory_stats=lambda: {"bytes_limit": 2**35})
+    assert attached_machine([device], 8, lambda steps: steps - 1).memory_bytes == 2**35 - 2**28
+
+
+@pytest.mark.parametrize(
+    ("where", "model", "num"),
+    [("h200x8", "lemur-70b-chat", 2), ("h100x8", "lemur-70b-chat", 2), ("h100x8", "llama2-7b", 1),
+     ("h100x1", "lemur-70b-chat", 1), ("v6e:2x4", "lemur-70b-chat", 8), ("v4:2x2x1", "llama2-7b", 1)],
+)  # fmt: skip
+def test_a_model_takes_the_fewest_devices_that_hold_it_and_a_context(where: str, model: str, num: int) -> None:
+    there = parse_machine("", where) if "h" in where else parse_machine(where, "")
+    assert there is not None
+    assert fewest(get_recipe(model).model, BY_MACHINE, machine_of(there)) == num
+
+
+def node(**resources: Any) -> dict[str, Any]:
+    labels = {name.replace("_", "-"): resources.pop(name) for name in ("pod_type", "topology") if name in resources}
+    return {"Alive": True, "Resources": resources, "Labels": {f"ray.io/tpu-{k}": v for k, v in labels.items()}}
+
+
+GPU_HOST = node(GPU=8.0) | {"Resources": {"GPU": 8.0, "accelerator_type:H200": 1.0}}
+SLICES = [node(TPU=4, pod_type="v4-8", topology="2x2x1"), node(TPU=4, pod_type="v4-32", topology="2x2x4"),
+          node(TPU=4, pod_type="v4-16", topology="2x2x2")]  # fmt: skip
+
+
+def test_a_job_that_names_no_devices_takes_what_the_cluster_has_for_its_model(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+
+    def chosen(nodes: list[dict[str, Any]], **options: Any) -> tuple[Hosts, int]:
+        job = with_devices(ServeJob(**options), lambda: CHAT, nodes)
+        return job.hosts, job.engine.tensor_parallel
+
+    assert chosen([node(CPU=8.0)]) == (Hosts(), 1)
+    assert chosen([node(CPU=8.0), GPU_HOST]) == (Hosts(), 2)
+    assert caplog.messages[-1] == "the model takes 2 of the 8 GPUs (h200) of a host"
+    assert chosen(SLICES) == (Hosts(2, topology="2x2x2", accelerator_type="TPU-V4"), 0)
+    assert caplog.messages[-1] == "the model takes a slice 2x2x2 of TPU-V4"
+    assert chosen(SLICES[:1]) == (Hosts(1, topology="2x2x1", accelerator_type="TPU-V4"), 0)
+    assert chosen([node(GPU=4.0)]) == (Hosts(), 1)
+    assert "unknown kind" in caplog.messages[-1]
+    own = Hosts(4, topology="2x2x4", accelerator_type="TPU-V4")
+    assert chosen(SLICES, hosts=own) == (own, 0)
+    assert chosen([GPU_HOST], engine=replace(BY_MACHINE, tensor_parallel=4)) == (Hosts(), 4)
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert chosen([GPU_HOST]) == (Hosts(), 1)
