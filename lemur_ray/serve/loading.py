@@ -65,9 +65,7 @@ def load_text_engine(
 
 def options_here(config: ModelConfig, options: EngineOptions) -> EngineOptions:
     """The options with what they leave open chosen for this process's devices. Raises ValueError for too little memory.
-
-    On accelerators the log says what serves.
-    """
+    On accelerators the log says what serves."""
     devices, count = present(options.tensor_parallel)
     machine = attached_machine(devices, count, least)
     if options.tensor_parallel < 0 and len(devices) == count:
@@ -127,9 +125,7 @@ def stage_weights(engine: Engine, spec: str) -> str:
 
 def commit_weights(engine: Engine, spec: str, version: str) -> str:
     """Switch to the weights of that version, which ``stage_weights`` has checked; returns the version.
-
-    Checks them now if they are not staged. Raises RuntimeError as ``update_weights``, also for another version.
-    """
+    Checks them now if they are not staged. Raises RuntimeError as ``update_weights``, also for another version."""
     with _refusals(spec):
         if engine.version == version:
             return version

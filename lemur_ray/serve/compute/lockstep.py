@@ -98,10 +98,8 @@ class Group:
 
     def stage(self, spec: str, version: str, own: Callable[[], T]) -> T:
         """Let the followers check the weights of ``spec`` for ``replace`` while ``own`` runs here; returns its result.
-
         For one thread at a time. Raises what ``own`` raises, EngineClosed if a follower is lost, and ValueError if one
-        cannot read the weights or reads another version than the leader.
-        """
+        cannot read the weights or reads another version than the leader."""
         self.send("stage", spec)
         try:
             try:

@@ -66,9 +66,7 @@ BESIDE_BYTES = 2**29
 
 def prepared(source: Source, options: EngineOptions, devices: Devices, old: Weights | None = None) -> Weights:
     """Read the weights onto the devices, in the storage form for these options. Raises what ``prepare`` raises.
-
-    old: the weights of an engine with these options, which are overwritten.
-    """
+    old: the weights of an engine with these options, which are overwritten."""
     sums, scanned = sums_for(options, jax.default_backend()), is_scanned(source.config, devices.parts)
     dtype, form = jnp.dtype(options.dtype), _form(options, scanned)
     return prepare(source, dtype, devices, form, sums, scanned=scanned, old=old)
@@ -76,9 +74,7 @@ def prepared(source: Source, options: EngineOptions, devices: Devices, old: Weig
 
 def stage(source: Source, options: EngineOptions, devices: Devices, size: int) -> Weights | Source:
     """What ``Programs.replace`` takes: the new weights on the devices, or if they are large their source, once read.
-
-    size: bytes of the present weights on a device. Raises what ``prepare`` raises.
-    """
+    size: bytes of the present weights on a device. Raises what ``prepare`` raises."""
     if size <= BESIDE_BYTES:
         return prepared(source, options, devices)
     scanned = is_scanned(source.config, devices.parts)
@@ -221,10 +217,8 @@ class Programs:
 
     def replace(self, new: Weights | Source) -> None:
         """Use other weights of the same model from now on: a result of ``stage``.
-
         Those of a source are written over the present ones, piece by piece. Raises EngineClosed if one cannot be read:
-        then there are no whole weights any more.
-        """
+        then there are no whole weights any more."""
         if isinstance(new, Weights):
             self._weights = new
             return

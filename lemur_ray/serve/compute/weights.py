@@ -125,8 +125,7 @@ def prepare(
     form: storage of every matrix except the embedding, whose rows are only copied. scanned: stack the layers.
     old: weights of the same form, each freed once what replaces it is in the host's memory (stacks are overwritten), so
     that devices hold at most one matrix more; after an error they are partly gone.
-    Raises ValueError if the model does not divide over the devices or holds NaN, and what reading the source raises.
-    """
+    Raises ValueError if the model does not divide over the devices or holds NaN, and what reading the source raises."""
     whole: dict[str, Any] = {}
     layers: list[dict[str, Any]] = [{} for _ in range(source.config.num_layers)]
     stacks: dict[str, Any] = old.layers._asdict() if scanned and old is not None else {}  # type: ignore[union-attr]

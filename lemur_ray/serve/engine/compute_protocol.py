@@ -105,10 +105,8 @@ class Compute(Protocol):
     def stage(self, source: Any, spec: str, version: str) -> Any:
         """Check that all processes can use the weights of a source of the same model, which the others open as ``spec``
         and in which they must find ``version``; returns them for ``WarmPrograms.replace``. From one thread at a time.
-
         Raises ValueError if they hold NaN or if a process cannot read them or reads another version, and what reading
-        the source raises; the present weights go on in any case.
-        """
+        the source raises; the present weights go on in any case."""
 
     def drop(self) -> None:
         """Let the other processes forget what was staged. From any thread."""

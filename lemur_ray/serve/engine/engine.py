@@ -115,11 +115,9 @@ class Engine:
 
     def stage(self, source: Any, version: str, others: tuple[str, str] = ("", "")) -> None:
         """Check new weights of this model everywhere, for ``commit``; those in use go on. Replaces what was staged.
-
         source: with a ``config``, and as ``Compute.stage`` takes it. others: spec and version by which other processes
         of this engine open it. Waits for a commit before. Raises ValueError for another model, and what
-        ``Compute.stage`` raises.
-        """
+        ``Compute.stage`` raises."""
         ours, theirs = asdict(self.config), asdict(source.config)
         if other := [f"{k} {theirs[k]} (here {ours[k]})" for k in ours if theirs[k] != ours[k] and k != "max_seq_len"]:
             raise ValueError(f"these weights belong to another model: {', '.join(other)}")
@@ -142,10 +140,8 @@ class Engine:
 
     def commit(self, version: str, in_flight: InFlight | None = None) -> Future[None]:
         """Switch to staged weights at the next step; the future is done once all replies come from them.
-
         in_flight: replies that have begun, by default as in the options. The future raises EngineClosed if the engine
-        ends first, also because weights could not be read to the end. Raises ValueError if others are staged.
-        """
+        ends first, also because weights could not be read to the end. Raises ValueError if others are staged."""
         done: Future[None] = Future()
         with self._lock:
             if not self._accepting or self.failure is not None:

@@ -109,9 +109,7 @@ class ChatModel:
 
     async def update_weights(self, spec: str) -> str:
         """Switch to other weights of this model without dropping a request; returns their version.
-
-        Only in this replica: ``weight_updates.update_all`` reaches all of them or none.
-        """
+        Only in this replica: ``weight_updates.update_all`` reaches all of them or none."""
         return await self.commit_weights(spec, await self.stage_weights(spec))
 
     async def stage_weights(self, spec: str) -> str:

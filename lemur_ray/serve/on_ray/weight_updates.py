@@ -20,10 +20,8 @@ _FAULTS = (RayError, RayServeException, TimeoutError)
 
 def update_all(app_name: str, spec: str) -> list[str]:
     """Switch every replica to the weights of ``spec``; returns the version of each once all of them use it.
-
     Raises RuntimeError if a replica refuses them, reads another version or is lost: until all have checked them, the
-    old weights stay in every replica; one that is lost later is the only one without the new weights.
-    """
+    old weights stay in every replica; one that is lost later is the only one without the new weights."""
     try:
         handle = serve.get_app_handle(app_name)
         versions = sorted(set(handle.broadcast("stage_weights", spec).results(timeout_s=UPDATE_S)))

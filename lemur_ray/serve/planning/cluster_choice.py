@@ -24,11 +24,9 @@ _TOPOLOGY, _POD_TYPE, _KIND = "ray.io/tpu-topology", "ray.io/tpu-pod-type", "acc
 
 def with_devices(job: ServeJob, config_of: Callable[[], ModelConfig], nodes: Sequence[Mapping[str, Any]]) -> ServeJob:
     """The job with the devices of the cluster that serve the model, unless it names some; the log says which.
-
     On GPUs the fewest of a host that hold the model, on TPUs the smallest slice there is that does, else the largest.
     One device where the kind of GPUs is unknown and on CPUs; all of the hosts that ``job.hosts`` names.
-    config_of: opens the model, called only for GPUs and TPUs.
-    """
+    config_of: opens the model, called only for GPUs and TPUs."""
     if job.engine.tensor_parallel >= 0:
         return job
     alive = [node for node in nodes if node["Alive"]]
