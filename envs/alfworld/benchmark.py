@@ -19,7 +19,7 @@ from envs.alfworld.tasks import ENV_ID, MAX_TURNS, games
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, location_option
 from lemur_ray.benchmarks.needs import Requirement, requirement_of
-from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
+from lemur_ray.benchmarks.run_notes import EvaluationRun, PublishedProtocol, RunDescription, default_description
 from lemur_ray.outside_data.source import Source
 from lemur_ray.storage.bundles.host_path import HostPath
 
@@ -94,6 +94,15 @@ _REAL_LIMITS = (
 )
 
 
+_PROTOCOL = PublishedProtocol(
+    "MINT's instruction with the tools, a worked example, the room and the goal",
+    "1 worked example",
+    "share of the 134 unseen games that are solved within 5 turns",
+    judge="the game",
+    own_words="text actions, one a turn, and an instruction in other words",
+)
+
+
 def _about(limits: tuple[str, ...], run: EvaluationRun) -> RunDescription:
     other = "actions from Python tool calls, few turns"
     return replace(default_description(run), limits=limits, column="ALFWorld", other_protocol=other)
@@ -108,7 +117,7 @@ BENCHMARKS = {
             needs=partial(_needs_real, split),
             sources=(GAMES,),
             has_hints=True,
-            details=BenchmarkDetails(size=str(SPLITS[split]), about=partial(_about, _REAL_LIMITS)),
+            details=BenchmarkDetails(size=str(SPLITS[split]), about=partial(_about, _REAL_LIMITS), protocol=_PROTOCOL),
         )
         for split in SPLITS
     },
@@ -125,6 +134,7 @@ BENCHMARKS = {
             demonstrations=demonstrations,
             vocabulary=class_names,
             about=partial(_about, _LIMITS),
+            protocol=_PROTOCOL,
         ),
     ),
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from envs.intercode.recording import RUNS, question_of, read_recording, recorded_tasks, recorded_with
-from envs.intercode.run_notes import PROTOCOL, about
+from envs.intercode.run_notes import about, protocol
 from envs.outside_data import SOURCES, required
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, file_option, location_option
@@ -201,7 +201,7 @@ def _sql_notes(episodes: Iterable[Episode]) -> Mapping[str, Any]:
 
 def _details(kind: str, **own: Any) -> BenchmarkDetails:
     shared = {"opening": question_of, "recording_format": recorded_with(), "published_runs": RUNS, "about": about(kind)}
-    shared["protocol"] = PROTOCOL
+    shared["protocol"] = protocol(kind)
     return BenchmarkDetails(**{**shared, **own})
 
 
@@ -256,7 +256,6 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
             cluster=_database,
             size="1028 (1034 with --compat); without data about 50 of a sample database",
             notes=_sql_notes,
-            settings={"handicap": True},
         ),
     ),
 }

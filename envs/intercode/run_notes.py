@@ -6,7 +6,7 @@ gpt-3.5, 10 turns, file system 1."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +16,6 @@ from lemur_ray.benchmarks.run_notes import (
     PublishedProtocol,
     RecordedName,
     RunDescription,
-    common_departures,
     protocol_settings,
 )
 
@@ -47,12 +46,19 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "compat": ("upstream's quirks", "without upstream's quirks"),
     "engine_kind": ("engine {value}", "engine {value}"),
 }
-PROTOCOL = PublishedProtocol(
-    "an instruction, the question, and the newest messages of the dialogue", "none",
-    f"share of tasks with a reward of 1 within {_PAPER_TURNS} turns (Python: 7)", by_about=True,
-    judge="rows of the result (SQL), changed files and output (Bash), the flag (CTF), tests (Python)",
-    own_words="instruction in other words",
-)  # fmt: skip
+_JUDGES = {
+    "sql": "rows of the result", "bash": "changed files and output", "ctf": "the flag", "python": "the task's tests"
+}  # fmt: skip
+
+
+def protocol(kind: str) -> PublishedProtocol:
+    """The published protocol of ``intercode/<kind>``."""
+    return PublishedProtocol(
+        "an instruction, the question, and the newest messages of the dialogue", "none",
+        f"share of tasks with a reward of 1 within {7 if kind == 'python' else _PAPER_TURNS} turns",
+        judge=_JUDGES[kind], own_words="instruction in other words", further=partial(_departures, kind),
+        settings={"reward": "iou", "handicap": True} if kind == "sql" else {}, texts={"handicap": "no handicap"},
+    )  # fmt: skip
 
 
 def about(kind: str) -> Callable[[EvaluationRun], RunDescription]:
@@ -71,7 +77,7 @@ def _about(kind: str, run: EvaluationRun) -> RunDescription:
         limits=_LIMITS[kind],
         beside=_LIMITS[kind] if kind in ("bash", "ctf") else (),
         column=_COLUMNS[kind],
-        departures=_departures(kind, run, recorded),
+        departures=() if run.settings else (UNKNOWN,),
         known=bool(run.settings),
         protocol=protocol,
         words=_WORDS,
@@ -95,18 +101,11 @@ def recorded_name(policy: str) -> RecordedName | None:
     return RecordedName(match["model"], turns=int(match["turns"]), whole=whole)
 
 
-def _departures(kind: str, run: EvaluationRun, recorded: RecordedName | None) -> tuple[str, ...]:
-    settings = run.settings
-    if not settings:
-        return (UNKNOWN,)
-    departures = common_departures(settings)
+def _departures(kind: str, run: EvaluationRun) -> Sequence[str]:
+    settings, recorded = run.settings, recorded_name(run.policy)
+    departures = []
     if recorded is not None and recorded.turns not in (0, _PAPER_TURNS):
         departures.append(f"{recorded.turns} turn{'s' * (recorded.turns > 1)}")
-    if kind == "sql":
-        if settings.get("reward", "iou") != "iou":
-            departures.append(f"reward {settings['reward']}")
-        if not settings.get("handicap"):
-            departures.append("no handicap")
-    elif recorded is None and not settings.get("compat"):
+    if kind != "sql" and recorded is None and not settings.get("compat"):
         departures.append("without upstream's quirks")
-    return tuple(departures)
+    return departures

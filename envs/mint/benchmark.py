@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from envs.mint.comparison import recorded_as
 from envs.mint.recording import RUNS, SUBSETS
-from envs.mint.run_notes import PROTOCOL, about, mint_notes
+from envs.mint.run_notes import about, mint_notes, protocol
 from envs.mint.tasks import example_files
 from envs.mint.wording import Wording, own_wording
 from envs.outside_data import GAME_IDS, GAMES, SOURCES, mint_tasks_file, required
@@ -197,7 +197,7 @@ BENCHMARKS = {
             settings={"grader": "mint-2023"},
             teacher_settings={"feedback": "textual"},
             about=about(subset),
-            protocol=PROTOCOL,
+            protocol=protocol(subset),
             replay_mode="grading",
         ),
     )

@@ -5,6 +5,7 @@ A replay is named by its folders: ``replay:gpt-3.5-turbo-0613/F=gpt-4-0613`` had
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,8 +16,6 @@ from lemur_ray.benchmarks.run_notes import (
     PublishedProtocol,
     RecordedName,
     RunDescription,
-    Settings,
-    common_departures,
     protocol_settings,
 )
 
@@ -40,11 +39,15 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "feedback": ("feedback of {value}", "no feedback"),
     "judged_by": ("{value} grader", "{value} grader"),
 }
-PROTOCOL = PublishedProtocol(
+_PROTOCOL = PublishedProtocol(
     "MINT's instruction with the tools, a worked example, the task", "1 worked example of the subset",
-    "share of tasks solved within 5 turns, of which 2 propose an answer", judge="MINT's graders of 2023", by_about=True,
-    own_words="instruction in other words where the published one is not among the data",
+    "share of tasks solved within 5 turns, of which 2 propose an answer", judge="MINT's graders of 2023",
 )  # fmt: skip
+
+
+def protocol(subset: str) -> PublishedProtocol:
+    """The published protocol of ``mint/<subset>``."""
+    return replace(_PROTOCOL, further=partial(_departures, subset))
 
 
 def about(subset: str) -> Callable[[EvaluationRun], RunDescription]:
@@ -56,7 +59,7 @@ def _about(subset: str, run: EvaluationRun) -> RunDescription:
     recorded, teacher, grader = recorded_name(run.policy), teacher_of(run), str(run.settings.get("judged_by", ""))
     return RunDescription(
         column=_COLUMNS[subset],
-        departures=_departures(subset, run, recorded, grader),
+        departures=() if run.settings else (UNKNOWN,),
         known=bool(run.settings),
         protocol=_protocol(run, recorded, teacher),
         words=_WORDS,
@@ -105,13 +108,10 @@ def _protocol(run: EvaluationRun, recorded: RecordedName | None, teacher: str) -
     return fields
 
 
-def _departures(subset: str, run: EvaluationRun, recorded: RecordedName | None, grader: str) -> tuple[str, ...]:
-    settings: Settings = run.settings
-    if not settings:
-        return (UNKNOWN,)
-    departures = common_departures(settings)
-    if grader != _UPSTREAM:
-        departures.append(f"{grader} grader")
+def _departures(subset: str, run: EvaluationRun) -> Sequence[str]:
+    settings, recorded = run.settings, recorded_name(run.policy)
+    grader = str(settings.get("judged_by", ""))
+    departures = [] if grader == _UPSTREAM else [f"{grader} grader"]
     if settings.get("option_rule", "legacy") != "legacy" and subset == "theoremqa":
         departures.append(f"option rule {settings['option_rule']}")
     if settings.get("parser", "tags") != "tags":
@@ -120,7 +120,7 @@ def _departures(subset: str, run: EvaluationRun, recorded: RecordedName | None, 
         departures.append("no search")
     if recorded is not None and settings.get("replay") == "strict":
         departures.append("code run again")
-    return tuple(departures)
+    return departures
 
 
 def mint_notes(episodes: Sequence[Episode]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from envs.webarena.fixed_sites import SitesConfig, answers
 from envs.webarena.options import REPLY_TOKENS, STEP_S, BrowserOptions, playing, task_of
 from envs.webarena.ordering import in_order, read_order, spread
 from envs.webarena.recording import RENDERED, as_named, read_recording
-from envs.webarena.run_notes import about, notes
+from envs.webarena.run_notes import PROTOCOL, about, notes
 from envs.webarena.sites.benchmark_standin import STANDIN
 from envs.webarena.tasks import FILE, read_records, sites_named
 from envs.webarena.views import views
@@ -163,7 +163,7 @@ BENCHMARKS = {
             notes=notes,
             views=views,
             recording_format=RENDERED,
-            settings={"temperature": 1.0, "top_p": 0.9},
+            protocol=PROTOCOL,
             about=about,
             restored_task=as_named,
         ),

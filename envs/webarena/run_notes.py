@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode
-from lemur_ray.benchmarks.run_notes import UNKNOWN, EvaluationRun, RunDescription, default_description
+from lemur_ray.benchmarks.run_notes import EvaluationRun, PublishedProtocol, RunDescription, default_description
 
 NOTE = "webarena: "
 DISPUTED = (144, 407, 408, 584, 643, 649)
@@ -39,42 +39,59 @@ def about(run: EvaluationRun) -> RunDescription:
         beside=beside,
         column="WebArena",
         variant="Python calls" if settings.get("actions") == "python" else "symbolic actions",
-        departures=_departures(settings) if settings else (UNKNOWN,),
         words=_WORDS,
     )
 
 
-_PROTOCOL: Mapping[str, tuple[Any, str]] = {
-    "evaluator": ("upstream", "{} evaluators"),
-    "repeating": (3, "{} equal actions end an episode"),
-    "temperature": (1.0, "temperature {:g}, the protocol's is 1"),
-    "top_p": (0.9, "top-p {:g}, the protocol's is 0.9"),
-    "max_tokens": (384, "{} tokens a reply, the protocol's are 384"),
-    "prompt": ("full", "{} prompt"),
-    "reasoning": (True, "no reasoning asked for"),
-    "hint": (True, "no hint at what cannot be done"),
-    "examples": (2, "{} worked examples, the protocol's are 2"),
-    "axtree_compat": ("2023", "accessibility trees {}"),
-    "observation_tokens": (1920, "observations of {} tokens, the protocol's have 1920"),
-    "wait_s": (2.0, "{:g} s between actions, the protocol's are 2"),
-    "marks": (False, "screenshots with marks"),
-    "prompt_file": ("", "prompt of a file"),
-    "task_file": ("", "tasks of a file"),
-}
-"""The protocol's value of each setting, and the text for another value. An unrecorded setting is the protocol's."""
-_UNSAID = {"temperature": 0.0, "top_p": 1.0}
-"""Values of settings that were not recorded and differ from the protocol's."""
+def _further(run: EvaluationRun) -> Sequence[str]:
+    """The action language and the judge, which have no single value that departs."""
+    departures = ["Python-call actions"] if run.settings.get("actions") == "python" else []
+    return [*departures, *(["no judge"] if run.settings.get("judge", "none") == "none" else [])]
 
 
-def _departures(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    departures = ["Python-call actions"] if settings.get("actions") == "python" else []
-    if settings.get("judge", "none") == "none":
-        departures.append("no judge")
-    for name, (published, words) in _PROTOCOL.items():
-        value = settings.get(name, _UNSAID.get(name, published))
-        if value != published:
-            departures.append(words.format(value))
-    return tuple(departures)
+PROTOCOL = PublishedProtocol(
+    "an instruction with a hint at what cannot be done, the page's accessibility tree, its address and the goal",
+    "2, which reason before they act",
+    "share of the 812 tasks",
+    decoding="temperature 1, top-p 0.9, 384 tokens",
+    judge="answers and pages by rules; fuzzy answers by a model",
+    settings={
+        "evaluator": "upstream",
+        "repeating": 3,
+        "temperature": 1.0,
+        "top_p": 0.9,
+        "max_tokens": 384,
+        "prompt": "full",
+        "reasoning": True,
+        "hint": True,
+        "examples": 2,
+        "axtree_compat": "2023",
+        "observation_tokens": 1920,
+        "wait_s": 2.0,
+        "marks": False,
+        "task_file": "",
+    },
+    texts={
+        "evaluator": "{value} evaluators",
+        "repeating": "{value} equal actions end an episode",
+        "temperature": "temperature {value:g}, the protocol's is 1",
+        "top_p": "top-p {value:g}, the protocol's is 0.9",
+        "max_tokens": "{value} tokens a reply, the protocol's are 384",
+        "prompt": "{value} prompt",
+        "reasoning": "no reasoning asked for",
+        "hint": "no hint at what cannot be done",
+        "examples": "{value} worked examples, the protocol's are 2",
+        "axtree_compat": "accessibility trees {value}",
+        "observation_tokens": "observations of {value} tokens, the protocol's have 1920",
+        "wait_s": "{value:g} s between actions, the protocol's are 2",
+        "marks": "screenshots with marks",
+        "task_file": "tasks of a file",
+    },
+    own_words="instruction and worked examples in other words (--prompt-file)",
+    text_option="prompt_file",
+    text_digest="abd919ba9e109849",  # p_cot_id_actree_2s.json
+    further=_further,
+)
 
 
 _COUNTED = (*("parse_failures", "coercions", "in_vain", "beyond_symbolic"), *("outside", "dialogs", "without_picture"))

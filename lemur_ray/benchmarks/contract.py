@@ -134,7 +134,8 @@ class BenchmarkDetails:
     """Differences from the original tasks that come from this machine and its data. Every table shows them beside the
     run; they are not part of the recipe hash"""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Options and common flags (temperature) that differ from the defaults in the paper's column; suites set them"""
+    """Options and common flags (temperature) that differ from the defaults in the paper's column, besides those that
+    ``protocol`` prescribes; suites set both"""
     protocol: PublishedProtocol | None = None
     """The protocol of the published numbers; departures from it stand beside every run"""
     teacher_settings: Mapping[str, Any] = field(default_factory=dict)
@@ -152,6 +153,11 @@ class BenchmarkDetails:
     """Nouns of the environment that a tokenizer trained for it should know"""
     restored_task: Callable[[Task, Episode], Task] = lambda task, episode: task
     """Adapt a task for the replay of a stored episode, whose replies may use names that have changed since"""
+
+    @property
+    def published_settings(self) -> Mapping[str, Any]:
+        """All options and flags that play the published protocol."""
+        return {**self.settings, **(self.protocol.settings if self.protocol else {})}
 
 
 FIELDS_OF_LAST_RELEASE = {

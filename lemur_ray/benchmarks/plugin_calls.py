@@ -33,9 +33,8 @@ def call_about(name: str, benchmark: Benchmark[Any], run: EvaluationRun) -> RunD
 
     result, why = _tried(f"{name}: what it says of its runs cannot be had", look)
     result = result or replace(default_description(run), limits=(why,))
-    if (protocol := benchmark.details.protocol) and run.settings and not protocol.by_about:
-        result = replace(result, departures=(*result.departures, *protocol.departures(run.settings)))
-    return result
+    protocol = benchmark.details.protocol
+    return protocol.described(result, run) if protocol else result
 
 
 def call_notes(benchmark: Benchmark[Any], episodes: Sequence[Episode]) -> dict[str, Any]:

@@ -5,8 +5,9 @@ is a difference between a run's settings and the protocol of the paper's column 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lemur_ray.host.renamed_names import renamed_names
@@ -14,6 +15,8 @@ from lemur_ray.host.renamed_names import renamed_names
 Settings = Mapping[str, Any]
 UNKNOWN = "settings not recorded"
 """The departure of a run whose ``RunDescription.known`` is False."""
+_NOT_STORED = {"temperature": 0.0, "top_p": 1.0}
+"""Values of settings that are stored only if they differ."""
 
 
 @dataclass(frozen=True)
@@ -104,19 +107,45 @@ class PublishedProtocol:
     estimator: str = "one reply to each task"
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Options and common flags with their values by the protocol, which ``--protocol published`` sets"""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Name of a setting -> text of its departure, with {value}; other settings are named with their value"""
     own_words: str = ""
     """Texts that are in this project's words, because the published ones are in no file that is fetched: always a
-    departure"""
-    by_about: bool = False
-    """Whether ``BenchmarkDetails.about`` states the departures, as for a column of the paper; its settings are those of
-    ``BenchmarkDetails.settings``"""
+    departure, except of recorded runs, which had the published texts, and of runs with the ``text_option``"""
+    text_option: str = ""
+    """Option that brings texts of the user's in the place of ``own_words``: a text, or a file known by its digest"""
+    text_digest: str = ""
+    """The first 16 hex digits of the SHA-256 of the published text or file, by which it is recognised"""
+    further: Callable[[EvaluationRun], Sequence[str]] = lambda run: ()
+    """Departures that are no difference of one setting, in words"""
 
-    def departures(self, settings: Settings) -> list[str]:
-        """Departures from this protocol of a run with these settings, in words; empty if there are none."""
-        other = [name for name, value in self.settings.items() if settings.get(name, value) != value]
-        changed = [f"{name.replace('_', ' ')} {settings[name]}" for name in other]
-        rest = {name: value for name, value in settings.items() if name not in self.settings}
-        return [*filter(None, [self.own_words]), *changed, *common_departures(rest)]
+    def described(self, about: RunDescription, run: EvaluationRun) -> RunDescription:
+        """The description of a run with its departures from this protocol, if the run's settings are known."""
+        if not run.settings:
+            return about
+        own = [] if about.recorded else self.wording(run)
+        departures = (*about.departures, *own, *self.departures(run))
+        return replace(about, departures=departures, alone=(*about.alone, *own))
+
+    def wording(self, run: EvaluationRun) -> list[str]:
+        """The departure of texts that are not the published ones."""
+        given = str(run.settings.get(self.text_option) or "") if self.text_option else ""
+        if not given:
+            return [self.own_words] if self.own_words else []
+        is_published = self.text_digest in (given, hashlib.sha256(given.encode()).hexdigest()[:16])
+        return [] if is_published else [f"another {self.text_option.replace('_', ' ')}"]
+
+    def departures(self, run: EvaluationRun) -> list[str]:
+        """The other departures of a run, in words; empty if there are none. A setting that was not stored has the
+        protocol's value, except sampling parameters, whose default is greedy."""
+        stored = {**self.settings, **_NOT_STORED, **run.settings}
+        changed = [
+            self.texts.get(name, f"{name.replace('_', ' ')} {{value}}").format(value=stored[name])
+            for name, value in self.settings.items()
+            if stored[name] != value
+        ]
+        rest = {name: value for name, value in run.settings.items() if name not in self.settings}
+        return [*changed, *common_departures(rest), *self.further(run)]
 
     def lines(self) -> list[str]:
         """One line for each part of the protocol, and one for what is in this project's words."""

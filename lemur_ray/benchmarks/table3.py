@@ -1,21 +1,20 @@
-"""Run descriptions of question sets that are columns of the Lemur paper's Table 3, which has no prompts.
+"""Protocols of question sets that are columns of the Lemur paper's Table 3, which has no prompts.
 
 A column's expected settings are those of the script released with the paper's models, or if there is none the
 benchmark's defaults. Settings that differ from them are departures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from lemur_ray.benchmarks.protocol_options import Protocol
-from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, Settings, default_description
+from lemur_ray.benchmarks.run_notes import EvaluationRun, PublishedProtocol, RunDescription
 
 AS_RELEASED = "lemur"
 """Value of ``mode`` for the protocol of the released scripts."""
 OWN_PROTOCOL = "the project's protocol"
-UNPUBLISHED = "the whole protocol is the project's: the paper publishes none"
 """``PublishedProtocol.own_words`` of a column without a released script"""
 _ANYWHERE: Mapping[str, Any] = {
     "temperature": 0.0,
@@ -33,47 +32,48 @@ _SHORT = 20
 
 
 @dataclass(frozen=True)
-class Column:
-    """Describes runs of a benchmark in a column of the paper's Table 3: a callable for ``BenchmarkDetails.about``.
-    ``column``: the paper's name of the column, empty if it has none. ``options``: class of the benchmark's options,
-    whose defaults are the column's settings; ``max_tokens``: of a reply, 0: not compared."""
+class ColumnProtocol(PublishedProtocol):
+    """The protocol of a column of Table 3: that of the released script, or this project's if none was released. Its
+    settings also come from the defaults of the benchmark's options, and a run's departures concern its column alone."""
 
-    column: str
+    column: str = ""
+    """The paper's name of the column; empty if the paper has none"""
     options: type[Any] | None = None
+    """Class of the benchmark's options, with the column's settings as defaults"""
     max_tokens: int = 0
+    """Maximum tokens of a reply; 0: not compared"""
     way: str = ""
-    """Name of an additional way to play the column (``RunDescription.way``); empty: the usual one."""
+    """Name of an additional way to play the column (``RunDescription.way``); empty: the usual one"""
     part: str = ""
-    """Name of this benchmark (a language) within a column that is a mean over several."""
+    """Name of this benchmark (a language) within a column that is a mean over several"""
     released: bool = True
-    """Whether a script was released for the column; if not, this project's protocol is used, whatever the mode."""
+    """Whether a script was released for the column; if not, this project's protocol is used, whatever the mode"""
     begun: bool = True
-    """Whether the released script begins a chat model's reply (``prefill``)."""
-    other: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the released script that differ from the defaults of ``options``."""
-    more: Callable[[Settings], Sequence[str]] = lambda settings: ()
-    """From a run's settings to further departures, in words, for options that are not compared one by one."""
-    in_more: tuple[str, ...] = ()
-    """Names of the options that are left to ``more``."""
+    """Whether the released script begins a chat model's reply (``prefill``)"""
+    not_compared: tuple[str, ...] = ()
+    """Names of options that are left to ``further`` and ``wording``"""
 
-    def __call__(self, run: EvaluationRun) -> RunDescription:
-        about = replace(default_description(run), column=self.column, part=self.part, way=self.way)
+    def described(self, about: RunDescription, run: EvaluationRun) -> RunDescription:
+        """The description of a run with its column and departures, without the latter if its settings are unknown."""
+        about = replace(about, column=self.column, part=self.part, way=self.way)
         about = replace(about, mode="" if self.released else None)
         if not run.settings:
             return about
         mode = str(run.settings.get("mode", AS_RELEASED)) if self.released else AS_RELEASED
         named = f"{mode} protocol" if mode != AS_RELEASED else ""
         row = ["brief prompt"] if run.settings.get("prompt") == "brief" else []
-        alone = [*([] if self.released else [OWN_PROTOCOL]), *self.apart(run.settings, mode)]
+        alone = [*self.wording(run), *self.apart(run, mode)]
         departures = (*filter(None, [named]), *row, *alone)
         return replace(about, departures=departures, alone=tuple(alone), mode=named if self.released else None)
 
-    def apart(self, settings: Settings, mode: str) -> Sequence[str]:
+    def apart(self, run: EvaluationRun, mode: str) -> Sequence[str]:
         """Differences of a run's settings from the column's, as texts; maybe none. ``mode``: the run's protocol."""
-        own = {name: value for name, value in _defaults(self.options).items() if name not in self.in_more}
+        settings = run.settings
+        own = {name: value for name, value in _defaults(self.options).items() if name not in self.not_compared}
         expected = {**_ANYWHERE, **own}
         expected |= {"max_tokens": self.max_tokens} if self.max_tokens else {}
-        expected |= self.other if mode == AS_RELEASED else {}
+        if mode == AS_RELEASED:
+            expected |= {name: value for name, value in self.settings.items() if name != "mode"}
         if not settings.get("temperature"):
             del expected["top_p"]  # greedy replies do not depend on it
         kept = {name: settings.get(name, _ANYWHERE.get(name, value)) for name, value in expected.items()}
@@ -82,7 +82,7 @@ class Column:
         unbegun = settings.get("form", "base") == "chat" and not settings.get("prefill")
         if self.released and self.begun and mode == AS_RELEASED and unbegun:
             words.append("replies not begun")
-        return [*filter(None, words), *self.more(settings)]
+        return [*filter(None, words), *self.further(run)]
 
 
 def _defaults(options: type[Any] | None) -> dict[str, Any]:

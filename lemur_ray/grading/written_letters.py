@@ -81,10 +81,16 @@ def _announced_letter(text: str, letters: str, spurious: bool = False) -> str | 
 
 
 def _first_letter(text: str, letters: str) -> str | None:
-    """The letter that is set apart at the start; None without any."""
+    """The letter that is set apart at the start; empty if more letters follow and nothing else, None without any."""
     one = f"[{letters}]"
     if hit := re.match(rf"\W*({one})(?=\W*$|[^\w\s',-]|\s*\n|\s+[-\u2013\u2014])", text):
         rest = re.sub(r"^[\s).:\]]+", "", text[hit.end() :])
+        if (
+            rest
+            and re.fullmatch(rf"(?:\W|\b(?:and|or)\b|\b{one}\b)*", rest)
+            and re.search(rf"\b(?!{hit[1]}){one}\b", rest)
+        ):
+            return ""
         listed = re.search(rf"(?:^|[\s(])(?!{hit[1]})({one})\s?[).:]", rest)
         denied = re.match(rf"(?:{_WRONG})", rest, re.IGNORECASE)
         verdict = re.search(rf"(?:^|[\s(])({one})\)?\s*[).:]?\s*(?:{_RIGHT})", rest, re.IGNORECASE)

@@ -5,7 +5,7 @@ A row names the protocol of its runs (protocol.py); two runs share a cell only a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lemur_ray.agents.trajectory import Episode, Outcome
@@ -179,7 +179,8 @@ def _protocols(runs: Sequence[PaperRun]) -> list[str]:
     ]
     for shared in [cell for cell, count in Counter(cells).items() if count > 1]:
         places = [i for i, cell in enumerate(cells) if cell == shared]
-        whole = [_departures(runs[i].about) for i in places]
+        common = set.intersection(*(set(runs[i].about.alone) for i in places))
+        whole = [_departures(runs[i].about, common) for i in places]
         if len(set(whole)) == len(whole):
             for place, text in zip(places, whole, strict=True):
                 words[place] = text
@@ -194,7 +195,7 @@ def _protocols(runs: Sequence[PaperRun]) -> list[str]:
     return words
 
 
-def _departures(about: RunDescription, without: Sequence[str] = ()) -> str:
+def _departures(about: RunDescription, without: Collection[str]) -> str:
     return ", ".join(one for one in about.departures if one != about.mode and one not in without)
 
 

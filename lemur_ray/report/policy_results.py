@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any
 
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.benchmarks.run_notes import RecordedName, RunDescription
@@ -48,6 +49,10 @@ class PolicyResult:
     name: str = ""
     about: RunDescription = field(default_factory=RunDescription)
     """Run notes of its benchmark."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The sums over the episodes, and the run's departures from the published protocol, as JSON values."""
+        return {**self.report.to_json(), "departures": list(self.about.departures)}
 
     @property
     def kind(self) -> PolicyKind:

@@ -62,7 +62,7 @@ def _published_settings(name: str, protocol: str) -> Mapping[str, Any]:
             print(f"{name} declares no published protocol: {PROTOCOL} changes nothing", file=sys.stderr, flush=True)
         return details.settings
     print(f"published protocol of {name}:", *details.protocol.lines(), sep="\n  ", file=sys.stderr, flush=True)
-    return {**details.settings, **details.protocol.settings}
+    return details.published_settings
 
 
 def parse_one_of_many(argv: Sequence[str], name: str, defaults: Mapping[str, Any] | None = None) -> Config:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lemur_ray.benchmarks.contract import EvaluationRequest
-from lemur_ray.benchmarks.discovery import find
+from lemur_ray.benchmarks.discovery import describe_run, find
 from lemur_ray.benchmarks.run_notes import EvaluationRun
 
 
@@ -52,7 +52,7 @@ def test_the_same_content_elsewhere_is_the_same_recipe_and_another_content_is_an
 
 def test_a_page_says_that_the_examples_were_others_and_not_their_digest() -> None:
     kept = {"mode": "lemur", "form": "base", "shots_file": "0123456789abcdef"}
-    assert "another shots file" in find("gsm8k").details.about(EvaluationRun("p", kept)).departures
+    assert "another shots file" in describe_run("gsm8k", EvaluationRun("p", kept)).departures
 
 
 def as_root(place: Path, text: str) -> Path:

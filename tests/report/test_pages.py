@@ -210,6 +210,7 @@ def test_two_recipes_in_one_ledger_are_shown_apart(tmp_path: Path) -> None:
     render_run(tmp_path)
     numbers = json.loads((tmp_path / "report.json").read_text())
     assert [run["recipe"] for run in numbers["runs"]] == ["aaaaaaaa", "bbbbbbbb"]
+    assert [run["departures"] for run in numbers["runs"]] == [["settings not recorded"]] * 2
     assert "nano-chat aaaaaa" in (tmp_path / "index.html").read_text()
 
 

@@ -24,6 +24,7 @@ MINT: dict[str, Any] = {
 }  # fmt: skip
 TAUGHT = MINT | {"feedback": "textual", "teacher": "openai:https://host/v1#gpt-4-0613"}
 SQL: dict[str, Any] = {"prompt": "full", "reward": "iou", "handicap": True, "engine_kind": "sqlite", "compat": False}
+OURS = "instruction in other words"
 
 
 def played(episodes: list[Episode], settings: dict[str, Any] | None = None, policy: str = "mine") -> PaperRun:
@@ -139,7 +140,10 @@ def test_settings_that_are_no_departure_keep_runs_apart_too() -> None:
     server = played(spider(3, 4, recipe="bbbbbbbb"), SQL | {"engine_kind": "mysql"})
     html = paper_section.section([lite, server])
     assert row(html, "Table 5", "mine (engine sqlite)")[4].startswith("25.00")
-    assert row(html, "Table 10", "mine (engine sqlite)")[-1] == "queries on sqlite; IC-SQL: 4 of 1,034 tasks"
+    assert (
+        row(html, "Table 10", "mine (engine sqlite)")[-1]
+        == f"queries on sqlite; IC-SQL: 4 of 1,034 tasks; IC-SQL: {OURS}"
+    )
     assert row(html, "Table 5", "mine (engine mysql)")[4].startswith("75.00")
     unknown = [played(spider(k, 4, recipe=r), {}) for k, r in ((1, "aaaaaaaa"), (2, "bbbbbbbb"), (3, "bbbbbbbb"))]
     names = [r[0] for r in text_of(paper_section.section(unknown)) if r[0].startswith("mine")]
@@ -154,7 +158,7 @@ def test_a_row_says_by_which_grader_and_on_how_many_tasks_it_was_played() -> Non
     theirs = row(html, "Table 4", "mine (strict grader)")[-1]
     assert theirs == "strict grader, not comparable with published numbers; M-GSM8K: 4 of 48 tasks"
     offline = paper_section.section([played(run("intercode/ctf", 1, 76), {"compat": True})])
-    assert row(offline, "Table 7", "mine")[-1] == "IC-CTF: 76 of 100 tasks"
+    assert row(offline, "Table 7", "mine")[-1] == f"IC-CTF: 76 of 100 tasks; IC-CTF: {OURS}"
     plain = paper_section.section([played(run("intercode/bash", 1, 200), {"compat": False})])
     assert row(plain, "Table 5", "mine (without upstream's quirks)")
     offline_search = paper_section.section([played(run("mint/gsm8k", 1, 48), MINT | {"wikipedia": "none"})])

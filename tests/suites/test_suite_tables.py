@@ -8,7 +8,6 @@ from lemur_ray.benchmarks import discovery
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails
 from lemur_ray.benchmarks.discovery import find
 from lemur_ray.benchmarks.run_notes import RunDescription
-from lemur_ray.benchmarks.table3 import Column
 from lemur_ray.evaluation.suites import tables
 from lemur_ray.evaluation.suites.command_line import is_suite, parse_suite
 from lemur_ray.evaluation.suites.progress import PartSoFar, SuiteProgress
@@ -47,7 +46,7 @@ def test_a_benchmark_of_somebody_else_is_in_a_table_by_the_column_that_it_names(
         find("mmlu").options,
         find("mmlu").load,
         {"full": 1, "brief": 1},
-        details=BenchmarkDetails(about=Column("DS-1000")),
+        details=BenchmarkDetails(about=lambda run: RunDescription(column="DS-1000")),
     )
     scaled = Benchmark(
         theirs.options,

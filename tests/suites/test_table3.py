@@ -14,7 +14,7 @@ import pytest
 
 from lemur_ray.agents.trajectory import EpisodeKey, Outcome
 from lemur_ray.benchmarks.contract import EvaluationRequest, all_options
-from lemur_ray.benchmarks.discovery import find
+from lemur_ray.benchmarks.discovery import describe_run, find
 from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.evaluation.suites.command_line import parse_suite
 from lemur_ray.evaluation.suites.tables import parts_of
@@ -28,6 +28,9 @@ from tests.report.report_samples import episode
 from tests.suites.chat_model import answers, few_of_each
 
 PLAYED = ("mmlu", "bbh/cot", "bbh/direct", "gsm8k", "humaneval", "mbpp", "spider", "multipl_e/sh", "ds1000")
+GSM8K = "instruction in other words, examples of the training set (--shots-file)"
+MMLU = "line above the examples in other words (--header)"
+REQUEST = "request in other words"
 LEFT_OUT = sorted({part.benchmark for part in parts_of("table3")} - {*PLAYED})
 
 
@@ -75,28 +78,28 @@ def departures(name: str, **settings: Any) -> tuple[str, ...]:
     of_the_run = {"prompt": "full", "temperature": 0.0, "max_tokens": benchmark.max_tokens["full"], "form": "base"}
     options = all_options(benchmark.options(), EvaluationRequest())
     run = EvaluationRun("p", {**options, **of_the_run, "mode": "lemur", **settings})
-    return benchmark.details.about(run).departures
+    return describe_run(name, run).departures
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        ("gsm8k", {}, ()),
-        ("gsm8k", {"shots": 0, "max_tokens": 16}, ("shots 0", "max tokens 16")),
-        ("gsm8k", {"shots_file": "/home/me/worked_examples.txt"}, ("another shots file",)),
-        ("gsm8k", {"temperature": 0.5, "top_p": 0.9}, ("temperature 0.5", "top p 0.9")),
-        ("gsm8k", {"form": "chat"}, ("replies not begun",)),
-        ("gsm8k", {"form": "chat", "prefill": True}, ()),
-        ("gsm8k", {"form": "chat", "mode": "standard", "shots": 5}, ("standard protocol", "shots 5")),
-        ("gsm8k", {"seed": 3, "sandbox": "docker", "data": ["x"]}, ()),
-        ("mmlu", {}, ()),
-        ("mmlu", {"shots": 0, "most_chars": 0}, ("shots 0", "most chars 0")),
+        ("gsm8k", {}, (GSM8K,)),
+        ("gsm8k", {"shots": 0, "max_tokens": 16}, (GSM8K, "shots 0", "max tokens 16")),
+        ("gsm8k", {"shots_file": "/home/me/worked_examples.txt"}, (GSM8K, "another shots file")),
+        ("gsm8k", {"temperature": 0.5, "top_p": 0.9}, (GSM8K, "temperature 0.5", "top p 0.9")),
+        ("gsm8k", {"form": "chat"}, (GSM8K, "replies not begun")),
+        ("gsm8k", {"form": "chat", "prefill": True}, (GSM8K,)),
+        ("gsm8k", {"form": "chat", "mode": "standard", "shots": 5}, ("standard protocol", GSM8K, "shots 5")),
+        ("gsm8k", {"seed": 3, "sandbox": "docker", "data": ["x"]}, (GSM8K,)),
+        ("mmlu", {}, (MMLU,)),
+        ("mmlu", {"shots": 0, "most_chars": 0}, (MMLU, "shots 0", "most chars 0")),
         ("mmlu", {"header": "Choose a letter about {subject}."}, ("another header",)),
-        ("mmlu", {"form": "chat", "prefill": True}, ("letters written instead of weighed",)),
-        ("mmlu", {"ask": "generate"}, ("letters written instead of weighed",)),
-        ("humaneval", {"temperature": 0.2, "top_p": 0.95}, ()),
-        ("humaneval", {}, ("temperature 0",)),
-        ("humaneval", {"mode": "standard"}, ("standard protocol",)),
+        ("mmlu", {"form": "chat", "prefill": True}, (MMLU, "letters written instead of weighed")),
+        ("mmlu", {"ask": "generate"}, (MMLU, "letters written instead of weighed")),
+        ("humaneval", {"temperature": 0.2, "top_p": 0.95}, (REQUEST,)),
+        ("humaneval", {}, (REQUEST, "temperature 0")),
+        ("humaneval", {"mode": "standard"}, ("standard protocol", REQUEST)),
         ("spider", {}, ("the project's protocol",)),
         ("spider", {"mode": "standard", "form": "chat"}, ("the project's protocol",)),
         ("spider", {"shots": 3}, ("the project's protocol", "shots 3")),
@@ -135,7 +138,7 @@ def test_a_mode_of_a_suite_is_for_those_that_have_one() -> None:
 def played(name: str, **settings: Any) -> PaperRun:
     key = EpisodeKey(name, "t", "m", str(settings), 0)
     sampled = episode("t", Outcome.SOLVED, benchmark=name)
-    about = find(name).details.about(EvaluationRun("m", {"temperature": 0.0, **settings}))
+    about = describe_run(name, EvaluationRun("m", {"temperature": 0.0, **settings}))
     return PaperRun("m", [replace(sampled, key=key)], about)
 
 

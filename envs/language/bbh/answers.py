@@ -76,7 +76,9 @@ def _without_cue(reply: str) -> str:
 def _graded(reply: str, answer: str, target: str) -> Graded:
     exact = float(answer == target)
     relaxed = float(_normalised(answer) == _normalised(target))
-    scores = {"exact": exact, RELAXED: relaxed, STRICT: exact, FLEXIBLE: float(exact or means(reply, target))}
+    changed = len(set(_ANSWER.findall(reply))) > 1
+    flexible = float((exact and not changed) or means(reply, target))
+    scores = {"exact": exact, RELAXED: relaxed, STRICT: exact, FLEXIBLE: flexible}
     return Graded(exact, answer or None, scores=scores)
 
 

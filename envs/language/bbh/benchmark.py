@@ -20,8 +20,7 @@ from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.protocol_options import Protocol, version_by_prefill
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows, read_text, row_number
-from lemur_ray.benchmarks.run_notes import PublishedProtocol
-from lemur_ray.benchmarks.table3 import Column
+from lemur_ray.benchmarks.table3 import OWN_PROTOCOL, ColumnProtocol
 from lemur_ray.outside_data.source import Source
 
 Kind = Literal["cot", "direct"]
@@ -41,11 +40,11 @@ _SOURCE = (
 )
 _GIT = "git:suzgunmirac/BIG-Bench-Hard@9ee07bd481feebf959a6b59d61ea57bdcf30964d"
 SOURCES = tuple(
-    Source(f"bbh/{there}", f"{_GIT}/{upstream}", "", 0, "MIT")
+    Source(f"bbh/{there}", f"{_GIT}/{upstream}", "", size, "MIT")
     for file in FILES
-    for there, upstream in (
-        (f"{file}.json", f"bbh/{file}.json"),
-        (f"cot-prompts/{file}.txt", f"cot-prompts/{file}.txt"),
+    for there, upstream, size in (  # sizes are means
+        (f"{file}.json", f"bbh/{file}.json", 92_000),
+        (f"cot-prompts/{file}.txt", f"cot-prompts/{file}.txt", 2_800),
     )
 )
 MOST_CANDIDATES = 20
@@ -122,9 +121,12 @@ _PATTERNS = (
     *(f"{home}/*{ending}" for home in _HOMES for ending in _ENDINGS), *(f"{home}/*.txt" for home in _PROMPTS),
 )  # fmt: skip
 PROTOCOLS = {
-    kind: PublishedProtocol(
+    kind: ColumnProtocol(
         f"the authors' description, examples {how} steps, and the question", "3, in the authors' order",
-        "mean over the 23 tasks of the share with the right answer", judge="the exact answer", by_about=True,
+        "mean over the 23 tasks of the share with the right answer", judge="the exact answer",
+        # the released script asks for no steps
+        settings={"mode": "lemur"} if kind == "direct" else {}, own_words="" if kind == "direct" else OWN_PROTOCOL,
+        column="BBH", options=Protocol, max_tokens=512, way="" if kind == "direct" else kind, released=kind == "direct",
     )
     for kind, how in {"direct": "without", "cot": "with"}.items()
 }  # fmt: skip
@@ -135,9 +137,7 @@ BENCHMARKS = {
         needs=first_task_loads(partial(_load, kind)), sources=SOURCES, has_hints=True,
         details=BenchmarkDetails(
             "6511", file_patterns=_PATTERNS, notes=macro_averages,
-            settings={"mode": "lemur"} if kind == "direct" else {},  # the released script asks for no steps
             protocol=PROTOCOLS[kind],
-            about=Column("BBH", Protocol, 512, "" if kind == "direct" else kind, released=kind == "direct"),
         ),
     )
     for kind in KINDS

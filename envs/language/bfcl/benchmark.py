@@ -11,18 +11,17 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from envs.language.bfcl import multi_turn
 from envs.language.bfcl.calls import CATEGORIES, RELEVANCE, Call, accepted_call, fault, function_name, summary
+from envs.language.bfcl.categories import SINGLE_TURN, ChosenCategories
 from lemur_ray.agents.messages import Message, ToolCall
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
-from lemur_ray.benchmarks.protocol_options import Tools
 from lemur_ray.benchmarks.question import Graded, QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file
-from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.host.json_files import read_json_lines
 from lemur_ray.outside_data.source import Source
 from lemur_ray.text.tools_in_words import arguments_of, read_calls, spell_out
@@ -30,7 +29,10 @@ from lemur_ray.text.tools_in_words import arguments_of, read_calls, spell_out
 _GIT = "git:ShishirPatil/gorilla@main/berkeley-function-call-leaderboard/bfcl_eval/data"
 _FILES = [f"BFCL_v4_{one}.json" for one in CATEGORIES]
 _FILES += [f"possible_answer/BFCL_v4_{one}.json" for one in CATEGORIES if one not in RELEVANCE]
-SOURCES = tuple(Source(f"bfcl/data/{file}", f"{_GIT}/{file}", "", 0, "Apache-2.0") for file in _FILES)
+SOURCES = tuple(
+    Source(f"bfcl/data/{file}", f"{_GIT}/{file}", "", 52_000 if "/" in file else 609_000, "Apache-2.0")  # means
+    for file in _FILES
+)
 _HELP = "BFCL v4: bfcl_eval/data of ShishirPatil/gorilla, or of its package; Apache-2.0; python jobs/fetch_data.py bfcl"
 _HOMES = ("bfcl/data", "bfcl/bfcl_eval/data", "bfcl")
 _LANGUAGES = {"simple_java": "Java", "simple_javascript": "JavaScript"}
@@ -43,19 +45,10 @@ _TYPES = {  # JSON schema type of a parameter's type; all others are strings
 
 
 @dataclass(frozen=True)
-class BfclOptions(Tools):
+class BfclOptions(ChosenCategories):
     """Command-line options of BFCL."""
 
-    categories: str = ""
-    """Categories to play, separated by commas. Empty: all single-turn ones."""
-
-    def __post_init__(self) -> None:
-        if unknown := [one for one in self.played if one not in CATEGORIES]:
-            raise ValueError(f"--categories: no category {unknown[0]!r}: expected some of {', '.join(CATEGORIES)}")
-
-    @property
-    def played(self) -> Sequence[str]:
-        return [one.strip() for one in self.categories.split(",")] if self.categories else CATEGORIES
+    EVERY: ClassVar[Sequence[str]] = CATEGORIES
 
 
 def _load(options: BfclOptions, request: EvaluationRequest) -> Iterator[Task]:
@@ -144,18 +137,11 @@ def _gold(reference: Mapping[str, Any]) -> str | None:
     return gold if grade(gold, {"reference": reference}).score == 1 else None
 
 
-_PROTOCOL = PublishedProtocol(
-    prompt="the messages of the data, with the functions as tools of the request",
-    shots="none",
-    metric="share of tasks with the accepted calls, averaged by category",
-    decoding="temperature 0.001",
-    settings={"tools": "native"},
-)
 _PATTERNS = tuple(f"{home}/BFCL_v4_*.json" for home in _HOMES)
 BENCHMARKS = {
     "": Benchmark(
         BfclOptions, _load, {"full": 1024, "brief": 1024}, needs=first_task_loads(_load), sources=SOURCES,
-        has_hints=True, details=BenchmarkDetails("3641", notes=summary, file_patterns=_PATTERNS, protocol=_PROTOCOL),
+        has_hints=True, details=BenchmarkDetails("3641", notes=summary, file_patterns=_PATTERNS, protocol=SINGLE_TURN),
     ),
     "multi_turn": multi_turn.multi_turn(lambda function: _offered(function, "")),
 }  # fmt: skip

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from envs.language.bfcl.categories import rates, solved_by_category
 from envs.language.bfcl.literals import java_value, javascript_value, source_text
-from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.agents.trajectory import Episode
 
 AST = ("simple_python", "simple_java", "simple_javascript", "multiple", "parallel", "parallel_multiple")
 LIVE = ("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple")
@@ -168,16 +169,13 @@ def _first(accepted: Any) -> Any:
 
 def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
     """Share solved in each category, and the leaderboard's averages over the played categories, for reports."""
-    by: dict[str, list[bool]] = {}
-    for episode in episodes:
-        if episode.outcome.scored:
-            by.setdefault(episode.category, []).append(episode.outcome is Outcome.SOLVED)
-    rates = {category: fmean(by[category]) for category in CATEGORIES if category in by}
-    non_live = [fmean(simple)] if (simple := [rates[one] for one in AST[:3] if one in rates]) else []
-    non_live += [rates[one] for one in AST[3:] if one in rates]
+    by = solved_by_category(episodes, CATEGORIES)
+    shares = rates(by)
+    non_live = [fmean(simple)] if (simple := [shares[one] for one in AST[:3] if one in shares]) else []
+    non_live += [shares[one] for one in AST[3:] if one in shares]
     averages: dict[str, Sequence[float]] = {
         "non_live_ast": non_live,
         "live_ast": [solved for one in LIVE for solved in by.get(one, ())],
     }
-    averages["irrelevance_detection"] = [rates[one] for one in RELEVANCE[:2] if one in rates]
-    return {**rates, **{name: fmean(values) for name, values in averages.items() if values}}
+    averages["irrelevance_detection"] = [shares[one] for one in RELEVANCE[:2] if one in shares]
+    return {**shares, **{name: fmean(values) for name, values in averages.items() if values}}

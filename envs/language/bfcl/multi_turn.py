@@ -5,22 +5,21 @@ are those of the installed package bfcl-eval; nothing of it is part of this proj
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, ClassVar
 
+from envs.language.bfcl.categories import SINGLE_TURN, ChosenCategories, rates, solved_by_category
 from envs.language.bfcl.multi_turn_env import STEPS
-from lemur_ray.agents.trajectory import Episode, Outcome, Task
+from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
-from lemur_ray.benchmarks.protocol_options import Tools
 from lemur_ray.benchmarks.resource_request import COMMANDS
 from lemur_ray.benchmarks.rows import files_digest
-from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.host.json_files import read_json_lines
 
 CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
@@ -32,19 +31,10 @@ Offer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class MultiTurnOptions(Tools):
+class MultiTurnOptions(ChosenCategories):
     """Command-line options of BFCL's multi-turn categories."""
 
-    categories: str = ""
-    """Categories to play, separated by commas: base, miss_func, miss_param, long_context. Empty: all."""
-
-    def __post_init__(self) -> None:
-        if unknown := [one for one in self.played if one not in CATEGORIES]:
-            raise ValueError(f"--categories: no category {unknown[0]!r}: expected some of {', '.join(CATEGORIES)}")
-
-    @property
-    def played(self) -> Sequence[str]:
-        return [one.strip() for one in self.categories.split(",")] if self.categories else CATEGORIES
+    EVERY: ClassVar[Sequence[str]] = CATEGORIES
 
 
 def _package() -> Path:
@@ -109,21 +99,15 @@ def _held_out(
 
 def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
     """Share solved in each category, and their mean as the leaderboard counts it."""
-    by: dict[str, list[bool]] = {}
-    for episode in episodes:
-        if episode.outcome.scored:
-            by.setdefault(episode.category, []).append(episode.outcome is Outcome.SOLVED)
-    rates = {category: fmean(by[category]) for category in CATEGORIES if category in by}
-    return {**rates, "multi_turn": fmean(rates.values())} if rates else {}
+    shares = rates(solved_by_category(episodes, CATEGORIES))
+    return {**shares, "multi_turn": fmean(shares.values())} if shares else {}
 
 
-PROTOCOL = PublishedProtocol(
+PROTOCOL = replace(
+    SINGLE_TURN,
     prompt="the user's requests one after another, with the functions as tools of the request",
-    shots="none",
     judge="state of the simulated APIs and results of the calls after each turn, beside those of the gold calls",
     metric="share of tasks whose every turn is right, averaged over the four categories",
-    decoding="temperature 0.001",
-    settings={"tools": "native"},
 )
 
 

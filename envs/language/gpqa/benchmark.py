@@ -43,7 +43,7 @@ class GpqaOptions:
 
 def _source(subset: str) -> Source:
     name = f"gpqa_{subset}.csv"
-    return Source(f"gpqa/{name}", f"{_HUB}/{name}", "", 0, "CC-BY-4.0", terms=_TERMS)
+    return Source(f"gpqa/{name}", f"{_HUB}/{name}", "", 7_200 * SUBSETS[subset], "CC-BY-4.0", terms=_TERMS)
 
 
 def _load(subset: str, options: GpqaOptions, request: EvaluationRequest) -> Iterator[Task]:
@@ -82,7 +82,8 @@ def _benchmark(subset: str, size: int) -> Benchmark[GpqaOptions]:
     load, patterns = partial(_load, subset), (f"gpqa/dataset/gpqa_{subset}.csv",)
     details = BenchmarkDetails(size=str(size), file_patterns=patterns, protocol=_PROTOCOL)
     return Benchmark(
-        GpqaOptions, load, {"full": 2048, "brief": 2048}, needs=first_task_loads(load), sources=(_source(subset),),
+        GpqaOptions, load, {"full": 2048, "brief": 2048}, version=2,  # a list of letters chooses none
+        needs=first_task_loads(load), sources=(_source(subset),),
         has_hints=True, details=details,
     )  # fmt: skip
 

@@ -18,8 +18,7 @@ from lemur_ray.benchmarks.needs import Requirement, requirement_of
 from lemur_ray.benchmarks.protocol_options import Protocol
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows, read_text, row_number
-from lemur_ray.benchmarks.run_notes import PublishedProtocol
-from lemur_ray.benchmarks.table3 import Column
+from lemur_ray.benchmarks.table3 import ColumnProtocol
 from lemur_ray.outside_data.source import Source
 
 INSTRUCTION = "Solve each problem step by step, and end with a sentence that names the answer."
@@ -109,15 +108,13 @@ def _needs(options: Gsm8kOptions, request: EvaluationRequest) -> list[Requiremen
     return [requirement_of("data", partial(find_file, request.data, places, _SOURCE)) for places in needed]
 
 
-_PROTOCOL = PublishedProtocol(
+_PROTOCOL = ColumnProtocol(
     "worked examples with their steps, and the question", "8, of one line each (Wei et al. 2022)",
-    "share of questions with the right number", judge="the number that the released script reads", by_about=True,
-    own_words="instruction and examples in other words (--shots-file)",
+    "share of questions with the right number", judge="the number that the released script reads",
+    settings={"mode": "lemur"}, column="GSM8K", options=Gsm8kOptions, max_tokens=512,
+    own_words="instruction in other words, examples of the training set (--shots-file)",
 )  # fmt: skip
-_DETAILS = BenchmarkDetails(
-    "1319", file_patterns=(*TEST, *TRAIN), settings={"mode": "lemur"}, about=Column("GSM8K", Gsm8kOptions, 512),
-    protocol=_PROTOCOL,
-)  # fmt: skip
+_DETAILS = BenchmarkDetails("1319", file_patterns=(*TEST, *TRAIN), protocol=_PROTOCOL)
 BENCHMARKS = {
     "": Benchmark(
         Gsm8kOptions, _load, {"full": 512, "brief": 512}, needs=_needs, sources=SOURCES, has_hints=True,

@@ -18,8 +18,8 @@ from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.protocol_options import Protocol, version_by_mode
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_cells, read_rows
-from lemur_ray.benchmarks.run_notes import PublishedProtocol, Settings
-from lemur_ray.benchmarks.table3 import Column
+from lemur_ray.benchmarks.run_notes import EvaluationRun
+from lemur_ray.benchmarks.table3 import ColumnProtocol
 from lemur_ray.outside_data.source import Source
 
 HEADER = "These are multiple choice questions, each with its answer, about {subject}."
@@ -170,25 +170,26 @@ def _item_of_cells(cells: list[str], path: Path, lemur: bool) -> Item:
     return _item(cells[0], cells[1:5], LETTERS.index(cells[5]), lemur)
 
 
-def _not_weighed(settings: Settings) -> Sequence[str]:
-    weighed = settings.get("form", "base") == "base" and settings.get("ask") != "generate"
+def _not_weighed(run: EvaluationRun) -> Sequence[str]:
+    weighed = run.settings.get("form", "base") == "base" and run.settings.get("ask") != "generate"
     return () if weighed else ("letters written instead of weighed",)
 
 
 def _version(options: MmluOptions) -> int:
-    """Version of the scoring: by mode, and 2 higher if letters are generated instead of weighed."""
-    return version_by_mode(options) + 2 * (not options.weighs)
+    """Version of the scoring: by mode, and 3 higher if letters are generated instead of weighed."""
+    return version_by_mode(options) + 3 * (not options.weighs)
 
 
-_PROTOCOL = PublishedProtocol(
+_PROTOCOL = ColumnProtocol(
     "a line with the subject, examples, the question with its options", "5 of the subject, in their order",
-    "share of questions with the right letter", judge="the likeliest of the four letters", by_about=True,
-    own_words="line above the examples in other words (--header)",
+    "share of questions with the right letter", judge="the likeliest of the four letters",
+    settings={"mode": "lemur"}, further=_not_weighed, not_compared=("ask", "header"), column="MMLU",
+    options=MmluOptions, max_tokens=16, begun=False,
+    own_words="line above the examples in other words (--header)", text_option="header", text_digest="c95b6ae8d6492700",
 )  # fmt: skip
 _DETAILS = BenchmarkDetails(
     "14042", protocol=_PROTOCOL,
     file_patterns=tuple(f"{home}/{files}" for home in _HOMES for files in _LAYOUTS), notes=means,
-    about=Column("MMLU", MmluOptions, 16, begun=False, more=_not_weighed, in_more=("ask",)), settings={"mode": "lemur"},
 )  # fmt: skip
 BENCHMARKS = {
     "": Benchmark(

@@ -23,9 +23,9 @@ from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_i
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
-from lemur_ray.benchmarks.run_notes import PublishedProtocol, Settings
+from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
-from lemur_ray.benchmarks.table3 import UNPUBLISHED, Column
+from lemur_ray.benchmarks.table3 import OWN_PROTOCOL, ColumnProtocol
 from lemur_ray.outside_data.source import Source
 from lemur_ray.storage.bundles.host_path import HostPath
 
@@ -38,7 +38,9 @@ SOURCE = (
 _HUB = "hub:xlangai/DS-1000@4416080ac5cb80bdf7576aefb8f9a0b4d5426a44/test.jsonl"  # the authors' own has no checksum
 _SUM = "26a492838b05f9d030b2f08a5715c6bafecafb601c157da912bf417fd8b0d363"
 _TERMS = "its authors ask that it is never published unpacked, so that no model is trained on it"
-SOURCES = (Source("ds1000/test.jsonl.gz", _HUB, _SUM, 0, "CC BY-SA 4.0", terms=_TERMS, stored="gzip", seen_in=1),)
+SOURCES = (
+    Source("ds1000/test.jsonl.gz", _HUB, _SUM, 3_439_876, "CC BY-SA 4.0", terms=_TERMS, stored="gzip", seen_in=1),
+)
 REQUEST = (
     "Write the Python code that is missing below, with the indent that it has in its place. "
     "Reply with that code and nothing else, between <code> and </code>.\n\n"
@@ -134,17 +136,17 @@ def by_library(episodes: Sequence[Episode]) -> dict[str, Any]:
     return {"mean_of_library": {name: math.fsum(of) / len(of) for name, of in sorted(scores.items())}} if scores else {}
 
 
-def _some_libraries(settings: Settings) -> Sequence[str]:
-    return (f"{settings['libraries']} alone",) if settings.get("libraries") else ()
+def _some_libraries(run: EvaluationRun) -> Sequence[str]:
+    return (f"{run.settings['libraries']} alone",) if run.settings.get("libraries") else ()
 
 
-_ABOUT = Column("DS-1000", Ds1000Options, 1024, released=False, more=_some_libraries, in_more=("libraries",))
-_PROTOCOL = PublishedProtocol(
+_PROTOCOL = ColumnProtocol(
     "the data's completion prompt, unchanged", "none", "pass@1, by library", judge="the problem's own tests",
-    by_about=True, own_words=UNPUBLISHED,
+    own_words=OWN_PROTOCOL, further=_some_libraries, column="DS-1000", options=Ds1000Options, max_tokens=1024,
+    released=False, not_compared=("libraries",),
 )  # fmt: skip
 _DETAILS = BenchmarkDetails(
-    "1000", file_patterns=tuple(FILES), departures=_departures, notes=by_library, about=_ABOUT, protocol=_PROTOCOL
+    "1000", file_patterns=tuple(FILES), departures=_departures, notes=by_library, protocol=_PROTOCOL
 )
 BENCHMARKS = {
     "": Benchmark(

@@ -14,9 +14,8 @@ from lemur_ray.benchmarks.protocol_options import Protocol, version_by_prefill
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.resource_request import COMMANDS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
-from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
-from lemur_ray.benchmarks.table3 import Column
+from lemur_ray.benchmarks.table3 import ColumnProtocol
 from lemur_ray.outside_data.source import Source
 
 FILES = [
@@ -56,14 +55,12 @@ def _load(options: HumanEvalOptions, request: EvaluationRequest) -> Iterator[Tas
         yield question("humaneval", name, "humaneval", prompt, grade, reference, details)
 
 
-_PROTOCOL = PublishedProtocol(
+_PROTOCOL = ColumnProtocol(
     "the function's signature and docstring", "none", "pass@1", "temperature 0.2, top-p 0.95",
-    "the function's own tests", "pass@1 without bias", by_about=True, own_words="request in other words",
+    "the function's own tests", "pass@1 without bias", own_words="request in other words",
+    settings={"mode": "lemur", **AS_RELEASED}, column="HumanEval", options=HumanEvalOptions, max_tokens=512,
 )  # fmt: skip
-_DETAILS = BenchmarkDetails(
-    "164", protocol=_PROTOCOL, file_patterns=tuple(FILES), settings={"mode": "lemur", **AS_RELEASED},
-    about=Column("HumanEval", HumanEvalOptions, 512, other=AS_RELEASED),
-)  # fmt: skip
+_DETAILS = BenchmarkDetails("164", protocol=_PROTOCOL, file_patterns=tuple(FILES))
 BENCHMARKS = {
     "": Benchmark(
         HumanEvalOptions, _load, {"full": 512, "brief": 512}, needs=first_task_loads_in_sandbox(_load),

@@ -32,9 +32,13 @@ from lemur_ray.host.json_files import open_bytes, parse_json
 from lemur_ray.outside_data.source import Source
 from lemur_ray.storage.bundles.host_path import HostPath
 
+_SIZES = (1_250_000_000, 713_000_000, 623_000_000, 1_200_000_000, 558_000_000, 134_000_000)
 FILES = ("test.jsonl", *(f"test{number}.jsonl" for number in range(2, 7)))
 _HUB = "hub:livecodebench/code_generation_lite@0fe84c3912ea0c4d4a78037083943e8f0c4dd505"
-SOURCES = tuple(Source(f"livecodebench/{file}", f"{_HUB}/{file}", "", 0, "CC (version not stated)") for file in FILES)
+SOURCES = tuple(
+    Source(f"livecodebench/{file}", f"{_HUB}/{file}", "", size, "CC (version not stated)")
+    for file, size in zip(FILES, _SIZES, strict=True)
+)
 _PATTERNS = tuple(f"{folder}/{file}" for folder in ("livecodebench", "code_generation_lite") for file in FILES)
 _HELP = "LiveCodeBench: livecodebench/code_generation_lite on the Hub; CC; python jobs/fetch_data.py livecodebench"
 _FIELDS = (

@@ -17,9 +17,9 @@ from lemur_ray.benchmarks.protocol_options import Protocol, version_by_mode
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.resource_request import COMMANDS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
-from lemur_ray.benchmarks.run_notes import PublishedProtocol, Settings
+from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
-from lemur_ray.benchmarks.table3 import Column
+from lemur_ray.benchmarks.table3 import ColumnProtocol
 from lemur_ray.outside_data.source import Source
 
 FILES = ["mbpp/mbpp.jsonl", "mbpp.jsonl", "bench/mbpp/mbpp.jsonl", "google-research/mbpp/mbpp.jsonl"]
@@ -114,19 +114,19 @@ def _as_conversation(row: Mapping[str, Any]) -> str:
     return f"{_stated(row)}\nWrite the code between [PYTHON] and [/PYTHON]."
 
 
-def _turn_departures(settings: Settings) -> Sequence[str]:
+def _turn_departures(run: EvaluationRun) -> Sequence[str]:
     """Departure of chat prompts from the script released with Lemur, whose example replies have no end of turn."""
-    there = settings.get("form") == "chat" and settings.get("mode") == "lemur"
-    return ("examples' turns are ended",) if there and settings.get("shots", 1) else ()
+    there = run.settings.get("form") == "chat" and run.settings.get("mode") == "lemur"
+    return ("examples' turns are ended",) if there and run.settings.get("shots", 1) else ()
 
 
-_PROTOCOL = PublishedProtocol(
-    "the task with its three assertions", "3: tasks 2, 3 and 4", "pass@1", judge="the three assertions", by_about=True,
-    own_words="request in other words",
+_PROTOCOL = ColumnProtocol(
+    "the task with its three assertions", "3: tasks 2, 3 and 4", "pass@1", judge="the three assertions",
+    own_words="request in other words", further=_turn_departures, settings={"mode": "lemur"}, column="MBPP",
+    options=MbppOptions, max_tokens=650,
 )  # fmt: skip
 _DETAILS = BenchmarkDetails(
-    "500 (974 with --split all)", file_patterns=(*FILES, *PARQUET.values()), settings={"mode": "lemur"},
-    about=Column("MBPP", MbppOptions, 650, more=_turn_departures), protocol=_PROTOCOL,
+    "500 (974 with --split all)", file_patterns=(*FILES, *PARQUET.values()), protocol=_PROTOCOL
 )  # fmt: skip
 BENCHMARKS = {
     "": Benchmark(

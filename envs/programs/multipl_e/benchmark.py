@@ -7,7 +7,7 @@ run in a sandbox. The paper publishes no protocol for it, so this one is the pro
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from envs.programs.multipl_e import typescript
@@ -21,7 +21,6 @@ from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_i
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
-from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.benchmarks.sandboxed import (
     PROGRAM_S,
     Sandboxed,
@@ -29,7 +28,7 @@ from lemur_ray.benchmarks.sandboxed import (
     missing_programs,
     rebuild_hint,
 )
-from lemur_ray.benchmarks.table3 import UNPUBLISHED, Column
+from lemur_ray.benchmarks.table3 import OWN_PROTOCOL, ColumnProtocol
 from lemur_ray.outside_data.source import Source
 from lemur_ray.storage.bundles.host_path import HostPath
 
@@ -104,9 +103,10 @@ def _departures(
     return (f"TypeScript as the sandbox has it, 4.8 in Debian 12, instead of {typescript.pinned()} ({COMMAND})",)
 
 
-_PROTOCOL = PublishedProtocol(
+_PROTOCOL = ColumnProtocol(
     "the data's prompt, unchanged", "none", "pass@1, mean over cpp, java, php, ts, cs and sh",
-    judge="the problem's tests, compiled and run", by_about=True, own_words=UNPUBLISHED,
+    judge="the problem's tests, compiled and run", own_words=OWN_PROTOCOL,
+    options=MultiplEOptions, max_tokens=512, released=False, not_compared=("javatuples",),
 )  # fmt: skip
 BENCHMARKS = {
     language: Benchmark(
@@ -114,15 +114,13 @@ BENCHMARKS = {
         version=4,  # no solution changes what its tests check; whole functions with a signature of their own are read
         needs=partial(_needs, language), min_step_s=PROGRAM_S, resources=PROGRAMS,
         sources=(
-            Source(f"multipl_e/humaneval-{language}/{_FILE}", f"{_HUB}/humaneval-{language}/{_FILE}", "", 0, "MIT"),
+            Source(
+                f"multipl_e/humaneval-{language}/{_FILE}", f"{_HUB}/humaneval-{language}/{_FILE}", "", 83_000, "MIT"
+            ),
         ),
         details=BenchmarkDetails(
             departures=partial(_departures, language), file_patterns=tuple(_files(language)), size="about 160",
-            protocol=_PROTOCOL,
-            about=Column(
-                "MultiPL-E" if language in DEFAULT else "", MultiplEOptions, 512, part=language, released=False,
-                in_more=("javatuples",),
-            ),
+            protocol=replace(_PROTOCOL, column="MultiPL-E" if language in DEFAULT else "", part=language),
         ),
     )
     for language in TOOLCHAINS

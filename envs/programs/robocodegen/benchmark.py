@@ -22,8 +22,9 @@ from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_i
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_text, read_value
-from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, protocol_settings
+from lemur_ray.benchmarks.run_notes import EvaluationRun, PublishedProtocol, RunDescription, protocol_settings
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
+from lemur_ray.benchmarks.table3 import OWN_PROTOCOL
 from lemur_ray.outside_data.source import Source
 
 NOTEBOOK = "robocodegen/benchmark.ipynb"
@@ -197,6 +198,20 @@ def _about(run: EvaluationRun) -> RunDescription:
     )
 
 
+def _further(run: EvaluationRun) -> Sequence[str]:
+    return [] if run.settings.get("compat") else [WORDS["compat"][1]]
+
+
+_PROTOCOL = PublishedProtocol(
+    "worked examples and the description of a function",
+    "not published",
+    "share of the 37 functions whose tests pass",
+    judge="the function's own tests",
+    settings={"tries": 1},
+    texts={"tries": WORDS["tries"][0]},
+    own_words=OWN_PROTOCOL,
+    further=_further,
+)
 BENCHMARKS = {
     "": Benchmark(
         RoboCodeGenOptions,
@@ -214,6 +229,7 @@ BENCHMARKS = {
             size="37, of which those without tests are left out",
             file_patterns=tuple(FILES),
             about=_about,
+            protocol=_PROTOCOL,
         ),
     )
 }

@@ -19,9 +19,8 @@ from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_identity
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows, row_number
-from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S
-from lemur_ray.benchmarks.table3 import UNPUBLISHED, Column
+from lemur_ray.benchmarks.table3 import OWN_PROTOCOL, ColumnProtocol
 from lemur_ray.outside_data.source import Source
 from lemur_ray.storage.bundles.host_path import HostPath
 
@@ -87,16 +86,16 @@ def _examples(home: Path, count: int) -> tuple[str, list[Path]]:
     return "".join(parts), [path, *files.values()]
 
 
-_ABOUT = Column("Spider", SpiderOptions, 256, released=False)
-_PROTOCOL = PublishedProtocol(
+_PROTOCOL = ColumnProtocol(
     "the tables with three rows of each, and the question", "none", "execution accuracy",
-    judge="rows of the query and of the gold on every database of the test suite", by_about=True, own_words=UNPUBLISHED,
+    judge="rows of the query and of the gold on every database of the test suite", own_words=OWN_PROTOCOL,
+    column="Spider", options=SpiderOptions, max_tokens=256, released=False,
 )  # fmt: skip
 BENCHMARKS = {
     "": Benchmark(
         SpiderOptions, _load, {"full": 256, "brief": 256}, identity=single_protocol_identity,
         version=2,  # a query between sentences; shots are questions of the training set
         needs=first_task_loads(_load), min_step_s=PROGRAM_S, sources=SOURCES, has_hints=True,
-        details=BenchmarkDetails(file_patterns=tuple(DEV), size="1034", about=_ABOUT, protocol=_PROTOCOL),
+        details=BenchmarkDetails(file_patterns=tuple(DEV), size="1034", protocol=_PROTOCOL),
     )
 }  # fmt: skip

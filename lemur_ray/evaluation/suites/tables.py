@@ -76,7 +76,7 @@ def options_of_part(part: Part, benchmark: Benchmark[Any]) -> dict[str, Any]:
     """Options for the protocol of the part's column. Raises ValueError for a teacher that the benchmark lacks."""
     if part.taught and not benchmark.details.teacher_settings:
         raise ValueError(f"{part.benchmark} knows no teacher, so it has no part in {FEEDBACK}")
-    return {**benchmark.details.settings, **(benchmark.details.teacher_settings if part.taught else {})}
+    return {**benchmark.details.published_settings, **(benchmark.details.teacher_settings if part.taught else {})}
 
 
 def left_out(parts: Sequence[Part], without: str) -> tuple[list[Part], list[Part]]:

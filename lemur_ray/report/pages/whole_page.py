@@ -88,7 +88,7 @@ def render_run(
         limits=warning(limits(results)),
         transcripts=transcripts,
     )
-    numbers = {**last.headline(), "notes": dict(notes or {}), "runs": [r.report.to_json() for r in results]}
+    numbers = {**last.headline(), "notes": dict(notes or {}), "runs": [r.to_json() for r in results]}
     numbers["solved_without_skill"] = {name: solved_without_skill(of) for name, of in groups.items()}
     numbers["retries"] = [retries_json(run) for run in newest]
     numbers["earlier_versions"] = [r.report.to_json() for r in old]
@@ -236,7 +236,7 @@ def _numbers(inputs: Inputs, groups: Groups) -> dict[str, Any]:
         "written": _now(),
         "corpus": {"folder": inputs.corpus_place or None, **corpus},
         "training": [training_section.run_summary(run) for run in inputs.runs],
-        "agents": [r.report.to_json() for r in results],
+        "agents": [r.to_json() for r in results],
         "solved_without_skill": {benchmark: solved_without_skill(of) for benchmark, of in groups.items()},
         "comparisons": compared,
         "missing": inputs.missing,

@@ -81,6 +81,8 @@ def says(reference: str) -> Mapping[str, Any]:
 def test_standard_is_exact_and_the_released_rule_drops_signs_and_brackets() -> None:
     assert grade_cot("Hence the answer is -4. Yes.", says("-4")).score == 1
     assert grade_cot("Hence the answer is 4.", says("-4")).score == 0
+    twice = grade_cot("So the answer is (B). No, the answer is (C).", says("(B)"))
+    assert (twice.score, twice.scores["flexible"]) == (1, 0), "published: the first answer; a person reads the last"
     assert grade_direct(" (B) ", says("(B)")).score == 1
     assert grade_direct("b", says("(B)")).score == 0
     assert grade_lemur("4", says("-4")).score == 1

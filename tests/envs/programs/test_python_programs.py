@@ -16,7 +16,7 @@ from envs.programs.code_in_replies import code_in
 from envs.programs.humaneval.completion import grade, program_of, up_to_last_return
 from envs.programs.mbpp.benchmark import PARQUET, SPLITS
 from lemur_ray.benchmarks.contract import EvaluationRequest
-from lemur_ray.benchmarks.discovery import find
+from lemur_ray.benchmarks.discovery import describe_run, find
 from lemur_ray.benchmarks.rows import read_rows
 from lemur_ray.benchmarks.run_notes import EvaluationRun
 from tests.envs.questions import Says, golds, play, tasks_of, verdicts
@@ -130,11 +130,10 @@ def test_as_released_no_setup_of_mbpp_is_run_and_what_a_conversation_cannot_say_
     assert (task.options["reference"]["setup"], released.options["reference"]["setup"]) == (row["test_setup_code"], "")
     assert "gold" not in released.options, "none can be right without"
     as_released = {"mode": "lemur", "form": "chat", "prefill": True}
-    assert find("mbpp").details.about(EvaluationRun("p", as_released)).departures == ("examples' turns are ended",)
-    assert (
-        find("mbpp").details.about(EvaluationRun("p", as_released | {"form": "base", "prefill": False})).departures
-        == ()
-    )
+    words, turns = "request in other words", "examples' turns are ended"
+    assert describe_run("mbpp", EvaluationRun("p", as_released)).departures == (words, turns)
+    as_text = as_released | {"form": "base", "prefill": False}
+    assert describe_run("mbpp", EvaluationRun("p", as_text)).departures == (words,)
 
 
 @needs_data

@@ -15,11 +15,12 @@ from typing import Any
 
 from envs.webarena.benchmark import BENCHMARKS, WebOptions
 from envs.webarena.browser.host import shared_host
-from envs.webarena.run_notes import about, notes
+from envs.webarena.run_notes import PROTOCOL, notes
 from lemur_ray.agents.messages import ChatReply, ChatRequest, Sampling
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Outcome, Task, Trajectory
 from lemur_ray.benchmarks.contract import EvaluationRequest
-from lemur_ray.benchmarks.run_notes import EvaluationRun
+from lemur_ray.benchmarks.discovery import describe_run
+from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription
 from lemur_ray.instruct.solved import SolvedFilter, conversations_of, select
 from lemur_ray.rollout.attempt import EpisodeLimits
 from lemur_ray.rollout.ledger import Ledger
@@ -155,16 +156,23 @@ def test_an_episode_without_bounds_of_its_own_has_its_score_for_them() -> None:
 
 
 def test_a_page_says_of_a_run_what_its_numbers_are_not() -> None:
-    found = about(EvaluationRun("p", {"actions": "python", "evaluator": "strict", "judge": "none", "temperature": 0.0}))
+    def described(settings: dict[str, Any]) -> RunDescription:
+        return describe_run("webarena/webarena", EvaluationRun("p", settings))
+
+    found = described({"actions": "python", "evaluator": "strict", "judge": "none", "temperature": 0.0})
     assert found.column == "WebArena"
     assert found.variant == "Python calls"
     assert "strict evaluators" in found.departures
     assert "no judge" in found.departures
     published = {"evaluator": "upstream", "judge": "openai:x#y", "temperature": 1.0, "top_p": 0.9}
-    assert about(EvaluationRun("p", published)).departures == ()
+    assert described(published).departures == (PROTOCOL.own_words,)
+    published["prompt_file"] = PROTOCOL.text_digest
+    assert described(published).departures == ()
+    assert described({**published, "prompt_file": "0" * 16}).departures == ("another prompt file",)
+    assert described({**published, "prompt_file": "0" * 16}).alone == ("another prompt file",)
     other: dict[str, Any] = {
         "prompt": "brief", "axtree_compat": "raw", "observation_tokens": 200, "reasoning": False, "hint": False,
         "examples": 0, "wait_s": 0.0, "top_p": 0.1, "max_tokens": 32, "repeating": 5,
     }  # fmt: skip
     for name, value in other.items():
-        assert len(about(EvaluationRun("p", {**published, name: value})).departures) == 1, name
+        assert len(described({**published, name: value}).departures) == 1, name

@@ -1,0 +1,50 @@
+"""Categories of BFCL: the option that chooses them, and the share solved in each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import ClassVar
+
+from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.benchmarks.protocol_options import Tools
+from lemur_ray.benchmarks.run_notes import PublishedProtocol
+
+SINGLE_TURN = PublishedProtocol(
+    prompt="the messages of the data, with the functions as tools of the request",
+    shots="none",
+    metric="share of tasks with the accepted calls, averaged by category",
+    decoding="temperature 0.001",
+    settings={"tools": "native"},
+)
+
+
+@dataclass(frozen=True)
+class ChosenCategories(Tools):
+    """Command-line options of a BFCL benchmark, whose categories are ``EVERY``."""
+
+    EVERY: ClassVar[Sequence[str]] = ()
+    categories: str = ""
+    """Categories to play, separated by commas. Empty: all of the benchmark."""
+
+    def __post_init__(self) -> None:
+        if unknown := [one for one in self.played if one not in self.EVERY]:
+            raise ValueError(f"--categories: no category {unknown[0]!r}: expected some of {', '.join(self.EVERY)}")
+
+    @property
+    def played(self) -> Sequence[str]:
+        return [one.strip() for one in self.categories.split(",")] if self.categories else self.EVERY
+
+
+def solved_by_category(episodes: Sequence[Episode], every: Sequence[str]) -> dict[str, list[bool]]:
+    """Whether each scored episode is solved, by category in the order of ``every``; categories without one are left
+    out."""
+    scored = [episode for episode in episodes if episode.outcome.scored]
+    by = {one: [e.outcome is Outcome.SOLVED for e in scored if e.category == one] for one in every}
+    return {category: solved for category, solved in by.items() if solved}
+
+
+def rates(solved: Mapping[str, Sequence[bool]]) -> dict[str, float]:
+    """Share solved by category."""
+    return {category: fmean(values) for category, values in solved.items()}

