@@ -44,10 +44,10 @@ def by_evalplus(problem: dict, text: str, known: dict) -> bool:
     from evalplus.eval import PASS, untrusted_check
     from evalplus.sanitize import sanitize
 
-    name = problem["entry_point"]
-    if name not in known:
-        known[name] = inputs_of(problem)
-    inputs, results, seconds = known[name]
+    name, task = problem["entry_point"], problem["task_id"]
+    if task not in known:
+        known[task] = inputs_of(problem)
+    inputs, results, seconds = known[task]
     code = sanitize(text, name)
     return untrusted_check("humaneval", code, inputs, name, results, 0, seconds, fast_check=True)[0] == PASS
 
