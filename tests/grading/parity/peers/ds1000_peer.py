@@ -5,6 +5,7 @@
 sandbox.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -16,6 +17,8 @@ def main(path: str, folder: str, libraries: str) -> None:
     sys.path[:0] = [libraries, folder]
     import execution
 
+    for library in ("matplotlib.pyplot", "pandas", "scipy.stats", "sklearn.linear_model"):  # once, not in each child
+        importlib.import_module(library)
     found = []
     for one in json.loads(Path(path).read_text()):
         context, code = one["code_context"], one["text"]
