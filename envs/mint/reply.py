@@ -13,7 +13,8 @@ from typing import Literal
 
 _SOLUTION = ("<solution>", "</solution>")
 _EXECUTE = ("<execute>", "</execute>")
-_FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
+_FENCE = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
+_PYTHON = ("python", "py", "")
 _CODELLAMA = ("[PYTHON]", "[/PYTHON]")
 
 
@@ -34,11 +35,13 @@ def tags(reply: str) -> ParsedReply:
 
 
 def lenient(reply: str) -> ParsedReply:
-    """Parse as ``tags`` does; without a tag, fenced blocks or CodeLlama's tag are code."""
+    """Parse as ``tags`` does; if that finds nothing, code is the blocks in CodeLlama's tag, else the fenced blocks that
+    are marked as Python or not at all."""
     understood = tags(reply)
     if understood.kind != "nothing":
         return understood
-    code = _join_blocks(_blocks_between(reply, *_CODELLAMA)) or _join_blocks(_FENCE.findall(reply))
+    fenced = [block for language, block in _FENCE.findall(reply) if language.strip() in _PYTHON]
+    code = _join_blocks(_blocks_between(reply, *_CODELLAMA)) or _join_blocks(fenced)
     return understood if code is None else ParsedReply("execute", code)
 
 

@@ -124,19 +124,20 @@ def _departures(subset: str, run: EvaluationRun) -> Sequence[str]:
 
 
 def mint_notes(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Number of solved episodes by each grader, of those scored, and the ids on which the graders disagree. If one
-    grader ended an episode, the other's verdict on later turns is unknown: its number is a lower bound. For runs of
-    programs also their hash seed."""
+    """Notes of a run as JSON values. ``graders``: for each grader, the numbers of episodes that it finds solved and
+    that were scored. ``only_mint_2023``, ``only_strict``: ids of the tasks with an episode that only that grader finds
+    solved. If one grader ended an episode, the other's verdict on later turns is unknown: its number is a lower bound.
+    ``hash_seed``: only for HumanEval and MBPP."""
     from lemur_ray.grading.mint import GRADERS
     from lemur_ray.grading.python_tests import HASH_SEED
 
     scored = [episode for episode in episodes if episode.outcome.scored]
-    solved = {grader: {e.key.task for e in scored if e.scores.get(grader, 0.0) >= 1.0} for grader in GRADERS}
+    solved = {grader: {e.key for e in scored if e.scores.get(grader, 0.0) >= 1.0} for grader in GRADERS}
     strict, upstream = solved["strict"], solved["mint-2023"]
     programs = any(episode.key.benchmark in ("mint/humaneval", "mint/mbpp") for episode in episodes)
     return {
         **({"hash_seed": HASH_SEED} if programs else {}),
         "graders": {grader: {"solved": len(solved[grader]), "scored": len(scored)} for grader in GRADERS},
-        "only_mint_2023": sorted(upstream - strict),
-        "only_strict": sorted(strict - upstream),
+        "only_mint_2023": sorted({key.task for key in upstream - strict}),
+        "only_strict": sorted({key.task for key in strict - upstream}),
     }

@@ -19,8 +19,9 @@ PluginMetadata = dict[str, dict[str, dict[str, Any]]]
 
 
 def plugin_metadata(name: str, benchmark: Benchmark[Any], stated: str, run: EvaluationRun) -> PluginMetadata:
-    """Metadata of the benchmark ``name`` to store with a run, as JSON values: version, licences, description; empty for
-    a built-in benchmark. ``stated``: benchmark name in the tasks."""
+    """Metadata of the benchmark ``name`` to store with a run, as JSON values: {``stated``: {the run's policy:
+    {benchmark, version, licences, about}}}; {} for a built-in benchmark. ``stated``: benchmark name in the tasks.
+    about: the benchmark's description of ``run``, without its protocol if that is no JSON."""
     if is_ours(name):
         return {}
     about = asdict(call_about(name, benchmark, run))

@@ -18,8 +18,9 @@ def _print(line: str) -> None:
 
 
 def with_chat_format(tokenizer: Tokenizer, choice: str = "", say: Callable[[str], None] = _print) -> Tokenizer:
-    """A tokenizer with the chat template for tuning among its files, the same one if it has it. choice: file of a
-    template, or "chatml"; empty: the tokenizer's template, else ChatML. say: gets a line for each addition. Raises
+    """A tokenizer with the chat template for tuning among its files. choice: file of a template, or "chatml"; empty:
+    the tokenizer's own (then the same tokenizer is returned), else ChatML, whose special tokens are appended to the
+    vocabulary if they are missing. say: gets a line if there was no template, and one if tokens are appended. Raises
     TemplateUnusable."""
     source = template_source(choice)
     if not source:

@@ -28,7 +28,8 @@ Turns = Mapping[str, Sequence[tuple[str, ...]]]
 def stored_policy(text: str, policy: str, benchmark: str) -> PolicySpec | None:
     """The policy for ``text``, the value of ``--policy``; None if it is neither ``ledger:DIR`` nor ``replies:FILE``.
     ``policy``: name of the one whose replies to take if a ledger has several. ``benchmark``: take its episodes if the
-    ledger has any, else all. Raises ValueError if the file is missing or invalid, OSError."""
+    ledger has any, else all. A file of replies is not read. Raises ValueError if nothing is there or a ledger has not
+    exactly one policy to take; LedgerError or OSError if it cannot be read."""
     kind, _, target = text.partition(":")
     if kind not in _READERS or not target:
         return None

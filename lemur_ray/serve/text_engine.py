@@ -63,7 +63,8 @@ class TextEngine:
         return self.template.knows_tools and OPEN not in self.template.source
 
     def encode_text(self, text: str) -> tuple[int, ...]:
-        """Prompt ids of a plain text, after the tokenizer's BOS if it adds one."""
+        """Prompt ids of a plain text, after those that the tokenizer adds before a text (BOS, if any). Special tokens
+        spelled in it are ordinary text. The length is not checked."""
         return (*self.tokenizer.special.before, *self.tokenizer.encode(text))
 
     async def prompt(self, chat: Chat) -> tuple[int, ...]:

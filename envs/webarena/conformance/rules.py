@@ -99,8 +99,10 @@ def _early_stop(row: Mapping[str, Any]) -> list[Any]:
 
 
 def answer_gates(folder: Path, records: Mapping[int, Record]) -> Iterator[Gate]:
-    """Yield two gates: whether our scores of answers and of URLs equal those in ``folder``, in the files
-    string_match_scores.json and url_match_scores.json. ``records``: WebArena's tasks by id."""
+    """Yield two gates: whether our scores of answers (by rules, without a judge) and of URLs equal those in ``folder``,
+    in the files string_match_scores.json and url_match_scores.json. A gate without its file has no rows and is not met.
+    Answers with a full stop to a reference of one character may differ (``exempt``). ``records``: WebArena's tasks by
+    id. Raises ValueError for a file that is no JSON list."""
     rows = rows_in(folder, "string_match_scores.json")
     exempt: list[Row] = []
 

@@ -50,13 +50,16 @@ class FunctionPolicy:
 
 def register(function: Function | Policy) -> str:
     """Return a name by which ``resolve`` finds ``function`` in this process: ``module:name`` if it can be imported by
-    that, else it is stored under a name with a digest of its code."""
+    that. Else it is stored, a function under a name with a digest of its code, defaults and plain captured values, a
+    policy object under its type and ``name``, with a number behind if another one has that name already."""
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     if module in sys.modules and module != "__main__" and getattr(sys.modules[module], name, None) is function:
         return f"{module}:{name}"
     short = f"{name or type(function).__qualname__}@{_digest(function) or getattr(function, 'name', '')}"
-    _REGISTERED[short] = function
-    return short
+    names = (short, *(f"{short}.{number}" for number in range(2, len(_REGISTERED) + 2)))
+    free = next(name for name in names if _REGISTERED.get(name, function) is function)
+    _REGISTERED[free] = function
+    return free
 
 
 def label_of(value: Function | Policy, name: str) -> str:

@@ -23,8 +23,9 @@ from lemur_ray.weights.checkpoints import CHECKPOINTS, commit_at, model_fingerpr
 
 
 def parse_policy(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySpec:
-    """Parse ``--policy`` without any query. Raises ValueError for an unknown kind, OSError for an unreadable file of
-    replies, EvaluationError if the policy needs hints (an expert, actions) that the benchmark lacks."""
+    """Parse ``--policy`` without any query; a ledger is read, a file of replies is not. Raises ValueError for an
+    unknown kind, a ledger or file that is not there, or a ledger of several policies; LedgerError or OSError for an
+    unreadable ledger; EvaluationError if the policy needs hints (an expert, actions) that the benchmark lacks."""
     stored = stored_policy(config.policy, config.policy_model, config.benchmark)
     spec = stored or PolicySpec.parse(config.policy, config.policy_model, benchmark.details.recording_format)
     if spec.traits.needs_hints and not benchmark.has_hints:

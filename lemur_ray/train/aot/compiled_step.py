@@ -182,8 +182,9 @@ def _memory(recipe: Recipe, mesh: Any, analysis: Any, program: Program) -> Memor
 
 
 def saved_bytes(recipe: Recipe, mesh: Any, program: Program) -> int:
-    """Bytes that the forward loop over the layers saves for the backward loop, on one device. mesh: jax's. program:
-    costs of the compiled step."""
+    """Bytes that the forward loop over the layers saves for the backward loop, on one device: of the arrays with a row
+    for each layer that the loop carries, but those of a weight's shape. 0 if the program has no such loop. mesh: jax's,
+    of that step. program: costs of the compiled step."""
     import jax
 
     from lemur_ray.model.llama import abstract_params

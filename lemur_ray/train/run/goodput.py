@@ -123,7 +123,7 @@ class Stopwatch:
             self.switch(before)
 
     def step_was(self, item: str) -> None:
-        """Move the time counted as ``step`` since the last call to ``item``, for example "useful" or "replayed"."""
+        """Count as ``item`` (for example "useful" or "replayed") the time counted as ``step`` since the last call."""
         self.switch(self._item)
         self.spent[item] = self.spent.get(item, 0.0) + self.spent.pop("step", 0.0)
 

@@ -176,6 +176,7 @@ def test_replies_are_read_by_named_strategies() -> None:
     assert tags("<execute>a</execute><solution>").kind == "propose"
     assert tags("```python\nx\n```").kind == "nothing"
     assert lenient("```python\nx\n```\ntext\n```\ny\n```").content == "x\ny"
+    assert lenient("```bash\nls\n```\ntext\n```py \ny\n```").content == "y"
     assert lenient("[PYTHON]\nx = 1\n[/PYTHON]").content == "x = 1"
     assert lenient("<execute>a</execute>```\nb\n```").content == "a"
     assert lenient("no code").kind == "nothing"
