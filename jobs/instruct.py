@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from lemur_ray.cluster import connection
 from lemur_ray.config.config_file import config_text
-from lemur_ray.evaluation.demonstration_data import make_table, own_conversations
+from lemur_ray.evaluation.demonstration_data import conversations_of, make_table, own_conversations, table_shelf
 from lemur_ray.host.home import resolve_out
 from lemur_ray.instruct.config import INSTRUCT_TOPICS, Sets, SetsConfig, Talks, TalksConfig, Template
 from lemur_ray.train.job_arguments import RunJob, parse_job
@@ -31,14 +31,14 @@ class InstructJob(RunJob):
 def main(argv: Sequence[str] | None = None) -> int:
     job = parse_job(InstructJob, argv, prog="instruct.py", recipe="nano-chat")
     recipe, out, own = job.recipe, resolve_out(job.out, f"runs/{job.recipe.name}"), job.talks.conversations
-    from lemur_ray.instruct.needs import check_table_needs
+    from lemur_ray.instruct.needs import check_table
     from lemur_ray.corpus.manifest import read_manifest
     from lemur_ray.train.pod.placement import batch_parts
     from lemur_ray.train.run.needs import RUN_ERRORS, check_tuning_run
     from lemur_ray.train.on_ray.trainer import train
     from lemur_ray.weights.open_model import load_tokenizer
 
-    look = partial(check_table_needs, job.sets, own, job.chat_template)
+    look = partial(check_table, job, table_shelf(job, out), partial(conversations_of, job.talks), batch_parts)
     chats = partial(own_conversations, () if job.corpus else own)
     try:
         here, files = None if job.preflight else connection.available_devices(), (*own, *job.sets.paths)

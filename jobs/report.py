@@ -39,12 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             numbers = render_report(folder, runs=runs, episodes=episodes, corpus=corpus)
     except (ReportError, LedgerError, EvaluationError, ImportError, OSError, ValueError) as error:
         return _path.fail("report", error)
-    for line in numbers["missing"]:
+    for line in numbers["missing_requested"]:
         print(f"missing: {line}")
     print(f"{out}/index.html")
     who = ("benchmark", "policy")
     agents = [{key: run[key] for key in who} | run["overall"]["success"] for run in numbers["agents"]]
-    print(json.dumps({"report": f"{out}/index.html", "agents": agents, "missing": numbers["missing"]}))
+    print(json.dumps({"report": f"{out}/index.html", "agents": agents, "missing": numbers["missing_requested"]}))
     return 0
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from lemur_ray import __version__
 from lemur_ray.host import commands
+from lemur_ray.sandbox.backends import docker_image
 from tests.agents.misbehaving import completion, serving
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -142,3 +143,13 @@ def test_the_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
     assert missing.returncode == 1
     assert "lemur fetch gsm8k" in missing.stderr
     assert "jobs/" not in missing.stderr
+    site = lemur("docs")
+    assert site.returncode == 1
+    assert "clone it, pip install -e '.[docs]' there, and run lemur docs" in site.stderr
+    lists = [
+        python,
+        "-c",
+        "from lemur_ray.sandbox.backends.docker_image import lists, packages; print(lists(), packages())",
+    ]
+    listed = subprocess.run(lists, cwd=tmp_path / "empty", env=environment, capture_output=True, text=True, check=True)
+    assert listed.stdout == f"{docker_image.lists()} {docker_image.packages()}\n", "the image needs no checkout"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -141,3 +142,31 @@ def test_a_function_of_a_script_reaches_actors_and_the_examples_run(ray_local: s
         assert done.returncode == 0, done.stderr[-2000:]
         print(done.stdout)
     assert "num_rows: 8" in done.stdout
+
+
+def test_an_edited_benchmark_is_played_anew_and_old_code_is_named(
+    lemur_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, name = tmp_path / "edited_benchmark.py", "edited_benchmark:DOUBLES"
+    text = (ROOT / "examples" / "own_benchmark.py").read_text()
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def play() -> tuple[int, int, str]:
+        result = lr.evaluate("expert", name, limit=2, out="edited")
+        return result.headline["solved"], len(lr.Evaluation(result.folder, {}).rows()), capsys.readouterr().err
+
+    file.write_text(text)
+    assert play()[:2] == (2, 2)
+    file.write_text(f"# a comment\n{text}")
+    assert play()[:2] == (2, 2), "comments are no code"
+    edited = text.replace("2 * n", "3 * n")
+    assert edited != text
+    file.write_text(edited)
+    old = play()
+    assert old[:2] == (2, 2)
+    assert "edited_benchmark was edited after this process had imported it" in old[2]
+    importlib.reload(sys.modules["edited_benchmark"])
+    solved, episodes, said = play()
+    assert (solved, episodes) == (2, 4), "every task is played again, and the earlier episodes stay"
+    assert f"{name}: its code is not that of the earlier episodes" in said
+    assert "its code is not" not in play()[2]

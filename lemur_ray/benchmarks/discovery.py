@@ -21,13 +21,15 @@ from lemur_ray.benchmarks.episode_artifacts import View
 from lemur_ray.benchmarks.plugin_calls import call_about, call_views
 from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
 from lemur_ray.config import did_you_mean
-from lemur_ray.host.user_modules import look_here_for
+from lemur_ray.host.user_modules import imported_code, look_here_for, was_edited
 
 GROUP = "lemur_ray.benchmarks"
 HOMES = ("envs", "envs.language", "envs.programs")
 SCHEMES = "envs.foreign.benchmark"
 """Module whose table ``SCHEMES`` has the name prefixes (``gym``) that are no module, with a function for each"""
 TABLE = "BENCHMARKS"
+MODULE_CODE = "module_code"
+"""Setting of an evaluation: digest of the code of a user's benchmark."""
 
 
 def find(name: str) -> Benchmark[Any]:
@@ -37,13 +39,30 @@ def find(name: str) -> Benchmark[Any]:
     if colon and module in (schemes := import_module(SCHEMES).SCHEMES):
         return _checked(name, schemes[module](attribute))
     if colon:
-        return _checked(name, getattr(_imported(name, module), attribute, None))
+        plugin = _imported(name, module)
+        imported_code(plugin)  # now: an edit after the import is none of what this process runs
+        return _checked(name, getattr(plugin, attribute, None))
     family, _, variant = name.partition("/")
     table = table_of(family, name)
     if variant not in table:
         known = [_name(family, one) for one in table]
         raise ValueError(f"--benchmark {name}: unknown benchmark{did_you_mean(name, known)}")
     return _checked(name, table[variant])
+
+
+def own_code(name: str) -> dict[str, str]:
+    """Part of the recipe hash for a benchmark in a user's module (``module:object``): a digest of the module's code, so
+    that edited code is played anew. Empty for any other benchmark. Prints to stderr if this process runs code from
+    before an edit."""
+    module, colon, _ = name.partition(":")
+    if not colon or is_ours(name) or module.startswith(f"{HOMES[0]}."):
+        return {}
+    plugin = _imported(name, module)
+    if was_edited(plugin):
+        print(f"{name}: {module} was edited after this process had imported it: this is the code from before; start "
+              "Python anew for the edited one", file=sys.stderr, flush=True)  # fmt: skip
+    code = imported_code(plugin)
+    return {MODULE_CODE: code} if code else {}
 
 
 def is_ours(name: str) -> bool:

@@ -73,6 +73,11 @@ def agent_texts(games: int = 300, chats: int = 100) -> list[str]:
     return texts + [", ".join(f"a {name} 1" for name in find(GAMES).details.vocabulary())] * games
 
 
+def table_shelf(job: Any, out: str) -> str:
+    """Folder of the instruction tables of a job whose run is in ``out``."""
+    return resolve_out(f"{out}/table" if "://" in out else f"instruct/{job.recipe.name}", "")
+
+
 def make_table(
     job: Any, out: str, load_tokenizer: Callable[[str], Any], init_from: str, batch_parts: Callable[[Any], int]
 ) -> str:
@@ -87,7 +92,7 @@ def make_table(
 
     if job.corpus:
         return resolve_out(job.corpus, "")
-    shelf = resolve_out(f"{out}/table" if "://" in out else f"instruct/{job.recipe.name}", "")
+    shelf = table_shelf(job, out)
     tokenizer = with_chat_format(load_tokenizer(init_from), job.chat_template)
     shape = {"seq_len": job.recipe.data.seq_len, "num_rows": whole_epochs(job.recipe, batch_parts(job.recipe.mesh))}
     if job.sets.files:

@@ -54,6 +54,11 @@ def scripts_folder() -> Path:
     return checkout if (checkout / "_path.py").is_file() else _PACKAGE / "commands"
 
 
+def images_folder() -> Path:
+    """Folder of the images' package lists: ``cluster/images`` of a checkout, ``lemur_ray/images`` of a wheel."""
+    return _PACKAGE.parent / "cluster" / "images" if is_checkout() else _PACKAGE / "images"
+
+
 def is_checkout() -> bool:
     """Whether this code runs from a checkout of the repository."""
     return scripts_folder().name == "jobs"

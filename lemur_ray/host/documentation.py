@@ -41,7 +41,10 @@ def build(out: Path) -> Path:
     if out.is_dir() and any(out.iterdir()) and not (out / _SITE_FILE).is_file():
         raise DocumentationError(f"{out} holds other files, which the site would replace: give a new or empty folder")
     if not is_checkout() or not (ROOT / "mkdocs.yml").is_file():
-        raise DocumentationError("the pages are in the repository: clone it and run python jobs/docs.py there")
+        raise DocumentationError(
+            "the pages are in the repository and in no wheel: clone it, pip install -e '.[docs]' there, and run "
+            "python jobs/docs.py"
+        )
     missing = [name for name in ("mkdocs", "material", "mkdocstrings") if not importlib.util.find_spec(name)]
     if missing:
         raise DocumentationError(f"{missing[0]} is not installed: pip install 'lemur-ray[docs]'")

@@ -1,9 +1,18 @@
-"""Modules of a user in the folder where a command was started: benchmarks, environments, policies."""
+"""Modules of a user (benchmarks, environments, policies): finds those in the working directory, notices edits."""
 
+import ast
+import hashlib
 import importlib.util
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from lemur_ray.host.python_source import parsed
+
+_IMPORTED: dict[str, tuple[Any, str]] = {}
+"""Module -> (its spec, which a reload replaces; digest of the code that its file had then)."""
 
 
 def look_here_for(module: str) -> None:
@@ -18,3 +27,26 @@ def look_here_for(module: str) -> None:
         return
     sys.path.append(str(here))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(here)]))
+
+
+def imported_code(module: ModuleType) -> str:
+    """Digest of a module's code, 16 hex digits, without comments and layout; empty if it has no Python file. It is that
+    of the first call after an import or a reload, since later edits of the file are not what this process runs."""
+    spec, digest = _IMPORTED.get(module.__name__, (None, ""))
+    if spec is None or spec is not module.__spec__:
+        digest = _code_of(module)
+        _IMPORTED[module.__name__] = module.__spec__, digest
+    return digest
+
+
+def was_edited(module: ModuleType) -> bool:
+    """Whether the code in a module's file is no longer that of ``imported_code``."""
+    return _code_of(module) != imported_code(module)
+
+
+def _code_of(module: ModuleType) -> str:
+    try:
+        source = Path(module.__file__ or "").read_text(encoding="utf-8")
+        return hashlib.sha256(ast.dump(parsed(source)).encode()).hexdigest()[:16]
+    except (OSError, ValueError, SyntaxError, AttributeError):
+        return ""

@@ -1,14 +1,21 @@
-"""Checks before an instruction table is built: installed packages, one source of conversations, a usable chat template.
-
-No conversation is read."""
+"""Checks before an instruction table is built or used: installed packages, one source of conversations, a usable chat
+template, a conversation that is left. The public sets are not read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from importlib.util import find_spec
+import importlib.util
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+from lemur_ray.config import Recipe
+from lemur_ray.corpus.manifest import read_manifest
+from lemur_ray.host.home import resolve_out
 from lemur_ray.instruct.chat_tokens import with_chat_format
 from lemur_ray.instruct.config import WITHOUT_NEAR_DUPLICATES, SetsConfig
+from lemur_ray.instruct.conversation import Conversation
+from lemur_ray.instruct.epochs import with_whole_epochs
+from lemur_ray.instruct.table import check_any_left
 from lemur_ray.text.chat_template import Chat, TemplateError, TemplateUnusable
 from lemur_ray.text.templates.template_files import template_of
 from lemur_ray.text.tokenizer import Tokenizer
@@ -26,6 +33,34 @@ def check_table_needs(
     lacking = [*_of_sets(sets, conversations, packages_are_here), *(_of_format(tokenizer, choice) if tokenizer else ())]
     if lacking:
         raise ValueError("\n- ".join(lacking))
+
+
+def check_table(
+    job: Any,
+    shelf: str,
+    conversations: Callable[[], Iterator[Conversation]],
+    batch_parts: Callable[[Any], int],
+    tokenizer: Tokenizer | None,
+    packages_are_here: bool,
+) -> tuple[Recipe, int] | None:
+    """Raise what building and using the table of a job (``jobs/instruct.py``) would: ValueError, and CorpusError if no
+    conversation is left for a table in ``shelf``. Returns (the recipe, with the steps of a table that is there; size of
+    the table's vocabulary); None if tokenizer or ``conversations``, whose errors others report, cannot be read.
+    batch_parts: function of a mesh: number of parts of a batch. Others: as of ``check_table_needs``."""
+    if job.corpus:
+        manifest = read_manifest(resolve_out(job.corpus, ""))
+        return with_whole_epochs(job.recipe, manifest, batch_parts(job.recipe.mesh))[0], manifest["vocab_size"]
+    check_table_needs(job.sets, job.talks.conversations, job.chat_template, tokenizer, packages_are_here)
+    if tokenizer is None:
+        return None
+    tokenizer = with_chat_format(tokenizer, job.chat_template, say=lambda line: None)
+    if not job.sets.files:
+        try:
+            first = list(itertools.islice(talks := conversations(), 1))
+        except (OSError, ValueError):
+            return None
+        check_any_left(itertools.chain(first, talks), tokenizer, shelf, seq_len=job.recipe.data.seq_len)
+    return job.recipe, tokenizer.vocab_size
 
 
 def filter_packages(sets: SetsConfig) -> dict[str, str]:
@@ -51,7 +86,9 @@ def _of_sets(sets: SetsConfig, conversations: Sequence[str], packages_are_here: 
         lacking.append("--conversations is no part of Table 1: leave it out with --oasst1 and the other sets")
     if packages_are_here:
         lacking += [
-            advice for package, advice in filter_packages(sets).items() if not find_spec(package.replace("-", "_"))
+            advice
+            for package, advice in filter_packages(sets).items()
+            if not importlib.util.find_spec(package.replace("-", "_"))
         ]
     return lacking
 

@@ -10,8 +10,8 @@ import hashlib
 import itertools
 import json
 import shutil
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ SOURCE = "chat"
 """Name of the only source of an instruction table."""
 REFUSED = "refused_by_the_chat_template"
 """Drop reason for a conversation that the model's template rejects, for example because of unknown roles."""
+Counts = dict[str, Counter[str]]
+"""Data set -> number of its conversations that were read, kept, and dropped or cut for a reason."""
 NumRows = Callable[[int, int], int]
 """Function of (packed rows, conversations) that returns the rows of the table; added ones have no trained token."""
 
@@ -66,33 +68,56 @@ def build_table(
     The folder lies in ``shelf``, a path or URL, and is named by content: the same conversations in the same order give
     the same table, which is written once. num_rows: rule for the total number of rows. seq_len: tokens of a row. Raises
     CorpusError if no conversation is left, TemplateUnusable."""
-    examples: list[Example] = []
-    kept: Counter[str] = Counter()
-    dropped: dict[str, Counter[str]] = defaultdict(Counter)
-    seen: Counter[str] = Counter()
+    counts: Counts = {}
+    examples = list(encoded(conversations, tokenizer, seq_len, counts))
+    return write_table(examples, tokenizer, shelf, seq_len=seq_len, num_rows=num_rows, report=_report(counts))
+
+
+def check_any_left(
+    conversations: Iterable[Conversation], tokenizer: Tokenizer, shelf: str | Path, *, seq_len: int
+) -> None:
+    """Raise what ``build_table`` would raise: CorpusError if no conversation is left, TemplateUnusable. Encodes them up
+    to the first that is left."""
+    counts: Counts = {}
+    if next(encoded(conversations, tokenizer, seq_len, counts), None) is None:
+        raise _nothing_left(shelf, _report(counts))
+
+
+def encoded(
+    conversations: Iterable[Conversation], tokenizer: Tokenizer, seq_len: int, counts: Counts
+) -> Iterator[Example]:
+    """Yield every conversation that has a trained token, cut to ``seq_len`` tokens. Adds to ``counts``, by data set:
+    read and kept conversations, those dropped or cut by reason. Raises TemplateUnusable."""
     for conversation in conversations:
         name = conversation.dataset
-        seen[name] += 1
+        count = counts.setdefault(name, Counter(read=0, kept=0))
+        count["read"] += 1
         if reason := fault(conversation):
-            dropped[name][reason] += 1
+            count[reason] += 1
             continue
         try:
             ids, trained = encode_chat(tokenizer, conversation.messages, tools=conversation.tools)
         except TemplateUnusable:
             raise
         except TemplateError:
-            dropped[name][REFUSED] += 1
+            count[REFUSED] += 1
             continue
         if len(ids) > seq_len:
-            dropped[name]["cut_at_row_length"] += 1
+            count["cut_at_row_length"] += 1
         marks = np.array(trained[:seq_len], bool)
         if not marks.any():
-            dropped[name]["no_trained_token"] += 1
+            count["no_trained_token"] += 1
             continue
-        examples.append(Example(name, conversation.id, "", np.array(ids[:seq_len], np.int32), marks))
-        kept[name] += 1
-    counts = {name: {"read": seen[name], "kept": kept[name], **dropped[name]} for name in sorted(seen)}
-    return write_table(examples, tokenizer, shelf, seq_len=seq_len, num_rows=num_rows, report={"counts": counts})
+        count["kept"] += 1
+        yield Example(name, conversation.id, "", np.array(ids[:seq_len], np.int32), marks)
+
+
+def _report(counts: Counts) -> dict[str, Any]:
+    return {"counts": {name: dict(counts[name]) for name in sorted(counts)}}
+
+
+def _nothing_left(shelf: str | Path, report: Mapping[str, Any]) -> CorpusError:
+    return CorpusError(f"no conversation left for {shelf}: {json.dumps(report['counts'])}")
 
 
 def write_table(
@@ -111,7 +136,7 @@ def write_table(
     number of rows. report: further entries of the manifest, with "counts". seq_len: tokens of a row. packing: as for
     ``assign_rows``. Raises CorpusError if there is no example."""
     if not examples:
-        raise CorpusError(f"no conversation left for {shelf}: {json.dumps(report['counts'])}")
+        raise _nothing_left(shelf, report)
     if seed is not None:
         examples = [examples[i] for i in np.random.default_rng(seed).permutation(len(examples))]
     lengths = np.array([len(example.tokens) for example in examples], np.int64)

@@ -13,7 +13,7 @@ from typing import Any
 
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest, Prompt, check_options, storable_options
-from lemur_ray.benchmarks.discovery import belongs_to_another, find
+from lemur_ray.benchmarks.discovery import belongs_to_another, find, own_code
 from lemur_ray.benchmarks.task_validation import validated_tasks
 from lemur_ray.config import from_dict, parse
 from lemur_ray.config.config_file import take_config
@@ -135,7 +135,7 @@ def tasks_and_settings(
     prompt: Prompt = config.prompt if config.prompt != "auto" else "brief" if knows_our_words else "full"
     request = evaluation_request(config, benchmark, prompt, recording)
     tasks, data = select_tasks(available_tasks(config, benchmark, request), config)
-    identity = benchmark.identity_of(config.options, request, config.replay)
+    identity = {**benchmark.identity_of(config.options, request, config.replay), **own_code(config.benchmark)}
     tokens, stop = benchmark.max_tokens[prompt], benchmark.stop
     return tasks, settings_of(config, prompt, tokens, data, identity, stop, recording, replies)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lemur_ray.benchmarks.discovery import MODULE_CODE
 from lemur_ray.host.exit_codes import CausedError
 from lemur_ray.host.home import resolve_out
 from lemur_ray.rollout.evaluation_config import Settings
@@ -133,6 +134,15 @@ def load_settings(out: Path) -> dict[str, dict[str, Any]]:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
         raise EvaluationError(f"{path} is not JSON ({error}); remove it and run the evaluation again") from error
+
+
+def played_with_other_code(out: Path, settings: Settings) -> bool:
+    """Whether the folder has episodes whose settings differ from these in the benchmark's code alone, and none with
+    these. Raises EvaluationError."""
+    wanted = json.loads(json.dumps(dict(settings.values)))
+    stored = [entry["settings"] for entry in load_settings(out).values()]
+    with_this_code = [{**one, MODULE_CODE: wanted.get(MODULE_CODE)} for one in stored]
+    return MODULE_CODE in wanted and wanted in with_this_code and wanted not in stored
 
 
 def replace_file(path: Path, text: str) -> None:

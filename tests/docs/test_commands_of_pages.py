@@ -100,11 +100,15 @@ SHOWN = (
     *((path, in_docstring) for path in sorted((ROOT / "examples").glob("*.py"))),
     *((path, in_docstring) for path in sorted((ROOT / "jobs").glob("[a-z]*.py"))),
 )
-CASES = [
-    pytest.param(words, id=f"{path.name}:{line}")
+COMMANDS_SHOWN = [
+    (path, line, command)
     for path, reader in SHOWN
     for line, command in reader(path)
     if re.match(r"([A-Z_]+=\S* )*(python3?|lemur|ray job submit|make|pip|\./|bash|cluster/) ", command)
+]
+CASES = [
+    pytest.param(words, id=f"{path.name}:{line}")
+    for path, line, command in COMMANDS_SHOWN
     for words in programs(command)
 ]
 

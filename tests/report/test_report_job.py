@@ -41,6 +41,8 @@ def test_the_job_finds_everything_under_the_home_and_prints_path_and_json(tmp_pa
     alone = report(home, "--episodes", "episodes/alfworld-text-nano-chat", "--out", "alone")
     assert alone.returncode == 0, alone.stderr
     assert "run-nano" not in (home / "alone/index.html").read_text(), "only what is named"
+    assert "missing:" not in alone.stdout, "evaluations alone need no training"
+    assert json.loads(alone.stdout.splitlines()[-1])["missing"] == []
     assert json.loads(line)["agents"][0]["n"] == 12
 
 

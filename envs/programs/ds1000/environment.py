@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from lemur_ray.host.commands import images_folder
 from lemur_ray.host.home import lemur_home
 from lemur_ray.sandbox.backends.python_inside import VERSION
 
@@ -78,7 +79,7 @@ def lacking(named: str, libraries: Sequence[str]) -> str | None:
 
 
 def requirements_file() -> Path:
-    return Path(__file__).resolve().parents[3] / "cluster/images/ds1000/requirements.txt"
+    return images_folder() / "ds1000" / "requirements.txt"
 
 
 def pinned() -> Iterator[tuple[str, str, str]]:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from lemur_ray.host.commands import images_folder
 from lemur_ray.host.home import lemur_home
 from lemur_ray.host.json_files import read_json
 
@@ -20,7 +21,7 @@ COMMAND = "python -m envs.programs.multipl_e.typescript"
 INSIDE = "/opt/typescript"
 """Mount point of the folder in a sandbox."""
 PROGRAMS = f"{INSIDE}/node_modules/.bin"
-_PINNED = Path(__file__).resolve().parents[3] / "cluster/images/multipl_e"
+_PINNED = images_folder() / "multipl_e"
 _FILES = ("package.json", "package-lock.json")
 
 

@@ -106,9 +106,10 @@ def render_report(
 ) -> dict[str, Any]:
     """Write the whole page into ``out``: index.html, report.json, episodes.csv, losses.csv, mixture.csv, transcripts.
     ``runs``: run folders; ``episodes``: folders with an episodes.jsonl; ``corpus``: a corpus folder. The page lists
-    missing inputs, those of training only if runs or a corpus are given. Returns the content of report.json, which
-    lists all. Raises ReportError for inputs without any episode."""
+    missing inputs, those of training only if runs or a corpus are given. Returns the content of report.json:
+    ``missing`` lists all, ``missing_requested`` those of the page. Raises ReportError without any episode."""
     inputs, of_training = collect_inputs(runs, episodes, corpus), bool(runs or corpus)
+    missing = inputs.missing if of_training else inputs.missing_ledgers
     out.mkdir(parents=True, exist_ok=True)
     groups, earlier = _results(inputs)
     groups, _ = write_all(out, title, groups, earlier)
@@ -126,7 +127,7 @@ def render_report(
         tiles=_report_tiles(inputs, groups),
         num_episodes=inputs.num_episodes,
         of_training=of_training,
-        missing=warning(inputs.missing if of_training else inputs.missing_ledgers),
+        missing=warning(missing),
         benchmarks=_sections(groups, earlier),
         paper=paper_section.section([PaperRun(*one) for one in named]),
         corpus=_corpus_section(inputs),
@@ -136,6 +137,7 @@ def render_report(
         written=_now(),
     )
     numbers = {**_numbers(inputs, groups), "earlier_versions": [r.report.to_json() for r in earlier]}
+    numbers["missing_requested"] = missing
     _write(out, html, numbers, tables)
     return numbers
 

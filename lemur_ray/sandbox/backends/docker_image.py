@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from lemur_ray.host.commands import images_folder
 from lemur_ray.host.file_lock import hold
 from lemur_ray.sandbox.backends import debian_files, docker_engine, slots
 from lemur_ray.sandbox.sandbox import SandboxUnavailable
@@ -52,23 +53,20 @@ class Image:
 
 
 def packages_file(image: str = PLAIN) -> Path:
-    return Path(__file__).resolve().parents[3] / "cluster/images" / image / "packages.txt"
+    return images_folder() / image / "packages.txt"
 
 
 def lists() -> list[str]:
-    """Sorted names of the folders in ``cluster/images`` with a ``packages.txt``; empty without ``cluster``."""
+    """Sorted names of the folders in ``cluster/images`` with a ``packages.txt``."""
     return sorted(path.parent.name for path in packages_file("*").parents[1].glob("*/packages.txt"))
 
 
 def packages(image: str = PLAIN) -> list[str]:
     """Debian package names in ``cluster/images/IMAGE/packages.txt``, in its order; text after ``#`` is a comment.
-    Raises SandboxUnavailable if there is no such file, such as outside of the repository."""
+    Raises SandboxUnavailable if there is no such file."""
     path = packages_file(image)
     if not path.is_file():
-        raise SandboxUnavailable(
-            f"{path} is not there: run from the repository, with its folder cluster/, and name an image of "
-            f"{', '.join(lists()) or 'its lists'}"
-        )
+        raise SandboxUnavailable(f"{path} is not there: name an image of {', '.join(lists())}")
     lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
     return [line for line in lines if line]
 

@@ -91,28 +91,36 @@ def check_tuning_run(
     init_from: str,
     table: str,
     files: Sequence[str],
-    check_new_table: Callable[[Tokenizer | None, bool], object] = lambda tokenizer, is_here: None,
+    check_rows_of_table: Callable[[Tokenizer | None, bool], tuple[Recipe, int] | None] = lambda tokenizer, is_here: (
+        None
+    ),
     check_chats: Check = lambda: None,
 ) -> str:
     """`check_run` for a tuning run; returns the path of the model it starts from. Raises PreflightError.
-    table: instruction table; empty: it will be made of ``files``. check_new_table: raises if such a table cannot be
-    made; called with the model's tokenizer, if readable, and whether the table is made on this machine. check_chats:
-    reads the user's conversations, and raises for an invalid one; not called if files are absent. out: run folder.
-    init_from: name, path or URI of that model."""
+    table: instruction table; empty: it will be made of ``files``. check_rows_of_table: raises if the table cannot be
+    made or used; called with the model's tokenizer, if readable, and whether the table is made on this machine; returns
+    the recipe with the table's steps and its vocabulary size, if known. check_chats: reads the user's conversations,
+    and raises for an invalid one; not called if files are absent. out: run folder. init_from: name, path or URI of that
+    model."""
 
     def check_all_files() -> None:
         check_files(files)
         check_chats()
 
-    model = partial(find_model, init_from, buckets=True)
+    def check_table_fits() -> None:
+        is_here = devices is not None and not devices.in_cluster
+        if planned := check_rows_of_table(_tokenizer(init_from), is_here):
+            check_recipe(fitted := with_vocabulary(*planned))
+            if table:
+                check_rows(fitted, folder)
+
+    model, folder = partial(find_model, init_from, buckets=True), resolve_out(table, "")
     checks: list[Check] = [lambda: check_model(model(), recipe), check_all_files]
-    is_here = devices is not None and not devices.in_cluster
     if table:
-        folder = resolve_out(table, "")
         checks += [lambda: check_table(recipe, folder), lambda: check_tokenizer(folder, model())]
     else:
-        checks += [lambda: start_tokenizer(init_from), lambda: check_new_table(_tokenizer(init_from), is_here)]
-    check_run(recipe, devices, out, checks)
+        checks.append(lambda: start_tokenizer(init_from))
+    check_run(recipe, devices, out, [*checks, check_table_fits])
     return model()
 
 

@@ -28,6 +28,8 @@ from lemur_ray.weights.hf_config import config_files
 from tests.conftest import ROOT
 from tests.train.run.test_device_needs import LAPTOP, of_mesh
 
+OWN = '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello there"}]}'
+
 
 def corpus(folder: Path, *sources: str, seq_len: int = 1024) -> str:
     folder.mkdir()
@@ -267,3 +269,39 @@ def test_a_preflight_that_finds_nothing_ends_with_0_and_asks_for_no_device(
 ) -> None:
     monkeypatch.setattr(connection, "available_devices", lambda: pytest.fail("devices were asked for"))
     assert importlib.import_module("pretrain").main(["nano", "--preflight"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "argv", "says"),
+    [
+        (['{"messages": [{"role": "user", "content": "Hi"}]}'], (), "no_assistant_turn"),
+        (["{}"], (), "not a conversation"),
+        ([""], (), "no conversation in them"),
+        ([OWN], ("--data.seq-len", "4"), 'no conversation left for {home}/instruct/nano-chat: {{"chats": {{"read": 1'),
+        ([OWN], ("--chat-template", "{refusing}"), '"refused_by_the_chat_template": 1'),
+        ([OWN], ("--model.vocab-size", "250"), "tokens, the model of recipe 'nano-chat' only 250 rows"),
+    ],
+    ids=["rules", "form", "empty", "length", "template", "vocabulary"],
+)
+def test_a_preflight_refuses_what_tuning_would_with_the_same_sentence(
+    refusal: Callable[..., str], lemur_home: Path, tmp_path: Path, rows: list[str], argv: tuple[str, ...], says: str
+) -> None:
+    (tmp_path / "chats.jsonl").write_text("\n".join(rows))
+    (tmp_path / "refusing.jinja").write_text("{% if messages|length > 1 %}{{ raise_exception('no') }}{% endif %}")
+    start = ["nano-chat", "--init-from", "random:nano", "--conversations", f"{tmp_path}/chats.jsonl"]
+    words = [*start, *(word.format(refusing=tmp_path / "refusing.jinja") for word in argv)]
+    said = refusal("instruct", *words, "--preflight")
+    assert says.format(home=lemur_home) in said
+    assert refusal("instruct", *words).partition("\nrecipes whose devices")[0].strip() == said.strip()
+
+
+def test_a_preflight_asks_whether_epochs_over_a_given_table_are_whole_batches(
+    refusal: Callable[..., str], tmp_path: Path
+) -> None:
+    place = Path(corpus(tmp_path / "table", "chat"))
+    manifest = json.loads((place / "manifest.json").read_text())
+    manifest["sources"][0] |= {"rows": 7, "documents": 200}
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    words = ["nano-chat", "--init-from", "random:nano", "--corpus", str(place), "--tuning.epochs", "3"]
+    for preflight in ([], ["--preflight"]):
+        assert "passes over 7 rows are no whole number of batches" in refusal("instruct", *words, *preflight)
