@@ -107,7 +107,7 @@ RULES: tuple[tuple[str, Run | By | Needs], ...] = (
     (r"agent_eval\.py$|checkpoint:", ALL_STAGES),
     (r"ds1000", Needs("7 GB of packages of 2022, made by envs.programs.ds1000.make_environment or in its image")),
     (r"bfcl/multi_turn", Needs("the package bfcl-eval; envs/language/test_bfcl_multi_turn.py plays where it is")),
-    (r"docker", Needs("a Docker engine; sandbox/test_docker.py")),
+    (r"docker|harbor:", Needs("a Docker engine; sandbox/test_docker.py and envs/foreign/test_harbor_containers.py")),
     (r"replay:DIR/tau_bench", Needs("recorded runs of tau-bench, which jobs/fetch_data.py fetches")),
     (NAMED_BENCHMARKS, ABSENT),
     (r"--suite table3", ABSENT),
