@@ -176,7 +176,7 @@ def test_what_is_missing_is_named(data: Path, tmp_path: Path) -> None:
     assert found.details.endpoints(found.options(teacher=TEACHER, user="scripted")) == ()
     assert found.details.protocol is not None
     stored = EvaluationRun("p", {"tools": "native", "user": "scripted", "split": "test"})
-    assert found.details.protocol.departures(stored.settings) == ["user scripted"]
+    assert found.details.protocol.departures(stored) == ["user scripted"]
 
 
 # The real package.
