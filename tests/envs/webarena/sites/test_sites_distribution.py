@@ -43,7 +43,7 @@ def test_the_core_wheel_holds_no_program_of_a_site_and_the_distribution_holds_al
     monkeypatch.chdir(ROOT)
     runpy.run_path("setup.py")
     core = built["packages"]
-    assert built["package_dir"] == {"lemur_ray.commands": "jobs"}
+    assert built["package_dir"] == {"lemur_ray.commands": "jobs", "lemur_ray.images": "cluster/images"}
     assert "envs.webarena.sites" in core
     assert not [name for name in core if name.startswith("envs.webarena.sites.apps")]
     own = _project(APPS)
