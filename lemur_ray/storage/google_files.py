@@ -130,14 +130,29 @@ class GoogleFiles(GCSFileSystem):
             return False
 
     async def _rm(self, path: str | list[str], recursive: bool = False, **kwargs: Any) -> None:
-        """Delete objects or whole folders. A folder's own commit marker goes first, even if the listing does not show
-        it yet: no half-deleted checkpoint looks complete."""
-        for folder in ([path] if isinstance(path, str) else path) if recursive else ():
+        """Delete objects or whole folders, markers of checkpoints first: no half-deleted checkpoint looks complete.
+        That of a folder given here is removed by name, because a listing may not show it yet."""
+        paths, markers = [path] if isinstance(path, str) else path, 0
+        for folder in paths if recursive else ():
             with contextlib.suppress(FileNotFoundError):
                 await self._rm_file(f"{self._strip_protocol(folder).rstrip('/')}/{COMMIT_MARKER}")
-        await super()._rm(path, recursive=recursive, **kwargs)
+                markers += 1
+        try:
+            await super()._rm(path, recursive=recursive, **kwargs)
+        except FileNotFoundError:
+            if markers < len(paths):  # else each held its marker alone
+                raise
 
     rm = sync_wrapper(_rm)  # gcsfs binds its own
+
+    async def _delete_files(self, files: list[str], batchsize: int) -> list[Any]:
+        """Delete objects in any order, but markers of checkpoints first."""
+        marker = f"/{COMMIT_MARKER}"
+        markers = sorted((file for file in files if file.endswith(marker)), key=len)
+        first = [m for m in markers if not any(m.startswith(f"{n.removesuffix(marker)}/") for n in markers if n != m)]
+        rest = [file for file in files if file not in set(first)]
+        deleted = await super()._delete_files(first, batchsize) if first else []
+        return [*deleted, *await super()._delete_files(rest, batchsize)]
 
     def _where(self, path: str, args: tuple[Any, ...]) -> str:
         """Name of the bucket of a request, for error messages; ``args`` are the parts of its path."""

@@ -9,6 +9,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from typing import Any
 
 import fsspec
 import pytest
@@ -88,24 +90,47 @@ def test_listings_are_late_for_others_and_reads_are_not() -> None:
         assert listed(service) == ["new"]
 
 
+_CHECKPOINT = "bucket/run/checkpoints/4"
+
+
+@pytest.mark.parametrize(
+    ("is_late", "remove"),
+    [
+        (True, lambda fs: fs.rm(_CHECKPOINT, recursive=True)),
+        (True, lambda fs: put_aside(f"gs://{_CHECKPOINT}")),
+        (False, lambda fs: fs.rm("bucket/run", recursive=True)),
+        (False, lambda fs: fs.rm("bucket/run/checkpoints/*", recursive=True)),
+        (False, lambda fs: fs.rm(fs.find("bucket/run"))),
+    ],
+    ids=["a folder", "put aside", "its run", "a pattern", "its files"],
+)
 def test_a_removed_checkpoint_loses_its_marker_first_also_where_the_listing_does_not_show_it_yet(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, is_late: bool, remove: Callable[[Any], object]
 ) -> None:
-    folder = "bucket/run/checkpoints/4"
-    url = f"gs://{folder}"
-    for remove in (lambda: file_system(url)[0].rm(folder, recursive=True), lambda: put_aside(url)):
-        with google_service() as service:
-            for variable, value in service.entrance("another host").environment.items():
-                monkeypatch.setenv(variable, value)
-            fsspec.filesystem("gs").clear_instance_cache()
-            for name in ("plan/metadata", "state/_METADATA", "state/manifest.ocdbt"):
-                put(service.url, f"run/checkpoints/4/{name}")
-            service.objects.listing_delay_s = 3600.0
-            put(service.url, "run/checkpoints/4/commit_success.txt")
-            remove()
-            deleted = [write.name for write in service.history.accepted() if write.deletes]
-            assert deleted[0] == f"{folder}/commit_success.txt"
-            assert len(deleted) == 4
+    with google_service() as service:
+        for variable, value in service.entrance("another host").environment.items():
+            monkeypatch.setenv(variable, value)
+        fsspec.filesystem("gs").clear_instance_cache()
+        for name in ("_CHECKPOINT_METADATA", "plan/metadata", "state/_METADATA", "state/manifest.ocdbt"):
+            put(service.url, f"run/checkpoints/4/{name}")
+        service.objects.listing_delay_s = 3600.0 if is_late else 0.0
+        put(service.url, "run/checkpoints/4/commit_success.txt")
+        remove(file_system(f"gs://{_CHECKPOINT}")[0])
+        deleted = [write.name for write in service.history.accepted() if write.deletes]
+        assert deleted[0] == f"{_CHECKPOINT}/commit_success.txt"
+        assert len(deleted) == 5
+
+
+def test_a_folder_with_a_marker_alone_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with google_service() as service:
+        for variable, value in service.entrance("another host").environment.items():
+            monkeypatch.setenv(variable, value)
+        fsspec.filesystem("gs").clear_instance_cache()
+        put(service.url, "run/folder/commit_success.txt")
+        file_system("gs://bucket/run")[0].rm("bucket/run/folder", recursive=True)
+        assert listed(service) == []
+        with pytest.raises(FileNotFoundError):
+            file_system("gs://bucket/run")[0].rm("bucket/run/folder", recursive=True)
 
 
 def test_an_entrance_that_is_cut_holds_requests_back_and_drops_those_that_are_given_up() -> None:
