@@ -4,7 +4,6 @@ The caller moves the result to its final path. Knows no network and no data set.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import hashlib
 import os
@@ -64,17 +63,21 @@ def unpacked(packed: Path, into: Path, left_out: str = "") -> Path:
     if not (folder / ".done").is_file():
         into.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=into) as scratch:
+            complete = Path(scratch) / "complete"
+            complete.mkdir()
             try:
                 with tarfile.open(packed) as archive:
                     members = [m for m in archive.getmembers() if not left_out or left_out not in m.name.split("/")]
-                    archive.extractall(scratch, members, filter="data")
+                    archive.extractall(complete, members, filter="data")
             except (tarfile.TarError, *DAMAGED) as error:
                 raise ValueError(f"{packed}: {error}; fetch the file again") from error
-            (Path(scratch) / ".done").touch()
-            shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):  # another process was first
-                shutil.move(scratch, folder)
-            Path(scratch).mkdir(exist_ok=True)
+            (complete / ".done").touch()
+            try:
+                os.rename(complete, folder)  # refuses a folder with files
+            except OSError:
+                if not (folder / ".done").is_file():  # an interrupted process left it; otherwise another was first
+                    shutil.rmtree(folder)
+                    os.rename(complete, folder)
     return folder
 
 

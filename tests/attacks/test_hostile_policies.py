@@ -79,9 +79,9 @@ PLAYED_AS = {
     ),
     "mmlu_pro": ("", "a reply is read as a text, nothing of it is run"),
     "livecodebench": ("", "its own attacks, in its tests"),
-    "tau_bench/airline": ("", "its own tests: calls go to the tools of a fixed package, in a process of their own"),
-    "tau_bench/retail": ("", "its own tests: calls go to the tools of a fixed package, in a process of their own"),
-    "bfcl/multi_turn": ("", "its own tests: calls go to methods of fixed classes, in a process of their own"),
+    "tau_bench/airline": ("", "its own attacks, in tests/envs/language/test_tau_bench.py"),
+    "tau_bench/retail": ("", "its own attacks, in tests/envs/language/test_tau_bench.py"),
+    "bfcl/multi_turn": ("", "its own attacks, in tests/envs/language/test_bfcl_multi_turn.py"),
 }
 """Benchmarks that no act is played in: which one stands for each, and why."""
 

@@ -8,12 +8,13 @@ import io
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lemur_ray.outside_data.checking import check
 from lemur_ray.outside_data.fetching import FetchOptions, fetch
-from lemur_ray.outside_data.making import tree_sum
+from lemur_ray.outside_data.making import tree_sum, unpacked
 from lemur_ray.outside_data.source import DataSet, Source, address
 from tests.outside_data.local_hub import COMMIT, LocalHub
 
@@ -54,6 +55,33 @@ def test_a_file_that_is_served_packed_stays_so_and_its_checksum_is_of_what_it_ho
     assert fetched(rows, tmp_path) == []
     assert (tmp_path / "set/rows.jsonl.gz").read_bytes() == packed
     assert check(rows, tmp_path).status == "same"
+
+
+def test_an_archive_that_two_processes_unpack_at_once_is_unpacked_by_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed, into, real = tmp_path / "a.tar.gz", tmp_path / "into", tarfile.open
+    packed.write_bytes(archive({"x/a": b"a"}))
+    firsts: list[int] = []
+
+    def opened_second(*arguments: Any, **named: Any) -> tarfile.TarFile:
+        monkeypatch.setattr(tarfile, "open", real)
+        firsts.append((unpacked(packed, into) / "x/a").stat().st_ino)
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(tarfile, "open", opened_second)
+    folder = unpacked(packed, into)
+    assert [(folder / "x/a").stat().st_ino] == firsts
+    assert list(into.iterdir()) == [folder]
+
+
+def test_what_an_interrupted_process_left_of_an_archive_is_replaced(tmp_path: Path) -> None:
+    (packed := tmp_path / "a.tar.gz").write_bytes(archive({"x/a": b"a"}))
+    folder = unpacked(packed, tmp_path / "into")
+    (folder / ".done").unlink()
+    (folder / "x/a").write_bytes(b"")
+    assert unpacked(packed, tmp_path / "into") == folder
+    assert (folder / "x/a").read_bytes() == b"a"
 
 
 def test_members_of_a_repositorys_folder_become_a_tar_whose_checksum_is_of_names_and_contents(

@@ -88,8 +88,10 @@ def read(path: Path) -> TaskFolder:
         raise ValueError(f"{path}: tests in an environment of their own; only those in the task's own can be run")
     if asked := [name for name in NOT_PLAYED if environment.get(name)]:
         raise ValueError(f"{path}/{FILE}: environment.{asked[0]} = {environment[asked[0]]!r}: cannot be played here")
-    if verifier.get("collect") or str(environment.get("os") or "linux") != "linux":
-        raise ValueError(f"{path}/{FILE}: verifier.collect, or another os than linux: cannot be played here")
+    if collect := verifier.get("collect"):
+        raise ValueError(f"{path}/{FILE}: verifier.collect = {collect!r}: cannot be played here")
+    if (system := str(environment.get("os") or "linux")) != "linux":
+        raise ValueError(f"{path}/{FILE}: environment.os = {system!r}: only linux can be played here")
     image = str(environment.get("docker_image") or "")
     if not (path / DOCKERFILE).is_file() and not image:
         raise ValueError(f"{path}: {DOCKERFILE} is not there, and environment names no docker_image")

@@ -31,7 +31,7 @@ class SimulatedApis(JsonProcess):
     """Client of the process. ``task``: classes (name -> module), stateless ones, initial_config, long_context."""
 
     def __init__(self, task: Mapping[str, Any]) -> None:
-        super().__init__(__file__)
+        super().__init__(__file__, "the simulated APIs")
         try:
             fault = self.ask(dict(task), START_S)
         except ProcessEnded as error:

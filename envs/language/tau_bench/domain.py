@@ -26,7 +26,7 @@ class Domain(JsonProcess):
     """Client of the process. ``package``: the fetched folder. ``ask``: the model of the simulated user."""
 
     def __init__(self, package: str, ask: Ask) -> None:
-        super().__init__(__file__)
+        super().__init__(__file__, "the package tau_bench")
         self._package, self._ask = package, ask
 
     def tasks(self, domain: str, split: str) -> list[dict[str, Any]]:
@@ -43,7 +43,8 @@ class Domain(JsonProcess):
 
     def act(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool, float]:
         """(observation, whether the conversation is over, reward) of an action: a tool, or ``respond`` with the
-        ``content`` for the user. Raises ProcessEnded, and what ``ask`` raises."""
+        ``content`` for the user. Raises ProcessEnded, blamed on the policy if the package fails, and what ``ask``
+        raises."""
         observation, over, reward = self._answer({"name": name, "arguments": dict(arguments)}, ACTION_S)
         return str(observation), bool(over), float(reward)
 
@@ -51,14 +52,14 @@ class Domain(JsonProcess):
         try:
             return self._answer({"package": self._package, **request}, START_S)
         except ProcessEnded as error:
-            raise RuntimeError(f"{self._package}: the package tau_bench does not start: {error}") from error
+            raise RuntimeError(f"{self._package}: tau_bench does not start: {error}") from error
 
     def _answer(self, request: Any, time_s: float) -> Any:
         answer = self.ask(request, time_s)
         while "messages" in answer:
             answer = self.ask(self._ask(answer["messages"]), time_s)
         if "error" in answer:
-            raise RuntimeError(f"{self._package}: tau_bench: {answer['error']}")
+            raise ProcessEnded(f"the package tau_bench failed: {answer['error']}")
         return answer["value"]
 
 

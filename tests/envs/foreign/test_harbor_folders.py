@@ -113,8 +113,8 @@ def test_every_folder_with_a_task_is_one_and_stands_for_its_content(tmp_path: Pa
         ("[environment]\ngpus = 1\n", "gpus = 1: cannot be played here"),
         ('[environment]\nworkdir = "/srv"\n', "workdir = '/srv': cannot be played here"),
         ("[[environment.mcp_servers]]\nname = 'x'\n", r"environment\.mcp_servers"),
-        ('[environment]\nos = "windows"\n', "another os than linux"),
-        ("[[verifier.collect]]\ncommand = 'ps'\n", r"verifier\.collect"),
+        ('[environment]\nos = "windows"\n', r"environment\.os = 'windows': only linux"),
+        ("[[verifier.collect]]\ncommand = 'ps'\n", r"verifier\.collect = \[{'command': 'ps'}\]: cannot"),
     ],
 )
 def test_what_cannot_be_played_is_refused_in_words(tmp_path: Path, toml: str, said: str) -> None:

@@ -60,9 +60,13 @@ TASKS = [
     task("Buy a car.", [action("leave")]),
 ]
 
+def hashable(item):
+    return tuple(hashable(one) for one in item) if isinstance(item, list) else item
+
 class Env:
     def __init__(self):
-        self.tools_info = [tool("price", "fruit"), tool("sell", "fruit"), tool("wait"), tool("leave")]
+        tools = {"price": ["fruit"], "sell": ["fruit"], "calculate": ["expression"], "wait": [], "leave": []}
+        self.tools_info = [tool(name, *names) for name, names in tools.items()]
         self.wiki, self.tasks, self.terminate_tools, self.user = RULES, list(TASKS), ["leave"], User()
     def reset(self, index):
         self.task, self.sold, self.said = self.tasks[index], [], []
@@ -83,6 +87,8 @@ class Env:
                 observation, done = "Handed over.", True
             elif name == "wait":
                 observation = time.sleep(60)
+            elif name == "calculate":
+                observation = str(eval(action.kwargs["expression"]))
             elif name in ("price", "sell"):
                 observation = self.tool(name, **action.kwargs)
             else:
@@ -91,7 +97,8 @@ class Env:
             observation = f"Error: {error}"
         wanted = [one.kwargs["fruit"] for one in self.task.actions if one.name == "sell"]
         heard = all(any(text in said.replace(",", "") for said in self.said) for text in self.task.outputs)
-        return SimpleNamespace(observation=observation, done=done, reward=float(done and heard and self.sold == wanted))
+        right = done and heard and hashable(self.sold) == tuple(wanted)
+        return SimpleNamespace(observation=observation, done=done, reward=float(right))
 
 def get_env(name, user_strategy, user_model, task_split, user_provider, task_index):
     return Env()

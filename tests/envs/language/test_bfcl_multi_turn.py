@@ -188,6 +188,7 @@ def test_wrong_calls_get_an_error_and_the_turn_goes_on(tmp_path: Path) -> None:
         ("__init__", {}),
         ("add", {"amount": 1, "unit": "m"}),
         ("add", {}),
+        ("add", '{"amount": ' + "[" * 600 + "]" * 600 + "}"),
         ("exit", {}),
     ]
     episode, _ = episode_of("miss_param", tmp_path / "a", [], wrong, [("add", "{2")], [("add", {"amount": 2})], [])
@@ -205,7 +206,7 @@ def test_a_call_that_never_ends_is_the_policys(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("envs.language.bfcl.simulated_apis.CALLS_S", 0.5)
     episode, _ = episode_of("base", tmp_path, [("wait", {})])
     assert (episode.outcome, episode.score) == (Outcome.SANDBOX_DESTROYED, 0.0)
-    assert "the calls did not end within 0.5 s" in episode.trajectory.steps[-1].observation
+    assert "the simulated APIs did not answer within 0.5 s" in episode.trajectory.steps[-1].observation
 
 
 @pytest.mark.usefixtures("package")

@@ -93,7 +93,13 @@ def test_a_model_is_the_user_with_the_packages_prompt_and_gets_what_the_agent_sa
     roles = [message.role for message in agent.requests[-1].messages]
     assert roles == ["system", "user", "assistant", "user", "assistant", "tool", "tool", "assistant", "tool"]
     assert agent.requests[0].messages[0].content == "Sell what the customer wants."
-    assert [tool["function"]["name"] for tool in agent.requests[0].tools] == ["price", "sell", "wait", "leave"]
+    assert [tool["function"]["name"] for tool in agent.requests[0].tools] == [
+        "price",
+        "sell",
+        "calculate",
+        "wait",
+        "leave",
+    ]
     price = episode.trajectory.steps[1]
     assert price.results == ("5", "Not carried out: only the first call of a reply is.")
     assert [step.outside["teacher"]["prompt_tokens"] for step in episode.trajectory.steps if step.outside] == [7, 7]
@@ -122,6 +128,26 @@ def test_wrong_calls_get_an_error_and_a_handover_ends_the_conversation(
     monkeypatch.setattr("envs.language.tau_bench.domain.ACTION_S", 0.5)
     stuck = conversation(data, monkeypatch, Replies([("wait", "{}")]), Replies("Hi."))
     assert (stuck.outcome, stuck.score) == (Outcome.SANDBOX_DESTROYED, 0.0)
+
+
+NESTED = "[" * 600 + "]" * 600
+"""Read from JSON, and too deep for the package's comparison of databases."""
+
+
+def test_an_agent_that_makes_the_package_fail_scores_0_and_its_twin_is_solved(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(expression: str, fruit: str) -> tuple[Outcome, float]:
+        calls = ("calculate", json.dumps({"expression": expression})), ("sell", f'{{"fruit": {fruit}}}')
+        agent = Replies(*[[call] for call in calls], "Sold.")
+        episode = conversation(data, monkeypatch, agent, Replies("Hi.", "###STOP###"))
+        return episode.outcome, episode.score
+
+    assert ended("9 * 9", '"pear"') == (Outcome.SOLVED, 1.0)
+    assert ended("9 * 9", NESTED) == (Outcome.SANDBOX_DESTROYED, 0.0)
+    monkeypatch.setattr("envs.language.tau_bench.domain.ACTION_S", 1.0)
+    monkeypatch.setattr("lemur_ray.host.json_process.BUSY_S", 0.05)
+    assert ended("9**9**9", '"pear"') == (Outcome.SANDBOX_DESTROYED, 0.0)
 
 
 def test_a_user_who_does_not_answer_is_no_fault_of_the_agent(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
