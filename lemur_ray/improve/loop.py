@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from lemur_ray.agents.messages import Policy
+from lemur_ray.agents.trajectory import Episode
 from lemur_ray.host.exit_codes import CausedError, ExitCode
 from lemur_ray.improve.alarms import alarms, collapse
 from lemur_ray.improve.config import ImproveConfig
@@ -35,7 +36,7 @@ from lemur_ray.rollout.ledger import Episodes, Ledger
 from lemur_ray.rollout.threads import Pool
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.train.run.folder import write_json
-from lemur_ray.weights.checkpoints import CHECKPOINTS
+from lemur_ray.weights.checkpoints import CHECKPOINTS, commit_at
 
 Wrap = Callable[[AbstractContextManager[Pool]], AbstractContextManager[Pool]]
 RESULT = "result.json"
@@ -111,7 +112,7 @@ class ImproveRun:
                 shape = config.updates, config.recipe.train.rows_per_step
                 order_of = round_batches if config.reinforces else batch_order
                 order = order_of(len(rows["tokens"]), *shape, (config.recipe.train.seed, number))
-                best = best_round(self._evaluations(number - 1)) * config.updates
+                best = (self._best(self._evaluations(number - 1)) or 0) * config.updates
                 commit = self.backend.train(number, rows, order, best)
             trained = rounds.append(number, Event.TRAINED, version=commit.step, **commit.numbers)
             self._served = self.backend.serve(commit)
@@ -165,9 +166,26 @@ class ImproveRun:
 
     def _evaluate(self, number: int) -> Episodes:
         """Play the held-out tasks with the weights after round ``number``, alone; those that are served now unless all
-        episodes are there."""
+        episodes are there. Raises EpisodesMissing, before anything else is played."""
         plan = self.tasks.evaluation_plan(self._policy(number), self.out / "heldout" / str(number))
-        return self._episodes(plan, RoundPolicySpec(self._served.policy, self._served.version))
+        episodes = self._episodes(plan, RoundPolicySpec(self._served.policy, self._served.version))
+        if missing := self._missing(episodes, number):
+            raise EpisodesMissing(f"{missing}: see {plan.out}, then run the same command again, which plays them")
+        return episodes
+
+    def _missing(self, episodes: Sequence[Episode], number: int) -> str:
+        """Message if too many of the held-out episodes after round ``number`` have no score, else empty."""
+        wanted = len(self.tasks.held_out.tasks)
+        missing = wanted - sum(episode.outcome.scored for episode in episodes)
+        text = f"{missing} of {wanted} held-out episodes of round {number} are missing"
+        return text if missing > MOST_MISSING * wanted else ""
+
+    def _checkpoint(self, number: int) -> str:
+        return f"{self.out}/{CHECKPOINTS}/{number * self.config.updates}"
+
+    def _best(self, evaluations: dict[int, Episodes]) -> int | None:
+        """``best_round`` among the rounds whose checkpoint is there."""
+        return best_round({n: one for n, one in evaluations.items() if commit_at(self._checkpoint(n))})
 
     def _evaluations(self, number: int) -> dict[int, Episodes]:
         """The held-out episodes by the number of the round before, up to round ``number``, of those evaluated."""
@@ -229,29 +247,26 @@ class ImproveRun:
             )
 
     def _finish(self, rounds: Rounds, number: int, commit: Committed) -> dict[str, Any]:
-        """Evaluate the last weights, those after round ``number``, and write the result."""
+        """Evaluate the last weights, those after round ``number``, and write the result. Raises EpisodesMissing, and
+        RoundFailed if episodes of the start, whose weights are no longer served, were lost."""
         config = self.config
         after = self._evaluate(number)
         evaluations = self._evaluations(number)
-        before, best = evaluations[0], best_round(evaluations)
-        for number_of, episodes in ((0, before), (number, after)):
-            wanted = len(self.tasks.held_out.tasks)
-            missing = wanted - sum(episode.outcome.scored for episode in episodes)
-            if missing > MOST_MISSING * wanted:
-                raise EpisodesMissing(
-                    f"{missing} of {wanted} held-out episodes of round {number_of} are missing: see "
-                    f"{self.out}/heldout/{number_of}, then run the same command again, which plays them"
-                )
+        before: Sequence[Episode] = evaluations.get(0, ())
+        best = self._best(evaluations)
+        assert best is not None  # the last round is evaluated, and its checkpoint there
+        if missing := self._missing(before, 0):
+            raise RoundFailed(
+                f"{missing}, and its weights are no longer served: bring {self.out}/heldout/0 back, or choose another "
+                "--out"
+            )
         withheld = rounds.get(number + 1, Event.WITHHELD)
         result = {
             "benchmark": config.benchmark, "algorithm": config.algorithm, "control": config.control,
             "rounds": number, "steps": commit.step, "before": rate(before), "after": rate(after),
             **comparison(before, after), "stopped": withheld["reason"] if withheld else "",
             "checkpoint": commit.folder, "out": str(self.out),
-            "best": {
-                "round": best, "checkpoint": f"{self.out}/{CHECKPOINTS}/{best * config.updates}",
-                **rate(evaluations[best]),
-            },
+            "best": {"round": best, "checkpoint": self._checkpoint(best), **rate(evaluations[best])},
         }  # fmt: skip
         if withheld:
             self.say(withheld["reason"])
@@ -265,11 +280,13 @@ class ImproveRun:
     ) -> Path:
         """Write the page of the run until now, after round ``number``."""
         records = [(n, rounds.get(n, Event.PLAYED), rounds.get(n, Event.TRAINED)) for n in range(1, number + 1)]
+        evaluations = self._evaluations(number)
         page = RunPage(
             self.config,
             self.out.name,
             [(n, played, trained) for n, played, trained in records if played and trained],
-            self._evaluations(number),
+            evaluations,
+            self._best(evaluations),
             f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
             stopped,
             files,

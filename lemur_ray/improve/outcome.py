@@ -60,12 +60,12 @@ def result_line(result: Mapping[str, Any], page: Path) -> str:
     return f"held out {' -> '.join(rates)} ({change}){after}: {page}"
 
 
-def best_round(evaluations: Mapping[int, Sequence[Episode]]) -> int:
+def best_round(evaluations: Mapping[int, Sequence[Episode]]) -> int | None:
     """Number of the round with the highest held-out rate, the last one of several; 0: the start. Evaluations with too
-    many missing episodes do not count. evaluations: by the number of the round before."""
+    many missing episodes do not count; None if none does. evaluations: by the number of the round before."""
     rates = {number: rate(episodes) for number, episodes in evaluations.items()}
     counted = [n for n, one in rates.items() if one["n"] and one["missing"] <= MOST_MISSING * len(evaluations[n])]
-    return max(counted, key=lambda number: (rates[number]["rate"], number), default=0)
+    return max(counted, key=lambda number: (rates[number]["rate"], number), default=None)
 
 
 def rate(episodes: Sequence[Episode]) -> dict[str, Any]:

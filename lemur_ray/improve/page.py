@@ -12,7 +12,7 @@ from markupsafe import Markup
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.host.durations import duration
 from lemur_ray.improve.config import ImproveConfig
-from lemur_ray.improve.outcome import best_round, comparison, rate
+from lemur_ray.improve.outcome import comparison, rate
 from lemur_ray.report.ledgers.stored_episodes import anchor_of
 from lemur_ray.report.pages.figures import Mark, intervals
 from lemur_ray.report.pages.markup import Page, percent, percent_interval, table, tiles
@@ -35,6 +35,8 @@ class RunPage:
     """Number, record ``played`` and record ``trained`` of each round that was trained."""
     evaluations: Mapping[int, Sequence[Episode]]
     """Held-out episodes by the number of the round before; 0 is the start."""
+    best: int | None
+    """Round with the best held-out rate among those whose checkpoint is there; None if there is none."""
     written: str
     """Time of writing, for readers."""
     stopped: str = ""
@@ -61,7 +63,7 @@ class RunPage:
             return Markup("")
         first, last = self._ends()
         shown = [(first, "held out before round 1")] + [(last, f"held out after round {last}")] * (last > first)
-        if (best := best_round(self.evaluations)) != last:
+        if (best := self.best) is not None and best != last:
             shown.append(
                 (best, f"best held out, {f'after round {best}' if best else 'at the start'}; its checkpoint is kept")
             )

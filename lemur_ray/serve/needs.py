@@ -88,21 +88,27 @@ def vllm_on_cpus() -> bool:
     return True
 
 
-def device_faults(job: ServeJob, devices: Devices) -> list[str]:
-    """A message for each kind of device (CPU cores, GPUs, TPU chips) of which all replicas together need more than
-    there are; [] if all suffice."""
+def device_needs(job: ServeJob, devices: Devices) -> dict[str, tuple[float, float]]:
+    """(number that all replicas together need, number there is) of each kind of device: CPU cores, GPUs, TPU chips."""
     engines, hosts, each = job.replicas, job.hosts, max(1, job.engine.tensor_parallel)
-    needs = {"CPU cores": (engines * hosts.num * job.num_cpus * (not job.no_ray), devices.cpus)}
+    needs: dict[str, tuple[float, float]] = {
+        "CPU cores": (engines * hosts.num * job.num_cpus * (not job.no_ray), devices.cpus)
+    }
     on_gpus = hosts.on_gpus(devices.gpus > 0 and not job.no_ray)
     if on_gpus or (job.backend == "vllm" and not vllm_on_cpus()):
         needs["GPUs"] = (engines * each, devices.gpus)
     if hosts.topology:
         needs["TPU chips"] = (engines * each, devices.tpus)
+    return needs
+
+
+def device_faults(job: ServeJob, devices: Devices) -> list[str]:
+    """A message for each kind of device of which all replicas together need more than there are; [] if all suffice."""
     return [
         f"devices: {job.replicas} replica(s) take {needed:g} {what}; {devices}: ask for less (--replicas, --num-cpus, "
         f"--hosts, --engine.tensor-parallel{', JAX_PLATFORMS=cpu' if what == 'GPUs' else ''}), or submit it to a "
         "cluster that has them (RAY_ADDRESS)"
-        for what, (needed, available) in needs.items()
+        for what, (needed, available) in device_needs(job, devices).items()
         if needed > available
     ]
 

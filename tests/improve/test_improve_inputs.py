@@ -4,17 +4,23 @@ import importlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lemur_ray.benchmarks.discovery import find
+from lemur_ray.doctor.devices import Devices
+from lemur_ray.improve.config import BadInput
 from lemur_ray.improve.learner import Learner
+from lemur_ray.improve.on_ray import needs
 from lemur_ray.improve.on_ray.swap import SwapFailed, swap
 from lemur_ray.improve.prepare import prepare
+from lemur_ray.rollout.actors.actor_resources import MINIMAL
 from lemur_ray.train.run.folder import RunFolderError
 from tests.conftest import ROOT
-from tests.improve.capital_game import NAME, SEQ_LEN, config_of, start_run
+from tests.improve.capital_game import MODEL, NAME, SEQ_LEN, config_of, start_run
 
 Run = Callable[..., tuple[int, str]]
 PLAIN = ("--benchmark", "tests.improve.capital_game:WITHOUT_SPLITS")
@@ -127,6 +133,33 @@ def test_sql_trains_on_half_of_the_databases_and_is_measured_on_the_others(
     assert not databases[0] & databases[1]
     assert len(tasks.training.tasks) + len(tasks.held_out.tasks) == 1028
     assert list(map(len, databases)) == [10, 10]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "use_gpu", "has", "refused"),
+    [
+        (2, False, Devices(2), "2.1 CPU cores, the cluster has 2 CPU cores, 0 GPUs and 0 TPU chips: ask for fewer rep"),
+        (1, False, Devices(2), ""),
+        (2, False, Devices(8, 2), ""),
+        (3, False, Devices(8, 2), "3 GPUs, the cluster has 8 CPU cores, 2 GPUs and 0 TPU chips: ask for fewer replica"),
+        (2, True, Devices(8, 2), "3 GPUs, the cluster has 8 CPU cores, 2 GPUs and 0 TPU chips: ask for fewer replicas, "
+         "leave --mesh.use-gpu out"),
+        (2, True, Devices(8, 3), ""),
+        (1, True, Devices(8), "1 GPUs, the cluster has 8 CPU cores, 0 GPUs"),
+    ],
+)  # fmt: skip
+def test_replicas_that_leave_nothing_to_learner_and_play_are_refused(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    replicas: int, use_gpu: bool, has: Devices, refused: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(needs, "available_devices", lambda: replace(has, in_cluster=True))
+    monkeypatch.setattr(needs, "actor_request", lambda *_: MINIMAL)
+    monkeypatch.setattr(needs.ray, "nodes", list)
+    monkeypatch.delenv("JAX_PLATFORMS")
+    config = config_of(start, tmp_path / "run", replicas=replicas)
+    config = replace(config, recipe=replace(config.recipe, mesh=replace(config.recipe.mesh, use_gpu=use_gpu)))
+    with pytest.raises(BadInput, match=refused) if refused else nullcontext():
+        needs.check_devices(config, MODEL)
 
 
 class Replicas:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from lemur_ray.improve.config import BadInput
 from tests.improve.capital_game import config_of
 
 
@@ -21,3 +22,14 @@ def test_a_model_learns_a_game_on_a_cluster_and_its_server_ends_with_the_run(
     assert (result["before"]["n"], result["after"]["n"], result["steps"]) == (8, 8, 8)
     assert result["after"]["solved"] > result["before"]["solved"]
     assert not [name for name in serve.status().applications if name.startswith("improve-")]
+
+
+@pytest.mark.slow
+def test_replicas_that_leave_no_cpu_to_play_are_refused_before_anything_starts(
+    ray_local: str, start: Path, tmp_path: Path
+) -> None:
+    from lemur_ray.improve.on_ray.backend import improve
+
+    with pytest.raises(BadInput, match=r"--replicas 4: .* take 4.1 CPU cores, the cluster has 4 CPU cores"):
+        improve(config_of(start, tmp_path / "run", replicas=4))
+    assert not (tmp_path / "run" / "checkpoints").exists()

@@ -23,8 +23,8 @@ def episode(task: str, won: bool, version: int) -> Episode:
 
 
 def written(tmp_path: Path, rounds: list[Any], evaluations: dict[int, list[Episode]], **more: Any) -> str:
-    config = ImproveConfig(init_from="start", algorithm=more.pop("algorithm", "wins"))
-    return RunPage(config, "run-2", rounds, evaluations, "today", **more).write(tmp_path).read_text()
+    config, best = ImproveConfig(init_from="start", algorithm=more.pop("algorithm", "wins")), best_round(evaluations)
+    return RunPage(config, "run-2", rounds, evaluations, best, "today", **more).write(tmp_path).read_text()
 
 
 def test_it_shows_rates_over_rounds_and_three_games_gained_and_lost_of_each_turn_by_turn(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_an_evaluation_with_too_many_missing_episodes_is_never_the_best() -> Non
     half = [episode("a", True, 2), lost]
     assert best_round({0: [episode("a", False, 0)], 2: half}) == 0
     assert best_round({0: [episode("a", False, 0)] * 9, 2: [*[episode("a", True, 2)] * 9, lost]}) == 2
-    assert best_round({}) == 0
+    assert best_round({}) is None
 
 
 def test_columns_of_a_teacher_and_of_groups_are_there_where_they_mean_something(tmp_path: Path) -> None:

@@ -19,9 +19,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lemur_ray.agents.messages import Policy
 from lemur_ray.cluster.connection import connect
-from lemur_ray.improve.config import BadInput, ImproveConfig
+from lemur_ray.improve.config import ImproveConfig
 from lemur_ray.improve.learner import Committed, Learner, LearnerSpec
 from lemur_ray.improve.loop import ImproveRun, RoundFailed, Served
+from lemur_ray.improve.on_ray.needs import check_devices
 from lemur_ray.improve.on_ray.swap import swap
 from lemur_ray.improve.prepare import prepare
 from lemur_ray.improve.training_rows import Rows
@@ -37,9 +38,6 @@ from lemur_ray.train.run.folder import lock
 from lemur_ray.train.run.lease import lease
 from lemur_ray.weights.open_model import open_model
 
-GPUS = 2
-"""GPUs of a run whose learner takes one."""
-
 
 def improve(config: ImproveConfig, say: Callable[[str], None] = print) -> dict[str, Any]:
     """Run an improvement run, or resume it, on the Ray cluster of this process, or else a private one. Returns the
@@ -50,11 +48,7 @@ def improve(config: ImproveConfig, say: Callable[[str], None] = print) -> dict[s
         if (finished := prepared.open_folder()) is not None:
             return {**finished, "already_finished": True}
         connect(log_to_driver=False)
-        if config.recipe.mesh.use_gpu and (gpus := ray.cluster_resources().get("GPU", 0)) < GPUS:
-            raise BadInput(
-                f"--mesh.use-gpu: learner and server take a GPU each, the cluster has {gpus:g} of {GPUS}; "
-                "without the flag the learner computes on CPUs"
-            )
+        check_devices(config, prepared.learner.recipe.model)
         seq_len = prepared.learner.recipe.data.seq_len
         with OnRay(prepared.learner, config.replicas) as backend:
             run = ImproveRun(config, prepared.out, prepared.tokenizer, prepared.tasks, backend, seq_len, say)

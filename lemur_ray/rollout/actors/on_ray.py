@@ -51,6 +51,12 @@ def cluster_grows() -> bool:
     return False
 
 
+def actor_request(episodes: int, each: Resources, cpus: float = 0.0) -> Resources:
+    """Request of an actor that plays ``episodes`` at a time on the connected cluster; as ``actor_resources``."""
+    node = ray.get_runtime_context().get_node_id()
+    return actor_resources(episodes, each, ray.nodes(), node, cpus, grows=cluster_grows())
+
+
 class RayPool(ActorPool):
     """A pool of actors in the connected Ray cluster, each a process that plays many episodes."""
 
@@ -69,11 +75,7 @@ class RayPool(ActorPool):
         its episodes (``actors.actor_resources``). ``gates``: actors with the request slots of endpoints, the policy's
         first. ``lease_actor``: actor with the environments' leases, or None. ``close`` kills both. ``tasks``: tasks
         whose files are published as soon as an actor runs on another host. Raises PoolBroken, BundleError."""
-        request = MINIMAL
-        if each is not None:
-            node = ray.get_runtime_context().get_node_id()
-            episodes = limits.episodes_per_actor
-            request = actor_resources(episodes, each, ray.nodes(), node, cpus, grows=cluster_grows())
+        request = MINIMAL if each is None else actor_request(limits.episodes_per_actor, each, cpus)
         super().__init__(RayBackend(make_policy, limits.episodes_per_actor, request, gates, tasks, lease_actor), limits)
 
 
