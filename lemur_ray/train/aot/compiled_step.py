@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import time
 from typing import Any
 
@@ -15,7 +16,7 @@ from lemur_ray.config.mesh import axis_sizes
 from lemur_ray.train.aot import absent_gpus, absent_slice
 from lemur_ray.train.aot.hlo import Program, read
 from lemur_ray.train.aot.hlo_text import DTYPE_BYTES
-from lemur_ray.train.aot.pod_plan import Memory, PodPlan, StepDoesNotFit, axis_of
+from lemur_ray.train.aot.pod_plan import BlockDoesNotFit, Memory, PodPlan, StepDoesNotFit, axis_of
 from lemur_ray.train.pod.chips import CHIPS, step_time
 from lemur_ray.train.pod.gpu_hosts import Devices, GpuHosts
 from lemur_ray.train.pod.slices import on_devices, run_shape
@@ -95,7 +96,8 @@ def devices(where: Devices, mesh: MeshConfig) -> list[Any]:
 
 def plan(recipe: Recipe, where: Devices) -> PodPlan:
     """Compile the step of a recipe that ``placed`` returned for ``where``; returns its costs (takes minutes for a large
-    model). Raises as ``devices``, and StepDoesNotFit if a device's memory does not suffice."""
+    model). Raises as ``devices``, StepDoesNotFit if a device's memory does not suffice, and BlockDoesNotFit if blocks
+    of attention exceed its scoped memory."""
     import jax
 
     from lemur_ray.model.flops import flops_per_token
@@ -107,6 +109,7 @@ def plan(recipe: Recipe, where: Devices) -> PodPlan:
     recipe = on_devices(recipe, run_shape(recipe.mesh))
     ordered = along_torus(devices(where, recipe.mesh), recipe.mesh.dcn, recipe.mesh.fsdp, recipe.mesh.tp)
     mesh = make_mesh(recipe.mesh, ordered)
+    block = execution(recipe, mesh).forward.limits.block
     began = time.monotonic()
     lowered = lower(recipe, mesh)
     try:
@@ -114,9 +117,8 @@ def plan(recipe: Recipe, where: Devices) -> PodPlan:
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        raise StepDoesNotFit(str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ")) from error
+        raise does_not_fit(str(error), recipe.data.seq_len, block) from error
     compile_s = time.monotonic() - began
-    block = execution(recipe, mesh).forward.limits.block
     program = read(compiled.as_text(), lambda kernel, shapes: attention_flops(recipe, kernel, block))
     chips = mesh.size
     sent: dict[str, float] = {}
@@ -135,6 +137,21 @@ def plan(recipe: Recipe, where: Devices) -> PodPlan:
         executed_flops=flops * chips, sent_bytes=sent, waiting_bytes=waiting,
         time=step_time(CHIPS[where.name], torus, sizes, flops, sent, waiting),
     )  # fmt: skip
+
+
+def does_not_fit(message: str, length: int, most: int) -> StepDoesNotFit:
+    """The error to raise for XLA's ``message`` that memory is exhausted. length: tokens of a row. most: maximum tokens
+    of a block of attention."""
+    from lemur_ray.model.attention.splash import LANES, block_size
+
+    exceeded = re.search(r"size (\S+) and limit (\S+) exceeded scoped vmem", message)
+    if not exceeded or "splash" not in message:
+        return StepDoesNotFit(message.splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: "))
+    size = block_size(length, most)
+    smaller = max((n for n in range(LANES, size, LANES) if length % n == 0), default=0)
+    advice = f"try --train.attention-block {smaller}" if smaller else f"no smaller block divides {length}"
+    needed, limit = exceeded.groups()
+    return BlockDoesNotFit(f"attention in blocks of {size} tokens needs {needed} of {limit} scoped vmem: {advice}")
 
 
 _KERNEL_PRODUCTS = {

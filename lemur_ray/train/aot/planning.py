@@ -14,7 +14,7 @@ from typing import Any
 from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.recipes import get_recipe
 from lemur_ray.train.aot import absent_gpus, absent_slice, compiled_step
-from lemur_ray.train.aot.pod_plan import PodPlan, StepDoesNotFit
+from lemur_ray.train.aot.pod_plan import BlockDoesNotFit, PodPlan, StepDoesNotFit
 from lemur_ray.train.pod.gpu_hosts import PER_HOST, Devices, GpuHosts
 from lemur_ray.train.pod.slices import Slice, on_devices, run_shape
 
@@ -59,7 +59,8 @@ def run(recipe: Recipe, where: Devices, *, search: int, describe: bool, say: Cal
             plan = compiled_step.plan(placed, where)
         except StepDoesNotFit as error:
             say(f"{report.named(placed)}: DOES NOT FIT ({error})")
-            say("--search 4 looks for a plan that does")
+            if not isinstance(error, BlockDoesNotFit):
+                say("--search 4 looks for a plan that does")
             return _nothing(placed, where)
         for line in report.lines(plan):
             say(line)

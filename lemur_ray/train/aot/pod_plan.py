@@ -22,6 +22,11 @@ class StepDoesNotFit(Exception):
     """Raised when the compiler cannot fit a step into a chip's memory; the message is XLA's first line."""
 
 
+class BlockDoesNotFit(StepDoesNotFit):
+    """Raised when blocks of attention exceed a core's scoped vector memory, which no mesh and no remat policy changes;
+    the message names the next smaller block."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Memory:
     """Bytes on one chip by kind of content. Kinds share memory over time: ``temporaries`` is what the total has beyond

@@ -63,13 +63,14 @@ class Schedule:
         instructions = self._computations[name]
         if any(is_product(i) for i in instructions) and name.startswith(("fused", _FUSION)):
             return {i.name for i in instructions}
-        if chained := {i.name for i in instructions if _channel(i) in self._in_fusions}:
-            return chained
+        chained = {i.name for i in instructions if _channel(i) in self._in_fusions}
         ends = {
             operand: at for at, i in enumerate(instructions) if i.opcode.endswith("-done") for operand in i.operands
         }
         busy = [at for at, i in enumerate(instructions) if self._computes(i)]
-        return {i.name for at, i in enumerate(instructions) if any(at < one < ends.get(i.name, at) for one in busy)}
+        return chained | {
+            i.name for at, i in enumerate(instructions) if any(at < one < ends.get(i.name, at) for one in busy)
+        }
 
     def is_continued(self, instruction: Instruction, name: str) -> bool:
         """Whether a collective of the computation ``name`` goes on with one that another computation started: the TPU

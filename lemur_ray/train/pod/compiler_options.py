@@ -12,6 +12,7 @@ from lemur_ray.train.pod.chips import CHIPS
 Options = dict[str, bool | int]
 
 _MIB = 2**20
+_SCOPED_MEMORY = "xla_tpu_scoped_vmem_limit_kib"
 _TPU: Options = {
     "xla_enable_async_all_gather": True,
     "xla_tpu_enable_async_collective_fusion": True,
@@ -33,13 +34,14 @@ OPTIONS: dict[str, Options] = {
         "xla_gpu_all_reduce_combine_threshold_bytes": 256 * _MIB,
     },
     "tpu": _TPU,
-    "v6e": {**_TPU, "xla_tpu_scoped_vmem_limit_kib": 98_304},
+    "v6e": {**_TPU, _SCOPED_MEMORY: 98_304},
 }
 """Generation in CHIPS, or platform of a jax device -> options of XLA. The kinds of options are those of MaxText's
 configurations for A3, v5p and v6e."""
 BLOCKS = {"v6e": 2048}
 """Generation -> maximum tokens of a block of attention on TPU, where published configurations have larger ones than
-512. They need the scoped memory above: the kernel's blocks do not fit into the default of 16 MiB."""
+512, with the scoped memory above. Compiled for v6e without options, forward and gradients of rows of 4,096 and 8,192
+tokens fit too; for v5e rows of 4,096 do not, 28.8 MiB of 16 in llama2-7b's forward kernel (libtpu 0.0.42)."""
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 """Environment variables with options of the compiler as flags."""
 MEMORY_FRACTION_NAME = "XLA_PYTHON_CLIENT_MEM_FRACTION"
@@ -55,14 +57,23 @@ def generation_of(device: Any) -> str:
 
 def step_options(device: Any) -> Options:
     """Options of XLA for the training step on a jax device, without those that the user set."""
-    flags = {flag.partition("=")[0] for name in FLAGS for flag in os.environ.get(name, "").split()}
+    flags = _user_flags()
     options = OPTIONS.get(generation_of(device)) or OPTIONS.get(device.platform, {})
-    return {name: value for name, value in options.items() if f"--{name}" not in flags}
+    return {name: value for name, value in options.items() if name not in flags}
+
+
+def _user_flags() -> dict[str, str]:
+    """Flags that the user set: name without dashes -> value, "" for a flag without one."""
+    flags = (flag.partition("=") for name in FLAGS for flag in os.environ.get(name, "").split())
+    return {name.removeprefix("--"): value for name, _, value in flags}
 
 
 def attention_block(device: Any) -> int:
-    """Maximum tokens of a block of attention on a TPU; other devices do not use it."""
-    return BLOCKS.get(generation_of(device), 512)
+    """Maximum tokens of a block of attention on a TPU: 512 where the user's flags allow less scoped memory than
+    OPTIONS. Other devices do not use it. Raises ValueError if that flag's value is not a number."""
+    generation = generation_of(device)
+    needed = OPTIONS.get(generation, {}).get(_SCOPED_MEMORY, 0)
+    return BLOCKS.get(generation, 512) if int(_user_flags().get(_SCOPED_MEMORY, needed)) >= needed else 512
 
 
 def memory_fraction() -> float:

@@ -9,13 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from lemur_ray.config import MeshConfig
 from lemur_ray.recipes import get_recipe
 from lemur_ray.train.aot import planning
-from lemur_ray.train.aot.compiled_step import placed
+from lemur_ray.train.aot.compiled_step import does_not_fit, placed
 from lemur_ray.train.aot.pod_plan import LIMIT, PodPlan, StepDoesNotFit
 from lemur_ray.train.aot.search import candidates, search
 from lemur_ray.train.pod.chips import CHIPS, StepTime, axis_bytes_per_s, step_time
@@ -255,6 +256,35 @@ def test_the_search_compiles_as_many_as_asked_for_whether_they_fit_or_not() -> N
     found = [result for _, result in search(recipe, where, compiled, 4)]
     assert [getattr(result, "fits", None) for result in found] == [None, False, True, False]
     assert len({(r.mesh, r.train) for r in seen}) == 4
+
+
+TOO_LARGE = """RESOURCE_EXHAUSTED: E1001: CompileTimeScopedVmemOom:
+Ran out of memory in memory space vmem while allocating on stack for %splash_mha_fwd_segmented.1.
+Scoped allocation with size 28.79M and limit 16.00M exceeded scoped vmem limit by 12.79M."""
+
+
+@pytest.mark.parametrize(
+    ("length", "block", "advice"),
+    [
+        (4096, 2048, "2048 tokens needs 28.79M of 16.00M scoped vmem: try --train.attention-block 1024"),
+        (1536, 768, "try --train.attention-block 512"),
+        (4096, 128, "no smaller block divides 4096"),
+    ],
+)
+def test_a_block_too_large_for_scoped_memory_is_refused_with_the_next_smaller_one(
+    length: int, block: int, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search varies no blocks, so none is advised; it is for a step that needs more memory of a chip."""
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(planning.absent_slice, "has_libtpu", lambda: True)
+    for message, end in (TOO_LARGE, f"{advice})"), ("RESOURCE_EXHAUSTED: hbm\nmore", "looks for a plan that does"):
+        error, lines = does_not_fit(message, length, block), []
+        monkeypatch.setattr(planning.compiled_step, "plan", Mock(side_effect=error))
+        result = planning.run(
+            get_recipe("llama2-7b"), parse_slice("v5e:4x4"), search=0, describe=False, say=lines.append
+        )
+        assert result["fits"] is False
+        assert lines[-1].endswith(end)
 
 
 def test_a_recipe_of_another_pod_takes_the_mesh_of_the_slice_it_is_planned_for() -> None:

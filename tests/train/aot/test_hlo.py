@@ -213,6 +213,14 @@ def test_a_collective_in_a_chain_of_fusions_is_sent_once_beside_the_products_of_
     assert (found.count, found.sent_bytes, found.overlapped) == (1, 32 * 3 / 4, overlapped)
 
 
+def test_a_pair_beside_a_part_of_a_chain_is_judged_by_what_runs_in_between() -> None:
+    attributes = 'channel_id=7, replica_groups=[2,4]<=[8], frontend_attributes={chain_id="0"}'
+    product = "%d = f32[8,4] fusion(%a), kind=kOutput, calls=%part"
+    lines = [f"%g = f32[8] all-gather(%a), {attributes}", START, product, DONE]
+    chain = part("async_collective_fusion.2", "%f = f32[8,4] dot(%p, %p), lhs_contracting_dims={1}")
+    assert all(collective.overlapped for collective in read(chain + entry(*lines)).collectives)
+
+
 TABLES = f"""HloModule jit_step
 
 FileNames

@@ -96,6 +96,9 @@ def test_options_and_blocks_of_a_tpu_are_those_of_its_generation(monkeypatch: py
     assert (attention_block(v4), attention_block(v6e)) == (512, 2048)
     assert memory not in step_options(v4)
     assert step_options(v6e) == {**step_options(v4), memory: 98_304}
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", f"--{memory}=98304")
+    assert attention_block(v6e) == 2048
     monkeypatch.setenv("LIBTPU_INIT_ARGS", f"--{memory}=65536")
     assert memory not in step_options(v6e)
+    assert attention_block(v6e) == 512
     assert described_settings(v6e)["LIBTPU_INIT_ARGS"] == f"--{memory}=65536"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -24,6 +25,7 @@ from lemur_ray.serve.loading import load_text_engine, update_weights
 from lemur_ray.text.tokenizer_folder import tokenizer_in
 from lemur_ray.weights.convert import Convert, convert
 from lemur_ray.weights.hf_config import read_config
+from tests.model.logits import logits
 from tests.serve.offline import generate
 from tests.serve.tiny import Waiter
 from tests.train.conftest import SEQ_LEN
@@ -69,11 +71,17 @@ def test_a_family_goes_through_every_stage(
     table, _ = build_table(TALKS, tokenizer, tmp_path / "tables", seq_len=SEQ_LEN)
     adapted = dataclasses.replace(whole, lora=LoraConfig(rank=2))
     run_here(adapted, tuned, init_from=str(pretrained), source=Path(table))
-    assert np.abs(params_of(tuned)["layers"]["wq"] - params_of(pretrained)["layers"]["wq"]).max() > 0
+    params = params_of(tuned)
+    assert np.abs(params["layers"]["wq"] - params_of(pretrained)["layers"]["wq"]).max() > 0
 
     convert(Convert(str(tuned), str(out)), str(out))
     assert json.loads((out / "config.json").read_text())["model_type"] == stored.family
     theirs = AutoModelForCausalLM.from_pretrained(str(out), attn_implementation="eager").float().eval()
+    ids = np.random.default_rng(0).integers(0, 321, (1, 60))
+    with torch.no_grad():
+        expected = theirs(torch.tensor(ids)).logits.numpy()
+    ours = logits(params, whole.model, jnp.asarray(ids), jnp.ones((1, 60), jnp.int32), jnp.arange(60)[None])
+    assert np.abs(np.asarray(ours) - expected).max() < 1e-4
 
     policy = pin_checkpoint(str(tuned))  # what --policy checkpoint: serves
     assert checkpoint_label(policy).startswith("tuned@2-")
