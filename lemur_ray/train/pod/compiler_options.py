@@ -40,8 +40,9 @@ OPTIONS: dict[str, Options] = {
 configurations for A3, v5p and v6e."""
 BLOCKS = {"v6e": 2048}
 """Generation -> maximum tokens of a block of attention on TPU, where published configurations have larger ones than
-512, with the scoped memory above. Compiled for v6e without options, forward and gradients of rows of 4,096 and 8,192
-tokens fit too; for v5e rows of 4,096 do not, 28.8 MiB of 16 in llama2-7b's forward kernel (libtpu 0.0.42)."""
+512, with the scoped memory above. Compiled without options (libtpu 0.0.42; 32 heads of 128 values in bfloat16), value
+and gradients of a row of 4,096 or 8,192 tokens need 32.8 or 33.8 MiB of v6e's default of 32 in the gradient's kernel;
+the forward kernel of a row of 4,096 needs 22.8 MiB of v5e's 16."""
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 """Environment variables with options of the compiler as flags."""
 MEMORY_FRACTION_NAME = "XLA_PYTHON_CLIENT_MEM_FRACTION"
