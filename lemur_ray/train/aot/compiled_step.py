@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 import time
 from typing import Any
 
@@ -144,14 +143,12 @@ def does_not_fit(message: str, length: int, most: int) -> StepDoesNotFit:
     of a block of attention."""
     from lemur_ray.model.attention.splash import LANES, block_size
 
-    exceeded = re.search(r"size (\S+) and limit (\S+) exceeded scoped vmem", message)
-    if not exceeded or "splash" not in message:
+    if "ScopedVmemOom" not in message or "splash" not in message:
         return StepDoesNotFit(message.splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: "))
     size = block_size(length, most)
     smaller = max((n for n in range(LANES, size, LANES) if length % n == 0), default=0)
     advice = f"try --train.attention-block {smaller}" if smaller else f"no smaller block divides {length}"
-    needed, limit = exceeded.groups()
-    return BlockDoesNotFit(f"attention in blocks of {size} tokens needs {needed} of {limit} scoped vmem: {advice}")
+    return BlockDoesNotFit(f"attention in blocks of {size} tokens exceeds scoped vmem: {advice}")
 
 
 _KERNEL_PRODUCTS = {

@@ -266,7 +266,7 @@ Scoped allocation with size 28.79M and limit 16.00M exceeded scoped vmem limit b
 @pytest.mark.parametrize(
     ("length", "block", "advice"),
     [
-        (4096, 2048, "2048 tokens needs 28.79M of 16.00M scoped vmem: try --train.attention-block 1024"),
+        (4096, 2048, "2048 tokens exceeds scoped vmem: try --train.attention-block 1024"),
         (1536, 768, "try --train.attention-block 512"),
         (4096, 128, "no smaller block divides 4096"),
     ],
