@@ -128,7 +128,7 @@ def test_an_evaluation_whose_episodes_are_lost_is_no_result_and_is_played_again(
         ImproveRun(config, prepared.out, prepared.tokenizer, prepared.tasks, backend, SEQ_LEN, print).run()
     assert end.value.exit_code == ExitCode.TRY_AGAIN
     assert not (tmp_path / "run" / "result.json").exists()
-    assert not [one for one in records(tmp_path / "run") if one["event"] == "withheld"]
+    assert not (tmp_path / "run" / "rounds.jsonl").exists(), "a round was begun"
     assert improve(config)["before"]["missing"] == 0
 
 
