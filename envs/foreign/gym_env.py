@@ -54,6 +54,10 @@ class ForeignEnv(TextEnv):
         limit = Outcome.TURN_LIMIT if truncated and not terminated else None
         return self._turn(text, action, finished=terminated or truncated, reward=float(reward), outcome=limit)
 
+    def hints(self) -> dict[str, Any]:
+        """No hints: the random policy then replies with nothing."""
+        return {}
+
     def _turn(
         self,
         text: str,

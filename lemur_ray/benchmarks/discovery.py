@@ -209,6 +209,8 @@ def _imported(name: str, module: str) -> Any:
 
 
 def _checked(name: str, value: Any) -> Benchmark[Any]:
+    if value is None:
+        raise ValueError(f"--benchmark {name}: there is no such benchmark; the module has nothing of that name")
     if not isinstance(value, Benchmark):
         raise ValueError(f"--benchmark {name}: expected a lemur_ray Benchmark, got a {type(value).__name__}")
     check_options(name, value.options)

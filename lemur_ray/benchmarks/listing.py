@@ -13,6 +13,7 @@ from lemur_ray.benchmarks.contract import EvaluationRequest
 from lemur_ray.benchmarks.data_sets import ALL_BENCHMARKS
 from lemur_ray.benchmarks.discovery import Offer, offers
 from lemur_ray.benchmarks.needs import NoDataProblem, missing_requirements
+from lemur_ray.host.commands import as_typed
 from lemur_ray.host.home import outside_data
 from lemur_ray.outside_data.checking import is_there
 from lemur_ray.outside_data.source import Source, readable
@@ -43,7 +44,7 @@ def listing(words: Sequence[str]) -> str:
     if rest and (len(rest) != 2 or rest[0] != "--data"):
         raise ValueError(f"--list {' '.join(rest)}: expected nothing beside it but --data DIR")
     data = outside_data(rest[1] if rest else os.environ.get("LEMUR_DATA", ""))
-    return "\n".join(status_lines(benchmark_statuses(data)))
+    return as_typed("\n".join(status_lines(benchmark_statuses(data))))
 
 
 def benchmark_statuses(data: Path | None) -> list[BenchmarkStatus]:

@@ -14,6 +14,9 @@ from typing import Any
 
 from lemur_ray.config import Recipe
 
+MANY_PASSES = 50
+"""Passes over a table of conversations beyond which a run learns them by heart."""
+
 
 @dataclass(frozen=True)
 class WholeEpochs:
@@ -55,7 +58,17 @@ def with_whole_epochs(recipe: Recipe, manifest: Mapping[str, Any], batch_parts: 
     A recipe without ``tuning.epochs`` is returned unchanged. batch_parts: as for ``whole_epochs``. Raises ValueError if
     the table was padded for another batch size, so that passes would not be whole batches."""
     if not recipe.tuning.epochs:
-        return recipe, f"{recipe.train.steps} steps of {recipe.train.rows_per_step} rows"
+        rows = sum(source["rows"] for source in manifest["sources"])
+        passes = recipe.train.steps * recipe.train.rows_per_step / rows
+        few = (
+            "; --tuning.epochs 3 --tuning.batch-examples 8 is what few conversations need"
+            if passes > MANY_PASSES
+            else ""
+        )
+        say = (
+            f"{recipe.train.steps} steps of {recipe.train.rows_per_step} rows, {passes:.3g} passes over the table{few}"
+        )
+        return recipe, say
     whole = whole_epochs(recipe, batch_parts)
     (source,) = manifest["sources"]
     total, examples = source["rows"], source["documents"]

@@ -70,7 +70,7 @@ def test_warm_up_is_a_share_of_the_steps_and_rows_divide_over_devices_and_microb
 
 def test_a_recipe_without_passes_stays_as_it_is_and_a_table_of_other_batches_is_refused() -> None:
     recipe = get_recipe("nano-chat")
-    assert with_whole_epochs(recipe, {}, 1)[0] is recipe
+    assert with_whole_epochs(recipe, manifest(9, 9, 9), 1)[0] is recipe
     assert whole_epochs(recipe, batch_parts(recipe.mesh))(101, 303) == 101
     with pytest.raises(ValueError, match="no whole number of batches of 4 rows"):
         with_whole_epochs(small(batch_examples=12), manifest(101, 101, 303), 1)
@@ -94,3 +94,12 @@ def test_tuning_recipes_hold_the_papers_numbers(name: str) -> None:
 def test_a_table_of_an_older_version_is_found_under_its_name() -> None:
     """The shape is part of the name under which a shelf keeps a table; the words are those of the first version."""
     assert repr(WholeEpochs(2, 128, 16)) == "Passes(epochs=2, batch_examples=128, multiple=16)"
+
+
+def test_a_number_of_steps_is_reported_with_its_passes_and_advice_where_they_are_many() -> None:
+    recipe = dataclasses.replace(small(), tuning=TuningConfig())
+    assert with_whole_epochs(recipe, manifest(7, 7, 20), 1) == (recipe, "7 steps of 3 rows, 3 passes over the table")
+    _, line = with_whole_epochs(recipe, manifest(1, 1, 1), 1)
+    assert "21 passes" in line
+    many = dataclasses.replace(recipe, train=TrainConfig(steps=3600, rows_per_step=1))
+    assert "--tuning.epochs" in with_whole_epochs(many, manifest(1, 1, 4), 1)[1]

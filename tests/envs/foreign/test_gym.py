@@ -45,6 +45,13 @@ def test_a_task_is_a_seed_and_has_the_turns_of_its_registration() -> None:
     assert tasks(turns=2)[0].max_turns == 2
 
 
+def test_the_random_policy_finds_no_actions_to_draw_and_plays() -> None:
+    env = gymnasium.make(tasks()[0].env_id, disable_env_checker=True)
+    _, info = env.reset(options={**tasks()[0].options, "hints": True})
+    assert info["hints"] == {}
+    env.close()
+
+
 @pytest.mark.parametrize("says", [False, True])
 def test_it_is_solved_by_its_word_or_by_the_sum_of_its_rewards(says: bool) -> None:
     (task, *_) = tasks(arguments=json.dumps({"most": 5, "says": says}))
