@@ -168,8 +168,8 @@ def run(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]
             code = 0
         except SystemExit as ended:
             code = int(ended.code or 0)
-    said = capsys.readouterr()
-    return code, said.out + said.err
+    output = capsys.readouterr()
+    return code, output.out + output.err
 
 
 @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_the_commands_of_a_page_run_one_after_another(
             for words in programs(command):
                 words = words[words.index("--") + 1 :] if words[:3] == ["ray", "job", "submit"] else words
                 filled = filled_in([*words, *how.more.split()], endpoint.url, home, data_dir)
-                code, said = run(filled, capsys)
-                if code != how.code or how.says not in said:
-                    failed.append(f"{page}:{line}: exit code {code} of {' '.join(filled)}\n{said[-800:]}")
+                code, output = run(filled, capsys)
+                if code != how.code or how.says not in output:
+                    failed.append(f"{page}:{line}: exit code {code} of {' '.join(filled)}\n{output[-800:]}")
     assert not failed, "\n\n".join(failed)

@@ -20,4 +20,4 @@ def test_every_difference_from_lm_evals_filters_has_a_known_cause(data_dir: Path
     compared = list(beside_lm_eval(str(PYTHON), data_dir, tmp_path, files, every=13))
     assert len(compared) == 9
     assert sum(len(replies) for _, replies, _ in compared) > 5000
-    assert [one for _, _, found in compared for one in found if not one.cause] == []
+    assert [one for _, _, differing in compared for one in differing if not one.cause] == []

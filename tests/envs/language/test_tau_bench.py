@@ -164,8 +164,8 @@ def test_a_user_who_does_not_answer_is_no_fault_of_the_agent(data: Path, monkeyp
 
 def replayed(data: Path, domain: str, file: Path, folder: Path, starved: int = 0) -> tuple[list[Task], list[Episode]]:
     """The tasks of a recording and their replays."""
-    found = find(f"tau_bench/{domain}")
-    tasks = list(found.load(found.options(), EvaluationRequest(data=data, recording=file)))
+    benchmark = find(f"tau_bench/{domain}")
+    tasks = list(benchmark.load(benchmark.options(), EvaluationRequest(data=data, recording=file)))
     return tasks, play(tasks, ReplayPolicy(read_recording(file)), folder, starved=starved)
 
 
@@ -197,12 +197,12 @@ def test_what_is_missing_is_named(data: Path, tmp_path: Path) -> None:
         tasks_of("tau_bench/retail", data)
     with pytest.raises(ValueError, match="--split dev: tau_bench/airline has test"):
         tasks_of("tau_bench/airline", data, user="scripted", split="dev")
-    found = find("tau_bench/retail")
-    assert found.details.endpoints(found.options(teacher=TEACHER)) == (TEACHER,)
-    assert found.details.endpoints(found.options(teacher=TEACHER, user="scripted")) == ()
-    assert found.details.protocol is not None
+    benchmark = find("tau_bench/retail")
+    assert benchmark.details.endpoints(benchmark.options(teacher=TEACHER)) == (TEACHER,)
+    assert benchmark.details.endpoints(benchmark.options(teacher=TEACHER, user="scripted")) == ()
+    assert benchmark.details.protocol is not None
     stored = EvaluationRun("p", {"tools": "native", "user": "scripted", "split": "test"})
-    assert found.details.protocol.departures(stored) == ["user scripted"]
+    assert benchmark.details.protocol.departures(stored) == ["user scripted"]
 
 
 # The real package.

@@ -64,9 +64,9 @@ def main() -> int:
     asked = parser.parse_args()
     every_difference: list[Difference] = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, replies, found in compared(asked, Path(folder)):
-            print(summary(name, replies, found), flush=True)
-            every_difference += found
+        for name, replies, differing in compared(asked, Path(folder)):
+            print(summary(name, replies, differing), flush=True)
+            every_difference += differing
     if asked.out:
         lines = (json.dumps(dataclasses.asdict(one), ensure_ascii=False) for one in every_difference)
         Path(asked.out).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

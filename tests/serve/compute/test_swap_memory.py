@@ -48,7 +48,7 @@ def assemble(self, *arguments):
     return placed
 Devices.assemble = assemble
 
-found = {}
+measured = {}
 cases = [(1, "columns", "gather", False), (2, "columns", "ordered", False), (2, "rows", "all_reduce", True),
          (2, "int8", "ordered", True), (2, "packed", "gather", False)]
 for parts, form, sums, scanned in cases:
@@ -66,9 +66,9 @@ for parts, form, sums, scanned in cases:
         fresh = prepare(NEW, *how, scanned=scanned)
         same = all(np.array_equal(np.asarray(a), np.asarray(b))
                    for a, b in zip(jax.tree.leaves(weights), jax.tree.leaves(fresh), strict=True))
-        found[f"{parts} {form} {scanned} {name}"] = [before, size, largest, checked, beside, after, same]
+        measured[f"{parts} {form} {scanned} {name}"] = [before, size, largest, checked, beside, after, same]
         del weights, fresh
-print(json.dumps(found))
+print(json.dumps(measured))
 """
 
 
@@ -76,9 +76,9 @@ def test_new_weights_take_a_matrix_of_memory_beside_the_old_ones_and_are_those_o
     env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, timeout=200, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == 10
-    for name, (before, size, largest, checked, beside, after, same) in found.items():
+    measured = json.loads(done.stdout.splitlines()[-1])
+    assert len(measured) == 10
+    for name, (before, size, largest, checked, beside, after, same) in measured.items():
         # Simulated devices are the host: embeddings and head of a trainer, once read, count as theirs.
         read = 2 * 264 * 64 * 4 + 1024 if "trainer" in name else 0
         assert before == size, name

@@ -19,13 +19,13 @@ def main(path: str, folder: str, libraries: str) -> None:
 
     for library in ("matplotlib.pyplot", "pandas", "scipy.stats", "sklearn.linear_model"):  # once, not in each child
         importlib.import_module(library)
-    found = []
+    verdicts = []
     for one in json.loads(Path(path).read_text()):
         context, code = one["code_context"], one["text"]
         program = f"{context}\ncode = {code!r}\ntest_execution(code)\n"
         program += "test_string(code)\n" if "test_string(" in context else "\n"
-        found.append(execution.check_correctness(program, timeout=120, completion_id=0)["passed"])
-    print(json.dumps(found))
+        verdicts.append(execution.check_correctness(program, timeout=120, completion_id=0)["passed"])
+    print(json.dumps(verdicts))
 
 
 if __name__ == "__main__":

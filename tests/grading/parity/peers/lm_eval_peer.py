@@ -38,13 +38,13 @@ def verdicts(task: object, replies: list[dict]) -> list[dict[str, bool]]:
         for stop in stops:
             text = text.partition(stop)[0]
         instances.append(Instance("generate_until", docs[reply["row"]], ("", {}), number, resps=[text]))
-    found: list[dict[str, bool]] = [{} for _ in replies]
+    verdicts: list[dict[str, bool]] = [{} for _ in replies]
     for one in task._filters:
         one.apply(instances)
-        for instance, verdict in zip(instances, found, strict=True):
+        for instance, verdict in zip(instances, verdicts, strict=True):
             metrics = task.process_results(instance.doc, [instance.filtered_resps[one.name]])
             verdict[one.name] = bool(metrics["exact_match"])
-    return found
+    return verdicts
 
 
 def main(path: str) -> None:
@@ -53,11 +53,11 @@ def main(path: str) -> None:
     for place, reply in enumerate(asked["replies"]):
         by_task[reply["task"]].append(place)
     tasks = loaded(asked["tasks"])
-    found = [{}] * len(asked["replies"])
+    verdicts = [{}] * len(asked["replies"])
     for name, places in by_task.items():
         for place, verdict in zip(places, verdicts(tasks[name], [asked["replies"][n] for n in places]), strict=True):
-            found[place] = verdict
-    print(json.dumps(found))
+            verdicts[place] = verdict
+    print(json.dumps(verdicts))
 
 
 if __name__ == "__main__":

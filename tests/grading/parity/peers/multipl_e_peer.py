@@ -19,7 +19,7 @@ JAR = pathlib.Path("/usr/share/java/javatuples.jar")
 
 def main(path: str, folder: str) -> None:
     sys.path.insert(0, folder)
-    found = []
+    verdicts = []
     with tempfile.TemporaryDirectory() as tools:
         compiler = pathlib.Path(tools) / "csc"
         compiler.write_text('#!/bin/sh\nexec mcs "$@"\n')
@@ -34,10 +34,10 @@ def main(path: str, folder: str) -> None:
                 file = pathlib.Path(place) / f"program.{language}"
                 file.write_text(one["program"], encoding="utf-8")
                 try:
-                    found.append(module.eval_script(file)["status"] == "OK")
+                    verdicts.append(module.eval_script(file)["status"] == "OK")
                 except Exception as error:
-                    found.append(f"{type(error).__name__}: {error}")
-    print(json.dumps(found))
+                    verdicts.append(f"{type(error).__name__}: {error}")
+    print(json.dumps(verdicts))
 
 
 if __name__ == "__main__":

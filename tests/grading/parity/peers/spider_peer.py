@@ -26,10 +26,10 @@ def module(folder: Path, name: str) -> object:
     sys.path.insert(0, str(folder))
     for known in ("process_sql", "evaluation", "parse"):
         sys.modules.pop(known, None)
-    found = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, folder / f"{name}.py"))
-    found.__spec__.loader.exec_module(found)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, folder / f"{name}.py"))
+    module.__spec__.loader.exec_module(module)
     sys.path.pop(0)
-    return found
+    return module
 
 
 def placed(databases: list[str], root: Path, known: dict) -> str:
@@ -73,7 +73,7 @@ def main(path: str, sources: str) -> None:
     suite = module(Path(sources) / "test-suite-sql-eval", "exec_eval")
     evaluation = module(Path(sources) / "spider", "evaluation")
     asyncio.set_event_loop(asyncio.new_event_loop())
-    found, known = [], {}
+    verdicts, known = [], {}
     with tempfile.TemporaryDirectory() as root:
         os.chdir(root)
         for one in json.loads(Path(path).read_text()):
@@ -81,13 +81,13 @@ def main(path: str, sources: str) -> None:
             with contextlib.redirect_stdout(io.StringIO()):
                 try:
                     if one["grader"] == "spider":
-                        found.append(by_spider(evaluation, database, one["text"], one["gold"]))
+                        verdicts.append(by_spider(evaluation, database, one["text"], one["gold"]))
                     else:
                         verdict = suite.eval_exec_match(database, one["text"], one["gold"], False, False, False)
-                        found.append(bool(verdict))
+                        verdicts.append(bool(verdict))
                 except Exception as error:
-                    found.append(f"it raises {type(error).__name__}")
-    print(json.dumps(found))
+                    verdicts.append(f"it raises {type(error).__name__}")
+    print(json.dumps(verdicts))
 
 
 if __name__ == "__main__":

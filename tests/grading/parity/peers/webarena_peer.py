@@ -40,7 +40,7 @@ def main(path: str, folder: str) -> None:
     stand_in("evaluation_harness.helper_functions", **dict.fromkeys(names, object), **judges)
     from evaluation_harness.evaluators import StringEvaluator, URLEvaluator
 
-    found: list[bool | str] = []
+    verdicts: list[bool | str] = []
     for one in json.loads(Path(path).read_text()):
         config = Path("task.json")
         config.write_text(json.dumps(one["record"]))
@@ -51,10 +51,10 @@ def main(path: str, folder: str) -> None:
                     score *= StringEvaluator()([{}, {"answer": one["answer"]}], config, page, None)
                 elif kind == "url_match":
                     score *= URLEvaluator()([{}, {"answer": one["answer"]}], config, page, None)
-            found.append(score == 1.0)
+            verdicts.append(score == 1.0)
         except Exception as error:
-            found.append(f"it raises {type(error).__name__}")
-    print(json.dumps(found))
+            verdicts.append(f"it raises {type(error).__name__}")
+    print(json.dumps(verdicts))
 
 
 if __name__ == "__main__":
