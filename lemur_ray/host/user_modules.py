@@ -30,7 +30,7 @@ def look_here_for(module: str) -> None:
 
 
 def imported_code(module: ModuleType) -> str:
-    """Digest of a module's code, 16 hex digits, without comments and layout; empty if it has no Python file. It is that
+    """Digest of a module's code, 8 hex digits, without comments and layout; empty if it has no Python file. It is that
     of the first call after an import or a reload, since later edits of the file are not what this process runs."""
     spec, digest = _IMPORTED.get(module.__name__, (None, ""))
     if spec is None or spec is not module.__spec__:
@@ -47,6 +47,6 @@ def was_edited(module: ModuleType) -> bool:
 def _code_of(module: ModuleType) -> str:
     try:
         source = Path(module.__file__ or "").read_text(encoding="utf-8")
-        return hashlib.sha256(ast.dump(parsed(source)).encode()).hexdigest()[:16]
+        return hashlib.sha256(ast.dump(parsed(source)).encode()).hexdigest()[:8]
     except (OSError, ValueError, SyntaxError, AttributeError):
         return ""

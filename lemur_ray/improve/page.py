@@ -115,8 +115,9 @@ class RunPage:
                 for task in tasks
                 for episodes, who in zip(of_task, ("at the start", f"after round {last}"), strict=True)
             ]
-            count = f"{both[kind]} of {both['paired']} games"
-            sections.append((f"Games {kind}", f"{count}; {len(tasks)} of them, before and after:", shown))
+            count = f"{both[kind] or 'None'} of {both['paired']} games"
+            text = f"{count}; {len(tasks)} of them, before and after:" if tasks else f"{count}."
+            sections.append((f"Games {kind}", text, shown))
         return sections
 
 

@@ -50,6 +50,7 @@ def test_the_best_round_is_named_where_it_is_not_the_last(tmp_path: Path) -> Non
     assert best_round(evaluations) == 4, "the later of two equal ones"
     assert "best held out, after round 4; its checkpoint is kept" in written(tmp_path, [], evaluations)
     assert "best held out" not in written(tmp_path, [], {0: evaluations[0], 2: evaluations[2]})
+    assert "None of 10 games." in written(tmp_path, [], {0: evaluations[0], 2: evaluations[2]}), "lost"
     assert "best held out, at the start" in written(tmp_path, [], {0: evaluations[2], 2: evaluations[0]})
 
 
