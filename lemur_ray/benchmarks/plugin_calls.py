@@ -29,12 +29,11 @@ def call_about(name: str, benchmark: Benchmark[Any], run: EvaluationRun) -> RunD
         result = benchmark.details.about(run)
         if not isinstance(result, RunDescription):
             raise TypeError(f"{type(result).__name__}, expected RunDescription")
-        return result
+        protocol = benchmark.details.protocol
+        return protocol.described(result, run) if protocol else result
 
     result, why = _tried(f"{name}: what it says of its runs cannot be had", look)
-    result = result or replace(default_description(run), limits=(why,))
-    protocol = benchmark.details.protocol
-    return protocol.described(result, run) if protocol else result
+    return result or replace(default_description(run), limits=(why,))
 
 
 def call_notes(benchmark: Benchmark[Any], episodes: Sequence[Episode]) -> dict[str, Any]:

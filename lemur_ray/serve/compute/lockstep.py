@@ -177,10 +177,11 @@ class LeadingPrograms(Programs):
         super().copy(source, target)
 
     def replace(self, new: Weights | Source) -> None:
-        """As ``Programs.replace``; returns when every process has the new weights."""
+        """As ``Programs.replace``; returns when every process has the new weights. Raises EngineClosed if one has not:
+        others may have."""
         self._group.send("replace")
-        super().replace(new)
         try:
+            super().replace(new)
             self._group.answers("replaced")
         except ValueError as error:
             raise EngineClosed(f"the weights of a host are lost: {error}") from error

@@ -43,7 +43,7 @@ from lemur_ray.serve.compute.sampling import (
 )
 from lemur_ray.serve.compute.weights import Form, Weights, check, prepare, weight_specs
 from lemur_ray.serve.config import EngineOptions
-from lemur_ray.serve.engine.errors import EngineClosed
+from lemur_ray.serve.engine.errors import EngineClosed, WeightsNotReplaced
 from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 from lemur_ray.weights.param_slices import Source
 
@@ -217,8 +217,8 @@ class Programs:
 
     def replace(self, new: Weights | Source) -> None:
         """Use other weights of the same model from now on: a result of ``stage``.
-        Those of a source are written over the present ones, piece by piece. Raises EngineClosed if one cannot be read:
-        then there are no whole weights any more."""
+        Those of a source are written over the present ones, piece by piece. Raises WeightsNotReplaced if the first of
+        them cannot be read, EngineClosed for a later one: then there are no whole weights any more."""
         if isinstance(new, Weights):
             self._weights = new
             return
@@ -226,6 +226,8 @@ class Programs:
         try:
             self._weights = prepared(new, self._options, self._devices, self._weights)
         except Exception as error:
+            if not any(array.is_deleted() for array in jax.tree.leaves(self._weights)):
+                raise WeightsNotReplaced(f"the new weights cannot be read any more: {error!r}") from error
             raise EngineClosed(f"the old weights are partly overwritten by others, which failed: {error!r}") from error
 
     def copy(self, source: int, target: int) -> None:

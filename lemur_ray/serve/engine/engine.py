@@ -24,7 +24,7 @@ import numpy as np
 from lemur_ray.serve.config import InFlight
 from lemur_ray.serve.engine.batch import Batch, Drawn
 from lemur_ray.serve.engine.compute_protocol import Compute
-from lemur_ray.serve.engine.errors import EngineClosed, QueueFull
+from lemur_ray.serve.engine.errors import EngineClosed, QueueFull, WeightsNotReplaced
 from lemur_ray.serve.engine.events import (
     Cancel,
     Finish,
@@ -122,9 +122,12 @@ class Engine:
         if other := [f"{k} {theirs[k]} (here {ours[k]})" for k in ours if theirs[k] != ours[k] and k != "max_seq_len"]:
             raise ValueError(f"these weights belong to another model: {', '.join(other)}")
         with self._staging:
-            futures.wait(self._committed)
-            self._staged = None
-            self._staged = version, self.compute.stage(source, *others)
+            with self._lock:  # from here on nothing is committed: other processes would take what is staged next
+                self._staged, committed = None, self._committed
+            futures.wait(committed)
+            staged = self.compute.stage(source, *others)
+            with self._lock:
+                self._staged = version, staged
 
     @property
     def staged_version(self) -> str | None:
@@ -134,14 +137,16 @@ class Engine:
     def drop(self) -> None:
         """Forget what was staged."""
         with self._staging:
-            if self._staged is not None:
-                self._staged = None
+            with self._lock:
+                staged, self._staged = self._staged, None
+            if staged is not None:
                 self.compute.drop()
 
     def commit(self, version: str, in_flight: InFlight | None = None) -> Future[None]:
         """Switch to staged weights at the next step; the future is done once all replies come from them.
-        in_flight: replies that have begun, by default as in the options. The future raises EngineClosed if the engine
-        ends first, also because weights could not be read to the end. Raises ValueError if others are staged."""
+        in_flight: replies that have begun, by default as in the options. The future raises WeightsNotReplaced if the
+        weights cannot be read any more (the old ones stay), and EngineClosed if the engine ends first, also because
+        weights could not be read to the end. Raises ValueError if others are staged."""
         done: Future[None] = Future()
         with self._lock:
             if not self._accepting or self.failure is not None:
@@ -246,9 +251,12 @@ class Engine:
         self._flush()
 
     def _replace(self, update: Update) -> None:
-        self._give_all(self._batch.settle())
         try:
+            self._give_all(self._batch.settle())
             self._batch.replace(update)
+        except WeightsNotReplaced as error:
+            update.done.set_exception(error)
+            return
         except Exception as error:
             update.done.set_exception(error)
             raise

@@ -19,6 +19,10 @@ class EngineClosed(EngineError):
     """The engine is draining, has been closed, or has died."""
 
 
+class WeightsNotReplaced(EngineError, ValueError):
+    """New weights could not be read when they were to be used; the old ones are whole and in use."""
+
+
 class RequestFailed(EngineError):
     """The computation of this request raised an error; the other requests go on."""
 

@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 from lemur_ray.config import ModelConfig
@@ -34,7 +35,7 @@ def with_devices(job: ServeJob, config_of: Callable[[], ModelConfig], nodes: Seq
         return _with(job, job.hosts, 0)
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return _with(job, job.hosts, 1)
-    if counts := {kind: count for node in alive for kind, count in _gpus(node)}:
+    if counts := dict(sorted((gpus for node in alive for gpus in _gpus(node)), key=itemgetter(1))):  # the largest host
         kind = max(counts, key=lambda kind: counts[kind])
         if kind not in GPUS:
             log.warning("GPUs of an unknown kind: one serves the model, --engine.tensor-parallel takes more")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import jax
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from lemur_ray.serve.compute import programs
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
-from lemur_ray.serve.engine.errors import EngineClosed
+from lemur_ray.serve.engine.errors import EngineClosed, WeightsNotReplaced
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.sampling_options import SamplingOptions
 from lemur_ray.serve.loading import open_engine
@@ -134,6 +135,37 @@ def test_an_engine_whose_weights_are_half_replaced_ends_and_its_replies_fail(sma
     assert begun.end().finish == "error"
     with pytest.raises(EngineClosed):
         small.submit(Generation((5,), 2), lambda _: None)
+
+
+def test_weights_that_are_gone_before_the_first_is_overwritten_leave_the_old_ones_in_use(small: Engine) -> None:
+    source = HostWeights(whole(OTHER), TINY)
+    begun = Waiter(small, Generation((5, 6), 40))
+    with slowed(small, 0.02):
+        begun.next()
+        small.stage(source, "second")
+        source.read = Mock(side_effect=FileNotFoundError("the checkpoint is deleted"))  # type: ignore[method-assign]
+        with pytest.raises(WeightsNotReplaced, match="the checkpoint is deleted"):
+            small.commit("second").result(timeout=60)
+    assert begun.end().finish == "length"
+    small.update(OTHER, "third").result(timeout=60)
+    assert small.version == "third"
+
+
+def test_a_commit_whose_engine_fails_before_the_switch_is_told(small: Engine) -> None:
+    small.stage(OTHER, "second")
+    small._batch.settle = Mock(side_effect=RuntimeError("the device is lost"))  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="the device is lost"):
+        small.commit("second").result(timeout=60)
+
+
+def test_what_is_committed_is_neither_dropped_nor_committed_again(small: Engine) -> None:
+    small.stage(OTHER, "second")
+    small.compute.drop = Mock()  # type: ignore[method-assign]
+    committed = small.commit("second")
+    small.drop()
+    committed.result(timeout=60)
+    small.compute.drop.assert_not_called()
+    assert small.version == "second"
 
 
 def test_what_is_staged_changes_nothing_until_that_version_is_committed(small: Engine) -> None:

@@ -214,6 +214,8 @@ def test_a_job_that_names_no_devices_takes_what_the_cluster_has_for_its_model(
     assert chosen([node(CPU=8.0)]) == (Hosts(), 1)
     assert chosen([node(CPU=8.0), GPU_HOST]) == (Hosts(), 2)
     assert caplog.messages[-1] == "the model takes 2 of the 8 GPUs (h200) of a host"
+    one_gpu = GPU_HOST | {"Resources": {**GPU_HOST["Resources"], "GPU": 1.0}}
+    assert chosen([GPU_HOST, one_gpu]) == chosen([one_gpu, GPU_HOST]) == (Hosts(), 2)
     assert chosen(SLICES) == (Hosts(2, topology="2x2x2", accelerator_type="TPU-V4"), 0)
     assert caplog.messages[-1] == "the model takes a slice 2x2x2 of TPU-V4"
     assert chosen(SLICES[:1]) == (Hosts(1, topology="2x2x1", accelerator_type="TPU-V4"), 0)
