@@ -164,6 +164,7 @@ def run(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]
             if script.endswith(".py"):
                 runpy.run_path(str(ROOT / script), run_name="__main__")
             else:
+                patch.delitem(sys.modules, script, raising=False)  # runpy warns of a module that a test has imported
                 runpy.run_module(script, run_name="__main__")
             code = 0
         except SystemExit as ended:
