@@ -346,6 +346,5 @@ def step_and_draw(
 
 
 def step_specs(weights: Weights, cache: P, cut: Cut | None) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """PartitionSpecs of the arguments and of the results of ``step_and_draw``. weights, cache: those of these two
-    arguments."""
+    """PartitionSpecs of the arguments and results of ``step_and_draw``. weights, cache: those of these arguments."""
     return (weights, cache, WHOLE, WHOLE), (logits_spec(cut), WHOLE, WHOLE, cache)
