@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lemur_ray.config import DataConfig
 from lemur_ray.corpus import assembly
 from lemur_ray.corpus.build_inputs import benchmark_index, described, given_tokenizer, read_extra_texts
 from lemur_ray.corpus.build_report.progress import SourceProgress
@@ -272,6 +273,14 @@ class _Build:
         windows = [{"shard": shard, "key": keys[shard], **shape} for shard in packing]
         self._parallel("pack", handover.runs(pack_window), windows)
         handover.fetch(*(f"sets/{shard}.json" for shard in keys))
+        for row_set in sets:
+            records = [json.loads((self.work / "sets" / f"{shard}.json").read_text()) for shard in row_set.shards]
+            most = 1 + max((record.get("most_pieces", 0) for record in records), default=0)  # padding is one more
+            if most > (limit := DataConfig().max_documents):
+                self.say(
+                    f"rows of {row_set.name} have up to {most} documents, padding included; attention on GPU is "
+                    f"compiled for {limit}: a run there needs --data.max-documents {most}"
+                )
 
     def _list(self, sources: list[Source], handover: SharedFolder) -> Listing:
         """Listing of the sources' files: that of an interrupted build if the files are unchanged, else a new one."""

@@ -51,7 +51,8 @@ def pack_window(build: Path, shard: str, key: str, seq_len: int, pad_id: int, vo
         folder, window, tokens, lengths, np.concatenate(counts), provenance=(numbers, bytes(sink.getvalue()))
     )
     totals = {column: stages.totals(about, column) for column in ("language", "licence")}
-    value = {"key": key, "shard": entry, "counts": totals}
+    most = max(int(count.max(initial=0)) for count in counts)
+    value = {"key": key, "shard": entry, "counts": totals, "most_pieces": most}
     write_atomically(build / "sets" / f"{shard}.json", json.dumps(value).encode(), durable=False)
 
 

@@ -35,6 +35,11 @@ def unfit(config: ModelConfig, dtype: Any) -> str:
     """Reason why the TPU kernel does not support a model with this cache dtype; "" if it does."""
     if config.head_dim % LANES:
         return f"the paged kernel needs heads of a multiple of {LANES} features, got {config.head_dim}"
+    if config.head_dim > LANES and (config.num_kv_heads > 1 or jnp.dtype(dtype) != jnp.bfloat16):
+        return (  # Mosaic loads heads with a stride only where one fills a single register
+            f"the paged kernel takes heads of {config.head_dim} features only with 1 kv head of bfloat16 a device, "
+            f"got {config.num_kv_heads} of {jnp.dtype(dtype)}"
+        )
     if jnp.dtype(dtype) not in (jnp.bfloat16, jnp.float32):
         return f"the paged kernel needs bfloat16 or float32, got {jnp.dtype(dtype)}"
     try:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 import ray
 
+from lemur_ray.config import DataConfig
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.cleaning.filters import drop_rule, mask_personal_data
 from lemur_ray.corpus.config import CorpusConfig
@@ -288,6 +289,16 @@ def test_extra_texts_shape_the_tokenizer_and_nothing_else(
     with_extra, without = Tokenizer.load(tmp_path / "out" / "tokenizer.json"), Tokenizer.load(built / "tokenizer.json")
     assert len(with_extra.encode(line)) * 2 < len(without.encode(line))
     assert not any("quixotic" in text for text in texts_in(tmp_path / "out", "text"))
+
+
+@pytest.mark.slow
+def test_more_documents_in_a_row_than_a_gpu_takes_are_reported(
+    tmp_path: Path, small_sources: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lemur_ray.corpus.build.DataConfig", lambda: DataConfig(max_documents=1))
+    lines: list[str] = []
+    build(small_config(small_sources), tmp_path / "out", workers=0, say=lines.append)
+    assert any("a run there needs --data.max-documents" in line for line in lines)
 
 
 def test_two_sources_of_one_name_are_refused(tmp_path: Path, small_sources: tuple[str, str]) -> None:
