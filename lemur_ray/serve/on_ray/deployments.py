@@ -23,7 +23,7 @@ from lemur_ray.serve.on_ray.handle import HandleSpec
 from lemur_ray.serve.on_ray.host_group import gpus_of, missing_bundles, reserve
 from lemur_ray.serve.on_ray.replica import ChatModel
 from lemur_ray.serve.on_ray.serve_cluster import DRAINED, CannotServe, await_ready, listen, run, start_without_proxies
-from lemur_ray.serve.on_ray.vllm_deployment import CannotUseVllm, vllm_app
+from lemur_ray.serve.on_ray.vllm_deployment import vllm_app
 from lemur_ray.serve.planning.cluster_choice import with_devices
 from lemur_ray.text.templates.template_files import template_source
 from lemur_ray.weights.open_model import MODEL_ERRORS
@@ -43,10 +43,8 @@ def serve_job(job: ServeJob, spec: str, key_digest: bytes = b"") -> str:
     Raises CannotServe if the model cannot be loaded, CannotUseVllm, and TimeoutError if the model cannot be reached."""
     application = application_of(job, spec, key_digest)
     root, own_path = listen(job.host, job.port)
-    is_vllm = job.backend == "vllm"
-    run(application, f"lemur{'-vllm' * is_vllm}{own_path.replace('/', '-')}", own_path or "/", spec)
-    if not is_vllm:
-        await_ready(root)
+    run(application, f"lemur{'-vllm' * (job.backend == 'vllm')}{own_path.replace('/', '-')}", own_path or "/", spec)
+    await_ready(root)
     return f"{root}/v1"
 
 
@@ -74,15 +72,16 @@ def serve_policy(spec: PolicySpec) -> Callable[[], Policy]:
 def application_of(job: ServeJob, spec: str, key_digest: bytes = b"") -> serve.Application:
     """The application that ``serve_job`` would run; nothing is started. Arguments as there. Raises CannotServe,
     CannotUseVllm."""
-    if job.backend == "vllm" and key_digest:
-        raise CannotUseVllm("Ray's LLM deployment asks nobody for a key: leave it out, and put a proxy in front")
     try:
         job = with_devices(job, lambda: shape_of(spec).config, ray.nodes())
     except MODEL_ERRORS as error:
         if job.backend != "vllm":  # it computes models that this project cannot open
             raise CannotServe(str(error)) from error
+    options = {"name": DRAINED, "max_constructor_retry_count": 1, **_replica_options(job)}
+    options["max_ongoing_requests"] = job.engine.max_slots + job.engine.max_queue + 64
+    options["graceful_shutdown_timeout_s"] = LAST_RESORT_S
     if job.backend == "vllm":
-        return vllm_app(job, spec)
+        return vllm_app(job, spec, key_digest, options)
     try:
         reserved = reserve(job.hosts, job.num_cpus, job.engine.tensor_parallel, gpus_of(ray.nodes()))
     except ValueError as error:
@@ -90,14 +89,10 @@ def application_of(job: ServeJob, spec: str, key_digest: bytes = b"") -> serve.A
     if missing := missing_bundles(reserved, ray.nodes()):
         log.warning("the cluster has no host for %s: waiting until there is one", " and ".join(map(str, missing)))
     deployment = serve.deployment(
-        name=DRAINED,
-        max_ongoing_requests=job.engine.max_slots + job.engine.max_queue + 64,
         **reserved.deployment_options(),
-        graceful_shutdown_timeout_s=LAST_RESORT_S,
         health_check_period_s=5,
         health_check_timeout_s=60,
-        max_constructor_retry_count=1,
-        **_replica_options(job),
+        **options,
     )(ChatModel)
     source = spec if ":" in spec else str(Path(spec).expanduser().absolute())
     template = template_source(job.chat_template)  # read here: replicas on other hosts have no such file

@@ -5,8 +5,11 @@ command starts either. Needs the extra [vllm] and a running Ray. Knows nothing o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from ray import serve
 
 from lemur_ray.serve.config import ServeJob
 from lemur_ray.serve.needs import engine_faults, vllm_on_cpus
@@ -27,11 +30,20 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
             f"{folder} is no Hugging Face folder, and vLLM reads nothing else: export it first with python "
             f"jobs/convert.py --model {folder} --out {out} --dtype bfloat16, then give --model {out}"
         )
-    if job.follow_s or job.engine.quantization != "none":
-        raise CannotUseVllm("--follow-s and --engine.quantization are our own engine's: leave them out")
+    if job.follow_s:
+        raise CannotUseVllm(
+            "--follow-s: vLLM reads exported folders alone: export each checkpoint (jobs/convert.py) and hand it to "
+            "lemur_ray.serve.on_ray.weight_updates.update_all, or leave --engine out: our engine follows the run"
+        )
+    raw = raw_config(folder)
+    if job.engine.quantization != "none" and "quantization_config" not in raw:
+        raise CannotUseVllm(
+            f"--engine.quantization: vLLM does not quantise {folder}: give it a folder that is quantised"
+        )
+    if job.engine.in_flight == "keep":
+        raise CannotUseVllm("--engine.in-flight keep: vLLM finishes replies that have begun before new weights: drain")
     if not job.engine.tensor_parallel:
         raise CannotUseVllm("--engine.tensor-parallel 0: say on how many GPUs vLLM is to share the model")
-    raw = raw_config(folder)
     longest = raw.get("text_config", raw).get("max_position_embeddings")  # also of models that only vLLM computes
     engine: dict[str, Any] = {
         "max_model_len": min(job.engine.context or longest, longest) if longest else job.engine.context or None,
@@ -40,29 +52,31 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "tensor_parallel_size": max(1, job.engine.tensor_parallel),
     }
-    scaled: dict[str, Any] = {"num_replicas": job.replicas}
-    if job.max_replicas > job.replicas:
-        limits = {"min_replicas": job.replicas, "max_replicas": job.max_replicas}
-        scaled = {"autoscaling_config": {**limits, "target_ongoing_requests": job.engine.max_slots}}
     on_cpus: dict[str, Any] = {"accelerator_config": {"kind": "cpu"}} if vllm_on_cpus() else {}
     return {
         **on_cpus,
         "model_loading_config": {"model_id": job.name or path.name, "model_source": str(path.absolute())},
         "engine_kwargs": engine,
-        "deployment_config": {**scaled, "max_ongoing_requests": job.engine.max_slots + job.engine.max_queue},
-        # The default delays every first token by 50 ms.
-        "experimental_configs": {"stream_batching_interval_ms": 0},
+        "log_engine_metrics": False,  # else they are at Ray's port instead of /metrics
     }
 
 
-def vllm_app(job: ServeJob, folder: str) -> Any:
-    """The vLLM application for ``serve.run``; nothing is started. Raises CannotUseVllm if vLLM is missing, or as
-    ``vllm_settings``."""
+def vllm_app(job: ServeJob, folder: str, key_digest: bytes, options: Mapping[str, Any]) -> Any:
+    """The vLLM application for ``serve.run``; nothing is started. key_digest: SHA-256 of the key of HTTP requests, b"":
+    none; options: of the deployment. Raises CannotUseVllm if vLLM is missing, or as ``vllm_settings``."""
     settings = vllm_settings(job, folder)
     for fault in engine_faults(job):
         raise CannotUseVllm(fault)
     try:
-        from ray.serve.llm import LLMConfig, build_openai_app
+        from ray.serve.llm import LLMConfig, build_llm_deployment
+
+        from lemur_ray.serve.on_ray.vllm_replica import VllmModel
     except ImportError as error:
         raise CannotUseVllm(f"vLLM is installed but cannot be used here: {error}") from error
-    return build_openai_app({"llm_configs": [LLMConfig(**settings)]})
+    bound = {"folder": str(Path(folder).absolute()), "key_digest": key_digest}
+    return build_llm_deployment(
+        LLMConfig(**settings),
+        bind_kwargs=bound,
+        override_serve_options={"autoscaling_config": None, **options},
+        deployment_cls=serve.ingress()(VllmModel),
+    )

@@ -52,7 +52,11 @@ def test_what_only_the_job_can_do_is_refused_in_a_sentence(args: dict[str, str],
         application.job_of(args)
 
 
-def test_a_key_that_vllm_would_not_ask_for_is_refused() -> None:
-    job = ServeJob(model="gs://b/m", backend="vllm")
-    with pytest.raises(deployments.CannotUseVllm, match="asks nobody for a key"):
-        deployments.application_of(job, job.model, b"digest")
+def test_vllm_gets_the_key_and_the_options_of_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deployments, "vllm_app", lambda *args: args)
+    monkeypatch.setattr(deployments.ray, "nodes", list)
+    job = ServeJob(model="random:nano", backend="vllm", replicas=2)
+    _, folder, digest, options = deployments.application_of(job, job.model, b"digest")
+    assert (folder, digest) == (job.model, b"digest")
+    assert (options["name"], options["num_replicas"]) == (deployments.DRAINED, 2)
+    assert options["request_router_config"].request_router_class == deployments.ROUTER

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_settings_of_both_engines_are_handed_on(folder: Path) -> None:
     job = ServeJob.parse(
         ["--engine", "vllm", "--engine.max-slots", "9", "--engine.context", "100", "--engine.dtype", "bfloat16",
-         "--engine.tensor-parallel", "4", "--replicas", "2", "--max-replicas", "5"]
+         "--engine.tensor-parallel", "4"]
     )  # fmt: skip
     settings = vllm_settings(job, str(folder))
     assert settings["model_loading_config"] == {"model_id": "tiny-chat", "model_source": str(folder)}
@@ -40,8 +40,6 @@ def test_the_settings_of_both_engines_are_handed_on(folder: Path) -> None:
         "max_model_len": 100, "max_num_seqs": 9, "dtype": "bfloat16", "enable_prefix_caching": True,
         "tensor_parallel_size": 4,
     }  # fmt: skip
-    scaled = settings["deployment_config"]["autoscaling_config"]
-    assert scaled == {"min_replicas": 2, "max_replicas": 5, "target_ongoing_requests": 9}
     assert vllm_settings(ServeJob.parse(["--engine=vllm"]), str(folder))["engine_kwargs"]["max_model_len"] == 256
 
 
@@ -57,15 +55,19 @@ def test_the_build_of_vllm_for_cpus_takes_no_gpus(folder: Path, monkeypatch: pyt
 def test_what_vllm_cannot_do_is_refused_with_what_to_do(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(CannotUseVllm, match=r"python jobs/convert\.py --model .* --dtype bfloat16"):
         vllm_settings(ServeJob(backend="vllm"), str(tmp_path))
-    with pytest.raises(CannotUseVllm, match="our own engine's"):
+    with pytest.raises(CannotUseVllm, match="does not quantise"):
         vllm_settings(ServeJob(backend="vllm", engine=EngineOptions(quantization="int8")), str(folder))
+    with pytest.raises(CannotUseVllm, match=r"update_all, or leave --engine out"):
+        vllm_settings(ServeJob(backend="vllm", follow_s=5), str(folder))
+    with pytest.raises(CannotUseVllm, match="finishes replies that have begun"):
+        vllm_settings(ServeJob(backend="vllm", engine=EngineOptions(in_flight="keep")), str(folder))
     with pytest.raises(CannotUseVllm, match="on how many GPUs"):
         vllm_settings(ServeJob(backend="vllm", engine=EngineOptions(tensor_parallel=0)), str(folder))
     with pytest.raises(ValueError, match="vLLM runs on Ray"):
         ServeJob(backend="vllm", no_ray=True)
     if importlib.util.find_spec("vllm") is None:
         with pytest.raises(CannotUseVllm, match=r"pip install 'lemur-ray\[vllm\]'"):
-            vllm_app(ServeJob(backend="vllm"), str(folder))
+            vllm_app(ServeJob(backend="vllm"), str(folder), b"", {})
 
 
 def test_a_model_that_only_vllm_computes_is_handed_on(folder: Path, tmp_path: Path) -> None:

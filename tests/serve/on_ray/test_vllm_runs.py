@@ -1,0 +1,88 @@
+"""vLLM's build for CPUs behind Ray Serve, in an environment of its own (``make vllm``): what the guide's table says."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+ROOT = Path(__file__).resolve().parents[3]
+PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
+SCRIPT = """
+import json, sys, urllib.error, urllib.request
+import ray
+from lemur_ray.agents.messages import ChatRequest, Message, Sampling
+from lemur_ray.serve.config import ServeJob
+from lemur_ray.serve.http.api_key import key_digest
+from lemur_ray.serve.on_ray import attach, deployments, serve_cluster
+from lemur_ray.serve.on_ray.handle import HandleSpec
+from lemur_ray.serve.on_ray.weight_updates import update_all
+
+first, second, other = sys.argv[1:]
+ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": "."}})
+url = deployments.serve_job(ServeJob(backend="vllm", name="tiny"), first, key_digest("secret"))
+
+def ask(path, body=None, key="secret", root=url):
+    headers = {"Content-Type": "application/json", "Authorization": "Bearer " + key, "X-Session-Id": "s"}
+    request = urllib.request.Request(root + path, body and json.dumps(body).encode(), headers)
+    try:
+        return urllib.request.urlopen(request).read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code if error.code == 401 else json.dumps({"error": error.read().decode()})
+
+chat = {"model": "tiny", "messages": [{"role": "user", "content": "a b"}], "max_tokens": 5, "temperature": 0}
+out = {"wrong_key": ask("/chat/completions", chat, "other")}
+out["before"] = json.loads(ask("/chat/completions", {**chat, "return_token_ids": True}))
+out["streamed"] = ask("/chat/completions", {**chat, "stream": True})
+out["metrics"] = ask("/metrics", root=url[:-3])
+(running,) = attach.served()
+out["attached"] = [running.name, running.context, attach.num_tokens(running.application, "a b")]
+policy = HandleSpec(running.application, "x")()
+sampling = Sampling(max_tokens=5)
+reply = policy.reply(ChatRequest((Message("user", "a b"),), sampling, "e"))
+out["by_handle"] = [reply.text, reply.version, reply.usage.completion_tokens]
+try:
+    update_all(running.application, other)
+except RuntimeError as error:
+    out["refused"] = str(error)
+out["versions"] = [running.version, *update_all(running.application, second)]
+out["after"] = json.loads(ask("/chat/completions", {**chat, "return_token_ids": True}))
+serve_cluster.shutdown()
+print("RESULT" + json.dumps(out))
+"""
+
+
+@pytest.mark.sweep  # a minute, and an environment of 5 GB that only `make vllm` builds
+def test_keys_ids_versions_metrics_handles_and_new_weights(tmp_path: Path) -> None:
+    if not PYTHON.is_file():
+        pytest.skip("vLLM's build for CPUs is not there: make vllm")
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    convert = [sys.executable, str(ROOT / "jobs" / "convert.py"), "--model", "random:nano", "--out", first]
+    subprocess.run([*convert, "--dtype", "bfloat16"], check=True, timeout=300)
+    shutil.copytree(first, second)
+    for path in Path(second).glob("*.safetensors"):
+        moved = {name: x.roll(1, 0) if x.dim() == 2 else x for name, x in load_file(path).items()}
+        save_file(moved, path, {"format": "pt"})
+    env = {**os.environ, "RAY_AUTH_MODE": "disabled", "VLLM_CPU_KVCACHE_SPACE": "1", "JAX_PLATFORMS": "cpu"}
+    command = [str(PYTHON), "-c", SCRIPT, first, second, "random:nano"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=ROOT, env=env)
+    assert "RESULT" in done.stdout, done.stderr[-3000:]
+    out = json.loads(done.stdout.partition("RESULT")[2].splitlines()[0])
+    before, after = out["before"], out["after"]
+    old, new = out["versions"]
+    assert out["wrong_key"] == 401
+    assert len(before["choices"][0]["token_ids"]) == before["usage"]["completion_tokens"]
+    assert len(before["prompt_token_ids"]) == before["usage"]["prompt_tokens"]
+    assert "data: [DONE]" in out["streamed"]
+    assert "vllm:generation_tokens_total" in out["metrics"]
+    assert out["attached"][:2] == ["tiny", 1024]
+    assert out["attached"][2] > 0
+    assert out["by_handle"] == [before["choices"][0]["message"]["content"], old, before["usage"]["completion_tokens"]]
+    assert "no Hugging Face folder" in out["refused"]
+    assert old != new
+    assert (before["system_fingerprint"], after["system_fingerprint"]) == (old, new)
+    assert after["choices"][0]["token_ids"] != before["choices"][0]["token_ids"]
