@@ -21,10 +21,14 @@ from lemur_ray.weights.hf_config import raw_config
 from lemur_ray.weights.open_model import model_fingerprint
 
 
-class VllmModel(LLMServer):  # type: ignore[misc, unused-ignore]
+_Server: Any = LLMServer
+"""Untyped, as are the parts of vLLM that are used here"""
+
+
+class VllmModel(_Server):
     """An engine of vLLM whose replies name the version of their weights in ``system_fingerprint``."""
 
-    async def __init__(self, llm_config: Any, folder: str, key_digest: bytes = b""):
+    async def __init__(self, llm_config: Any, folder: str, key_digest: bytes = b""):  # type: ignore[misc]
         """Start the engine. folder: exported model. key_digest: SHA-256 of the key of HTTP requests; b"": none."""
         self._folder = self._weights = folder
         self._key_digest, self._failure, self._update = key_digest, "", asyncio.Lock()
