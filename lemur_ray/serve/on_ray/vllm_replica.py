@@ -20,7 +20,6 @@ from lemur_ray.serve.http.chat_page import ChatPage
 from lemur_ray.weights.hf_config import raw_config
 from lemur_ray.weights.open_model import model_fingerprint
 
-
 _Server: Any = LLMServer
 """Untyped, as are the parts of vLLM that are used here"""
 
