@@ -55,6 +55,7 @@ class Group:
         self.on_loss: Callable[[EngineClosed], None] = lambda _: None
         """Called once, in a thread of its own, when a follower is lost."""
         self._version = version
+        self._staged: tuple[object, str] = None, ""
         self._lines, self._answers = lines, [queue.SimpleQueue[tuple[str, tuple[Any, ...]] | None]() for _ in lines]
         self._lost: EngineClosed | None = None
         self._closing, self._lock = False, threading.Lock()
@@ -110,7 +111,16 @@ class Group:
         except Exception:
             self.send("drop")
             raise
+        self._staged = mine, version
         return mine
+
+    def send_replace(self, new: object) -> None:
+        """Let the followers use what they staged with ``new``, a result of ``stage``. Raises EngineClosed if the last
+        result was another one, or if a follower is lost."""
+        staged, version = self._staged
+        if staged is not new:
+            raise EngineClosed(f"other hosts have staged the weights {version or 'none'}, this one others")
+        self.send("replace", version)
 
     @staticmethod
     def _check_version(versions: list[str], version: str) -> None:
@@ -179,7 +189,7 @@ class LeadingPrograms(Programs):
     def replace(self, new: Weights | Source) -> None:
         """As ``Programs.replace``; returns when every process has the new weights. Raises EngineClosed if one has not:
         others may have."""
-        self._group.send("replace")
+        self._group.send_replace(new)
         try:
             super().replace(new)
             self._group.answers("replaced")
@@ -192,13 +202,13 @@ def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], 
     spec: model to load, as in ``ServeJob.model``. load: opens a spec without reading its weights. If the connection is
     lost, the process exits with code 1. What loading, compiling and running raise is sent to the leader and raised."""
     calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    staged: list[Weights | Source] = []
+    staged: list[tuple[str, Weights | Source]] = []
     devices = Devices.take(options.tensor_parallel)
 
     def prepare_to_replace(spec: str) -> None:
         try:
             model = load(spec)
-            staged[:] = [stage(model.source, options, devices, size)]
+            staged[:] = [(model.version, stage(model.source, options, devices, size))]
             answer = encode("staged", (model.version,), [])
         except Exception as error:  # the old weights stay: the leader decides
             answer = encode("failed", (repr(error),), [])
@@ -241,8 +251,10 @@ def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], 
 
 
 def _make_calls(
-    programs: Programs, calls: queue.SimpleQueue[bytes], staged: list[Weights | Source], line: Line
+    programs: Programs, calls: queue.SimpleQueue[bytes], staged: list[tuple[str, Weights | Source]], line: Line
 ) -> None:
+    """Make the leader's calls until it closes the group. Raises ValueError if it replaces the weights by a version that
+    is not staged here: nothing is overwritten."""
     arrays: list[jax.Array] = []
     while True:
         name, arguments = decode(calls.get(), arrays, _FORMS)
@@ -256,7 +268,10 @@ def _make_calls(
         elif name == "copy":
             programs.copy(*arguments)
         elif name == "replace":
-            programs.replace(staged.pop())
+            version, new = staged.pop() if staged else ("none", None)
+            if new is None or [version] != [*arguments]:
+                raise ValueError(f"the leader uses the weights {arguments[0]}, but {version} are staged here")
+            programs.replace(new)
             line.send(encode("replaced", (), []))
         else:
             return
