@@ -124,7 +124,8 @@ class VllmModel(_Server):
 def _answer(reply: Mapping[str, Any]) -> dict[str, Any]:
     """vLLM's reply, or its error, in the form of ``serve.token_requests``."""
     if error := reply.get("error"):
-        return {"refused": "invalid" if error["code"] < 500 else "closed", "message": error["message"]}
+        kind = "context" if error.get("param") == "input_tokens" else "invalid" if error["code"] < 500 else "closed"
+        return {"refused": kind, "message": error["message"]}
     (choice,), usage = reply["choices"], reply["usage"]
     message, cached = choice["message"], usage.get("prompt_tokens_details") or {}
     return {
