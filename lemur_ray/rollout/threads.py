@@ -64,34 +64,35 @@ class EpisodeThreads:
     def __init__(self, policy: Policy, make_env: MakeEnv = make_by_id) -> None:
         self.stuck = 0
         """Number of abandoned calls, whose threads this process cannot end."""
-        self._policy = policy
+        self.policy = policy
+        """Policy of the episodes that start from now on."""
         self._make_env = make_env
         self._lock = threading.Lock()
 
     def pressure(self) -> Pressure:
         """Limit, queue and refusals of requests to the policy's endpoint; all 0 for a policy without one."""
-        ask: Callable[[], Pressure] | None = getattr(self._policy, "pressure", None)
+        ask: Callable[[], Pressure] | None = getattr(self.policy, "pressure", None)
         return ask() if ask else Pressure()
 
     def close(self) -> None:
         """Close the policy's connections, if it has any. Threads of episodes in flight end with the process."""
-        close: Callable[[], None] | None = getattr(self._policy, "close", None)
+        close: Callable[[], None] | None = getattr(self.policy, "close", None)
         if close:
             close()
 
     def start(self, spec: EpisodeSpec, done: Callable[[Attempt | KeyboardInterrupt], None]) -> None:
         """Play an episode in a new thread, which calls ``done`` at its end. ``done`` gets a KeyboardInterrupt if the
         policy (a person) left: that stops the whole run, as Ctrl-C does."""
-        threading.Thread(target=self._play, args=(spec, done), name=spec.task.id, daemon=True).start()
+        threading.Thread(target=self._play, args=(spec, self.policy, done), name=spec.task.id, daemon=True).start()
 
-    def _play(self, spec: EpisodeSpec, done: Callable[[Attempt | KeyboardInterrupt], None]) -> None:
+    def _play(self, spec: EpisodeSpec, policy: Policy, done: Callable[[Attempt | KeyboardInterrupt], None]) -> None:
         call = CompanionThread(spec.task.id)
         ended: Attempt | KeyboardInterrupt
         # A policy without a model always plays the same, so its record has no times that would differ.
-        repeats = getattr(self._policy, "repeats", False)
+        repeats = getattr(policy, "repeats", False)
         started = "" if repeats else datetime.now(UTC).isoformat(timespec="milliseconds")
         try:
-            attempt = run_episode(spec, self._policy, clock=time.monotonic, call=call, make_env=self._make_env)
+            attempt = run_episode(spec, policy, clock=time.monotonic, call=call, make_env=self._make_env)
             ended = replace(attempt, started=started)
         except KeyboardInterrupt as left:
             ended = left

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import ray
@@ -26,6 +25,7 @@ from lemur_ray.improve.on_ray.needs import check_devices
 from lemur_ray.improve.on_ray.swap import swap
 from lemur_ray.improve.prepare import prepare
 from lemur_ray.improve.training_rows import Rows
+from lemur_ray.rollout.actors.on_ray import RayPool
 from lemur_ray.rollout.evaluation import EvaluationPlan, create_pool
 from lemur_ray.rollout.threads import Pool
 from lemur_ray.serve.config import ServeJob
@@ -67,6 +67,7 @@ class OnRay:
     def __init__(self, spec: LearnerSpec, replicas: int = 1) -> None:
         self._spec, self._replicas = spec, replicas
         self._app_name = self._served_folder = ""
+        self._pool: RayPool | None = None
         mesh = spec.recipe.mesh
         # It computes only while nothing is played, so it reserves no CPU; it writes to the driver's disk.
         node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -91,13 +92,27 @@ class OnRay:
         self._served_folder = commit.folder
         return Served(version, HandleSpec(self._app_name, f"handle:{Path(out).name}@{version}"))
 
-    def pool(self, plan: EvaluationPlan, policy: Callable[[], Policy]) -> AbstractContextManager[Pool]:
-        return contextlib.closing(create_pool(plan.config, policy, plan.tasks))
+    @contextlib.contextmanager
+    def pool(self, plan: EvaluationPlan, policy: Callable[[], Policy]) -> Iterator[Pool]:
+        """The run's pool of actors, which plays all rounds and evaluations. After an error the next one is new."""
+        with contextlib.ExitStack() as on_error:
+            self._pool = self._pool or cast(RayPool, create_pool(plan.config, policy, plan.tasks))
+            on_error.callback(self._close_pool)
+            self._pool.change_policy(policy)
+            self._pool.collect(0)  # events since the last round, for example that an actor was lost
+            yield self._pool
+            on_error.pop_all()
+
+    def _close_pool(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
 
     def __enter__(self) -> OnRay:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._close_pool()
         serve_cluster.shutdown()
         ray.kill(self._learner)
 

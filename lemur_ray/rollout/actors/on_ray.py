@@ -76,7 +76,13 @@ class RayPool(ActorPool):
         first. ``lease_actor``: actor with the environments' leases, or None. ``close`` kills both. ``tasks``: tasks
         whose files are published as soon as an actor runs on another host. Raises PoolBroken, BundleError."""
         request = MINIMAL if each is None else actor_request(limits.episodes_per_actor, each, cpus)
-        super().__init__(RayBackend(make_policy, limits.episodes_per_actor, request, gates, tasks, lease_actor), limits)
+        self._ray = RayBackend(make_policy, limits.episodes_per_actor, request, gates, tasks, lease_actor)
+        super().__init__(self._ray, limits)
+
+    def change_policy(self, make_policy: Callable[[], Policy]) -> None:
+        """Play the episodes submitted from now on with another policy, in the same actors. ``make_policy`` is sent with
+        every episode, so it should be small; an actor calls it once for equal values in a row."""
+        self._ray.changed_policy = make_policy
 
 
 class RayBackend:
@@ -92,6 +98,8 @@ class RayBackend:
         lease_actor: Any = None,
     ) -> None:
         self.make_policy = ray.put(make_policy)  # once for all actors, because it may contain a recording
+        self.changed_policy: Callable[[], Policy] | None = None
+        """Factory of the policy in place of ``make_policy``, which actors still call first; None: it is not changed."""
         self.gates, self.publisher = list(gates), Publisher()
         self.holders = [*gates, *([] if lease_actor is None else [lease_actor])]
         """Gates and lease actor, which free slots and leases of dead actors when they are informed."""
@@ -159,9 +167,9 @@ class RayActor:
     def play(self, spec: EpisodeSpec, ticket: int) -> None:
         if self._elsewhere:
             task = replace(spec.task, options=pack_options(spec.task.options, self._backend.publisher))
-            ref = self._handle.play.remote(replace(spec, task=task), True)
+            ref = self._handle.play.remote(replace(spec, task=task), self._backend.changed_policy, True)
         else:
-            ref = self._handle.play.remote(spec)
+            ref = self._handle.play.remote(spec, self._backend.changed_policy)
         _when_done(ref, partial(self._ended, ticket), partial(self._failed, ticket))
 
     def request_pressure(self) -> None:
@@ -198,6 +206,7 @@ class _Actor:
 
     def __init__(self, make_policy: Callable[[], Policy]) -> None:
         self._threads = EpisodeThreads(make_policy())
+        self._changed_policy: Callable[[], Policy] | None = None
 
     async def location(self) -> tuple[int, str, str]:
         """(process id, identity of the host, Ray's node id); a host may run several nodes."""
@@ -210,9 +219,13 @@ class _Actor:
     async def pressure(self) -> Pressure:
         return self._threads.pressure()
 
-    async def play(self, spec: EpisodeSpec, is_packed: bool = False) -> tuple[Attempt, int]:
-        """Play an episode: (the attempt, number of calls in this process that will never return). ``is_packed``:
-        whether its task has bundles instead of paths."""
+    async def play(
+        self, spec: EpisodeSpec, make_policy: Callable[[], Policy] | None = None, is_packed: bool = False
+    ) -> tuple[Attempt, int]:
+        """Play an episode: (the attempt, number of calls in this process that will never return). ``make_policy``: as
+        ``RayBackend.changed_policy``. ``is_packed``: whether its task has bundles instead of paths."""
+        if make_policy is not None and make_policy != self._changed_policy:
+            self._threads.policy, self._changed_policy = make_policy(), make_policy
         if is_packed:
             try:
                 options = await asyncio.to_thread(unpack_options, spec.task.options, unpacked_bundle)
