@@ -12,6 +12,7 @@ from ray.core.generated.common_pb2 import ActorDiedErrorContext  # type: ignore[
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from lemur_ray.agents.baselines.scripted import ExpertPolicy
+from lemur_ray.agents.messages import ChatReply, ChatRequest
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.benchmarks.resource_request import COMMANDS, PROCESS
 from lemur_ray.rollout.actors.on_ray import RayPool, went_with_host
@@ -62,6 +63,20 @@ def test_actors_play_what_threads_play(ray_pool: Any, path: Path, tmp_path: Path
         return episode.key, episode.outcome, episode.score, episode.attempts, episode.trajectory.opening, steps
 
     assert [essence(e) for e in in_actors] == [essence(e) for e in in_threads]
+
+
+class WrongPolicy(ExpertPolicy):
+    def reply(self, request: ChatRequest) -> ChatReply:
+        return ChatReply("nowhere")
+
+
+def test_a_pool_goes_on_with_another_policy_in_the_same_actors(ray_pool: Any, path: Path, tmp_path: Path):
+    pool = ray_pool(WrongPolicy, num_actors=1)
+    assert {e.outcome for e in run(pool, [toy_task("a")], path)} != {Outcome.SOLVED}
+    pids = pool.pids
+    pool.change_policy(ExpertPolicy)
+    assert {e.outcome for e in run(pool, [toy_task("b")], tmp_path / "next.jsonl")} == {Outcome.SOLVED}
+    assert pool.pids == pids
 
 
 def test_episodes_of_an_actor_that_dies_are_played_elsewhere(ray_pool: Any, path: Path, tmp_path: Path):
