@@ -101,6 +101,11 @@ class SlowExpert(ExpertPolicy):
         return super().reply(request)
 
 
+class WrongPolicy(ExpertPolicy):
+    def reply(self, request: ChatRequest) -> ChatReply:
+        return ChatReply("nowhere")
+
+
 def run(
     pool: Pool,
     tasks: list[Task],

@@ -12,7 +12,6 @@ from ray.core.generated.common_pb2 import ActorDiedErrorContext  # type: ignore[
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from lemur_ray.agents.baselines.scripted import ExpertPolicy
-from lemur_ray.agents.messages import ChatReply, ChatRequest
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.benchmarks.resource_request import COMMANDS, PROCESS
 from lemur_ray.rollout.actors.on_ray import RayPool, went_with_host
@@ -20,7 +19,7 @@ from lemur_ray.rollout.actors.pool import PoolLimits
 from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import PoolBroken, ThreadPool
 from tests.rollout.test_runner import QUICK, run
-from tests.rollout.toy import SlowExpert, toy_task
+from tests.rollout.toy import SlowExpert, WrongPolicy, toy_task
 
 
 @pytest.fixture
@@ -63,11 +62,6 @@ def test_actors_play_what_threads_play(ray_pool: Any, path: Path, tmp_path: Path
         return episode.key, episode.outcome, episode.score, episode.attempts, episode.trajectory.opening, steps
 
     assert [essence(e) for e in in_actors] == [essence(e) for e in in_threads]
-
-
-class WrongPolicy(ExpertPolicy):
-    def reply(self, request: ChatRequest) -> ChatReply:
-        return ChatReply("nowhere")
 
 
 def test_a_pool_goes_on_with_another_policy_in_the_same_actors(ray_pool: Any, path: Path, tmp_path: Path):
