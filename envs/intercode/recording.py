@@ -172,7 +172,7 @@ def question_of(task: Task) -> str:
 
 
 def recorded_episode(options: Mapping[str, Any]) -> InterCodeEpisode:
-    """The logged episode ``index`` in the file ``recording``, as a replayed task's options name it, or KeyError."""
+    """The logged episode ``options["index"]`` in the file ``options["recording"]``. Raises KeyError without it."""
     return read_recording(Path(options["recording"])).episodes[str(options["index"])]
 
 

@@ -81,7 +81,7 @@ def subset_of(path: Path) -> str:
 
 
 def name_of(file: Path) -> str:
-    """Name of a recording: model and setting by its folders if its file name is a subset's, else the file name."""
+    """Name of a recording: MODEL/SETTING, its two folders, if the file is named after a subset, else the file name."""
     return f"{file.parts[-3]}/{file.parts[-2]}" if subset_of(file) and len(file.parts) > 3 else file.name
 
 

@@ -66,8 +66,8 @@ def own_wording(subset: str) -> Wording:
 
 
 def recorded_wording(outputs: Path, subset: str, texts: Mapping[str, str]) -> Wording:
-    """The wording of published runs in a folder (``<model>/<setting>/<subset>.results.jsonl.gz``). ``texts`` are the
-    tasks' texts by id. A sentence that no run shows has this project's wording. Raises ValueError."""
+    """The wording of published runs in a folder (``<model>/<setting>/<subset>.results.jsonl.gz``); this project's for
+    what no run shows. ``texts``: the tasks' texts by id. Raises ValueError if the first run's task is none of them."""
     own = own_wording(subset)
     paths = sorted(outputs.glob("*/*/*.results.jsonl.gz"), key=lambda path: not path.name.startswith(f"{subset}."))
     first = next(_episodes([path for path in paths if path.name.startswith(f"{subset}.")]), None)

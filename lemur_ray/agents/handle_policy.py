@@ -41,7 +41,7 @@ Ask = Callable[[Mapping[str, Any], float], Mapping[str, Any]]
 
 
 class HandlePolicy:
-    """Policy that exchanges token ids with a model through ``ask``. Thread-safe."""
+    """Policy that exchanges token ids with a model through ``ask``, a function (see ``Ask``). Thread-safe."""
 
     wants_hints = False
 

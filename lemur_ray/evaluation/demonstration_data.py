@@ -32,7 +32,7 @@ def conversations(games: int, chats: int, slips: float = 0.0) -> Iterator[Conver
 @functools.lru_cache(maxsize=1)
 def own_conversations(files: Sequence[str]) -> tuple[Conversation, ...]:
     """The conversations in the user's chat files (paths), read once per process. Raises ValueError that names the first
-    invalid rows and counts the others; OSError, ReadFailure for an unreadable file."""
+    invalid rows, or for files without any row; OSError, ReadFailure for an unreadable file."""
     talks: list[Conversation] = []
     invalid: list[ValueError] = []
     for file in files:

@@ -16,8 +16,8 @@ _BARE = re.compile(r"\(?([a-z])\s?[).:]*")
 
 
 def options_of(prompt: str) -> dict[str, str]:
-    """Options of a multiple-choice prompt: letter -> text, from the part after ``Options:``, in lower case. Raises
-    ValueError for a malformed option."""
+    """Options of a multiple-choice prompt: letter -> text, both in lower case, from the part after ``Options:``, else
+    the whole prompt. Raises ValueError for a malformed option."""
     options: dict[str, str] = {}
     for segment in prompt.split("Options: ")[-1].split(" , "):
         letter, bracket, text = segment.strip("[]' ").partition(")")

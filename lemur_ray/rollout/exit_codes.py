@@ -52,8 +52,8 @@ class JobExit:
     code: int = ExitCode.FINISHED
 
     def print_headline(self, headline: Mapping[str, Any]) -> None:
-        """Print ``headline`` as the JSON line that ends a job. It needs "scored" and "missing_by_blame"; if no episode
-        was scored, the exit code becomes TRY_AGAIN if all were lost with a host or a service, else NEEDS_PERSON."""
+        """Print ``headline``, which needs "scored" and "missing_by_blame", as a job's last JSON line; its page to
+        stderr. If nothing was scored, ``code`` becomes TRY_AGAIN if hosts or services lost all, else NEEDS_PERSON."""
         if (page := Path(str(headline.get("out") or ""), "index.html")).is_file():
             print(f"the page: {page}", file=sys.stderr, flush=True)
         print(json.dumps(headline, allow_nan=False), flush=True)

@@ -62,8 +62,8 @@ def turn(prompt: Prompt, question: str, output: str, reward: float) -> str:
 
 
 def shown(rows: Sequence[tuple[Any, ...]], cut: bool) -> str:
-    """Rows as a model sees them: the first 50 as a Python list, at most 1000 characters. Without rows "No output".
-    ``cut``: there are more rows."""
+    """Rows as a model sees them: the first 50 as a Python list, cut to 1000 characters, then their number if there are
+    more or ``cut`` (the query had more rows than ``rows``). Without rows "No output"."""
     if not rows:
         return "No output"
     text = str(list(rows[:SHOWN_ROWS]))

@@ -50,7 +50,7 @@ def lemur_equal(answer: str, reference: str) -> bool:
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Grade a solution against the number ``options["reference"]`` by all readings of the module docstring."""
+    """Score 1 if a solution's number equals ``options["reference"]["answer"]``; ``scores``: by each reading."""
     reference, rule = options["reference"]["answer"], options["reference"]["rule"]
     answer = standard_answer(reply)
     readings = {STRICT: answer_asked(reply), FLEXIBLE: answer}

@@ -30,7 +30,7 @@ class Domain(JsonProcess):
         self._package, self._ask = package, ask
 
     def tasks(self, domain: str, split: str) -> list[dict[str, Any]]:
-        """All tasks of a split, as the package writes them. Raises RuntimeError."""
+        """All tasks of a split, as the package writes them. Raises RuntimeError if its process ends."""
         tasks: list[dict[str, Any]] = self._start({"domain": domain, "split": split})
         return tasks
 

@@ -46,7 +46,7 @@ class Guarded:
 def guarded(solution: str, asked: Mapping[str, Any], says: str) -> Guarded:
     """Join a solution and the item's tests to a program, so that the solution cannot change what they check.
     ``solution``: all text before the tests; ``asked``: the item (language, prompt, tests); ``says``: statement to put
-    after the last test, which prints the final word."""
+    after the last test; its output shows that all tests ran."""
     return _GUARDS[asked["language"]](solution, asked, says, f"h{secrets.token_hex(8)}")
 
 

@@ -11,8 +11,8 @@ from envs.programs.multipl_e import typescript
 
 @dataclass(frozen=True)
 class Toolchain:
-    """How to compile and run a program. ``steps``: commands in the folder of ``file``, in order. ``says`` is the
-    statement that prints two texts as one word."""
+    """How to compile and run a program. ``steps``: commands in the folder of ``file``, in order. ``says``:
+    statement that prints two texts (``%s``) as one word."""
 
     file: str
     steps: tuple[tuple[str, ...], ...]

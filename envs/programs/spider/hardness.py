@@ -14,7 +14,7 @@ _AGGREGATES = ("max", "min", "count", "sum", "avg")
 
 
 def hardness(query: str) -> str:
-    """``easy``, ``medium``, ``hard`` or ``extra`` for a SQL query of Spider."""
+    """``easy``, ``medium``, ``hard`` or ``extra``, by the numbers of a query's clauses and nested queries; any text."""
     tokens = [token.lower() for token in _TOKEN.findall(query)]
     own = _flat(tokens)
     ends = next((place for place, token in enumerate(own) if token in _SETS), len(own))

@@ -89,7 +89,7 @@ def table(stages: Sequence[Stage]) -> Table:
 
 
 def progress_texts(stage: Stage) -> tuple[str, str, str, str]:
-    """(share done, rate, time left, number) of a running stage as texts; all empty without progress."""
+    """(share done, rate, time left, a number such as the loss) of a stage as texts; all empty without progress."""
     progress = stage.progress
     if progress is None:
         return "", "", "", ""

@@ -180,7 +180,7 @@ class ActorPool:
         return ended
 
     def pressure(self) -> Pressure:
-        """Sum of the pressures that actors and gates of endpoints last reported. Asks for new ones regularly."""
+        """Sum of what actors and gates last reported. Requests new ones every 2 s; actors long silent count as lost."""
         if self._clock() >= self._query_at:
             self._query_at = self._clock() + PRESSURE_EVERY_S
             self._backend.request_pressure(lambda gate, pressure: self._events.put((gate, pressure)))

@@ -78,8 +78,8 @@ class Step:
 
 class Watcher:
     """Watches steps, one at a time. ``pipe``: channel to the harness; ``wakeup``: descriptor that becomes readable when
-    a child has died; ``proc``: path of a /proc; ``collected``: called with reaped children; ``own_network``: as in
-    ``processes.heaviest``."""
+    a child has died; ``proc``: path of a /proc; ``collected``: called with reaped children; ``own_network``:
+    False if the sandbox shares the host's network."""
 
     def __init__(
         self, pipe: Pipe, wakeup: int, proc: str, collected: Callable[[processes.Ended], None], own_network: bool

@@ -61,7 +61,7 @@ class Fence:
 
     def check(self) -> None:
         """Raises Superseded if a newer attempt has begun, OSError if the storage does not answer.
-        Attempts of its own groups do not supersede a driver."""
+        For a driver, attempts that it began for its own groups of workers do not count as newer."""
         self._record_version()
 
     def mark(self, url: str) -> None:
