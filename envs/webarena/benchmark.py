@@ -10,13 +10,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from envs.webarena import options as of_browser
+from envs.webarena.evaluators.verified import VERSION, in_its_words, published_tasks
 from envs.webarena.fixed_sites import SitesConfig, answers
 from envs.webarena.options import REPLY_TOKENS, STEP_S, BrowserOptions, playing, task_of
 from envs.webarena.ordering import in_order, read_order, spread
 from envs.webarena.recording import RENDERED, as_named, read_recording
 from envs.webarena.run_notes import PROTOCOL, about, notes
 from envs.webarena.sites.benchmark_standin import STANDIN
-from envs.webarena.tasks import FILE, read_records, sites_named
+from envs.webarena.tasks import FILE, TABS, read_records, sites_named
 from envs.webarena.views import views
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, file_option, location_option
@@ -24,6 +25,7 @@ from lemur_ray.benchmarks.needs import Requirement, requirement_of
 from lemur_ray.benchmarks.resource_request import BROWSER
 from lemur_ray.benchmarks.task_dependencies import played_dependencies
 from lemur_ray.outside_data.required import required
+from lemur_ray.storage.bundles.host_path import HostOnly
 
 NAME = "webarena/webarena"
 ENV_ID = "envs:lemur/WebArena-v0"
@@ -41,6 +43,9 @@ class WebOptions(BrowserOptions):
     order: str = location_option()
     """JSON file that maps a task id to the ids of tasks that must end before it starts. Empty: one after another, as
     the published sites require. any: no order, for sites that are reset after each episode."""
+    verified: str = location_option()
+    """Python with the package webarena-verified: play WebArena in its words, and have its scorer judge each episode,
+    too (docs/guides/webarena.md). Empty: WebArena alone."""
 
 
 def load(options: WebOptions, request: EvaluationRequest) -> Iterator[Task]:
@@ -49,6 +54,7 @@ def load(options: WebOptions, request: EvaluationRequest) -> Iterator[Task]:
     recorded = read_recording(request.recording).episodes if request.recording else {}
     if request.recording:
         records = {task: record for task, record in records.items() if str(task) in recorded}
+    verified = published_tasks(options.verified) if options.verified else {}
     sites = _sites(options)
     waiting = _after(options, list(records), sites)
     after = {} if waiting is None else {task: played_dependencies(task, waiting, records) for task in records}
@@ -58,8 +64,17 @@ def load(options: WebOptions, request: EvaluationRequest) -> Iterator[Task]:
         own: dict[str, Any] = {"named": recorded[str(task)].named()} if request.recording else {}
         if apart is not None:
             own |= {"chain": {"copy": apart.copy_of[task], "lanes": apart.lanes}, "epoch": 0}
-        made = task_of(records[task], NAME, ENV_ID, {**more, **own}, tuple(map(str, after.get(task, ()))))
+        record = records[task]
+        if options.verified:
+            if task not in verified:
+                raise ValueError(f"WebArena-Verified has no task {task}: leave out --verified")
+            record = in_its_words(record, verified[task], TABS)
+            own["verified"] = {"python": HostOnly(options.verified, _ONE_HOST), "task": verified[task]}
+        made = task_of(record, NAME, ENV_ID, {**more, **own}, tuple(map(str, after.get(task, ()))))
         yield replace(made, lanes=apart.lanes if apart else 0)
+
+
+_ONE_HOST = "--verified is a program of the driver's host: play on the driver's host alone (--actors 0)"
 
 
 def _file(options: WebOptions, request: EvaluationRequest) -> Path:
@@ -88,11 +103,18 @@ def _after(options: WebOptions, ids: Sequence[int], sites: SitesConfig) -> dict[
 
 def needs(options: WebOptions, request: EvaluationRequest) -> list[Requirement]:
     """What must be there before a run: browser, option files, the task file, and sites that all answer."""
+    verified = [requirement_of("webarena-verified", lambda: published_tasks(options.verified))]
     return [
         *of_browser.needs(options),
+        *(verified if options.verified else []),
         requirement_of("tasks", lambda: read_records(_file(options, request))),
         requirement_of("sites", lambda: _answer(_sites(options))),
     ]
+
+
+def identity(options: WebOptions, request: EvaluationRequest) -> dict[str, Any]:
+    """Return the options that affect scores; the words and the scorer of WebArena-Verified by its version."""
+    return of_browser.identity(options, request) | ({"verified": VERSION} if options.verified else {})
 
 
 def _answer(config: SitesConfig) -> None:
@@ -148,7 +170,7 @@ BENCHMARKS = {
         load,
         REPLY_TOKENS,
         version=4,  # words in backticks or quotes are words, as upstream reads them
-        identity=of_browser.identity,
+        identity=identity,
         needs=needs,
         min_step_s=STEP_S,
         resources=BROWSER,

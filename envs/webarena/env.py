@@ -12,6 +12,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,6 +29,7 @@ from envs.webarena.cutting import cut_of
 from envs.webarena.evaluators.evaluate import PURE_HELPERS, Evaluator, Scored
 from envs.webarena.evaluators.program_html import SETTLES_S
 from envs.webarena.evaluators.shop_helpers import shop_helpers
+from envs.webarena.evaluators.verified import SecondScorer, plain_answer
 from envs.webarena.fixed_sites import FixedSites, SitesConfig
 from envs.webarena.judging import judge_of
 from envs.webarena.prompts.wording import NONE_YET, Prompt, build, previous_action, read_prompt
@@ -101,16 +103,19 @@ class Counts:
     artefacts: str = ""
     without_picture: int = 0
     """Number of observations whose screenshot could not be taken or marked."""
+    verified: str = ""
+    """WebArena-Verified's verdict with its reasons, if it was asked."""
 
 
 class WebEnv(TextEnv):
     """One WebArena task in a browser. Options of ``reset``: ``record`` (the task in WebArena's format), ``sites`` (JSON
     of ``SitesConfig``), the fields of ``Playing``, ``reference`` (ignored), ``named`` (in a replay: the element of each
-    recorded action), ``chain`` and ``epoch`` (fields of ``Chain``, for tasks that see changes made by earlier ones).
+    recorded action), ``chain`` and ``epoch`` (fields of ``Chain``, for tasks that see changes made by earlier ones),
+    ``verified`` (``python``: one with the package webarena-verified; ``task``: its task, for the second scorer).
     The constructor's ``site_set`` replaces ``sites``, as in tests."""
 
     option_names: ClassVar[frozenset[str]] = frozenset(
-        {"record", "sites", "reference", "named", "chain", "epoch", *(f.name for f in fields(Playing))}
+        {"record", "sites", "reference", "named", "chain", "epoch", "verified", *(f.name for f in fields(Playing))}
     )
     default_max_steps: ClassVar[int] = MAX_STEPS
     play_class: ClassVar[type[BrowserPlay]] = BrowserPlay
@@ -122,6 +127,7 @@ class WebEnv(TextEnv):
         self._sites: SiteSet | None = None
         self._lease: Lease | None = None
         self._play: BrowserPlay | None = None
+        self._second: SecondScorer | None = None
 
     def open_sites(self, options: Mapping[str, Any]) -> SiteSet:
         """Return this process's site set for the option ``sites``. Raises ValueError without it. To be overridden."""
@@ -145,7 +151,10 @@ class WebEnv(TextEnv):
             known = self._lease.host_names | host_names(self._lease.urls)
             host = shared_host(self.playing.chromium_executable, known)
             folder = Path(self.counts.artefacts) if self.counts.artefacts else None
-            kept = Artefacts(folder, self.playing.screenshots)
+            if options.get("verified"):
+                self._second = SecondScorer(**options["verified"], folder=folder)
+            requests = self._second.requests if self._second else None
+            kept = Artefacts(folder, self.playing.screenshots, requests)
             self._play = self.play_class(host, self.record, self._lease, rules, kept, self.playing.marks)
         self._blame_sites()
         self._stop_rule = EarlyStop(self.max_steps, repeating=self.playing.repeating)
@@ -227,10 +236,13 @@ class WebEnv(TextEnv):
     def close(self) -> None:
         """End the episode: close its browser context and release its sites. Safe to call without a running episode."""
         play, lease, self._play, self._lease = self._play, self._lease, None, None
+        second, self._second = self._second, None
         try:
             if play is not None:
                 play.close()
         finally:
+            if second is not None:
+                second.close()
             if lease is not None and self._sites is not None:
                 self._sites.release(lease)
 
@@ -263,10 +275,18 @@ class WebEnv(TextEnv):
 
     def _ended(self, answer: str, action: Action, stop: StopKind | None = None) -> Turn:
         """Score the episode on its last page; returns the final turn. ``stop``: the rule that ended it, if any."""
-        play = self._running()
+        play, ended_at = self._running(), datetime.now(UTC)
         with external_call("evaluation"):  # loading pages for evaluators does not count as time of the step
-            scored = self._evaluator.score(self.record, answer, play.last_page(self.playing.settles_s))
+            plain = plain_answer(answer) if self._second else answer
+            scored = self._evaluator.score(self.record, plain, play.last_page(self.playing.settles_s))
             self._blame_sites(always=True)  # whatever the score; otherwise only failures would be played again
+            scores = _bounds(scored, self.playing.judge)
+            if self._second is not None:
+                assert self._lease is not None
+                play.close()  # which completes the log of requests
+                judged = self._second.score(self._lease.urls, answer, ended_at)
+                self.counts.verified = judged.why
+                scores = {**(scores or {"webarena": scored.score}), "verified": judged.score}
         self.counts.early_stop, self.counts.verdict = stop or "", scored.verdict
         outcomes = {StopKind.MAX_STEPS: Outcome.TURN_LIMIT, StopKind.PARSING_FAILURE: Outcome.INVALID_ACTIONS}
         return Turn(
@@ -276,7 +296,7 @@ class WebEnv(TextEnv):
             solved=scored.score == 1,
             finished=True,
             score=scored.score,
-            scores=_bounds(scored, self.playing.judge),
+            scores=scores,
             outcome=outcomes.get(stop, Outcome.FAILED) if stop else Outcome.FAILED,
             note=self._note(),
         )

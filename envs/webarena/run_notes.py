@@ -70,6 +70,7 @@ PROTOCOL = PublishedProtocol(
         "wait_s": 2.0,
         "marks": False,
         "task_file": "",
+        "verified": "",
     },
     texts={
         "evaluator": "{value} evaluators",
@@ -86,6 +87,7 @@ PROTOCOL = PublishedProtocol(
         "wait_s": "{value:g} s between actions, the protocol's are 2",
         "marks": "screenshots with marks",
         "task_file": "tasks of a file",
+        "verified": "tasks in the words of WebArena-Verified {value}, answers in JSON",
     },
     own_words="instruction and worked examples in other words (--prompt-file)",
     text_option="prompt_file",
@@ -108,6 +110,10 @@ def notes(episodes: Sequence[Episode]) -> dict[str, Any]:
         best = [one.scores.get("rules_at_best", one.score) for one in episodes if one.outcome.scored]
         numbers["without_verdict"] = sum(not one.get("verdict", True) for one in counted)
         numbers["success_rate_at_best"] = round(100 * sum(score == 1 for score in best) / len(best), 2)
+    if judged := [one for one in episodes if one.outcome.scored and "verified" in one.scores]:
+        solved_there = sum(one.scores["verified"] == 1 for one in judged)
+        numbers["success_rate_verified"] = round(100 * solved_there / len(judged), 2)
+        numbers["solved_by_one_scorer"] = sum((one.scores["verified"] == 1) != (one.score == 1) for one in judged)
     missing = sum(not episode.outcome.scored for episode in episodes)
     if missing:  # upstream's mean counts them as failures
         solved = sum(episode.score == 1 for episode in episodes)

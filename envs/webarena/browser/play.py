@@ -54,6 +54,8 @@ class Artefacts:
     folder: Path | None = None
     screenshots: bool = False
     """Also store a screenshot of every observation."""
+    requests: Path | None = None
+    """File for a network log with the contents of responses, for a scorer of requests. It replaces the folder's."""
 
 
 class BrowserPlay:
@@ -78,12 +80,12 @@ class BrowserPlay:
         self.picture = ""
         """Last picture with marks, as a ``data:`` URL; empty if there is none."""
         self.without_picture = 0
-        har = None
+        har = artefacts.requests
         if artefacts.folder is not None:
             artefacts.folder.mkdir(parents=True, exist_ok=True)
-            har = artefacts.folder / "network.har"
+            har = har or artefacts.folder / "network.har"
         state = state_of(host, lease, logged_in(record))
-        self.session = Session(host, hosts_of(lease.urls), har=har)
+        self.session = Session(host, hosts_of(lease.urls), har=har, bodies=artefacts.requests is not None)
         urls = start_urls(record)
         limit_s = LAUNCH_S + LOAD_S * (len(urls) + 1) + rules.wait_s
         try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +42,7 @@ CAPTURES = 3
 CLOSE_S = 10.0
 _NOBODY = "http://127.0.0.1:1"
 """Proxy for every host outside the site set. Nothing listens there."""
+_NOT_STATIC = re.compile(r"^(?![^?#]*\.(?:css|js|png|jpe?g|gif|svg|woff2?|ttf|ico|webp)(?:[?#]|$))")
 _AWAY = ("interrupted by another navigation", "frame was detached")
 
 
@@ -67,14 +69,17 @@ class NoSuchTab(Exception):
 
 
 class Session:
-    """The tabs of one episode. ``hosts``: ``host:port`` of each allowed site. ``har``: file for a network log (HAR)."""
+    """The tabs of one episode. ``hosts``: ``host:port`` of each allowed site. ``har``: file for a network log (HAR);
+    ``bodies``: with the contents of responses, but without styles, scripts, fonts and images."""
 
-    def __init__(self, host: BrowserHost, hosts: Sequence[str], *, har: Path | None = None) -> None:
+    def __init__(
+        self, host: BrowserHost, hosts: Sequence[str], *, har: Path | None = None, bodies: bool = False
+    ) -> None:
         self.host, self.hosts = host, tuple(hosts)
         self.outside: dict[str, int] = {}
         """Number of blocked requests by host and port."""
         self.dialogs = 0
-        self._har = har
+        self._har, self._bodies = har, bodies
         self._context: BrowserContext | None = None
         self._page: Page | None = None
         self._protocols: dict[Page, CDPSession] = {}
@@ -84,7 +89,9 @@ class Session:
 
     async def open(self, storage_state: Any = None) -> None:
         browser = await self.host.browser()
-        har = {"record_har_path": self._har, "record_har_content": "omit"} if self._har else {}
+        har: dict[str, Any] = {"record_har_path": self._har} if self._har else {}
+        if self._har:
+            har |= {"record_har_url_filter": _NOT_STATIC} if self._bodies else {"record_har_content": "omit"}
         self._context = await browser.new_context(
             viewport={"width": VIEWPORT[0], "height": VIEWPORT[1]},
             device_scale_factor=1,
@@ -92,7 +99,7 @@ class Session:
             proxy={"server": _NOBODY, "bypass": ", ".join(["<-loopback>", *self.hosts])},
             service_workers="block",
             accept_downloads=False,
-            **har,  # type: ignore[arg-type]
+            **har,
         )
         self._context.set_default_timeout(LOAD_S * 1000)
         self._context.on("page", self._on_page)
