@@ -77,7 +77,8 @@ def _run_stages(runner: StageRunner, config: DemoConfig, start_head: StartHead) 
 
         job("corpus", "build_corpus")
         job("pretraining", "pretrain", "nano", *seeds, "--out", base)
-        job("tuning", "instruct", "nano-chat", *seeds, "--init-from", base, "--out", f"runs/{chat}")
+        tuned = ("--init-from", base, "--slips", "0.1", "--out", f"runs/{chat}")
+        job("tuning", "instruct", "nano-chat", *seeds, *tuned)
         games = ("agent_eval", "--benchmark", "alfworld/text", "--prompt", "brief")
         limit = ("--limit", str(config.games))
         with contextlib.ExitStack() as serving:
