@@ -153,15 +153,17 @@ def served_version(version: str, options: EngineOptions) -> str:
 
 
 def _follow(engine: Engine, spec: str, every_s: float) -> None:
-    """Load newer weights while the engine accepts requests. Read errors are retried: a checkpoint may be deleted."""
-    waiting = threading.Event()
+    """Load newer weights of ``spec`` while the engine accepts requests; those that somebody chose meanwhile stay until
+    there are newer ones. Read errors are retried: a checkpoint may be deleted."""
+    waiting, followed = threading.Event(), engine.version
     attempts: Counter[str] = Counter()
     while not waiting.wait(every_s) and engine.accepting:
         version = ""
         try:
             version = served_version(open_model(spec).version, engine.options)
-            if version != engine.version and attempts[version] < MOST_ATTEMPTS:
-                log.warning("weights are now those of %s", update_weights(engine, spec))
+            if version != followed and attempts[version] < MOST_ATTEMPTS:
+                followed = update_weights(engine, spec)
+                log.warning("weights are now those of %s", followed)
         except (RuntimeError, *MODEL_ERRORS) as error:
             attempts[version] += 1
             if not version:

@@ -1,6 +1,7 @@
 """New weights while requests run: nothing is dropped, no reply is mixed, nothing of the old cache is found again."""
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -161,5 +162,7 @@ def test_a_server_that_follows_a_run_takes_over_its_newest_checkpoint(lemur_home
             update_weights(served.engine, str(lemur_home / "nowhere"))
         assert update_weights(served.engine, str(run / "checkpoints" / "0")) == first
         assert generate(served.engine, [request]) == before
+        time.sleep(1)  # five looks of the follower
+        assert served.engine.version == first, "weights that were chosen stay until the run has newer ones"
     finally:
         served.engine.close()
