@@ -29,7 +29,7 @@ def loaded(tasks: dict) -> dict:
         return TaskManager(include_path=folder, include_defaults=False).load_task_or_group(list(tasks))
 
 
-def verdicts(task: object, replies: list[dict]) -> list[dict[str, bool]]:
+def verdicts_of(task: object, replies: list[dict]) -> list[dict[str, bool]]:
     docs = list(task.test_docs())
     stops = task.config.generation_kwargs["until"]
     instances = []
@@ -55,7 +55,7 @@ def main(path: str) -> None:
     tasks = loaded(asked["tasks"])
     verdicts = [{}] * len(asked["replies"])
     for name, places in by_task.items():
-        for place, verdict in zip(places, verdicts(tasks[name], [asked["replies"][n] for n in places]), strict=True):
+        for place, verdict in zip(places, verdicts_of(tasks[name], [asked["replies"][n] for n in places]), strict=True):
             verdicts[place] = verdict
     print(json.dumps(verdicts))
 
