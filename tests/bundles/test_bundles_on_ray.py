@@ -116,7 +116,7 @@ def test_an_actor_that_cannot_have_a_bundle_rests_before_it_says_so(tasks: list[
     assert actor.rest_s >= 5.0
     actor.rest_s = 0.3
     began = time.monotonic()
-    attempt, _ = asyncio.run(actor.play(plan[0], True))
+    attempt, _ = asyncio.run(actor.play(plan[0], is_packed=True))
     assert (attempt.outcome, time.monotonic() - began > 0.3) == (Outcome.INFRA_LOST, True)
     assert "is not there" in attempt.detail
 
