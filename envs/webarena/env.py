@@ -285,8 +285,9 @@ class WebEnv(TextEnv):
                 assert self._lease is not None
                 play.close()  # which completes the log of requests
                 judged = self._second.score(self._lease.urls, answer, ended_at)
-                self.counts.verified = judged.why
-                scores = {**(scores or {"webarena": scored.score}), "verified": judged.score}
+                self.counts.verified = judged.reason
+                scores = scores or {"webarena": scored.score}
+                scores |= {} if judged.score is None else {"verified": judged.score}
         self.counts.early_stop, self.counts.verdict = stop or "", scored.verdict
         outcomes = {StopKind.MAX_STEPS: Outcome.TURN_LIMIT, StopKind.PARSING_FAILURE: Outcome.INVALID_ACTIONS}
         return Turn(

@@ -110,10 +110,13 @@ def notes(episodes: Sequence[Episode]) -> dict[str, Any]:
         best = [one.scores.get("rules_at_best", one.score) for one in episodes if one.outcome.scored]
         numbers["without_verdict"] = sum(not one.get("verdict", True) for one in counted)
         numbers["success_rate_at_best"] = round(100 * sum(score == 1 for score in best) / len(best), 2)
-    if judged := [one for one in episodes if one.outcome.scored and "verified" in one.scores]:
-        solved_there = sum(one.scores["verified"] == 1 for one in judged)
-        numbers["success_rate_verified"] = round(100 * solved_there / len(judged), 2)
-        numbers["solved_by_one_scorer"] = sum((one.scores["verified"] == 1) != (one.score == 1) for one in judged)
+    if judged := [one for one in episodes if one.outcome.scored and counts_of(one).get("verified")]:
+        there = [one.scores.get("verified", 0) == 1 for one in judged]  # without a verdict: not solved
+        numbers["success_rate_verified"] = round(100 * sum(there) / len(judged), 2)
+        numbers["without_verdict_verified"] = sum("verified" not in one.scores for one in judged)
+        numbers["solved_by_one_scorer"] = sum(
+            solved != (one.score == 1) for solved, one in zip(there, judged, strict=True) if "verified" in one.scores
+        )
     missing = sum(not episode.outcome.scored for episode in episodes)
     if missing:  # upstream's mean counts them as failures
         solved = sum(episode.score == 1 for episode in episodes)

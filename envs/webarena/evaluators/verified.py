@@ -34,8 +34,9 @@ ANSWER_FORM = (
 class Verdict:
     """A score of 0 or 1, and its reason: ``success``, or the package's messages."""
 
-    score: float
-    why: str
+    score: float | None
+    """None: there is no verdict."""
+    reason: str
 
 
 def _run(python: str, mode: str, asked: Any, limit_s: float) -> Any:
@@ -68,10 +69,10 @@ def published_tasks(python: str) -> Mapping[int, Mapping[str, Any]]:
     return {row["task_id"]: row for row in read["tasks"]}
 
 
-def in_its_words(record: Mapping[str, Any], task: Mapping[str, Any], between: str) -> dict[str, Any]:
-    """WebArena's record with the words and start pages of WebArena-Verified's task. ``between``: separates tabs."""
+def reworded_record(record: Mapping[str, Any], task: Mapping[str, Any], tab_separator: str) -> dict[str, Any]:
+    """WebArena's record with the words and start pages of WebArena-Verified's task. ``tab_separator``: between start pages."""
     intent = f"{task['intent']}\n{ANSWER_FORM}"
-    return {**record, "intent": intent, "start_url": between.join(task["start_urls"])}
+    return {**record, "intent": intent, "start_url": tab_separator.join(task["start_urls"])}
 
 
 def plain_answer(answer: str) -> str:
@@ -79,13 +80,13 @@ def plain_answer(answer: str) -> str:
     any other answer unchanged."""
     try:
         read = json.loads(answer)
+        if not isinstance(read, dict) or "status" not in read:
+            return answer
+        if str(read["status"]).upper() != "SUCCESS":
+            return "N/A"
+        return ", ".join(_texts(read.get("retrieved_data")))
     except (ValueError, RecursionError):
         return answer
-    if not isinstance(read, dict) or "status" not in read:
-        return answer
-    if str(read["status"]).upper() != "SUCCESS":
-        return "N/A"
-    return ", ".join(_texts(read.get("retrieved_data")))
 
 
 def _texts(items: Any) -> Iterable[str]:
@@ -109,16 +110,16 @@ class SecondScorer:
 
     def score(self, urls: Mapping[str, str], answer: str, ended_at: datetime) -> Verdict:
         """Score an answer and the logged requests up to ``ended_at``; later ones are another scorer's. ``urls``: of the
-        sites, by placeholder. Raises RuntimeError if the log or the package is missing."""
-        if not self.requests.is_file():
-            raise RuntimeError("the browser ended without its log of requests")
-        logged = json.loads(self.requests.read_text(encoding="utf-8"))["log"]["entries"]
-        entries = [one for one in logged if datetime.fromisoformat(one["startedDateTime"]) <= ended_at]
-        asked = {"task": self._task, "urls": dict(urls), "answer": answer, "entries": entries}
+        sites, by placeholder. Without a readable log, or if the package does not answer, there is no verdict."""
         try:
+            logged = json.loads(self.requests.read_text(encoding="utf-8"))["log"]["entries"]
+            entries = [one for one in logged if datetime.fromisoformat(one["startedDateTime"]) <= ended_at]
+            asked = {"task": self._task, "urls": dict(urls), "answer": answer, "entries": entries}
             return verdicts(self._python, [asked])[0]
         except subprocess.TimeoutExpired:  # over an answer made to take long
-            return Verdict(0.0, f"no verdict within {LIMIT_S:g} s")
+            return Verdict(0.0, f"nothing within {LIMIT_S:g} s")
+        except (RuntimeError, OSError, ValueError, KeyError, IndexError) as error:
+            return Verdict(None, f"no verdict: {error!r}"[:300])
 
     def close(self) -> None:
         """Remove the temporary folder, if there is one."""

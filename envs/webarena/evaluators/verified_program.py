@@ -1,7 +1,7 @@
 """Program for a Python that has the package webarena-verified: ``verified_program.py tasks`` or ``... score``.
 
-``tasks`` prints its version and tasks. ``score`` reads a list of episodes as JSON (see ``Verified.scores``) and prints
-a list of {"score", "status", "why"}. It imports nothing of this project, since that Python has only the package."""
+``tasks`` prints its version and tasks. ``score`` reads a list of episodes as JSON (``verified.verdicts``), and prints a
+list of {"score", "status", "why"}. It imports nothing of this project, since that Python has only the package."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class OnRay:
             self._pool = self._pool or cast(RayPool, create_pool(plan.config, policy, plan.tasks))
             on_error.callback(self._close_pool)
             self._pool.change_policy(policy)
-            self._pool.collect(0)  # events since the last round, for example that an actor was lost
+            self._pool.resume(len(plan.episodes))
             yield self._pool
             on_error.pop_all()
 

@@ -138,6 +138,15 @@ class ActorPool:
         self._wanted = max(1, min(self._limits.num_actors, needed))
         self._request_actors()
 
+    def resume(self, remaining: int) -> None:
+        """Go on after a pause without calls of ``collect``, with no episode in flight: take in what happened meanwhile
+        and adapt to the ``remaining`` episodes. The pause counts neither as waiting for a node nor as time of losses or
+        surplus. Raises PoolBroken, BundleError."""
+        self._waits_since, self._enough_since = self._clock(), math.inf
+        self._losses_in_a_row, self._losing_since = 0, math.inf
+        self.expect(remaining)
+        self.collect(0)
+
     def submit(self, spec: EpisodeSpec) -> None:
         """Start an episode in one of the least busy actors. Raises BundleError, or IndexError if no actor has room."""
         member = self._membership.least_busy()

@@ -101,6 +101,7 @@ class Group:
         """Let the followers check the weights of ``spec`` for ``replace`` while ``own`` runs here; returns its result.
         For one thread at a time. Raises what ``own`` raises, EngineClosed if a follower is lost, and ValueError if one
         cannot read the weights or reads another version than the leader."""
+        self._staged = None, ""
         self.send("stage", spec)
         try:
             try:
@@ -113,6 +114,11 @@ class Group:
             raise
         self._staged = mine, version
         return mine
+
+    def drop(self) -> None:
+        """Let the followers forget what they staged, and forget it here. Raises EngineClosed if a follower is lost."""
+        self._staged = None, ""
+        self.send("drop")
 
     def send_replace(self, new: object) -> None:
         """Let the followers use what they staged with ``new``, a result of ``stage``. Raises EngineClosed if the last

@@ -52,7 +52,7 @@ class OnDevices:
 
     def drop(self) -> None:
         if self._group is not None:
-            self._group.send("drop")
+            self._group.drop()
 
     def warm_up(self, on_loss: Callable[[BaseException], None]) -> WarmOnDevices:
         if self._group is not None:

@@ -5,6 +5,7 @@ vLLM's own HTTP application answers. Imported only where vLLM is installed."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ class VllmModel(_Server):
         """Start the engine. folder: exported model. key_digest: SHA-256 of the key of HTTP requests; b"": none."""
         self._folder = self._weights = folder
         self._key_digest, self._failure, self._update = key_digest, "", asyncio.Lock()
+        self._draining = False
         await super().__init__(llm_config)
         self._set_version(model_fingerprint(Path(folder)))
 
@@ -67,6 +69,8 @@ class VllmModel(_Server):
     async def converse(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to one request of a policy in the cluster, in the form of ``serve.token_requests``. It has no ids,
         so earlier replies come back as text; ``trace`` is refused."""
+        if self._draining:
+            return {"refused": "closed", "message": "the engine is draining"}
         if request.get("trace"):
             return {"refused": "invalid", "message": "vLLM returns no traces of replies: serve the model without it"}
         options = {**request["sampling"], "stop": list(request["sampling"]["stop"])}
@@ -85,35 +89,47 @@ class VllmModel(_Server):
         """Compare an exported folder with the served one; returns the version of its weights. Raises RuntimeError if it
         is no Hugging Face folder or has other matrices."""
         try:
-            return await asyncio.to_thread(same_shape, Path(self._folder), Path(spec))
+            return await asyncio.to_thread(checked_version, Path(self._folder), Path(spec))
         except (OSError, ValueError) as error:
             raise RuntimeError(f"{spec}: {error}") from error
 
     async def commit_weights(self, spec: str, version: str) -> str:
         """Finish replies that have begun, read the weights of the folder, and drop the cache; returns the version. New
-        requests wait. A failure ends the replica, because some matrices may be overwritten."""
+        requests wait. A failure after the replies have ended also ends the replica, because some matrices may be
+        overwritten. Raises RuntimeError."""
         async with self._update:
+            if self._failure or self._draining:
+                raise RuntimeError(self._failure or f"{spec}: the engine is draining")
             if version == self._version:
                 return version
             if (current := await self.stage_weights(spec)) != version:
                 raise RuntimeError(f"these weights are {current} by now, not {version}")
-            await self.pause(mode="wait", clear_cache=True)
+            try:
+                await self.pause(mode="wait", clear_cache=True)
+            except BaseException:  # also if the caller gave up
+                await self.resume()
+                raise
             try:
                 await self.collective_rpc("reload_weights", kwargs={"weights_path": str(Path(spec).absolute())})
-            except Exception as error:
-                self._failure = f"{spec}: {error}"
-                raise RuntimeError(self._failure) from error
+                self._set_version(version)
+                await self.resume()
+            except BaseException as error:
+                self._failure = f"{spec}: {error!r}"
+                if isinstance(error, Exception):
+                    raise RuntimeError(self._failure) from error
+                raise
             self._weights = spec
-            self._set_version(version)
-            await self.resume()
             return version
 
     async def drop_weights(self) -> None:
         """Does nothing: staged folders are not read."""
 
     async def drain(self, limit_s: float) -> None:
-        """Let replies that have begun finish, within ``limit_s`` seconds."""
-        await asyncio.wait_for(self.pause(mode="wait"), limit_s)
+        """Refuse requests of handles, and let replies that have begun finish, within ``limit_s`` seconds."""
+        self._draining = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s), self._update:  # an update ends first
+                await self.pause(mode="wait")
 
     async def check_health(self) -> None:
         if self._failure:
@@ -140,7 +156,7 @@ def _answer(reply: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def same_shape(served: Path, other: Path) -> str:
+def checked_version(served: Path, other: Path) -> str:
     """The version of an exported folder. Raises ValueError if its matrices or its quantization are not those of the
     served one, OSError if it cannot be read."""
     if not (other / "config.json").is_file():

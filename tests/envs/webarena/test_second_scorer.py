@@ -8,13 +8,17 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from envs.webarena.benchmark import WebOptions, identity
+from envs.webarena.browser.play import BrowserPlay
 from envs.webarena.env import WebEnv
-from envs.webarena.evaluators.verified import ANSWER_FORM, in_its_words, plain_answer, published_tasks
+from envs.webarena.evaluators.verified import ANSWER_FORM, reworded_record, plain_answer, published_tasks
+from envs.webarena.run_notes import notes
+from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.benchmarks.contract import EvaluationRequest
 from tests.envs.webarena.small_site import SmallSites, record
 
@@ -95,16 +99,60 @@ def test_both_scorers_judge_the_same_episode(
     assert counts["verified"].startswith("success" if second else "failure")
 
 
+@pytest.mark.parametrize("fault", ["the package ends", "no log", "garbage"])
+def test_without_a_second_verdict_the_first_stays_and_the_rate_counts_it_as_unsolved(
+    env: WebEnv, sites: SmallSites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    python = python_with(tmp_path)
+    if fault == "the package ends":
+        Path(python).write_text("#!/bin/sh\nexit 3\n")
+    rubric = {"eval_types": ["string_match"], "reference_answers": {"exact_match": "$7.25"}}
+    env.reset(
+        options={
+            "record": record(**rubric),
+            "verified": {"python": python, "task": TASK},
+            "wait_s": 0.2,
+            "settles_s": 0.2,
+        }
+    )
+    monkeypatch.setattr(BrowserPlay, "close", lose_log(env, BrowserPlay.close, fault))
+    _, reward, ended, _, info = env.step(f"```stop [{answer(['$7.25'])}]```")
+    assert (reward, ended, "verified" in info["scores"]) == (1, True, False)
+    note = info["note"]
+    assert json.loads(note.removeprefix("webarena: "))["verified"].startswith("no verdict: ")
+    one = SimpleNamespace(outcome=Outcome.SOLVED, note=note, detail="", scores=info["scores"], score=1.0)
+    numbers = notes([one])  # type: ignore[list-item]
+    assert (numbers["success_rate_verified"], numbers["without_verdict_verified"]) == (0.0, 1)
+    assert numbers["solved_by_one_scorer"] == 0
+
+
+def lose_log(env: WebEnv, close: Any, fault: str) -> Any:
+    """``BrowserPlay.close`` that leaves no log of requests, or a cut one, behind."""
+    assert env._second is not None
+    log = env._second.requests
+
+    def closing(play: BrowserPlay) -> None:
+        close(play)
+        if fault == "no log":
+            log.unlink(missing_ok=True)
+        elif fault == "garbage":
+            log.write_bytes(log.read_bytes()[:100] if log.exists() else b"{")
+
+    return closing
+
+
 def test_the_first_scorer_gets_the_items_of_a_structured_answer_as_text() -> None:
     assert plain_answer(answer(["a", 5, {"month": "May", "count": 8}, True])) == "a, 5, May, 8, true"
     assert plain_answer(answer(None, "not_found_error")) == "N/A"
     assert plain_answer(answer(None)) == ""
+    deep = '{"status": "SUCCESS", "retrieved_data": ' + "[" * 900 + "]" * 900 + "}"
+    assert plain_answer(deep) in ("", deep)
     for other in ("$7.25", "", "[" * 100_000, "[1]", '{"a": 1}', "null"):
         assert plain_answer(other) == other
 
 
 def test_a_task_is_played_in_its_words_and_counts_as_another_evaluation(tmp_path: Path) -> None:
-    worded = in_its_words(record(), {**TASK, "start_urls": ["__SHOPPING__", "__MAP__"]}, " |AND| ")
+    worded = reworded_record(record(), {**TASK, "start_urls": ["__SHOPPING__", "__MAP__"]}, " |AND| ")
     assert worded["intent"] == f"{TASK['intent']}\n{ANSWER_FORM}"
     assert worded["start_url"] == "__SHOPPING__ |AND| __MAP__"
     assert worded["eval"] == record()["eval"]

@@ -294,3 +294,29 @@ def test_an_order_takes_no_more_steps_of_the_pool_with_many_actors_than_with_few
         sys.settrace(before)
     assert few > 10
     assert many < few * 1.2 + 1
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_pool_goes_on_after_a_long_pause_with_the_actors_that_it_had(elsewhere: bool):
+    clock, backend = Clock(), ScriptedBackend([1])
+    backend.elsewhere = elsewhere
+    actors = pool_of(backend, clock=clock)
+    actors.collect(0.0)
+    had = list(backend.alive)
+    actors.expect(1)  # as at the end of a run
+    clock.now = 3600.0
+    actors.resume(6)
+    assert backend.alive == had
+
+
+def test_an_actor_that_started_during_a_pause_is_no_shortage():
+    clock, backend = Clock(), ScriptedBackend([1, PENDING])
+    actors = pool_of(backend, clock=clock, num_actors=1)
+    (first,) = backend.alive
+    first.lose()
+    actors.collect(0.0)
+    (second,) = backend.alive
+    second.run(2)
+    clock.now = 3600.0
+    actors.resume(2)
+    assert (actors.pids, backend.alive) == ([2], [second])

@@ -32,4 +32,7 @@ def test_a_leader_names_the_version_that_it_takes_and_takes_no_other_than_the_la
     with pytest.raises(EngineClosed, match="staged the weights seed 1, this one others"):
         group.send_replace(object())
     group.send_replace(weights)
-    assert [called(call.args[0]) for call in line.send.call_args_list] == ["stage", "replace"]
+    group.drop()
+    with pytest.raises(EngineClosed, match="staged the weights none"):
+        group.send_replace(weights)
+    assert [called(call.args[0]) for call in line.send.call_args_list] == ["stage", "replace", "drop"]

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -56,8 +57,48 @@ print("RESULT" + json.dumps(out))
 """
 
 
-@pytest.mark.sweep  # a minute, and an environment of 5 GB that only `make vllm` builds
-def test_keys_ids_versions_metrics_handles_and_new_weights(tmp_path: Path) -> None:
+FAULTS = """
+import asyncio, json, sys
+from pathlib import Path
+from lemur_ray.serve.on_ray.vllm_replica import VllmModel, model_fingerprint
+
+async def ended(call):
+    try:
+        return await asyncio.wait_for(call, 1)
+    except (RuntimeError, TimeoutError) as error:
+        return type(error).__name__
+
+async def faulty(fault, new, version):
+    calls, replica = [], object.__new__(VllmModel)
+    replica._folder = replica._weights = sys.argv[1]
+    replica._version, replica._failure, replica._draining, replica._update = "old", "", False, asyncio.Lock()
+    def call(name):
+        async def called(*_, **__):
+            calls.append(name)
+            if fault == name:
+                raise OSError("the disk is gone")
+            if fault == name + " hangs":
+                await asyncio.sleep(60)
+        return called
+    replica.pause, replica.resume, replica.collective_rpc = call("pause"), call("resume"), call("reload")
+    replica._set_version = lambda version: setattr(replica, "_version", version)
+    outcome = await ended(replica.commit_weights(new, version))
+    back = await ended(replica.commit_weights(sys.argv[1], "old"))
+    return [outcome, calls, back, bool(replica._failure)]
+
+async def main():
+    new = sys.argv[2]
+    version = model_fingerprint(Path(new))
+    faults = ("reload", "reload hangs", "pause hangs", "resume")
+    return {fault: await faulty(fault, new, version) for fault in faults}
+
+print("RESULT" + json.dumps(asyncio.run(main())))
+"""
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[str, str]:
+    """An exported model, and another of its shape."""
     if not PYTHON.is_file():
         pytest.skip("vLLM's build for CPUs is not there: make vllm")
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
@@ -67,11 +108,34 @@ def test_keys_ids_versions_metrics_handles_and_new_weights(tmp_path: Path) -> No
     for path in Path(second).glob("*.safetensors"):
         moved = {name: x.roll(1, 0) if x.dim() == 2 else x for name, x in load_file(path).items()}
         save_file(moved, path, {"format": "pt"})
+    return first, second
+
+
+def run(script: str, *arguments: str) -> dict[str, Any]:
+    """What a script prints after RESULT, in vLLM's environment."""
     env = {**os.environ, "RAY_AUTH_MODE": "disabled", "VLLM_CPU_KVCACHE_SPACE": "1", "JAX_PLATFORMS": "cpu"}
-    command = [str(PYTHON), "-c", SCRIPT, first, second, "random:nano"]
+    command = [str(PYTHON), "-c", script, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=ROOT, env=env)
     assert "RESULT" in done.stdout, done.stderr[-3000:]
-    out = json.loads(done.stdout.partition("RESULT")[2].splitlines()[0])
+    out: dict[str, Any] = json.loads(done.stdout.partition("RESULT")[2].splitlines()[0])
+    return out
+
+
+@pytest.mark.sweep  # an environment of 5 GB that only `make vllm` builds
+def test_a_swap_that_fails_leaves_the_old_weights_or_an_unhealthy_replica(folders: tuple[str, str]) -> None:
+    out = run(FAULTS, *folders)
+    swapping = ["pause", "reload"]
+    assert out == {
+        "reload": ["RuntimeError", swapping, "RuntimeError", True],
+        "reload hangs": ["TimeoutError", swapping, "RuntimeError", True],
+        "pause hangs": ["TimeoutError", ["pause", "resume"], "old", False],
+        "resume": ["RuntimeError", [*swapping, "resume"], "RuntimeError", True],
+    }
+
+
+@pytest.mark.sweep  # a minute, and an environment of 5 GB that only `make vllm` builds
+def test_keys_ids_versions_metrics_handles_and_new_weights(folders: tuple[str, str]) -> None:
+    out = run(SCRIPT, *folders, "random:nano")
     before, after = out["before"], out["after"]
     old, new = out["versions"]
     assert out["wrong_key"] == 401
