@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from envs.webarena import options as of_browser
-from envs.webarena.evaluators.verified import VERSION, reworded_record, published_tasks
+from envs.webarena.evaluators.verified import VERSION, published_tasks, reworded_record
 from envs.webarena.fixed_sites import SitesConfig, answers
 from envs.webarena.options import REPLY_TOKENS, STEP_S, BrowserOptions, playing, task_of
 from envs.webarena.ordering import in_order, read_order, spread

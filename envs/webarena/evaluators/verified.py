@@ -70,7 +70,7 @@ def published_tasks(python: str) -> Mapping[int, Mapping[str, Any]]:
 
 
 def reworded_record(record: Mapping[str, Any], task: Mapping[str, Any], tab_separator: str) -> dict[str, Any]:
-    """WebArena's record with the words and start pages of WebArena-Verified's task. ``tab_separator``: between start pages."""
+    """WebArena's record with the words and start pages of WebArena-Verified's task, joined by ``tab_separator``."""
     intent = f"{task['intent']}\n{ANSWER_FORM}"
     return {**record, "intent": intent, "start_url": tab_separator.join(task["start_urls"])}
 

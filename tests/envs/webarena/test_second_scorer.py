@@ -16,7 +16,7 @@ import pytest
 from envs.webarena.benchmark import WebOptions, identity
 from envs.webarena.browser.play import BrowserPlay
 from envs.webarena.env import WebEnv
-from envs.webarena.evaluators.verified import ANSWER_FORM, reworded_record, plain_answer, published_tasks
+from envs.webarena.evaluators.verified import ANSWER_FORM, plain_answer, published_tasks, reworded_record
 from envs.webarena.run_notes import notes
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.benchmarks.contract import EvaluationRequest
