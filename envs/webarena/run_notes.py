@@ -113,7 +113,7 @@ def notes(episodes: Sequence[Episode]) -> dict[str, Any]:
     if judged := [one for one in episodes if one.outcome.scored and counts_of(one).get("verified")]:
         there = [one.scores.get("verified", 0) == 1 for one in judged]  # without a verdict: not solved
         numbers["success_rate_verified"] = round(100 * sum(there) / len(judged), 2)
-        numbers["without_verdict_verified"] = sum("verified" not in one.scores for one in judged)
+        numbers["verified_missing"] = sum("verified" not in one.scores for one in judged)
         numbers["solved_by_one_scorer"] = sum(
             solved != (one.score == 1) for solved, one in zip(there, judged, strict=True) if "verified" in one.scores
         )

@@ -122,7 +122,7 @@ def test_without_a_second_verdict_the_first_stays_and_the_rate_counts_it_as_unso
     assert json.loads(note.removeprefix("webarena: "))["verified"].startswith("no verdict: ")
     one = SimpleNamespace(outcome=Outcome.SOLVED, note=note, detail="", scores=info["scores"], score=1.0)
     numbers = notes([one])  # type: ignore[list-item]
-    assert (numbers["success_rate_verified"], numbers["without_verdict_verified"]) == (0.0, 1)
+    assert (numbers["success_rate_verified"], numbers["verified_missing"]) == (0.0, 1)
     assert numbers["solved_by_one_scorer"] == 0
 
 
