@@ -33,6 +33,7 @@ ONE_SCREEN = 45
 def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Function that returns what a job prints to stdout and ends with code 0."""
     monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("LEMUR_DATA", raising=False)  # help shows a default that is set, in one line more
     monkeypatch.syspath_prepend(str(ROOT / "jobs"))
 
     def printed(job: str, *words: str) -> str:
