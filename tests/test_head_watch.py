@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Callable
 
@@ -23,7 +24,7 @@ def said_by(knows_us: Callable[[], bool], silence_limit_s: float) -> str:
         came.set()
 
     watch = HeadWatch("10.0.0.1:6379", knows_us, silence_limit_s=silence_limit_s, interval_s=0.001, on_loss=leave)
-    assert came.wait(10)
+    assert came.wait(60)
     watch.stop()
     assert len(said) == 1
     return said[0]
@@ -44,8 +45,8 @@ def answers(*known: bool | None) -> Callable[[], bool]:
 def test_a_driver_whose_head_is_silent_says_what_to_do() -> None:
     assert SILENCE_LIMIT_S < RAYS_OWN_S
     said = said_by(answers(True, None), silence_limit_s=0.02)
-    assert said.startswith(
-        "the head at 10.0.0.1:6379 has not answered for 0 s. This job ends; run the same command again"
+    assert re.match(
+        r"the head at 10\.0\.0\.1:6379 has not answered for \d+ s\. This job ends; run the same command again", said
     )
     assert "\n" not in said
 
@@ -67,6 +68,6 @@ def test_a_head_that_is_silent_for_a_moment_ends_nothing(last: bool | None) -> N
 
     watch = HeadWatch("head:1", counted, silence_limit_s=60, interval_s=0.001, on_loss=said.append)
     for _ in range(8):
-        assert asked.acquire(timeout=10)
+        assert asked.acquire(timeout=60)
     watch.stop()
     assert said == []

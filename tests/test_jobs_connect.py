@@ -40,7 +40,7 @@ def test_an_address_where_no_head_answers_is_said_in_a_sentence(
     began = time.monotonic()
     with pytest.raises(SystemExit, match=said):
         connection.connect()
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 50
 
 
 def another_head(nodes: object, timeout: float) -> list[bool]:
@@ -61,7 +61,7 @@ def test_a_job_that_has_joined_a_cluster_ends_with_a_sentence_when_that_knows_it
     monkeypatch.setattr(connection, "_wait_for_head", lambda address: None)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     assert connection.connect(require_same_code=False) == "10.0.0.1:6379"
-    assert came.wait(10)
+    assert came.wait(60)
     assert why[0].startswith("the head at 10.0.0.1:6379 does not know this host any more")
 
 

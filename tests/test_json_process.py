@@ -57,11 +57,11 @@ def test_the_time_limit_holds_for_a_request_that_is_not_read(started: Started) -
     process = started("time.sleep(60)")
     before = time.monotonic()
     assert "did not answer within 0.5 s" in str(end_of(process, "x" * 2_000_000, 0.5))
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 50
 
 
 def test_after_a_time_out_no_request_gets_the_answer_of_another(started: Started) -> None:
-    process = started("for request in requests:\n    time.sleep(0.5)\n    send(request)\n")
+    process = started("for request in requests:\n    time.sleep(60)\n    send(request)\n")
     first = end_of(process, "slow", 0.2)
     assert process._process.poll() == -signal.SIGKILL
     assert end_of(process, "next", START_S) is first

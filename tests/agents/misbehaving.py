@@ -138,10 +138,10 @@ def serving(answer: Callable[[dict[str, Any]], Answer | None], **more: Any) -> I
 
 
 @contextmanager
-def serving_in_turn(*answers: Answer | None) -> Iterator[Server]:
+def serving_in_turn(*answers: Answer | None, **more: Any) -> Iterator[Server]:
     """Gives the answers one after another, and the last one for ever after."""
     left = list(answers)
-    with serving(lambda asked: left.pop(0) if len(left) > 1 else left[0]) as server:
+    with serving(lambda asked: left.pop(0) if len(left) > 1 else left[0], **more) as server:
         yield server
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import math
+import threading
 import time
 from typing import Any
 
@@ -25,7 +26,7 @@ def test_an_endpoint_that_is_gone_for_good_ends_the_run_after_one_patience() -> 
     started = time.monotonic()
     with pytest.raises(EndpointRefused, match=r"answered nobody for .*run the same command again once it answers"):
         policy.reply(GO)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 50
     policy.close()
 
 
@@ -152,10 +153,11 @@ def test_no_wait_for_a_turn_counts_against_the_deadline_of_a_call() -> None:
         others.asking(RetryableError("broken"), ChatReply("at last"))
     assert meter.counts == {}, "nobody was asked"
     assert 0 < others.now - meter.seconds < 1, "a pause of our own does"
-    call = CompanionThread("toy")
-    assert call(lambda: waited(0.6), 0.2, "a wait") == "at last"
+    call, over = CompanionThread("toy"), threading.Event()
+    assert call(lambda: waited(1.5), 1.0, "a wait") == "at last"
     with pytest.raises(DeadlineExceeded):
-        call(lambda: time.sleep(0.6), 0.2, "a call")
+        call(lambda: over.wait(60), 0.2, "a call")
+    over.set()
 
 
 def waited(seconds: float) -> str:
@@ -175,7 +177,7 @@ def slow(seconds: float, patience_s: float) -> Any:
 
 
 def test_a_reply_may_take_as_long_as_the_patience_says_and_is_asked_for_once() -> None:
-    reply, requests = slow(1.0, 2.5)
+    reply, requests = slow(1.5, 6.0)
     assert (reply.text, requests) == ("at last", 1)
 
 

@@ -24,6 +24,7 @@ from lemur_ray.agents.messages import (
 )
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.policy_spec import PolicySpec
+from lemur_ray.host.ports import free_port
 from tests.agents.misbehaving import Server, completion, refusal, serving, serving_in_turn
 
 REQUEST = ChatRequest(
@@ -177,7 +178,9 @@ def test_silence_is_cut_at_the_time_limit_of_a_request():
 
 def test_a_server_that_dies_and_comes_back_is_waited_for():
     with (
-        serving_in_turn(completion(), None) as first,  # lines that are open outlive a server that is closed here
+        serving_in_turn(
+            completion(), None, port=free_port()
+        ) as first,  # lines that are open outlive a server that is closed here
         policy_at(first.url, clock=time.monotonic, sleep=time.sleep, patience_s=30.0) as policy,
     ):
         policy.reply(REQUEST)

@@ -15,7 +15,7 @@ from tests.agents.misbehaving import Answer, completion, serving
 
 
 def replied(url: str, request: ChatRequest) -> ChatReply:
-    with contextlib.closing(OpenAIPolicy(url, "toy", patience_s=5.0)) as policy:
+    with contextlib.closing(OpenAIPolicy(url, "toy", patience_s=60.0)) as policy:
         return policy.reply(request)
 
 

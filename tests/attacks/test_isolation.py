@@ -315,7 +315,7 @@ def test_row_10_a_network_is_there_only_where_it_was_asked_for(backend: str) -> 
             assert sandbox.exec(["python3", "-c", code]).out == "reached\n"
         finally:
             sandbox.close()
-        waiter.join(5)
+        waiter.join(60)
         assert accepted
         accepted[0].close()
 

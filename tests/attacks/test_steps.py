@@ -169,7 +169,7 @@ def test_row_23_who_writes_where_the_end_is_said_without_end_is_ended_and_not_wa
     began = time.monotonic()
     cell = session.cell("import os\nwhile True: os.write(8, b'0' * 60_000)", 60.0)
     assert LOST in cell.text
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - began < 50.0
     session.close()
 
 

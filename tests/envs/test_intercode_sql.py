@@ -98,10 +98,10 @@ def test_the_parser_takes_any_text_and_finds_statements_only(reply: str):
 
 
 def test_two_hundred_kilobytes_of_reply_are_parsed_at_once():
-    started = time.monotonic()
+    started = time.thread_time()
     for piece in ("`", "```", "SELECT ", "x", "```sql "):
         parse_sql(piece * (200_000 // len(piece)))
-    assert time.monotonic() - started < 5
+    assert time.thread_time() - started < 5
 
 
 # The sample database and its questions

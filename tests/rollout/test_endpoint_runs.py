@@ -20,6 +20,7 @@ from lemur_ray.agents.external_calls import ExternalCallError
 from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused, Sampling, Usage
 from lemur_ray.agents.openai_policy import OpenAIPolicy
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
+from lemur_ray.host.ports import free_port
 from lemur_ray.report.tables import summarise
 from lemur_ray.rollout.attempt import EpisodeLimits, Prices
 from lemur_ray.rollout.episode_record import TRUNCATED_PROMPT
@@ -44,7 +45,7 @@ def play(
     """A run into ``folder`` with the policy at ``url``, or with a policy."""
     policy = url
     if isinstance(url, str):
-        policy = OpenAIPolicy(url, "toy", options=EndpointOptions(**{"patience_s": 20.0, **options}))
+        policy = OpenAIPolicy(url, "toy", options=EndpointOptions(**{"patience_s": 60.0, **options}))
     plan = EpisodePlan(tasks, epochs=1, policy="p", recipe="r", sampling=Sampling(), limits=limits or EpisodeLimits())
     pool = ThreadPool(policy, 6)
     with Ledger(folder / "episodes.jsonl") as ledger:
@@ -95,12 +96,14 @@ def test_an_endpoint_that_limits_rates_scores_every_episode_once(tmp_path: Path)
 
 
 def test_an_endpoint_that_is_slower_than_the_environments_step_scores_every_episode_once(tmp_path: Path) -> None:
+    slow = [2.5] * 6  # the first of each that is in flight; a step of a healthy environment may take its time, too
+
     def answer(asked: dict[str, Any]) -> Answer:
-        server.released.wait(0.4)
+        server.released.wait(slow.pop() if slow else 0.0)
         return completion("right")
 
     with serving(answer) as server:
-        assert_scored_once(play(server.url, tmp_path, limits=EpisodeLimits(step_s=0.3)), tmp_path)
+        assert_scored_once(play(server.url, tmp_path, limits=EpisodeLimits(step_s=2.0)), tmp_path)
 
 
 def test_an_endpoint_that_dies_for_a_while_scores_every_episode_once(tmp_path: Path) -> None:
@@ -113,10 +116,10 @@ def test_an_endpoint_that_dies_for_a_while_scores_every_episode_once(tmp_path: P
             dead.set()
         return None if dead.is_set() else completion("right")
 
-    first = Server(answer)
+    first = Server(answer, port=free_port())
 
     def die() -> None:
-        dead.wait(20)
+        dead.wait(60)
         first.close()
         time.sleep(1.0)  # nobody is there; what ends this is a clock, as outside
         back.append(Server(lambda request: completion("right"), port=first.port))
@@ -125,7 +128,7 @@ def test_an_endpoint_that_dies_for_a_while_scores_every_episode_once(tmp_path: P
     mortal.start()
     try:
         assert_scored_once(play(first.url, tmp_path), tmp_path)
-        mortal.join(10)
+        mortal.join(60)
     finally:
         for server in back:
             server.close()
@@ -179,7 +182,7 @@ def test_a_key_that_is_revoked_ends_the_run_with_what_was_finished_kept_and_it_g
         started = time.monotonic()
         with pytest.raises(EndpointRefused, match=f"status {status}: key revoked") as told:
             play(server.url, tmp_path)
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 50
         assert "\n" not in str(told.value)
         kept = (tmp_path / "episodes.jsonl").read_text()
         assert 0 < len(kept.splitlines()) < len(TASKS)
@@ -291,12 +294,14 @@ def asked_by_environments(
 def test_a_simulated_user_may_take_longer_than_a_step_and_is_counted_apart(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    pause = threading.Event()
-    episode = asked_by_environments(monkeypatch, lambda: pause.wait(0.7) and None, tmp_path, EpisodeLimits(step_s=0.4))
+    pauses = [2.5, 0.1, 0.1]
+    episode = asked_by_environments(
+        monkeypatch, lambda: threading.Event().wait(pauses.pop(0)) and None, tmp_path, EpisodeLimits(step_s=2.0)
+    )
     assert (episode.outcome, episode.attempts) == (Outcome.SOLVED, 1)
-    for step in episode.trajectory.steps:
-        assert step.env_s < 0.4
-        assert step.outside["teacher"]["seconds"] >= 0.6
+    for step, least_s in zip(episode.trajectory.steps, (2.4, 0.09, 0.09), strict=True):
+        assert step.env_s < 2.0
+        assert step.outside["teacher"]["seconds"] >= least_s
     (stored,) = read_episodes(tmp_path / "episodes.jsonl")
     assert stored == episode
     outside = summarise([episode]).overall.outside["teacher"]
@@ -313,7 +318,7 @@ def test_an_environment_that_hangs_is_ended_though_it_asked_somebody_before(
         monkeypatch, lambda: threading.Event().wait(0.3) and None, tmp_path, EpisodeLimits(step_s=0.3)
     )
     assert episode.outcome is Outcome.ENV_ERROR
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 50
 
 
 def test_a_simulated_user_that_fails_is_nobodys_fault_and_tried_again(

@@ -36,14 +36,14 @@ def test_weights_that_cannot_be_taken_over_are_tried_a_few_times_and_newer_ones_
     monkeypatch.setattr(loading, "update_weights", take)
     following = threading.Thread(target=loading._follow, args=(engine, "run", 0.001), daemon=True)
     following.start()
-    poll(lambda: len(looked) > 20, "many looks", 10)
+    poll(lambda: len(looked) > 20, "many looks", 60)
     assert tried == ["2"] * loading.MOST_ATTEMPTS
     assert [r.message for r in caplog.records][-1] == (
         "newer weights could not be taken over, the weights stay those of 1 until there are others: these weights "
         "hold NaN"
     )
     newest = "3"
-    poll(lambda: engine.version == "3", "the newer ones", 10)
+    poll(lambda: engine.version == "3", "the newer ones", 60)
     engine.accepting = False
-    following.join(10)
+    following.join(60)
     assert tried == ["2"] * loading.MOST_ATTEMPTS + ["3"]

@@ -145,7 +145,7 @@ def test_a_bucket_that_is_missing_or_read_only_is_said_before_anything_begins(go
     began = time.monotonic()
     with pytest.raises(RunFolderError, match="cannot be written to s3://"):
         check_writable("s3://bucket/run")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert not Path("s3:").exists()
 
 

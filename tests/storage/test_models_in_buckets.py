@@ -76,4 +76,4 @@ def test_a_converted_run_in_a_bucket_is_read_from_there(
             CheckpointError, match=rf"checkpoint {url}/checkpoints/0 cannot be read: gs://bucket did not"
         ):
             model.source.read("embed", whole)
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60

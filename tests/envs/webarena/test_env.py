@@ -127,8 +127,10 @@ def test_what_may_be_acted_on_at_random_or_by_an_expert_is_what_the_model_is_sho
 
 
 def test_popups_are_listed_can_be_focused_and_are_bounded(env: WebEnv) -> None:
-    shown = began(env, start="/popups", wait_s=1.5)
+    shown = began(env, start="/popups", wait_s=1.0)
     shown = did(env, f"click [{id_of(shown, 'More')}]")[0]
+    for _ in range(20):  # on a busy machine the first of them may come late
+        shown = shown if "Tab 1: " in shown else did(env, "scroll [down]")[0]
     assert "Tab 0 (current): popups | Tab 1: " in shown
     assert "Tab 12" not in shown
     shown, _, _, info = did(env, "tab_focus [1]")
@@ -211,7 +213,7 @@ def test_every_episode_begins_with_nobody_logged_in_and_leaves_nothing_open(env:
     async def contexts() -> int:
         return len((await host.browser()).contexts)
 
-    assert host.run(contexts(), 10, "counting") == 0
+    assert host.run(contexts(), 60, "counting") == 0
 
 
 def test_a_har_the_trees_and_screenshots_are_kept_where_they_are_asked_for(env: WebEnv, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_run_that_ends_at_once_starts_nothing(tmp_path: Path) -> None:
     began = time.monotonic()
     with live.live_page(tmp_path, [], "nano-chat", "r", 1):
         pass
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert not list(tmp_path.iterdir())
 
 

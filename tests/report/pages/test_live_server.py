@@ -23,7 +23,7 @@ def played(number: int, policy: str = "nano-chat") -> list[Episode]:
 
 
 def fetched(address: str) -> str:
-    with urllib.request.urlopen(address, timeout=20) as answer:
+    with urllib.request.urlopen(address, timeout=60) as answer:
         return answer.read().decode()
 
 

@@ -84,12 +84,12 @@ def test_without_a_key_of_its_own_a_server_takes_any_and_none(http: httpx.Client
 def test_our_own_policy_sends_the_key_it_is_told(locked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     request = ChatRequest((Message("user", "Go."),), Sampling(max_tokens=3, seed=1))
     monkeypatch.setenv("THEIR_KEY", KEY)
-    named = EndpointOptions(Key.of("THEIR_KEY", "--policy-key-env", locked), patience_s=5)
+    named = EndpointOptions(Key.of("THEIR_KEY", "--policy-key-env", locked), patience_s=60)
     policy = OpenAIPolicy(locked, "tiny", options=named)
     assert policy.served_models() == {"tiny": "tiny-0"}
     assert policy.reply(request).text
     policy.close()
-    wrong = OpenAIPolicy(locked, "tiny", options=EndpointOptions(Key("other")), patience_s=0.5)
+    wrong = OpenAIPolicy(locked, "tiny", options=EndpointOptions(Key("other")), patience_s=60)
     with pytest.raises(PolicyUnreachable, match="API key"):
         wrong.reply(request)
     wrong.close()

@@ -202,7 +202,7 @@ def test_a_hostile_template_is_found_before_anything_is_served(caplog: pytest.Lo
         check_template(of("{% for i in range(10**8) %}{% endfor %}"))
     check_template(TOKENIZER)
     check_template(of(QWEN))
-    assert not caplog.records
+    assert not [record for record in caplog.records if record.name.startswith("lemur_ray")]
     check_template(of(LLAMA_2))
     check_template(TOKENIZER.with_files({"tokenizer_config.json": "{}"}))
     assert [word in caplog.text for word in ("knows no tools", "requests for chats are refused")] == [True, True]

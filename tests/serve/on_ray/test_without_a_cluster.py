@@ -96,7 +96,7 @@ def test_a_replica_whose_engine_died_leaves_once_everybody_is_told(failure: Exce
     waiting.join(0.2)
     assert not codes
     served.is_awaited = False
-    waiting.join(10)
+    waiting.join(60)
     assert codes == left
 
 

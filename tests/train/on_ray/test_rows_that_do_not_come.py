@@ -23,12 +23,12 @@ def test_a_stream_that_stands_still_is_explained_once_and_nothing_of_it_is_lost(
 
     def slow() -> Iterator[int]:
         yield 0
-        assert told.wait(10)
+        assert told.wait(60)
         yield 1
 
-    items = stream_with_stall_reports(slow, say, after_s=0.02)
+    items = stream_with_stall_reports(slow, say, after_s=0.3)
     assert next(items) == 0
-    time.sleep(0.05)  # who works on a row does not wait for one
+    time.sleep(0.5)  # who works on a row does not wait for one
     assert said == []
     assert list(items) == [1]
     assert len(said) == 1

@@ -38,7 +38,7 @@ def test_devices_that_are_no_whole_torus_stay_as_they_are_with_a_warning(caplog:
     whole = [SimpleNamespace(platform="tpu", device_kind="TPU v4", coords=at, core_on_chip=0, id=n)
              for n, at in enumerate(places)]  # fmt: skip
     assert {device.id for device in along_torus(whole, 1, 4, 4)} == set(range(16))
-    assert not caplog.records
+    assert not [record for record in caplog.records if record.name.startswith("lemur_ray")]
     whole[5].coords = (7, 0, 0)
     assert along_torus(whole, 1, 4, 4) == whole
     assert "stay in the order of processes" in caplog.text

@@ -48,7 +48,7 @@ def test_the_lease_of_a_live_run_on_another_machine_is_respected(tmp_path: Path)
     try:
         with (
             pytest.raises(RunFolderError, match=r"being written by another run \(process 7 on elsewhere\)"),
-            lease(str(tmp_path), beat_s=10 * BEAT_S),
+            lease(str(tmp_path), beat_s=400 * BEAT_S),  # of which the first beat ends its wait
         ):
             pass
     finally:
@@ -67,7 +67,7 @@ def test_in_a_bucket_the_second_of_two_runs_is_refused_and_may_come_when_the_fir
     with (
         lease(out, beat_s=20 * BEAT_S),
         pytest.raises(RunFolderError, match="being written by another run"),
-        lease(out, beat_s=20 * BEAT_S),
+        lease(out, beat_s=400 * BEAT_S),
     ):
         pass
     with lease(out, beat_s=BEAT_S):
