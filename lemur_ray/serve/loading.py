@@ -40,20 +40,28 @@ def load_text_engine(
     follow_s: float = 0.0,
     followers: Sequence[Line] = (),
     template: str = "",
+    weights: tuple[str, str] = ("", ""),
 ) -> TextEngine:
     """Load a model (spec as in ``weights.open_model``) and start its engine; returns when it is warm.
     name: of the model in requests, by default its own. follow_s: seconds between checks for newer weights of the same
     spec, which are then loaded; 0: never. followers: other processes of a group that this one leads
-    (``on_ray.host_group``). template: chat template, instead of the model's own. Raises RuntimeError with the reason
-    if the model cannot be served."""
+    (``on_ray.host_group``). template: chat template, instead of the model's own. weights: spec and version of other
+    weights of this model, with which to start. Raises RuntimeError with the reason if the model cannot be served, also
+    if there are weights of another version."""
     try:
         model = open_chat_model(spec)
         options = options_here(model.source.config, options or BY_MACHINE)
         tokenizer = with_template(model.tokenizer, template) if template else model.tokenizer
         check_template(tokenizer)
-        group = Group(list(followers), model.version) if followers else None
-        version = served_version(model.version, options)
-        engine = open_engine(model.source, options, version, group)
+        other, expected = weights
+        first = open_chat_model(other) if other else model
+        version = served_version(first.version, options)
+        if expected and version != expected:
+            raise ValueError(
+                f"{other} has the weights {version} by now, not {expected}: put those back, or deploy anew"
+            )
+        group = Group(list(followers), first.version) if followers else None
+        engine = open_engine(first.source, options, version, group)
     except MODEL_ERRORS as error:
         raise RuntimeError(str(error)) from error
     use_compile_cache(cache_folder())
@@ -114,7 +122,7 @@ def update_weights(engine: Engine, spec: str) -> str:
 
 
 def stage_weights(engine: Engine, spec: str) -> str:
-    """Check the weights of a model for ``commit_weights``; returns their version. Raises RuntimeError as said there."""
+    """Check the weights of a model for ``commit_weights``; returns their version. Raises RuntimeError."""
     with _refusals(spec):
         model = open_chat_model(spec)
         version = served_version(model.version, engine.options)
@@ -125,7 +133,8 @@ def stage_weights(engine: Engine, spec: str) -> str:
 
 def commit_weights(engine: Engine, spec: str, version: str) -> str:
     """Switch to the weights of that version, which ``stage_weights`` has checked; returns the version.
-    Checks them now if they are not staged. Raises RuntimeError as ``update_weights``, also for another version."""
+    Checks them now if others are staged by now, or none. Raises RuntimeError as ``update_weights``, also if the weights
+    of the spec are of another version."""
     with _refusals(spec):
         if engine.version == version:
             return version

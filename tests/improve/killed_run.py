@@ -6,7 +6,7 @@ A moment is ``NAME@ROUND``, or ``none``. This process dies at: ``opened`` (befor
 of the evaluation after the round), ``planned``, ``journal`` (traces are in the journal, their episodes not in the
 ledger), ``half`` (of the round's episodes), ``traces`` (in their file, the journal still there), ``episodes`` (all are
 in the ledger), ``recorded`` (as played), ``updating``, ``committed`` (the checkpoint is there, its record is not),
-``unserved`` (before the swap), ``swapping`` (the swap was sent to all replicas), ``result`` (before result.json). A
+``unserved`` (before the swap), ``swapping`` (the swap is recorded alone), ``result`` (before result.json). A
 process of the cluster dies at: ``actor``, ``replica`` (in the middle of the round's episodes), ``learner``.
 """
 
@@ -26,6 +26,7 @@ from lemur_ray.improve.rounds import Event, Rounds
 from lemur_ray.improve.traces import Journal
 from lemur_ray.rollout.ledger import Ledger
 from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.on_ray.weights_record import Choice, WeightsRecord
 from tests.improve.capital_game import SEQ_LEN, config_of
 from tests.improve.in_process import InProcess
 
@@ -76,12 +77,13 @@ def kill_at(moment: str, backend: Any) -> None:
 
         def served(commit: Committed) -> Any:
             if commit.step == 4 * int(number):
-                from ray import serve as ray_serve
+                add = WeightsRecord.add
 
-                ray_serve.get_app_handle(backend._app_name).broadcast(
-                    "update_weights", commit.folder
-                )._ensure_scheduled()
-                die()
+                def added(record: WeightsRecord, choice: Choice) -> bool:
+                    add(record, choice)
+                    return die()  # type: ignore[return-value]
+
+                WeightsRecord.add = added  # type: ignore[method-assign]
             return serve(commit)
 
         backend.serve = served

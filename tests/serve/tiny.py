@@ -75,6 +75,17 @@ class Waiter:
             pass
         return event
 
+    def by_version(self) -> dict[str, list[int]]:
+        """Version -> tokens of the events to the end that name it, in order."""
+        out: dict[str, list[int]] = {}
+        finish = None
+        while finish is None:
+            event = self.next()
+            out.setdefault(event.version, []).extend(event.tokens)
+            finish = event.finish
+        assert finish in ("stop", "length")
+        return out
+
 
 def prompts(num: int, *, seed: int = 0, low: int = 1, high: int = 150) -> list[tuple[int, ...]]:
     """Random prompts of random lengths."""

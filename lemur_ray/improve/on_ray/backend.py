@@ -84,8 +84,8 @@ class OnRay:
     def serve(self, commit: Committed) -> Served:
         out, version = self._spec.out, open_model(commit.folder).version
         if not self._app_name:
-            # The run folder, so that a replica that starts anew loads the newest commit. The name is that of the
-            # folder, so that the application of a driver that was killed is replaced.
+            # Replicas that start before the first swap load the newest commit of the run folder. The name is that of
+            # the folder, so that the application of a driver that was killed is replaced.
             name = f"improve-{hashlib.sha256(out.encode()).hexdigest()[:12]}"
             self._app_name = serve_handle(ServeJob(model=out, replicas=self._replicas), out, name)
         swap(partial(update_all, self._app_name), commit.folder, version, self._served_folder, self._replicas)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from lemur_ray.serve.on_ray.host_group import gpus_of, missing_bundles, reserve
 from lemur_ray.serve.on_ray.replica import ChatModel
 from lemur_ray.serve.on_ray.serve_cluster import DRAINED, CannotServe, await_ready, listen, run, start_without_proxies
 from lemur_ray.serve.on_ray.vllm_deployment import vllm_app
+from lemur_ray.serve.on_ray.weights_record import new_record_name
 from lemur_ray.serve.planning.cluster_choice import with_devices
 from lemur_ray.text.templates.template_files import template_source
 from lemur_ray.weights.open_model import MODEL_ERRORS
@@ -96,8 +98,7 @@ def application_of(job: ServeJob, spec: str, key_digest: bytes = b"") -> serve.A
     )(ChatModel)
     source = spec if ":" in spec else str(Path(spec).expanduser().absolute())
     template = template_source(job.chat_template)  # read here: replicas on other hosts have no such file
-    is_one_of_many = max(job.replicas, job.max_replicas) > 1
-    return deployment.bind(source, job.name, job.engine, reserved, key_digest, job.follow_s, template, is_one_of_many)
+    return deployment.bind(source, replace(job, api_key=""), reserved, new_record_name(), template, key_digest)
 
 
 def _replica_options(job: ServeJob) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -18,14 +19,16 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
-from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.config import ServeJob
 from lemur_ray.serve.http.metrics import Metrics
 from lemur_ray.serve.http.replica_pages import Page, Pages, merged, newest, without_oldest
 from lemur_ray.serve.http.routes import build_app
 from lemur_ray.serve.loading import commit_weights, load_text_engine, stage_weights
 from lemur_ray.serve.on_ray.host_group import Gathered, Reserved, gather
+from lemur_ray.serve.on_ray.weights_record import Choice, WeightsRecord
 from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.serve.token_requests import converse
+from lemur_ray.weights.checkpoints import fixed_checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +36,8 @@ LAST_WORDS_S = 2.0
 """Seconds that a replica with a dead engine has to send errors to its clients."""
 OTHERS_S = 5.0
 """Seconds within which the other replicas must send their metrics."""
+CHECK_S = 5.0
+"""Seconds between two looks at the record of chosen weights, for an update that did not reach this replica."""
 
 
 @serve.ingress()
@@ -42,22 +47,27 @@ class ChatModel:
     def __init__(
         self,
         spec: str,
-        name: str,
-        options: EngineOptions,
+        job: ServeJob,
         reserved: Reserved,
-        key_digest: bytes = b"",
-        follow_s: float = 0.0,
+        record: str,
         template: str = "",
-        one_of_many: bool = False,
+        key_digest: bytes = b"",
     ):
-        """Load the model and compile; for several hosts, start their followers first. Arguments as for
-        ``load_text_engine``. key_digest: SHA-256 of the key that HTTP requests must have; b"": none. one_of_many: there
-        may be other replicas, so /metrics shows all of them."""
-        alone = len(reserved.bundles) == 1
-        self._gathered = Gathered([], []) if alone else gather(spec, options, reserved)
-        self._served = load_text_engine(spec, options, name, follow_s, self._gathered.lines, template)
-        self._spec = self._weights = spec
-        self._key_digest, self._one_of_many = key_digest, one_of_many
+        """Load the model and compile; for several hosts, start their followers first. spec, template: as for
+        ``load_text_engine``. record: name of the record of chosen weights, which are loaded instead of the model's,
+        unless the replica follows a run. key_digest: SHA-256 of the key that HTTP requests must have; b"": none."""
+        self._record, self._spec, self._key_digest = WeightsRecord(record), spec, key_digest
+        self._switching = threading.Lock()
+        self._choice = Choice() if job.follow_s else self._record.read()
+        alone, options = len(reserved.bundles) == 1, job.engine
+        self._gathered = Gathered([], []) if alone else gather(self._choice.spec or spec, options, reserved)
+        self._served = load_text_engine(
+            spec, options, job.name, job.follow_s, self._gathered.lines, template, self._choice[1:]
+        )
+        self._one_of_many = max(job.replicas, job.max_replicas) > 1
+        if not job.follow_s:
+            self._switch(self._record.read())  # an update may have passed while the weights were loaded
+            threading.Thread(target=self._watch_record, name="record", daemon=True).start()
         self._metrics = Metrics(self._served.engine)
         self._peers: Any = None
         self._known: Pages = {}
@@ -71,7 +81,7 @@ class ChatModel:
     async def about(self) -> dict[str, Any]:
         """The model's name and spec, version and spec of its weights, and its context in tokens."""
         about = {"name": self._served.name, "spec": self._spec, "version": self._served.version}
-        return {**about, "weights": self._weights, "context": self._served.engine.context}
+        return {**about, "weights": self._choice.spec or self._spec, "context": self._served.engine.context}
 
     async def num_tokens(self, text: str) -> int:
         """Number of tokens of a text, without those that a chat template adds."""
@@ -107,20 +117,37 @@ class ChatModel:
         plain values as the docstring of ``serve.token_requests`` lists them."""
         return await converse(self._served, request)
 
-    async def update_weights(self, spec: str) -> str:
-        """Switch to other weights of this model without dropping a request; returns their version.
-        Only in this replica: ``weight_updates.update_all`` reaches all of them or none."""
-        return await self.commit_weights(spec, await self.stage_weights(spec))
+    async def weights_target(self, spec: str) -> tuple[str, str]:
+        """(name of the record of chosen weights, ``spec`` as a path that later names the same weights)."""
+        path = spec if ":" in spec else str(Path(spec).expanduser().absolute())
+        return self._record.name, await asyncio.to_thread(fixed_checkpoint, path)
 
     async def stage_weights(self, spec: str) -> str:
         """Check weights for ``commit_weights``; returns their version. Raises RuntimeError with the reason."""
         return await asyncio.to_thread(stage_weights, self._served.engine, spec)
 
-    async def commit_weights(self, spec: str, version: str) -> str:
-        """Switch to the weights of that version, which are read again if they are not staged; returns the version."""
-        await asyncio.to_thread(commit_weights, self._served.engine, spec, version)
-        self._weights = spec
-        return version
+    async def commit_weights(self, choice: Choice) -> str:
+        """Switch to recorded weights, which are read again if they are not staged; returns the version in use, which is
+        another one after a later choice. Raises RuntimeError with the reason."""
+        return await asyncio.to_thread(self._switch, choice)
+
+    def _switch(self, choice: Choice) -> str:
+        with self._switching:
+            if choice.number > self._choice.number:
+                commit_weights(self._served.engine, choice.spec, choice.version)
+                self._choice = choice
+            return self._served.version
+
+    def _watch_record(self) -> None:
+        """Switch to chosen weights if an update ended, or this replica started, before it was asked. One attempt."""
+        attempted = self._choice.number
+        while not self._served.engine.ended.wait(CHECK_S):
+            try:
+                if (choice := self._record.read()).number > attempted:
+                    attempted = choice.number
+                    self._switch(choice)
+            except (RuntimeError, RayError) as error:
+                log.warning("the weights stay those of %s: %s", self._served.version, error)
 
     async def drop_weights(self) -> None:
         """Forget what was staged."""

@@ -13,6 +13,7 @@ from ray import serve
 
 from lemur_ray.serve.config import ServeJob
 from lemur_ray.serve.needs import engine_faults, vllm_on_cpus
+from lemur_ray.serve.on_ray.weights_record import new_record_name
 from lemur_ray.weights.hf_config import raw_config
 
 
@@ -73,7 +74,7 @@ def vllm_app(job: ServeJob, folder: str, key_digest: bytes, options: Mapping[str
         from lemur_ray.serve.on_ray.vllm_replica import VllmModel
     except ImportError as error:
         raise CannotUseVllm(f"vLLM is installed but cannot be used here: {error}") from error
-    bound = {"folder": str(Path(folder).absolute()), "key_digest": key_digest}
+    bound = {"folder": str(Path(folder).absolute()), "key_digest": key_digest, "record": new_record_name()}
     return build_llm_deployment(
         LLMConfig(**settings),
         bind_kwargs=bound,

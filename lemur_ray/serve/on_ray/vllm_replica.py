@@ -18,6 +18,7 @@ from safetensors import safe_open
 
 from lemur_ray.serve.http.api_key import KeyRequired
 from lemur_ray.serve.http.chat_page import ChatPage
+from lemur_ray.serve.on_ray.weights_record import Choice, WeightsRecord
 from lemur_ray.weights.hf_config import raw_config
 from lemur_ray.weights.open_model import model_fingerprint
 
@@ -28,13 +29,15 @@ _Server: Any = LLMServer
 class VllmModel(_Server):
     """An engine of vLLM whose replies name the version of their weights in ``system_fingerprint``."""
 
-    async def __init__(self, llm_config: Any, folder: str, key_digest: bytes = b""):  # type: ignore[misc]
-        """Start the engine. folder: exported model. key_digest: SHA-256 of the key of HTTP requests; b"": none."""
-        self._folder = self._weights = folder
+    async def __init__(self, llm_config: Any, folder: str, record: str, key_digest: bytes = b""):  # type: ignore[misc]
+        """Start the engine. folder: exported model. record: name of the record of chosen weights, which replace the
+        folder's. key_digest: SHA-256 of the key of HTTP requests; b"": none."""
+        self._folder, self._record, self._choice = folder, WeightsRecord(record), Choice()
         self._key_digest, self._failure, self._update = key_digest, "", asyncio.Lock()
         self._draining = False
         await super().__init__(llm_config)
         self._set_version(model_fingerprint(Path(folder)))
+        await self.commit_weights(self._record.read())
 
     def _set_version(self, version: str) -> None:
         self._version = version
@@ -59,7 +62,8 @@ class VllmModel(_Server):
     async def about(self) -> dict[str, Any]:
         """As ``replica.ChatModel.about``."""
         about = {"name": self._llm_config.model_id, "spec": self._folder, "version": self._version}
-        return {**about, "weights": self._weights, "context": self.engine._engine_client.model_config.max_model_len}
+        context = self.engine._engine_client.model_config.max_model_len
+        return {**about, "weights": self._choice.spec or self._folder, "context": context}
 
     async def num_tokens(self, text: str) -> int:
         """Number of tokens of a text, without those that a chat template adds."""
@@ -85,6 +89,10 @@ class VllmModel(_Server):
             return _answer(reply.model_dump())
         return {"refused": "closed", "message": "the engine ended without a reply"}
 
+    async def weights_target(self, spec: str) -> tuple[str, str]:
+        """As ``replica.ChatModel.weights_target``."""
+        return self._record.name, str(Path(spec).absolute())
+
     async def stage_weights(self, spec: str) -> str:
         """Compare an exported folder with the served one; returns the version of its weights. Raises RuntimeError if it
         is no Hugging Face folder or has other matrices."""
@@ -93,14 +101,18 @@ class VllmModel(_Server):
         except (OSError, ValueError) as error:
             raise RuntimeError(f"{spec}: {error}") from error
 
-    async def commit_weights(self, spec: str, version: str) -> str:
-        """Finish replies that have begun, read the weights of the folder, and drop the cache; returns the version. New
-        requests wait. A failure after the replies have ended also ends the replica, because some matrices may be
-        overwritten. Raises RuntimeError."""
+    async def commit_weights(self, choice: Choice) -> str:
+        """Finish replies that have begun, read the chosen weights, and drop the cache; returns the version in use,
+        which may be a later choice's. New requests wait. A failure after the replies have ended also ends the replica,
+        because some matrices may be overwritten. Raises RuntimeError."""
+        _, spec, version = choice
         async with self._update:
             if self._failure or self._draining:
                 raise RuntimeError(self._failure or f"{spec}: the engine is draining")
+            if choice.number <= self._choice.number:
+                return self._version
             if version == self._version:
+                self._choice = choice
                 return version
             if (current := await self.stage_weights(spec)) != version:
                 raise RuntimeError(f"these weights are {current} by now, not {version}")
@@ -118,7 +130,7 @@ class VllmModel(_Server):
                 if isinstance(error, Exception):
                     raise RuntimeError(self._failure) from error
                 raise
-            self._weights = spec
+            self._choice = choice
             return version
 
     async def drop_weights(self) -> None:

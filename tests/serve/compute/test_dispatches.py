@@ -26,7 +26,7 @@ from lemur_ray.serve.engine.sampling_options import LogitBias, SamplingOptions
 from lemur_ray.serve.loading import open_engine
 from lemur_ray.weights.open_model import random_weights
 from tests.serve.offline import generate
-from tests.serve.tiny import TINY, Waiter, prompts
+from tests.serve.tiny import TINY, Waiter, prompts, slowed
 
 counts, sent, steps = Counter(), [0], []
 plain_program, plain_ids = programs.Programs._program, on_devices.StepOnDevices.next_tokens
@@ -64,6 +64,32 @@ def edited():
     every = SamplingOptions(4, 1.0, logit_bias=LogitBias(tuple((i, float(i % 3)) for i in range(TINY.vocab_size))))
     return [Generation((5, 6, 7), 12, biased), Generation((8, 9), 12, every), *requests(12, 2)]
 
+def swapped(engine):
+    "Kind of swap -> (rows in flight when the weights changed, versions of replies, whether they are as they should be)"
+    out = {}
+    for seed, kind in enumerate(("recompute", "keep", "drain"), 1):
+        asked, in_flight, version, settle = requests(60), [], engine.version, engine._batch.settle
+        old = generate(engine, asked)
+        engine._batch.settle = lambda: in_flight.extend(drawn := settle()) or drawn
+        begun = [Waiter(engine, request) for request in asked]
+        with slowed(engine, 0.02):
+            assert not any(waiter.next().finish for waiter in begun)
+            engine.update(random_weights(TINY, seed), str(seed), kind).result(timeout=60)
+        engine._batch.settle = settle
+        right, versions = [], set()
+        for request, waiter, before in zip(asked, begun, old):
+            parts = {version: []} | waiter.by_version()
+            versions.add(" ".join(parts))
+            if kind == "keep":
+                right.append(len(waiter.tokens) == len(before))
+                continue
+            split = len(waiter.tokens) - len([*parts.values()][-1]) * (kind == "recompute")
+            again = Generation((*request.prompt, *before[:split]), len(before) - split, request.sampling)
+            after = generate(engine, [again])[0] if split < len(before) else []
+            right.append(waiter.tokens == before[:split] + after)
+        out[kind] = [len(in_flight), sorted(versions), all(right)]
+    return out
+
 def answers(parts):
     options = EngineOptions(
         max_slots=6, prefill_tiles=1, tensor_parallel=parts, native=False, cache_bytes=7 * block_bytes(TINY)
@@ -94,9 +120,12 @@ def answers(parts):
     out["tight"] = generate(engine, [Generation(p, 200 - len(p)) for p in prompts(4, seed=62, low=100, high=120)])
     out["preemptions"] = engine.stats.preemptions - before
     out["recompiles"], out["running"] = engine.stats.recompiles_after_warmup, len(engine._batch.scheduler.running)
+    out["swapped"] = swapped(engine)
+    out["of new weights"] = generate(engine, requests())
     engine.close()
     return out
 
+programs.BESIDE_BYTES = 0
 found = {"cpu": answers(1)}
 jax.default_backend = lambda: "tpu"
 programs.Programs._program, on_devices.StepOnDevices.__init__ = program, init
@@ -125,13 +154,25 @@ def test_a_token_takes_one_program_one_array_and_no_wait(found: dict) -> None:
     assert len(ahead) >= len(steady) - 3, found["tpu"]["steps"]
 
 
-@pytest.mark.parametrize("what", ["alone", "together", "edited", "stopped", "scored", "others", "tight"])
+@pytest.mark.parametrize(
+    "what", ["alone", "together", "edited", "stopped", "scored", "others", "tight", "of new weights"]
+)
 def test_tokens_are_those_of_one_cpu(found: dict, what: str) -> None:
     assert found["tpu"][what] == found["cpu"][what]
 
 
 def test_log_probabilities_of_cut_logits_are_those_of_whole_ones(found: dict) -> None:
     assert found["tpu"]["prompt logprobs"] == pytest.approx(found["cpu"]["prompt logprobs"], abs=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "versions"), [("recompute", " +1"), ("keep", "1 1+2-kept"), ("drain", "2")])
+def test_weights_change_under_a_step_in_flight_and_its_tokens_count(found: dict, kind: str, versions: str) -> None:
+    """Tokens that a step drew with the old weights are the replies'; what comes after is as without steps ahead."""
+    in_flight, named, is_right = found["tpu"]["swapped"][kind]
+    assert in_flight == (6 if kind != "drain" else 0)
+    assert named == [versions]
+    assert is_right
+    assert found["cpu"]["swapped"][kind] == [0, [versions], True]
 
 
 def test_steps_that_run_ahead_leave_nothing_behind(found: dict) -> None:

@@ -53,24 +53,13 @@ def requests() -> list[Generation]:
     ]
 
 
-def by_version(waiter: Waiter) -> dict[str, list[int]]:
-    """Version -> tokens of the events that named it, in order."""
-    out: dict[str, list[int]] = {}
-    while True:
-        event = waiter.next()
-        out.setdefault(event.version, []).extend(event.tokens)
-        if event.finish is not None:
-            assert event.finish in ("stop", "length")
-            return out
-
-
 def swapped(small: Engine, in_flight: Any) -> list[dict[str, list[int]]]:
     """What replies that had begun consist of, if the weights were replaced meanwhile."""
     begun = [Waiter(small, r) for r in requests()]
     with slowed(small, 0.02):
         assert all(not w.next().finish for w in begun)
         small.update(OTHER, "second", in_flight).result(timeout=60)
-    return [{"": w.tokens[:1]} | {v: w.tokens[:1] * (not v) + t for v, t in by_version(w).items()} for w in begun]
+    return [{"": w.tokens[:1]} | {v: w.tokens[:1] * (not v) + t for v, t in w.by_version().items()} for w in begun]
 
 
 def test_replies_that_have_begun_go_on_as_if_the_new_weights_had_been_given_all_before(

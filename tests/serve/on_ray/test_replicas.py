@@ -15,7 +15,9 @@ import pytest
 
 from lemur_ray.model.llama import init_params
 from lemur_ray.serve.config import EngineOptions, ServeJob
+from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.weights.convert import Convert, convert
+from lemur_ray.weights.open_model import open_model
 from tests.serve.tiny import TINY, TOKENIZER, poll
 from tests.weights.whole_models import write_model
 
@@ -84,6 +86,36 @@ def test_newer_weights_reach_every_replica_or_none(two: httpx.Client, tmp_path: 
     assert (len(newer), len({*newer})) == (2, 1)
     assert newer == versions() != old
     assert update_all(name, "random:nano") == versions() == old
+
+
+def test_a_replica_that_starts_after_an_update_serves_the_chosen_weights(two: httpx.Client, tmp_path: Path) -> None:
+    from ray import serve
+
+    from lemur_ray.serve.on_ray.weight_updates import update_all
+
+    (name,) = serve.status().applications
+    config, begin = open_model("random:nano").source.config, ask(two, [5, 6, 7])
+    other = str(tmp_path / "other")
+    write_model(init_params(config, 1), config, Tokenizer.bytes_only(), other)
+    chosen, _ = update_all(name, other)
+    after = ask(two, [5, 6, 7])
+    assert after["system_fingerprint"] == chosen != begin["system_fingerprint"]
+    assert after["choices"][0]["token_ids"] != begin["choices"][0]["token_ids"]
+    before = requests(two)
+    children = psutil.Process().children(recursive=True)
+    next(p for p in children if any(word.startswith("ray::ServeReplica") for word in p.cmdline())).kill()
+
+    def newborn() -> set[str]:
+        """Replicas that answer now and did not before."""
+        return set(re.findall(r'^lemur_active\{replica="(\w+)"\}', two.get("/metrics").text, re.MULTILINE)) - {*before}
+
+    poll(newborn, "another replica in its place", 120)
+    answers = [ask(two, [5, 6, 7], f"born-{number}") for number in range(12)]
+    assert {answer["system_fingerprint"] for answer in answers} == {chosen}
+    assert {str(answer["choices"][0]["token_ids"]) for answer in answers} == {str(after["choices"][0]["token_ids"])}
+    assert all(requests(two)[replica] for replica in newborn()), "the new replica answered nothing"
+    assert {about["weights"] for about in serve.get_app_handle(name).broadcast("about").results()} == {other}
+    assert {*update_all(name, "random:nano")} == {begin["system_fingerprint"]}
 
 
 def test_without_a_session_requests_are_spread_and_no_counter_ever_goes_back(two: httpx.Client) -> None:

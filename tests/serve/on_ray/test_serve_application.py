@@ -16,10 +16,9 @@ def test_the_flags_of_the_job_become_the_deployment(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("LEMUR_API_KEY", "secret")
     found = application.build({"command": f"{COMMAND} --engine.tensor-parallel 8 --engine.max-slots 8 --replicas 2"})
     deployment = found._bound_deployment
-    spec, name, options, reserved, digest, follow_s, template, one_of_many = deployment.init_args
-    assert (spec, name, options.max_slots, follow_s, template, one_of_many) == (
-        "gs://bucket/runs/chat", "chat", 8, 0.0, "", True
-    )  # fmt: skip
+    spec, served, reserved, record, template, digest = deployment.init_args
+    assert (spec, served.name, served.engine.max_slots, template) == ("gs://bucket/runs/chat", "chat", 8, "")
+    assert record
     assert digest == key_digest("secret")
     assert reserved.bundles == [{"CPU": 2, "TPU": 8}]
     assert deployment.ray_actor_options["label_selector"] == {"ray.io/tpu-pod-type": "v6e-8"}

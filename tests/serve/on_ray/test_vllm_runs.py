@@ -61,6 +61,7 @@ FAULTS = """
 import asyncio, json, sys
 from pathlib import Path
 from lemur_ray.serve.on_ray.vllm_replica import VllmModel, model_fingerprint
+from lemur_ray.serve.on_ray.weights_record import Choice
 
 async def ended(call):
     try:
@@ -70,7 +71,7 @@ async def ended(call):
 
 async def faulty(fault, new, version):
     calls, replica = [], object.__new__(VllmModel)
-    replica._folder = replica._weights = sys.argv[1]
+    replica._folder, replica._choice = sys.argv[1], Choice()
     replica._version, replica._failure, replica._draining, replica._update = "old", "", False, asyncio.Lock()
     def call(name):
         async def called(*_, **__):
@@ -82,8 +83,8 @@ async def faulty(fault, new, version):
         return called
     replica.pause, replica.resume, replica.collective_rpc = call("pause"), call("resume"), call("reload")
     replica._set_version = lambda version: setattr(replica, "_version", version)
-    outcome = await ended(replica.commit_weights(new, version))
-    back = await ended(replica.commit_weights(sys.argv[1], "old"))
+    outcome = await ended(replica.commit_weights(Choice(1, new, version)))
+    back = await ended(replica.commit_weights(Choice(2, sys.argv[1], "old")))
     return [outcome, calls, back, bool(replica._failure)]
 
 async def main():
