@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -17,8 +18,12 @@ def tracked() -> tuple[Path, ...]:
     if listed.returncode == 0:
         names = [name for name in listed.stdout.split("\0") if name]
         return tuple(ROOT / name for name in names if (ROOT / name).is_file())
-    hidden = {".venv", ".git", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
-    return tuple(p for p in ROOT.rglob("*") if p.is_file() and not hidden & set(p.relative_to(ROOT).parts))
+    hidden = {".git", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
+    found: list[Path] = []
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [one for one in folders if one not in hidden and not one.startswith(".venv")]
+        found += [Path(folder, file) for file in files if file not in hidden]
+    return tuple(found)
 
 
 def python_files(*folders: str) -> list[Path]:

@@ -85,6 +85,8 @@ def test_results_in_a_bucket_and_functions_of_a_users_file(
     assert lr.load_evaluation("memory://library/one").rows() == result.rows()
     (tmp_path / "mine_of_the_library.py").write_text("def f(messages):\n    return 'look'\n")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the folder is added to both
+    monkeypatch.setenv("PYTHONPATH", os.environ["PYTHONPATH"])
     assert lr.evaluate("function:mine_of_the_library:f", limit=1, out="two").rows()[0]["turns"] == 50
 
 

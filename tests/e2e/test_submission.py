@@ -113,10 +113,10 @@ def test_an_installed_package_and_the_jobs_alone_are_enough(
     head: Head, home: Path, sources: tuple[str, ...], tmp_path: Path
 ) -> None:
     for name in ("lemur_ray", "envs", "jobs"):
-        shutil.copytree(ROOT / name, tmp_path / "source" / name)
+        shutil.copytree(ROOT / name, tmp_path / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "setup.py", "README.md"):
         shutil.copy(ROOT / name, tmp_path / "source")
-    shutil.copytree(ROOT / "jobs", tmp_path / "elsewhere" / "jobs")
+    shutil.copytree(tmp_path / "source" / "jobs", tmp_path / "elsewhere" / "jobs")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path / "site")]
     subprocess.run([*pip, str(tmp_path / "source")], check=True, timeout=300)
     installed = ("--runtime-env-json", json.dumps({"env_vars": {"PYTHONPATH": str(tmp_path / "site")}}))

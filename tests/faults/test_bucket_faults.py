@@ -15,7 +15,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from lemur_ray.storage.file_system import file_system
+from lemur_ray.storage.file_system import client_environment, file_system
 from lemur_ray.weights.checkpoints import put_aside
 from tests.faults.history import Client
 from tests.storage.bucket_server import Service, google_service
@@ -32,6 +32,15 @@ def put(url: str, name: str, data: bytes = b"x", condition: str = "", timeout_s:
     except urllib.error.HTTPError as error:
         error.close()
         return error.code
+
+
+def lead_to(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients of this process ask the service; what a client adds to the environment goes again with the test."""
+    for variable, value in service.entrance("another host").environment.items():
+        monkeypatch.setenv(variable, value)
+    for variable, value in client_environment().items():
+        monkeypatch.setenv(variable, value)
+    fsspec.filesystem("gs").clear_instance_cache()
 
 
 def listed(service: Service) -> list[str]:
@@ -108,9 +117,7 @@ def test_a_removed_checkpoint_loses_its_marker_first_also_where_the_listing_does
     monkeypatch: pytest.MonkeyPatch, is_late: bool, remove: Callable[[Any], object]
 ) -> None:
     with google_service() as service:
-        for variable, value in service.entrance("another host").environment.items():
-            monkeypatch.setenv(variable, value)
-        fsspec.filesystem("gs").clear_instance_cache()
+        lead_to(service, monkeypatch)
         for name in ("_CHECKPOINT_METADATA", "plan/metadata", "state/_METADATA", "state/manifest.ocdbt"):
             put(service.url, f"run/checkpoints/4/{name}")
         service.objects.listing_delay_s = 3600.0 if is_late else 0.0
@@ -123,9 +130,7 @@ def test_a_removed_checkpoint_loses_its_marker_first_also_where_the_listing_does
 
 def test_a_folder_with_a_marker_alone_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     with google_service() as service:
-        for variable, value in service.entrance("another host").environment.items():
-            monkeypatch.setenv(variable, value)
-        fsspec.filesystem("gs").clear_instance_cache()
+        lead_to(service, monkeypatch)
         put(service.url, "run/folder/commit_success.txt")
         file_system("gs://bucket/run")[0].rm("bucket/run/folder", recursive=True)
         assert listed(service) == []

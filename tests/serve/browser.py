@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-LIMIT_S = 30.0
+LIMIT_S = 90.0
 _KEYS = {"Enter": ("\r", 13), "Escape": ("", 27), "Tab": ("", 9), " ": (" ", 32)}
 _SHIFT = 8
 # Chromium reads commands from descriptor 3 and answers on 4. Either may be in the way of the other: first out of it.
@@ -172,7 +172,7 @@ def chromium(profile: Path) -> Iterator[Browser]:
         with contextlib.suppress(AssertionError, OSError):
             browser.call("Browser.close")
         try:
-            process.wait(timeout=20)
+            process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -11,6 +11,7 @@ import pytest
 
 from lemur_ray.cluster import connection
 from lemur_ray.doctor.devices import Devices
+from lemur_ray.host.ports import free_port
 from lemur_ray.serve.config import EngineOptions, Hosts, ServeJob
 from lemur_ray.serve.needs import GIB, NotServed, check_job
 from tests.conftest import ROOT
@@ -79,8 +80,8 @@ def test_the_job_says_it_before_anything_is_started(
 
 
 def test_a_port_where_somebody_listens_is_refused_before_a_model_is_loaded() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()  # no port that another program may be given as soon as it is free again
+    with socket.create_server(("127.0.0.1", port)):
         with pytest.raises(NotServed, match=rf"port {port} of 127\.0\.0\.1: somebody listens .*--port"):
             check_job("random:nano", replace(job(), port=port), LAPTOP)
         # In a cluster Serve may listen there itself, and the head is another machine.

@@ -1,7 +1,6 @@
 """Buckets that every test of storage may use: Google's kind and Amazon's kind, each in a thread."""
 
 import logging
-import socket
 import uuid
 from collections.abc import Iterator
 
@@ -37,12 +36,9 @@ def moto_url() -> Iterator[str]:
     pytest.importorskip("s3fs", reason="make dev installs it")
     server = pytest.importorskip("moto.server", reason="make dev installs it")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
+    running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     running.start()
-    yield f"http://127.0.0.1:{port}"
+    yield f"http://127.0.0.1:{running.get_host_and_port()[1]}"
     running.stop()
 
 

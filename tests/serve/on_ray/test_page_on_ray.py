@@ -35,8 +35,8 @@ def url(ray_local: str) -> Iterator[str]:
 def test_a_key_closes_everything_but_the_page_and_what_watches_the_process(url: str) -> None:
     root = url.removesuffix("/v1")
     assert root.count("/") == 3
-    assert [httpx.get(root + path, timeout=30).status_code for path in ("", "/", "/health", "/ready")] == [200] * 4
-    answers = [httpx.get(root + path, timeout=30) for path in ("/v1/models", "/metrics", "/tokenizer_info")]
+    assert [httpx.get(root + path, timeout=60).status_code for path in ("", "/", "/health", "/ready")] == [200] * 4
+    answers = [httpx.get(root + path, timeout=60) for path in ("/v1/models", "/metrics", "/tokenizer_info")]
     assert [(a.status_code, a.json()["error"]["code"]) for a in answers] == [(401, "invalid_api_key")] * 3
     with openai.OpenAI(base_url=url, api_key=KEY, max_retries=0) as client:
         assert [m.id for m in client.models.list()] == ["nano"]

@@ -144,7 +144,7 @@ def test_any_json_object_and_a_cut_off_one(client: openai.OpenAI) -> None:
     ],
 )
 def test_what_has_no_meaning_is_a_400_that_names_it(wide: str, change: dict[str, Any], param: str) -> None:
-    answer = httpx.post(f"{wide}/chat/completions", json={**CHAT, **change})
+    answer = httpx.post(f"{wide}/chat/completions", json={**CHAT, **change}, timeout=60)
     assert (answer.status_code, error(answer)["param"]) == (400, param)
 
 
