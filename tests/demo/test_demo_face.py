@@ -100,10 +100,12 @@ def on_terminal(tmp_path: Path) -> Iterator[Callable[[str], OnTerminal]]:
     for demo in started:
         demo.process.kill()
         demo.process.wait()
-        os.close(demo.main)
     for pid in of_made_up_head(tmp_path):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    for demo in started:
+        demo.reader.join(WITHIN_S)  # or it would read from what is opened next under that number
+        os.close(demo.main)
 
 
 def test_on_a_terminal_it_is_one_screen_that_is_drawn_in_place(

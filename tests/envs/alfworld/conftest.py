@@ -14,10 +14,12 @@ from alfworld_players import Oracle
 
 
 @pytest.fixture(scope="session")
-def oracle() -> Iterator[type[Oracle]]:
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[type[Oracle]]:
     """The oracle's class, with textworld's parser remembering what it parsed (it parses each snippet at every step)."""
-    with warnings.catch_warnings():
+    # The package sets ALFWORLD_DATA as it is imported; other tests are to find what they set themselves.
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
+        patch.setenv("ALFWORLD_DATA", os.environ.get("ALFWORLD_DATA") or str(tmp_path_factory.mktemp("alfworld")))
         try:
             importlib.import_module("alfworld.agents.environment.alfred_tw_env")
             from textworld.envs.pddl import textgen

@@ -77,7 +77,7 @@ def gone(pid: int) -> bool:
         return True
 
 
-def until(met: Callable[[], bool], seconds: float = 20.0) -> bool:
+def until(met: Callable[[], bool], seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if met():
