@@ -74,8 +74,8 @@ def test_what_came_before_the_network_was_lost_is_kept_and_the_same_fetch_goes_o
 def test_a_server_that_goes_silent_is_left_and_asked_again(
     hub: LocalHub, fetched: Fetch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.3)
-    monkeypatch.setattr("lemur_ray.outside_data.web.STALLED_S", 0.3)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 1.0)
+    monkeypatch.setattr("lemur_ray.outside_data.web.STALLED_S", 1.0)
     hub.put("a.bin", CONTENT)
     hub.put("b.bin", CONTENT)
     hub.faults["a.bin"], hub.faults["b.bin"] = [Fault(after=1000, stall=True)], [Fault(after=1000, stall=True)]

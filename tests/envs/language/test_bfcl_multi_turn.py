@@ -203,10 +203,10 @@ def test_wrong_calls_get_an_error_and_the_turn_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("package")
 def test_a_call_that_never_ends_is_the_policys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("envs.language.bfcl.simulated_apis.CALLS_S", 0.5)
+    monkeypatch.setattr("envs.language.bfcl.simulated_apis.CALLS_S", 2.0)
     episode, _ = episode_of("base", tmp_path, [("wait", {})])
     assert (episode.outcome, episode.score) == (Outcome.SANDBOX_DESTROYED, 0.0)
-    assert "the simulated APIs did not answer within 0.5 s" in episode.trajectory.steps[-1].observation
+    assert "the simulated APIs did not answer within 2 s" in episode.trajectory.steps[-1].observation
 
 
 @pytest.mark.usefixtures("package")

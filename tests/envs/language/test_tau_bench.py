@@ -125,7 +125,7 @@ def test_wrong_calls_get_an_error_and_a_handover_ends_the_conversation(
     assert steps[5].observation == "Unknown action __init__"
     endless = conversation(data, monkeypatch, Replies(*["Hm."] * 40), Replies(*["Hm."] * 40))
     assert (endless.outcome, endless.score, len(endless.trajectory.steps)) == (Outcome.TURN_LIMIT, 0.0, 30)
-    monkeypatch.setattr("envs.language.tau_bench.domain.ACTION_S", 0.5)
+    monkeypatch.setattr("envs.language.tau_bench.domain.ACTION_S", 2.0)
     stuck = conversation(data, monkeypatch, Replies([("wait", "{}")]), Replies("Hi."))
     assert (stuck.outcome, stuck.score) == (Outcome.SANDBOX_DESTROYED, 0.0)
 
@@ -145,7 +145,7 @@ def test_an_agent_that_makes_the_package_fail_scores_0_and_its_twin_is_solved(
 
     assert ended("9 * 9", '"pear"') == (Outcome.SOLVED, 1.0)
     assert ended("9 * 9", NESTED) == (Outcome.SANDBOX_DESTROYED, 0.0)
-    monkeypatch.setattr("envs.language.tau_bench.domain.ACTION_S", 1.0)
+    monkeypatch.setattr("envs.language.tau_bench.domain.ACTION_S", 2.0)
     monkeypatch.setattr("lemur_ray.host.json_process.BUSY_S", 0.05)
     assert ended("9**9**9", '"pear"') == (Outcome.SANDBOX_DESTROYED, 0.0)
 

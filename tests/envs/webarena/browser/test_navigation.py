@@ -60,9 +60,9 @@ def test_a_target_that_no_page_comes_of_holds_nothing_of_the_tab_before_it(env: 
 def test_a_page_that_never_comes_is_an_action_in_vain_and_blamed_on_its_site_where_that_hangs(
     env: WebEnv, sites: SmallSites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    began(env)
     for module in (session, last_page, play):
         monkeypatch.setattr(module, "LOAD_S", 1.0)
-    began(env)
     shown, _, _, info = did(env, "goto [http://onestopmarket.com/hanging]")
     assert not info["valid"]
     assert "link 'Add ink'" in shown, "what was there is still there, and can be read"
