@@ -133,7 +133,8 @@ class TextEnv(gymnasium.Env[str, str]):
         raise ValueError(f"{type(self).__name__} has no hints: leave the option out")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin an episode. Raises ValueError for options that are unknown or of the wrong type."""
+        """Begin an episode, replacing a running one; returns (observation, ``info`` with the fields of ``Opening`` that
+        are set). Raises ValueError for options that are unknown or of the wrong type."""
         super().reset(seed=seed)
         self._turns_left = 0
         given = dict(options or {})
@@ -163,7 +164,9 @@ class TextEnv(gymnasium.Env[str, str]):
         return opening.observation, info
 
     def step(self, reply: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Take one turn. Raises RuntimeError before a reset or after the end, TypeError for anything but a string."""
+        """Take one turn; returns Gymnasium's (observation, reward, terminated, truncated, ``info``). ``info`` has the
+        fields of ``Turn`` that are set, and at the end ``outcome`` and ``score``. Raises RuntimeError before a reset or
+        after the end, TypeError for anything but a string, SandboxError if the policy is not to blame for it."""
         if self._turns_left < 1:
             raise RuntimeError("step without a running episode: call reset first")
         if not isinstance(reply, str):

@@ -55,7 +55,7 @@ class ForeignEnv(TextEnv):
         return self._turn(text, action, finished=terminated or truncated, reward=float(reward), outcome=limit)
 
     def hints(self) -> dict[str, Any]:
-        """No hints: the random policy then replies with nothing."""
+        """An empty dict: without hints, the random policy replies with an empty text."""
         return {}
 
     def _turn(

@@ -172,7 +172,8 @@ def question_of(task: Task) -> str:
 
 
 def recorded_episode(options: Mapping[str, Any]) -> InterCodeEpisode:
-    """The logged episode ``options["index"]`` in the file ``options["recording"]``. Raises KeyError without it."""
+    """The logged episode with the key ``options["index"]`` in the file ``options["recording"]``. Raises KeyError if the
+    file or ``options`` lacks it, and the errors of ``read_recording``."""
     return read_recording(Path(options["recording"])).episodes[str(options["index"])]
 
 

@@ -46,7 +46,7 @@ _PROTOCOL = PublishedProtocol(
 
 
 def protocol(subset: str) -> PublishedProtocol:
-    """The published protocol of ``mint/<subset>``."""
+    """The published protocol of the benchmark ``mint/<subset>``."""
     return replace(_PROTOCOL, further=partial(_departures, subset))
 
 

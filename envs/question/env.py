@@ -67,7 +67,8 @@ class QuestionEnv(TextEnv):
         )
 
     def hints(self) -> dict[str, Any]:
-        """For scripted policies: the gold reply, if any, as the expert's, and the admissible candidates."""
+        """For scripted policies: "admissible", the choices or candidates (else one empty reply); "expert", the gold
+        reply, if any."""
         answers = self._options.get("choices") or self._options.get("candidates") or [""]
         hints: dict[str, Any] = {"admissible": list(answers)}
         return hints | ({"expert": self._options["gold"]} if "gold" in self._options else {})

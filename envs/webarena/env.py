@@ -86,7 +86,8 @@ class Playing:
 
 @dataclass
 class Counts:
-    """Counters of one episode, stored as JSON in the episode's note."""
+    """Counters of one episode, stored as JSON in the episode's note. ``coercions``: deviations of replies from the
+    action language that were accepted; ``in_vain``: actions without effect; ``early_stop``: its kind, or empty."""
 
     steps: int = 0
     parse_failures: int = 0

@@ -116,7 +116,7 @@ def current_id(named: Named | None, elements: Mapping[str, Element]) -> str:
 @lru_cache(maxsize=2)
 def read_recording(path: Path) -> Recording[WebEpisode]:
     """Read a zip file of ``render_<task>.html`` files and logs (``*.txt``) with their results. Raises
-    FileNotFoundError, or ValueError naming the file and what is wrong in it."""
+    FileNotFoundError, or ValueError that names the file and its fault."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such recording")
     try:

@@ -100,8 +100,9 @@ _COUNTED = (*("parse_failures", "coercions", "in_vain", "beyond_symbolic"), *("o
 
 
 def notes(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Sum the counters of episodes. Adds the success rate in percent if a judge had accepted everything (for runs
-    without a judge), and with unscored episodes as failures (if there are any)."""
+    """Sums of the episodes' counters, and ``early_stops`` by kind. Where they apply, also success rates in percent:
+    ``success_rate_at_best``, as if a judge had accepted everything (runs without a judge), ``success_rate_verified`` by
+    the second scorer, and ``success_rate_missing_as_failed``, with unscored episodes as failures."""
     counted = list(_counts(episodes))
     numbers: dict[str, Any] = {name: sum(one.get(name, 0) for one in counted) for name in _COUNTED}
     stops = [one["early_stop"] for one in counted if one.get("early_stop")]

@@ -156,7 +156,8 @@ class BenchmarkDetails:
 
     @property
     def published_settings(self) -> Mapping[str, Any]:
-        """All options and flags that play the published protocol."""
+        """Value by name of all options and flags that play the published protocol; those of ``protocol`` win over
+        ``settings``."""
         return {**self.settings, **(self.protocol.settings if self.protocol else {})}
 
 

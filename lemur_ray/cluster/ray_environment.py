@@ -41,8 +41,8 @@ def prepare_process() -> None:
 
 
 def runtime_env() -> dict[str, Any]:
-    """Ray runtime environment with which workers can import the project. It sets PYTHONPATH; empty if the job was
-    submitted with a working directory that contains the project."""
+    """Ray runtime environment ({"env_vars": {"PYTHONPATH": ...}}) with which workers can import the project; {} if the
+    job was submitted with a working directory that contains the project."""
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
     working_dir = os.path.realpath(os.getcwd())  # Ray starts a job in its working directory
     contains_project = os.path.commonpath([working_dir, os.path.realpath(PROJECT_ROOT)]) == working_dir

@@ -99,8 +99,8 @@ def _remove_old(folder: Path) -> None:
 
 
 class WorkerOutput:
-    """Replacement for Ray's function ``show`` that prints lines of workers: lines of Ray and of libraries go to ``log``
-    instead, all others to ``show``."""
+    """Replacement for Ray's function ``show`` that prints lines of workers: lines of Ray and of libraries go to
+    ``log``, all other lines to ``show``."""
 
     def __init__(self, show: Callable[..., None], log: RayLog) -> None:
         self.log = log

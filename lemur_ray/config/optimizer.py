@@ -32,7 +32,8 @@ class AdamW:
 
 @dataclass(frozen=True)
 class Muon:
-    """Orthogonalised momentum on the matrices inside the blocks, AdamW elsewhere (docs/decisions/015)."""
+    """Orthogonalised momentum on the matrices inside the blocks, AdamW elsewhere (docs/decisions/015). ``lr_scale``:
+    factor on the learning rate of those matrices."""
 
     lr_scale: float
     momentum: float

@@ -60,7 +60,7 @@ class CleanDocuments:
 
     @cached_property
     def place(self) -> np.ndarray:
-        """(documents,) int32: index of each kept document among the kept ones of its part."""
+        """(documents,) int32: position of each kept document among the kept documents of its part."""
         before = np.cumsum(self.keep, dtype=np.int32) - self.keep
         first = self._first_of_part
         return before - np.append(before, np.int32(self.keep.sum()))[first][self.part]

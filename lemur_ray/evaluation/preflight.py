@@ -81,8 +81,8 @@ class Prepared:
     out: Path
 
     def print_departures(self) -> dict[str, Any]:
-        """Print to stderr how the tasks differ from the original benchmark. Returns the same as notes for the report;
-        an empty dict without any."""
+        """Print to stderr how the tasks differ from the original benchmark. Returns {"not_as_upstream": these
+        sentences} for the report; {} if there are none."""
         for departure in self.departures:
             print(f"not as upstream: {departure}", file=sys.stderr, flush=True)
         return {"not_as_upstream": list(self.departures)} if self.departures else {}

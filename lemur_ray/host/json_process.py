@@ -38,8 +38,8 @@ class ProcessEnded(Exception):
 
 
 class JsonProcess:
-    """The side that asks. ``program``: a Python file that calls ``open_channel``; it imports what this process can.
-    ``name``: what it runs, for messages."""
+    """Starts a Python program and asks it for answers. ``program``: a Python file that calls ``open_channel``; it can
+    import what this process can. ``name``: what the program does, for messages."""
 
     def __init__(self, program: str, name: str) -> None:
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
@@ -115,8 +115,8 @@ class JsonProcess:
 
 
 def open_channel() -> tuple[Iterator[Any], Callable[[Any], None]]:
-    """The side of the program: (requests, function that answers one). Limits the memory of this process, and sends
-    what is printed to standard error."""
+    """For use in the program: returns (iterator over requests, function that answers one), both JSON values. Limits the
+    memory of this process to ``MEMORY_BYTES``, and sends what is printed to standard error."""
     import resource
 
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")

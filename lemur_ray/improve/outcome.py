@@ -69,8 +69,8 @@ def best_round(evaluations: Mapping[int, Sequence[Episode]]) -> int | None:
 
 
 def rate(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Success rate of an evaluation over its scored episodes (None without any), with its 95 % interval (Wilson) and
-    counts."""
+    """Success rate of an evaluation: ``n`` scored episodes, ``solved`` ones, their ``rate`` (None without any), its 95
+    % ``interval`` (Wilson) as [low, high], and ``missing``, the number of unscored episodes."""
     scored = [episode for episode in episodes if episode.outcome.scored]
     solved = sum(episode.outcome is Outcome.SOLVED for episode in scored)
     interval = wilson(solved, len(scored))

@@ -170,8 +170,9 @@ def _element(decoder: json.JSONDecoder, buffer: str, at: int) -> tuple[Any, int]
 
 
 def warc_texts(data: BinaryIO, longest: int) -> Iterator[dict[str, Any]]:
-    """Yield {text, origin, language} of each extracted text (``conversion`` record) of a WARC file, as in WET files.
-    A text longer than ``longest`` bytes is skipped and yields a record without text. Raises ValueError for damage."""
+    """Yield {text, origin, language} of each extracted text (``conversion`` record) of a WARC file, as in WET files. A
+    text longer than ``longest`` bytes is skipped and yields a record without text. Raises ValueError for damage,
+    EOFError if the last record is incomplete."""
     while line := data.readline(1 << 16):
         if not line.strip():
             continue

@@ -69,7 +69,8 @@ class Start:
 
 @dataclass(frozen=True)
 class Game:
-    """A game as it is before play, which never changes. Fields that are no argument are indexes of the others."""
+    """A game before play; it never changes. Fields that the constructor does not take are indexes of those that it
+    takes."""
 
     task: str
     goal: Goal

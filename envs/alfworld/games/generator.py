@@ -35,7 +35,8 @@ _MAX_DRAWS = 1000
 def draw_game(split: Split, seed: int, index: int, partition_seed: int = 0) -> GameSpec:
     """Generate game number ``index``, from 0, of a split; equal arguments give equal games. ``seed`` varies layouts and
     the order of goals; ``partition_seed`` alone decides which goals belong to which split: with equal ones, games of
-    different splits are disjoint for any seeds. Raises ValueError for an unknown split, a negative index."""
+    different splits are disjoint for any seeds. Raises ValueError for an unknown split or a negative index,
+    RuntimeError if no draw gives a playable layout."""
     if split not in SPLITS:
         raise ValueError(f"split {split!r}: expected one of {', '.join(SPLITS)}")
     if index < 0:

@@ -65,7 +65,8 @@ def load_spider_tasks(
 
 
 def spider_notes(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Success rate without tasks on the database of empty tables; empty if no other Spider task was scored."""
+    """{``success_rate_without_wta_1``: share solved of the scored Spider tasks on other databases than the one with
+    empty tables}; {} if there is no such task."""
     scored = [e for e in episodes if e.outcome.scored and e.key.task.startswith("spider-")]
     rest = [e for e in scored if not e.key.task.startswith(f"spider-{EMPTY_DATABASE}-")]
     if not rest:

@@ -103,7 +103,9 @@ def _normalised(text: str) -> str:
 
 
 def macro_averages(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Means of score and relaxed score over BBH's 27 files and its 23 tasks, for reports. Empty if none is scored."""
+    """For reports: ``files``, the number of BBH's 27 files with a scored episode; ``mean_of_files`` and
+    ``mean_of_tasks`` (23, merged from files), means of their success rates; the same of the relaxed score, if episodes
+    have it. {} if none is scored."""
     scored = [episode for episode in episodes if episode.outcome.scored]
     if not scored:
         return {}

@@ -168,7 +168,8 @@ def _first(accepted: Any) -> Any:
 
 
 def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Share solved in each category, and the leaderboard's averages over the played categories, for reports."""
+    """For reports: category -> share solved of its scored episodes, and the leaderboard's averages ``non_live_ast``,
+    ``live_ast`` and ``irrelevance_detection`` over the categories that were played; {} if none is scored."""
     by = solved_by_category(episodes, CATEGORIES)
     shares = rates(by)
     non_live = [fmean(simple)] if (simple := [shares[one] for one in AST[:3] if one in shares]) else []

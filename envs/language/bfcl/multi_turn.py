@@ -98,7 +98,8 @@ def _held_out(
 
 
 def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Share solved in each category, and their mean as the leaderboard counts it."""
+    """For reports: category -> share solved of its scored episodes, and their mean ``multi_turn``, as the leaderboard
+    counts it; {} if none is scored."""
     shares = rates(solved_by_category(episodes, CATEGORIES))
     return {**shares, "multi_turn": fmean(shares.values())} if shares else {}
 

@@ -86,7 +86,8 @@ class MultiTurnEnv(TextEnv):
         return Turn(f"{words}\n{self._options['news']}", reply, valid=True)
 
     def hints(self) -> dict[str, Any]:
-        """The gold calls of the turn, or a reply that ends it."""
+        """For scripted policies, as "expert": the turn's gold calls; a reply that ends the turn if it has none or calls
+        were made."""
         gold = self._gold[self._turn] if self._turn < len(self._gold) and not self._steps else []
         every = [*self._options["tools"], *(tool for more in self._options["added"].values() for tool in more)]
         functions = {tool["function"]["name"]: tool["function"] for tool in every}

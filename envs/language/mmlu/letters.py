@@ -36,7 +36,9 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def means(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Success rates of scored episodes, for reports: mean over subjects, and share in each field and subfield."""
+    """For reports: ``subjects``, their number; ``mean_of_subjects``, the mean of their success rates; the share solved
+    in each field (``share, FIELD``) and subfield (``share_of_subfield``). Over scored episodes; {} if there are
+    none."""
     by_subject: dict[str, list[bool]] = {}
     for episode in episodes:
         if episode.outcome.scored:

@@ -105,7 +105,8 @@ class TauBenchEnv(TextEnv):
         return Turn(observation, reply, valid, reward == 1, over and reward != 1, reward, results=results)
 
     def hints(self) -> dict[str, Any]:
-        """The next gold action, or the outputs that a reply must contain."""
+        """For scripted policies, as "expert": the next gold action as a tool call; after the last one, a reply with the
+        required outputs."""
         calls = [ToolCall(one["name"], json.dumps(one["kwargs"])) for one in self._gold[self._turn : self._turn + 1]]
         return {"expert": spell_out("" if calls else "\n".join(self._outputs) or "Done.", calls)}
 

@@ -128,7 +128,7 @@ def _departures(options: Ds1000Options, request: EvaluationRequest, tasks: Seque
 
 
 def by_library(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Success rate of each library over its scored episodes; empty if there are none."""
+    """{``mean_of_library``: library -> success rate of its scored episodes}; {} if none is scored."""
     scores: dict[str, list[float]] = {}
     for episode in episodes:
         if episode.outcome.scored:

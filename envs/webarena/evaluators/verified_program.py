@@ -13,7 +13,7 @@ from typing import Any
 
 
 def tasks() -> dict[str, Any]:
-    """The installed version, and the tasks of its data set."""
+    """{``version``: of the installed package, ``tasks``: the tasks of its data set as JSON values}."""
     from webarena_verified.api import WebArenaVerified
 
     rows = json.loads(WebArenaVerified().config.test_data_file.read_text(encoding="utf-8"))
@@ -21,7 +21,8 @@ def tasks() -> dict[str, Any]:
 
 
 def verdict(episode: dict[str, Any]) -> dict[str, Any]:
-    """Score one episode by the package's evaluators."""
+    """Score one episode by the package's evaluators; returns its ``score``, ``status`` and ``why``, at most 300
+    characters. ``episode``: ``urls`` by site, ``task``, ``answer``, and ``entries`` of the request log."""
     from pathlib import Path
 
     from webarena_verified.api import WebArenaVerified

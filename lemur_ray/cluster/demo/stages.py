@@ -55,7 +55,7 @@ def of_line(line: str) -> Progress | None:
 
 
 def result_of(line: str) -> dict[str, Any] | None:
-    """The JSON object that a job prints last; None for any other line."""
+    """The JSON object that ``line`` consists of, as jobs print it last; None for any other line."""
     if not line.startswith("{"):
         return None
     try:

@@ -69,7 +69,7 @@ class Removal:
 
     @property
     def digest(self) -> str:
-        """Hash of what is removed; the names themselves are not stored in the corpus."""
+        """Hash of the list of documents to remove; their names are not stored in the corpus."""
         value = {name: sorted(ones) for name, ones in vars(self).items()}
         return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 

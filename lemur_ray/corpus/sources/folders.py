@@ -71,7 +71,8 @@ def walk(root: str, strict: bool = False) -> Iterator[os.DirEntry[str]]:
 
 
 def folder_source(text: str) -> Source:
-    """The source ``NAME:KIND:PATH`` with its files. Raises CorpusError as ``list_source``."""
+    """The source that ``NAME:KIND:PATH`` describes, with its files listed but not read. Raises CorpusError for any
+    other form, and for what ``list_source`` refuses."""
     return list_source(parse_source(text))
 
 

@@ -73,7 +73,8 @@ def by_column() -> dict[str, list[str]]:
 
 
 def options_of_part(part: Part, benchmark: Benchmark[Any]) -> dict[str, Any]:
-    """Options for the protocol of the part's column. Raises ValueError for a teacher that the benchmark lacks."""
+    """Value by name of the options that play the protocol of the part's column. Raises ValueError if the column has a
+    teacher and the benchmark none."""
     if part.taught and not benchmark.details.teacher_settings:
         raise ValueError(f"{part.benchmark} knows no teacher, so it has no part in {FEEDBACK}")
     return {**benchmark.details.published_settings, **(benchmark.details.teacher_settings if part.taught else {})}

@@ -151,7 +151,8 @@ def _size(path: Path) -> int:
 
 
 def main() -> int:
-    """``OUT BENCHMARK POLICY RECIPE EXPECTED``: write the page once."""
+    """Write the page of the run that ``sys.argv`` names (OUT BENCHMARK POLICY RECIPE EXPECTED, the number of its
+    episodes) once; nothing if no episode has ended. Returns 0."""
     os.nice(19)
     out, benchmark, policy, recipe, expected = sys.argv[1:]
     try:

@@ -27,7 +27,8 @@ SHELL_GRACE_S = 0.5
 
 @dataclass
 class SessionProcess:
-    """The process of a session with this side's ends of its pipes."""
+    """The process of a session, and this side's ends of its pipes: output, errors, reports, orders (file descriptors).
+    ``name``: (pid, start time), which no later process shares; ``held``: an incomplete last line of its reports."""
 
     pid: int
     name: tuple[int, int]

@@ -40,7 +40,8 @@ class CacheLayout(Protocol):
     def attend(
         self, cache: Any, q_RKGMh: jax.Array, place: Place, how: Arithmetic, window: int = 0, cap: float = 0.0
     ) -> jax.Array:
-        """Attention of each query to its own sequence, as ``attention.attend``; undefined, but finite, for padding."""
+        """Attention of each query to its own sequence, (R, K, G, M, h) float32, with the arguments of
+        ``attention.attend``. Results of padding are undefined, but finite."""
 
 
 @dataclass(frozen=True)

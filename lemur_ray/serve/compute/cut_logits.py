@@ -47,7 +47,8 @@ def padded_vocab(vocab_size: int, parts: int) -> int:
 
 
 def own_logits(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
-    """A device's logits, -inf where they are padding."""
+    """A device's logits (rows, columns), with -inf in the columns that only pad the vocabulary. cut: None: no
+    padding."""
     if cut is None:
         return x_RV
     return jnp.where(_first(x_RV, cut) + jnp.arange(x_RV.shape[1]) < cut.vocab_size, x_RV, -jnp.inf)

@@ -45,7 +45,7 @@ ACCELERATOR = Arithmetic(0, False)
 
 
 class Transposed(NamedTuple):
-    """A matrix (I, O), stored transposed."""
+    """A matrix (I, O), stored transposed: ``values`` is (O, I)."""
 
     values: Any
     """(O, I)"""

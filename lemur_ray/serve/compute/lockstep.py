@@ -193,8 +193,8 @@ class LeadingPrograms(Programs):
         super().copy(source, target)
 
     def replace(self, new: Weights | Source) -> None:
-        """As ``Programs.replace``; returns when every process has the new weights. Raises EngineClosed if one has not:
-        others may have."""
+        """As ``Programs.replace``; returns when every process has the new weights. Raises EngineClosed if a process
+        does not have them, although some may."""
         self._group.send_replace(new)
         try:
             super().replace(new)

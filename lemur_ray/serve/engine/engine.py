@@ -135,7 +135,7 @@ class Engine:
         return self._staged[0] if self._staged is not None else None
 
     def drop(self) -> None:
-        """Forget what was staged."""
+        """Forget the weights that are staged, if any."""
         with self._staging:
             with self._lock:
                 staged, self._staged = self._staged, None
@@ -160,7 +160,8 @@ class Engine:
         return done
 
     def update(self, source: Any, version: str, in_flight: InFlight | None = None) -> Future[None]:
-        """``stage`` and ``commit``."""
+        """Stage new weights and switch to them: ``stage``, then ``commit``. Returns the future of ``commit``; raises
+        what both raise."""
         self.stage(source, version)
         return self.commit(version, in_flight)
 

@@ -150,7 +150,7 @@ class ChatModel:
                 log.warning("the weights stay those of %s: %s", self._served.version, error)
 
     async def drop_weights(self) -> None:
-        """Forget what was staged."""
+        """Forget the weights that are staged, if any."""
         await asyncio.to_thread(self._served.engine.drop)
 
     async def drain(self, limit_s: float) -> None:

@@ -60,7 +60,7 @@ class VllmModel(_Server):
         return app
 
     async def about(self) -> dict[str, Any]:
-        """As ``replica.ChatModel.about``."""
+        """The model's name and folder (``spec``), version and spec of its weights, and its context in tokens."""
         about = {"name": self._llm_config.model_id, "spec": self._folder, "version": self._version}
         context = self.engine._engine_client.model_config.max_model_len
         return {**about, "weights": self._choice.spec or self._folder, "context": context}
@@ -90,7 +90,7 @@ class VllmModel(_Server):
         return {"refused": "closed", "message": "the engine ended without a reply"}
 
     async def weights_target(self, spec: str) -> tuple[str, str]:
-        """As ``replica.ChatModel.weights_target``."""
+        """(name of the record of chosen weights, ``spec`` as an absolute path)."""
         return self._record.name, str(Path(spec).absolute())
 
     async def stage_weights(self, spec: str) -> str:

@@ -211,7 +211,7 @@ class TurnsBody(Body):
 
 
 class ChatBody(SamplingBody, TurnsBody):
-    """Body of /v1/chat/completions"""
+    """Body of /v1/chat/completions. Fields annotated with ``Unsupported`` are refused unless null or a listed value."""
 
     max_tokens: Annotated[int, Within(Bounds(1))] = Field(default=ABSENT)
     max_completion_tokens: Annotated[int, Within(Bounds(1))] = Field(default=ABSENT)
@@ -238,7 +238,7 @@ class ChatBody(SamplingBody, TurnsBody):
 
 
 class CompletionBody(SamplingBody):
-    """Body of /v1/completions"""
+    """Body of /v1/completions. Fields annotated with ``Unsupported`` are refused unless null or a listed value."""
 
     echo: Flag = False
     max_tokens: Annotated[int, Within(Bounds(0))] = 16
@@ -263,7 +263,7 @@ class CompletionBody(SamplingBody):
 
 
 class TokenizeBody(TurnsBody):
-    """Body of /tokenize: a ``prompt``, or ``messages`` with the other input of a chat template"""
+    """Body of /tokenize: either ``prompt`` (a text) or ``messages`` with the fields of ``TurnsBody``."""
 
     model: ModelName = Field(default=ABSENT)
     prompt: Text = Field(default=ABSENT)
@@ -275,7 +275,7 @@ class TokenizeBody(TurnsBody):
 
 
 class DetokenizeBody(Body):
-    """Body of /detokenize"""
+    """Body of /detokenize: the ids of ``tokens``, to be returned as text."""
 
     model: ModelName = Field(default=ABSENT)
     tokens: Annotated[list[int], Field(fail_fast=True), Expects("must be a list of token ids")]

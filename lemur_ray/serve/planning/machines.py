@@ -78,7 +78,7 @@ def holds(config: ModelConfig, options: EngineOptions, machine: Machine) -> bool
 
 
 def fewest(config: ModelConfig, options: EngineOptions, machine: Machine) -> int:
-    """The number of a machine's devices that a model takes: the fewest that hold it; if none do, all that divide it."""
+    """The smallest number of a machine's devices that holds a model; if none does, the largest that can share it."""
     from lemur_ray.serve.compute.devices import splits
 
     counts = [n for n in splits(config) if n <= machine.num_devices]

@@ -71,7 +71,7 @@ class ServingPlan:
 
     @property
     def peak(self) -> int:
-        """Bytes of the largest step."""
+        """Bytes that the largest step needs on one device."""
         return max(planned.step.total for planned in self.steps)
 
     @property

@@ -73,8 +73,8 @@ class Schedule:
         }
 
     def is_continued(self, instruction: Instruction, name: str) -> bool:
-        """Whether a collective of the computation ``name`` goes on with one that another computation started: the TPU
-        compiler writes a collective into every fusion that it runs beside, from its start to its end."""
+        """Whether a collective of the computation ``name`` continues one that another computation started: the TPU
+        compiler writes a collective into every fusion that runs at the same time, from its start to its end."""
         starts = any(call_target(i) == "AsyncCollectiveStart" for i in self._computations[name])
         return bool(_channel(instruction)) and not starts
 

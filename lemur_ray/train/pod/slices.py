@@ -57,7 +57,8 @@ def generation(name: str) -> Generation:
 
 @dataclass(frozen=True)
 class Slice:
-    """One TPU slice: interconnected chips that are reserved and lost together."""
+    """One TPU slice: interconnected chips that are reserved and lost together. ``topology``: chips along each axis, as
+    ``2x2x4``."""
 
     generation: Generation
     topology: str

@@ -23,7 +23,7 @@ def definitions(seed: int = SEED) -> tuple[SuiteTask, ...]:
 
 
 def records(seed: int = SEED) -> list[dict[str, Any]]:
-    """Return all tasks as records in WebArena's format."""
+    """All tasks of the suite as records in WebArena's format, numbered from 0. ``seed``: of the sites' content."""
     templates = list(dict.fromkeys(one.template for one in definitions(seed)))
     return [one.record(number, templates.index(one.template)) for number, one in enumerate(definitions(seed))]
 

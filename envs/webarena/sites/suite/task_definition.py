@@ -33,7 +33,7 @@ class SuiteTask:
         return text
 
     def record(self, task_id: int, template_id: int) -> dict[str, Any]:
-        """Return the task with all fields of WebArena's records."""
+        """The task as a JSON record with all fields of WebArena's, under the given numbers of task and template."""
         return {
             "sites": [self.site],
             "task_id": task_id,

@@ -32,7 +32,7 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
 
 
 class Solution:
-    """The loaded code's namespace and its kept values."""
+    """The namespace of the loaded code, and the values of it that later orders may refer to by number."""
 
     def __init__(self, plain: Any) -> None:
         self._plain = plain
