@@ -123,7 +123,7 @@ def wait_for_part(data: Path) -> Path:
     """The unfinished file once its first ten megabytes are written."""
     import time
 
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for part in (data / ".fetching").glob("*.part"):
             if part.stat().st_size >= 10 << 20:

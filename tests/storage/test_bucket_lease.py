@@ -1,6 +1,7 @@
 """One run in a bucket at a time, and of two groups of workers the newer one commits."""
 
 import json
+import sys
 import threading
 import time
 import uuid
@@ -150,12 +151,17 @@ def test_a_bucket_that_is_missing_or_read_only_is_said_before_anything_begins(go
     assert not Path("s3:").exists()
 
 
+WAITING = ("join", "_wait_for_tstate_lock")
+"""Functions in which a thread is that waits for the end of another one."""
+
+
 def test_a_heartbeat_that_fails_once_the_block_has_ended_disturbs_nothing() -> None:
     begun = threading.Event()
 
     def beat() -> None:
         begun.set()
-        time.sleep(0.1)
+        while sys._current_frames()[threading.main_thread().ident or 0].f_code.co_name not in WAITING:
+            time.sleep(0.005)
         raise OSError("taken over")
 
     with run_heartbeat(beat, 0.001) as raised:
