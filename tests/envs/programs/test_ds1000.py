@@ -100,6 +100,31 @@ def test_tensorflow_is_imported_where_the_system_has_no_distutils(tmp_path: Path
     assert (graded.score, graded.note) == (1.0, "")
 
 
+def test_modules_that_are_imported_when_an_attribute_is_asked_for_stay_unimported(tmp_path: Path) -> None:
+    """As ``dask`` in xgboost, which is not installed with it."""
+    folder = with_numpy(tmp_path / "environment")
+    lazy = """import importlib, types
+class Lazy(types.ModuleType):
+    def __getattr__(self, name):
+        return getattr(importlib.import_module("a_package_that_is_not_there"), name)
+late = Lazy("late")
+class Holder:
+    late = late
+    @classmethod
+    def of_class(cls): return 2
+"""
+    (folder / "lazily.py").write_text(lazy)
+    context = "import lazily\ndef test_execution(solution):\n    scope = {}\n    exec(solution, scope)\n"
+    context += "    assert scope['result'] == lazily.Holder.of_class() == 2\n"
+    (task,) = tasks_of(
+        "ds1000", brought(tmp_path, item(reference_code="result = 2", code_context=context)), environment=str(folder)
+    )
+    right = program.grade("result = 2", task.options)
+    assert (right.score, right.note) == (1.0, "")
+    changed = "import lazily\nlazily.Holder.of_class.__func__.__code__ = (lambda cls: 3).__code__\nresult = 3"
+    assert program.grade(changed, task.options).score == 0
+
+
 def test_a_solution_is_judged_by_what_it_does_and_how_it_is_written(tmp_path: Path, stand_in: Path) -> None:
     task = the_task(tmp_path, stand_in)
     assert (task.id, task.category) == ("ds1000/7", "Numpy")
