@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.compile_cache import cache_folder, use_compile_cache
-from lemur_ray.serve.compute.devices import least, present
+from lemur_ray.serve.compute.devices import minimum_of_processes, present
 from lemur_ray.serve.compute.lockstep import Group
 from lemur_ray.serve.compute.on_devices import OnDevices
 from lemur_ray.serve.compute.wire import Line
@@ -19,7 +19,7 @@ from lemur_ray.serve.config import BY_MACHINE, EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.errors import EngineClosed
 from lemur_ray.serve.planning.machine_defaults import TILE, chosen
-from lemur_ray.serve.planning.machines import attached_machine, fewest
+from lemur_ray.serve.planning.machines import attached_machine, smallest_count
 from lemur_ray.serve.text_engine import TextEngine
 from lemur_ray.text.chat_template import Chat, TemplateError, TemplateMissing, TemplateUnusable
 from lemur_ray.text.templates.template_files import template_of, with_template
@@ -75,9 +75,9 @@ def options_here(config: ModelConfig, options: EngineOptions) -> EngineOptions:
     """The options with what they leave open chosen for this process's devices. Raises ValueError for too little memory.
     On accelerators the log says what serves."""
     devices, count = present(options.tensor_parallel)
-    machine = attached_machine(devices, count, least)
+    machine = attached_machine(devices, count, minimum_of_processes)
     if options.tensor_parallel < 0 and len(devices) == count:
-        num = 1 if machine.platform == "cpu" else fewest(config, options, machine)
+        num = 1 if machine.platform == "cpu" else smallest_count(config, options, machine)
         machine = replace(machine, num_devices=num)
     options = chosen(options, config, machine)
     if machine.platform != "cpu":

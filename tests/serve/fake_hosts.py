@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from lemur_ray.serve.compute import programs
-from lemur_ray.serve.compute.devices import least
+from lemur_ray.serve.compute.devices import minimum_of_processes
 from lemur_ray.serve.compute.lockstep import Group, follow
 from lemur_ray.serve.compute.wire import FollowerListener, connect
 from lemur_ray.serve.config import EngineOptions
@@ -92,7 +92,7 @@ def lead(followers: int, coordinator: str, then: str) -> None:
     say("address", exchange.address)
     lines = [exchange.next(120) for _ in range(followers)]
     jax.distributed.initialize(coordinator, followers + 1, 0, **PATIENCE)
-    say("least", least(5))
+    say("least", minimum_of_processes(5))
     group = Group(lines, "seed 0")
     engine = open_engine(load("0").source, OPTIONS, "seed 0", group).start()
     if then == "swap":
@@ -139,12 +139,12 @@ def lead(followers: int, coordinator: str, then: str) -> None:
 def obey(rank: int, followers: int, coordinator: str, port: int, spec: str) -> None:
     line = connect(("127.0.0.1", port), SECRET)
     jax.distributed.initialize(coordinator, followers + 1, rank, **PATIENCE)
-    least(5 - rank)
+    minimum_of_processes(5 - rank)
     follow(line, spec, OPTIONS, load)
 
 
 if __name__ == "__main__":
-    programs.BESIDE_BYTES = 0  # as if the model was large
+    programs.MAX_SECOND_COPY_BYTES = 0  # as if the model was large
     role, *rest = sys.argv[1:]
     if role == "leader":
         lead(int(rest[0]), rest[1], "".join(rest[2:]))

@@ -20,14 +20,12 @@ from lemur_ray.serve.compute.attention import block_bytes
 from lemur_ray.serve.compute.cache_layout import allocate, layout_for, pool_size
 from lemur_ray.serve.compute.cut_logits import cut_of
 from lemur_ray.serve.compute.devices import AXIS, Devices, check_split, part_of
+from lemur_ray.serve.compute.forward import empty_inputs, step_and_draw, step_specs
 from lemur_ray.serve.compute.invariant import ACCELERATOR, TILE, Transposed
 from lemur_ray.serve.compute.programs import (
     decode_buckets,
-    empty_inputs,
     is_scanned,
     prefill_buckets,
-    step_and_draw,
-    step_specs,
     sums_for,
 )
 from lemur_ray.serve.compute.quantized import Quantized

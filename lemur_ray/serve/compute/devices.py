@@ -141,7 +141,7 @@ def present(count: int) -> tuple[list[Any], int]:
     return jax.local_devices(), count if count > 0 else jax.device_count()
 
 
-def least(value: int) -> int:
+def minimum_of_processes(value: int) -> int:
     """The smallest value, of up to 31 bits, of all processes of this jax.distributed, each of which must call this."""
     return int(multihost_utils.process_allgather(np.int32(value)).min()) if jax.process_count() > 1 else value
 

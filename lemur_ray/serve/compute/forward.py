@@ -3,7 +3,8 @@
 A call takes R rows of M new tokens each, every row with its own table of cache blocks. Decoding is M = 1, prefilling is
 M = ``TILE``; both can give the same bits (see ``invariant.py``). If several devices share a model, each runs this on
 its own part of every matrix and its own heads, and what is whole again after attention and after the feed-forward is
-combined as ``devices.Sums`` says. Stacked layers are scanned. Knows nothing of requests, queues or sampling.
+combined as ``devices.Sums`` says. Stacked layers are scanned. On accelerators a step also draws the next token of each
+row, and takes its inputs as one array (``step_and_draw``). Knows nothing of requests or queues.
 
 Legend: R rows, M new tokens of a row, T = R * M, D model, H heads, K kv heads, G = H / K, h head width, F feed-forward,
 V vocabulary; of H, K, F and V a device may have a part."""
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec as P
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.attention.oracle import capped
@@ -22,10 +25,10 @@ from lemur_ray.model.llama import ACTIVATIONS
 from lemur_ray.model.rope import Table, apply_rope, rope_tables
 from lemur_ray.serve.compute.attention import Cache, Place
 from lemur_ray.serve.compute.cache_layout import CacheLayout
-from lemur_ray.serve.compute.cut_logits import cut_of, own_logits
-from lemur_ray.serve.compute.devices import gather_columns, part_of, total
+from lemur_ray.serve.compute.cut_logits import Cut, cut_of, logits_spec, own_logits
+from lemur_ray.serve.compute.devices import WHOLE, gather_columns, part_of, total
 from lemur_ray.serve.compute.invariant import Arithmetic, Matrix, product, rms_norm
-from lemur_ray.serve.compute.sampling import compute_logprobs
+from lemur_ray.serve.compute.sampling import Draw, compute_logprobs, empty_draw, greedy, sample
 from lemur_ray.serve.compute.weights import LayerWeights, Weights
 
 
@@ -137,3 +140,64 @@ def prompt_logprobs(
     length = len(next_ids_M)
     x_MD = jax.lax.dynamic_slice_in_dim(x_TD, row * length, length)
     return compute_logprobs(_logits(weights, x_MD, config, how), next_ids_M, cut=cut_of(config, how))
+
+
+def empty_step(rows: int, length: int, table_width: int) -> tuple[np.ndarray, Place]:
+    """Tokens (rows, length) and ``Place`` of an empty step, in zeroed arrays to be filled in; its rows point to the
+    scrap block. table_width: blocks in a table."""
+    tables, zeros = np.zeros((rows, table_width), np.int32), np.zeros(rows, np.int32)
+    return np.zeros((rows, length), np.int32), Place(tables, zeros, zeros.copy(), np.zeros((), np.int32))
+
+
+def empty_inputs(rows: int, length: int, table_width: int) -> np.ndarray:
+    """The array of an empty step that draws, as ``pack`` returns it. rows, length: of the step; table_width: blocks in
+    a table."""
+    return pack(*empty_step(rows, length, table_width), empty_draw(rows), np.zeros(rows, np.int32))
+
+
+def pack(tokens_RM: np.ndarray, place: Place, draw: Draw, source_R: np.ndarray) -> np.ndarray:
+    """Everything that a step takes from the host as one array (R, columns) of int32, because each transfer has a fixed
+    cost. source_R: as for ``programs.Programs.forward``."""
+    rows = len(tokens_RM)
+    numbers = (source_R, place.starts, place.counts, np.full(rows, place.num_rows, np.int32))
+    settings = [np.asarray(field).reshape(rows, -1).view(np.int32) for field in draw]
+    return np.concatenate([*[x[:, None] for x in numbers], *settings, tokens_RM, place.tables], axis=1)
+
+
+def unpack(inputs: jax.Array, length: int) -> tuple[jax.Array, Place, Draw, jax.Array]:
+    """Inverse of ``pack``, inside a program: tokens, place, draw, source. length: tokens per row."""
+    at, settings = 4, []
+    for like in empty_draw(1):
+        column = jax.lax.bitcast_convert_type(inputs[:, at : at + like.size], like.dtype)
+        settings.append(column.reshape(len(inputs), *like.shape[1:]))
+        at += like.size
+    place = Place(inputs[:, at + length :], inputs[:, 1], inputs[:, 2], inputs[0, 3])
+    return inputs[:, at : at + length], place, Draw(*settings), inputs[:, 0]
+
+
+def step_and_draw(
+    weights: Weights,
+    cache: Cache,
+    last_ids: jax.Array,
+    inputs: jax.Array,
+    *,
+    length: int,
+    config: ModelConfig,
+    how: Arithmetic,
+    layout: CacheLayout,
+) -> tuple[jax.Array, jax.Array, jax.Array, Cache]:
+    """Run ``forward`` on packed inputs and draw a token for each row. Returns logits, hidden states, the drawn ids (in
+    an array of the size of ``last_ids``, zeros behind the last row) and the cache.
+    last_ids: ids that the previous step drew. length: tokens per row."""
+    tokens, place, draw, source = unpack(inputs, length)
+    before = last_ids[jnp.maximum(source, 0)][:, None]
+    tokens = jnp.where(source[:, None] >= 0, before, tokens) if length == 1 else tokens
+    logits, hidden, cache = forward(weights, cache, tokens, place, config=config, how=how, layout=layout)
+    cut, is_drawn = cut_of(config, how), jnp.any(draw.temperature > 0)
+    ids = jax.lax.cond(is_drawn, lambda: sample(logits, draw, cut=cut, halve=True), lambda: greedy(logits, cut=cut))
+    return logits, hidden, jnp.zeros_like(last_ids).at[: len(ids)].set(ids), cache
+
+
+def step_specs(weights: Weights, cache: P, cut: Cut | None) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """PartitionSpecs of the arguments and results of ``step_and_draw``. weights, cache: those of these arguments."""
+    return (weights, cache, WHOLE, WHOLE), (logits_spec(cut), WHOLE, WHOLE, cache)

@@ -21,7 +21,7 @@ import numpy as np
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.attention import Place
 from lemur_ray.serve.compute.devices import Devices
-from lemur_ray.serve.compute.programs import Programs, device_bytes, prepared, stage
+from lemur_ray.serve.compute.programs import Programs, device_bytes, load_weights, stage
 from lemur_ray.serve.compute.sampling import Draw, Edits
 from lemur_ray.serve.compute.weights import Form, Weights
 from lemur_ray.serve.compute.wire import Line, called, decode, encode
@@ -243,7 +243,7 @@ def follow(line: Line, spec: str, options: EngineOptions, load: Callable[[str], 
     threading.Thread(target=listen, name="leader", daemon=True).start()
     try:
         model = load(spec)
-        weights = prepared(model.source, options, devices)
+        weights = load_weights(model.source, options, devices)
         size = device_bytes(weights)
         programs = Programs(weights, model.source.config, options, devices)
         del weights  # the programs own them, so that others take their place

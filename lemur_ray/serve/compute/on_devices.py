@@ -13,9 +13,10 @@ import numpy as np
 from lemur_ray.serve.compute.attention import BLOCK, block_bytes
 from lemur_ray.serve.compute.cache_layout import pool_size
 from lemur_ray.serve.compute.devices import Devices
+from lemur_ray.serve.compute.forward import empty_step
 from lemur_ray.serve.compute.invariant import TILE
 from lemur_ray.serve.compute.lockstep import Group, LeadingPrograms
-from lemur_ray.serve.compute.programs import Programs, device_bytes, empty_step, prepared, stage
+from lemur_ray.serve.compute.programs import Programs, device_bytes, load_weights, stage
 from lemur_ray.serve.compute.sampling import empty_draw
 from lemur_ray.serve.compute.token_choice import next_tokens, write_row
 from lemur_ray.serve.compute.weights import Weights
@@ -43,7 +44,7 @@ class OnDevices:
         self.sizes = CacheSizes(context, num_blocks, table_width, BLOCK, TILE)
         if self.options.cache_bytes < table_width * block_bytes(self.config, self.options.dtype, self.num_devices):
             log.warning("cache_bytes %d cannot hold one sequence: it gets more than that", self.options.cache_bytes)
-        self._weights: Weights | None = prepared(source, self.options, self._devices)
+        self._weights: Weights | None = load_weights(source, self.options, self._devices)
         self._weight_bytes = device_bytes(self._weights)
 
     def stage(self, source: Source, spec: str, version: str) -> Weights | Source:

@@ -18,16 +18,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec as P
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.attention import Cache, Place, copy_block
-from lemur_ray.serve.compute.cache_layout import CacheLayout, allocate, layout_for, pool_size
+from lemur_ray.serve.compute.cache_layout import allocate, layout_for, pool_size
 from lemur_ray.serve.compute.cpu.kernels import available
-from lemur_ray.serve.compute.cut_logits import Cut, cut_of, logits_spec, padded_vocab
+from lemur_ray.serve.compute.cut_logits import cut_of, logits_spec, padded_vocab
 from lemur_ray.serve.compute.devices import ONE, WHOLE, Devices, Sums, part_of
-from lemur_ray.serve.compute.forward import forward, prompt_logprobs
-from lemur_ray.serve.compute.invariant import ACCELERATOR, EXACT_CPU, FAST_CPU, TILE, Arithmetic
+from lemur_ray.serve.compute.forward import (
+    empty_inputs,
+    empty_step,
+    forward,
+    pack,
+    prompt_logprobs,
+    step_and_draw,
+    step_specs,
+)
+from lemur_ray.serve.compute.invariant import ACCELERATOR, EXACT_CPU, FAST_CPU, TILE
 from lemur_ray.serve.compute.sampling import (
     ROWS,
     Draw,
@@ -60,11 +67,11 @@ def decode_buckets(num_slots: int, *, lone: bool) -> tuple[int, ...]:
     return (*sizes, max(num_slots, 2))
 
 
-BESIDE_BYTES = 2**29
-"""Most memory of a device that new weights take beside the old ones: smaller models are read before they are used."""
+MAX_SECOND_COPY_BYTES = 2**29
+"""Limit of a device's memory for a second copy of the weights during an update; larger models are overwritten."""
 
 
-def prepared(source: Source, options: EngineOptions, devices: Devices, old: Weights | None = None) -> Weights:
+def load_weights(source: Source, options: EngineOptions, devices: Devices, old: Weights | None = None) -> Weights:
     """Read the weights onto the devices, in the storage form for these options. Raises what ``prepare`` raises.
     old: the weights of an engine with these options, which are overwritten."""
     sums, scanned = sums_for(options, jax.default_backend()), is_scanned(source.config, devices.parts)
@@ -75,8 +82,8 @@ def prepared(source: Source, options: EngineOptions, devices: Devices, old: Weig
 def stage(source: Source, options: EngineOptions, devices: Devices, size: int) -> Weights | Source:
     """What ``Programs.replace`` takes: the new weights on the devices, or if they are large their source, once read.
     size: bytes of the present weights on a device. Raises what ``prepare`` raises."""
-    if size <= BESIDE_BYTES:
-        return prepared(source, options, devices)
+    if size <= MAX_SECOND_COPY_BYTES:
+        return load_weights(source, options, devices)
     scanned = is_scanned(source.config, devices.parts)
     sums = sums_for(options, jax.default_backend())
     check(source, jnp.dtype(options.dtype), devices, _form(options, scanned), sums)
@@ -126,8 +133,8 @@ class Programs:
     """The weights, the cache and the compiled programs on them. For one thread at a time."""
 
     def __init__(self, weights: Weights, config: ModelConfig, options: EngineOptions, devices: Devices = ONE):
-        """Allocate the cache on the devices; nothing is compiled yet. weights: as ``prepared`` returns for these
-        options.
+        """Allocate the cache on the devices; nothing is compiled yet. weights: as ``load_weights`` returns for
+        these options.
         options.batch_invariant: use arithmetic whose bits do not depend on the shape of a step, if there is any."""
         self.config, self.compiled_after_warmup, self._options = config, 0, options
         self._table_width, num_blocks = pool_size(config, options, devices.parts)
@@ -224,7 +231,7 @@ class Programs:
             return
         self.synchronise()
         try:
-            self._weights = prepared(new, self._options, self._devices, self._weights)
+            self._weights = load_weights(new, self._options, self._devices, self._weights)
         except Exception as error:
             if not any(array.is_deleted() for array in jax.tree.leaves(self._weights)):
                 raise WeightsNotReplaced(f"the new weights cannot be read any more: {error!r}") from error
@@ -287,64 +294,3 @@ class Programs:
             return drawing.lower(self._weights, self._cache, self._last_ids, inputs)
         steps = program(partial(forward, **model), (where, cut, WHOLE, WHOLE), (WHOLE, WHOLE, cut), donate=(1,))
         return steps.lower(self._weights, self._cache, *empty_step(rows, length, self._table_width))
-
-
-def empty_step(rows: int, length: int, table_width: int) -> tuple[np.ndarray, Place]:
-    """Tokens (rows, length) and ``Place`` of an empty step, in zeroed arrays to be filled in; its rows point to the
-    scrap block. table_width: blocks in a table."""
-    tables, zeros = np.zeros((rows, table_width), np.int32), np.zeros(rows, np.int32)
-    return np.zeros((rows, length), np.int32), Place(tables, zeros, zeros.copy(), np.zeros((), np.int32))
-
-
-def empty_inputs(rows: int, length: int, table_width: int) -> np.ndarray:
-    """The array of an empty step that draws, as ``pack`` returns it. rows, length: of the step; table_width: blocks in
-    a table."""
-    return pack(*empty_step(rows, length, table_width), empty_draw(rows), np.zeros(rows, np.int32))
-
-
-def pack(tokens_RM: np.ndarray, place: Place, draw: Draw, source_R: np.ndarray) -> np.ndarray:
-    """Everything that a step takes from the host as one array (R, columns) of int32, because each transfer has a fixed
-    cost. source_R: as for ``Programs.forward``."""
-    rows = len(tokens_RM)
-    numbers = (source_R, place.starts, place.counts, np.full(rows, place.num_rows, np.int32))
-    settings = [np.asarray(field).reshape(rows, -1).view(np.int32) for field in draw]
-    return np.concatenate([*[x[:, None] for x in numbers], *settings, tokens_RM, place.tables], axis=1)
-
-
-def unpack(inputs: jax.Array, length: int) -> tuple[jax.Array, Place, Draw, jax.Array]:
-    """Inverse of ``pack``, inside a program: tokens, place, draw, source. length: tokens per row."""
-    at, settings = 4, []
-    for like in empty_draw(1):
-        column = jax.lax.bitcast_convert_type(inputs[:, at : at + like.size], like.dtype)
-        settings.append(column.reshape(len(inputs), *like.shape[1:]))
-        at += like.size
-    place = Place(inputs[:, at + length :], inputs[:, 1], inputs[:, 2], inputs[0, 3])
-    return inputs[:, at : at + length], place, Draw(*settings), inputs[:, 0]
-
-
-def step_and_draw(
-    weights: Weights,
-    cache: Cache,
-    last_ids: jax.Array,
-    inputs: jax.Array,
-    *,
-    length: int,
-    config: ModelConfig,
-    how: Arithmetic,
-    layout: CacheLayout,
-) -> tuple[jax.Array, jax.Array, jax.Array, Cache]:
-    """Run ``forward`` on packed inputs and draw a token for each row. Returns logits, hidden states, the drawn ids (in
-    an array of the size of ``last_ids``, zeros behind the last row) and the cache.
-    last_ids: ids that the previous step drew. length: tokens per row."""
-    tokens, place, draw, source = unpack(inputs, length)
-    before = last_ids[jnp.maximum(source, 0)][:, None]
-    tokens = jnp.where(source[:, None] >= 0, before, tokens) if length == 1 else tokens
-    logits, hidden, cache = forward(weights, cache, tokens, place, config=config, how=how, layout=layout)
-    cut, is_drawn = cut_of(config, how), jnp.any(draw.temperature > 0)
-    ids = jax.lax.cond(is_drawn, lambda: sample(logits, draw, cut=cut, halve=True), lambda: greedy(logits, cut=cut))
-    return logits, hidden, jnp.zeros_like(last_ids).at[: len(ids)].set(ids), cache
-
-
-def step_specs(weights: Weights, cache: P, cut: Cut | None) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """PartitionSpecs of the arguments and results of ``step_and_draw``. weights, cache: those of these arguments."""
-    return (weights, cache, WHOLE, WHOLE), (logits_spec(cut), WHOLE, WHOLE, cache)

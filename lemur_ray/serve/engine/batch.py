@@ -97,7 +97,7 @@ class Batch:
         if update.in_flight == "recompute":
             self.scheduler.restart()
         self.cache.forget()
-        for sequence in self.scheduler.begun:
+        for sequence in self.scheduler.in_progress:
             sequence.take_over(update.version)
 
     def count(self) -> None:

@@ -238,7 +238,7 @@ class Engine:
     def _step(self) -> None:
         self._receive()
         batch = self._batch
-        while self._updates and not (self._updates[0].in_flight == "drain" and batch.scheduler.begun):
+        while self._updates and not (self._updates[0].in_flight == "drain" and batch.scheduler.in_progress):
             self._replace(self._updates.popleft())
         batch.scheduler.paused = bool(self._updates)
         batch.cache.expire(time.monotonic())

@@ -91,7 +91,7 @@ class Scheduler:
         )
 
     @property
-    def begun(self) -> list[LiveSequence]:
+    def in_progress(self) -> list[LiveSequence]:
         """Sequences that were admitted and have not ended; preempted ones last."""
         return self.running + [sequence for sequence in self.waiting if sequence.admissions]
 

@@ -88,7 +88,7 @@ def application_of(job: ServeJob, spec: str, key_digest: bytes = b"") -> serve.A
         reserved = reserve(job.hosts, job.num_cpus, job.engine.tensor_parallel, gpus_of(ray.nodes()))
     except ValueError as error:
         raise CannotServe(str(error)) from error
-    if missing := missing_bundles(reserved, ray.nodes()):
+    if missing := missing_bundles(reserved, ray.nodes(), job.replicas):
         log.warning("the cluster has no host for %s: waiting until there is one", " and ".join(map(str, missing)))
     deployment = serve.deployment(
         **reserved.deployment_options(),

@@ -64,32 +64,41 @@ class Reserved(NamedTuple):
         return options
 
 
-def missing_bundles(reserved: Reserved, nodes: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
-    """Bundles for which the cluster has no host, busy or not; [] if it has all. For a TPU slice: those missing in the
-    slice that lacks fewest. nodes: as ``ray.nodes()`` returns them."""
-    alive = [node for node in nodes if node["Alive"]]
-    if not reserved.labels:
-        return _missing(reserved, alive)
-    names = {get_tpu_slice_name_from_node(node) for node in alive}
-    slices = [[node for node in alive if get_tpu_slice_name_from_node(node) == name] for name in names]
-    return min((_missing(reserved, one) for one in [[], *slices]), key=len)
+def missing_bundles(reserved: Reserved, nodes: Sequence[dict[str, Any]], replicas: int = 1) -> list[dict[str, float]]:
+    """Bundles of ``replicas`` engines for which the cluster has no host, busy or not; [] if it has all. For a TPU
+    slice: those missing in the slice that lacks fewest. nodes: as ``ray.nodes()`` returns them."""
+    hosts = [{**node, "Resources": dict(node["Resources"])} for node in nodes if node["Alive"]]
+    groups = {"": hosts}
+    if reserved.labels:
+        names = {get_tpu_slice_name_from_node(host) for host in hosts}
+        groups = {name: [h for h in hosts if get_tpu_slice_name_from_node(h) == name] for name in names} or {"": []}
+    missing: list[dict[str, float]] = []
+    for _ in range(replicas):
+        lacking, taken = min((_placed(reserved, group) for group in groups.values()), key=lambda found: len(found[0]))
+        missing += lacking
+        for host, bundle in zip(taken, reserved.bundles, strict=False) if not lacking else ():
+            for name, amount in bundle.items():
+                host["Resources"][name] -= amount
+    return missing
 
 
-def _missing(reserved: Reserved, nodes: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
-    free, missing = list(nodes), []
+def _placed(reserved: Reserved, hosts: Sequence[dict[str, Any]]) -> tuple[list[dict[str, float]], list[dict[str, Any]]]:
+    """(bundles of one engine that no host has, a host of its own for each of the others)."""
+    missing, taken = [], list[dict[str, Any]]()
     for rank, bundle in enumerate(reserved.bundles):
         labels = (reserved.labels[rank] if reserved.labels else {}).items()
         fitting = (
-            node
-            for node in free
-            if all(node["Resources"].get(name, 0) >= amount for name, amount in bundle.items())
-            and labels <= node["Labels"].items()
+            host
+            for host in hosts
+            if all(host["Resources"].get(name, 0) >= amount for name, amount in bundle.items())
+            and labels <= host["Labels"].items()
+            and not any(host is other for other in taken)
         )
         if (match := next(fitting, None)) is None:
             missing.append(bundle)
         else:
-            free.remove(match)
-    return missing
+            taken.append(match)
+    return missing, taken
 
 
 def gpus_of(nodes: Sequence[dict[str, Any]]) -> list[int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -14,18 +15,20 @@ from typing import Any
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.config import Hosts, ServeJob
-from lemur_ray.serve.planning.machines import fewest, holds, machine_of
+from lemur_ray.serve.planning.machines import can_hold, machine_of, smallest_count
 from lemur_ray.train.pod.gpu_hosts import GPUS, GpuHosts
 from lemur_ray.train.pod.slices import Slice, generation
 
 log = logging.getLogger(__name__)
 
-_TOPOLOGY, _POD_TYPE, _KIND = "ray.io/tpu-topology", "ray.io/tpu-pod-type", "accelerator_type:"
+_TOPOLOGY, _POD_TYPE, _SLICE_NAME = "ray.io/tpu-topology", "ray.io/tpu-pod-type", "ray.io/tpu-slice-name"
+_KIND = "accelerator_type:"
 
 
 def with_devices(job: ServeJob, config_of: Callable[[], ModelConfig], nodes: Sequence[Mapping[str, Any]]) -> ServeJob:
     """The job with the devices of the cluster that serve the model, unless it names some; the log says which.
-    On GPUs the fewest of a host that hold the model, on TPUs the smallest slice there is that does, else the largest.
+    On GPUs the fewest of a host that hold the model; on TPUs the smallest slice that does and of which there is one for
+    each replica, else the smallest that does, else the largest.
     One device where the kind of GPUs is unknown and on CPUs; all of the hosts that ``job.hosts`` names.
     config_of: opens the model, called only for GPUs and TPUs."""
     if job.engine.tensor_parallel >= 0:
@@ -40,16 +43,15 @@ def with_devices(job: ServeJob, config_of: Callable[[], ModelConfig], nodes: Seq
         if kind not in GPUS:
             log.warning("GPUs of an unknown kind: one serves the model, --engine.tensor-parallel takes more")
             return _with(job, job.hosts, 1)
-        num = fewest(config_of(), job.engine, machine_of(GpuHosts(kind, 1, counts[kind])))
+        num = smallest_count(config_of(), job.engine, machine_of(GpuHosts(kind, 1, counts[kind])))
         log.warning("the model takes %d of the %d GPUs (%s) of a host", num, counts[kind], kind)
         return _with(job, job.hosts, num)
-    slices = {node["Labels"].get(_POD_TYPE, ""): node["Labels"].get(_TOPOLOGY, "") for node in alive}
-    there = [_slice(pod_type, topology) for pod_type, topology in slices.items() if pod_type and topology]
-    if not there:
+    slices = _slices([node["Labels"] for node in alive])
+    if not slices:
         return _with(job, job.hosts, 1)
-    config = config_of()
-    there.sort(key=lambda one: one.num_chips)
-    chosen = next((one for one in there if holds(config, job.engine, machine_of(one))), there[-1])
+    config, sizes = config_of(), sorted(slices, key=lambda one: one.num_chips)
+    large_enough = [one for one in sizes if can_hold(config, job.engine, machine_of(one))] or sizes[-1:]
+    chosen = next((one for one in large_enough if slices[one] >= job.replicas), large_enough[0])
     log.warning("the model takes a slice %s of %s", chosen.topology, chosen.generation.accelerator_type)
     name = chosen.generation.accelerator_type
     return _with(job, Hosts(chosen.num_hosts, topology=chosen.topology, accelerator_type=name), 0)
@@ -66,5 +68,13 @@ def _gpus(node: Mapping[str, Any]) -> list[tuple[str, int]]:
     return [(kinds[0] if kinds else "", count)] if count else []
 
 
-def _slice(pod_type: str, topology: str) -> Slice:
-    return Slice.of(generation(pod_type.split("-")[0]).accelerator_type, topology)
+def _slices(labels: Sequence[Mapping[str, str]]) -> Counter[Slice]:
+    """The kinds of slices among hosts with these labels, and how many there are of each."""
+    named = {  # a slice of one host may have no name
+        (host[_POD_TYPE], host[_TOPOLOGY], host.get(_SLICE_NAME, number))
+        for number, host in enumerate(labels)
+        if host.get(_POD_TYPE) and host.get(_TOPOLOGY)
+    }
+    return Counter(
+        Slice.of(generation(pod_type.split("-")[0]).accelerator_type, topology) for pod_type, topology, _ in named
+    )

@@ -33,14 +33,14 @@ def machine_of(where: Devices) -> Machine:
     return Machine(platform, where.num_chips, chip.hbm_bytes, chip.hbm_bytes_per_s, chip.peak_flops, link)
 
 
-def attached_machine(devices: Sequence[Any], count: int = 0, least: Callable[[int], int] = int) -> Machine:
+def attached_machine(devices: Sequence[Any], count: int = 0, minimum: Callable[[int], int] = int) -> Machine:
     """Figures of jax's devices of this process, of which ``count`` share a model (0: all). Figures of an unknown kind
     are those of a v4; the memory is what the poorest gives, rounded down to a quarter of a GiB.
-    least: the smallest of the values of all processes, which thus choose the same sizes (``compute.devices.least``)."""
+    minimum: smallest value of all processes, which thus choose the same sizes (``compute.devices``)."""
     first, rounding = devices[0], GIB // 4
     chip = next((chip for chip in CHIPS.values() if first.device_kind in chip.kinds), CHIPS["v4"])
     limits = [(device.memory_stats() or {}).get("bytes_limit", chip.hbm_bytes) for device in devices]
-    memory = least(min(limits) // rounding) * rounding
+    memory = minimum(min(limits) // rounding) * rounding
     platform = first.platform if first.platform in ("cpu", "tpu") else "gpu"
     return Machine(
         platform, count or len(devices), memory, chip.hbm_bytes_per_s, chip.peak_flops, chip.link_bytes_per_s
@@ -68,7 +68,7 @@ def candidates() -> dict[str, list[Devices]]:
     return slices | {name: [GpuHosts(name, 1, count) for count in PER_HOST] for name in GPUS}
 
 
-def holds(config: ModelConfig, options: EngineOptions, machine: Machine) -> bool:
+def can_hold(config: ModelConfig, options: EngineOptions, machine: Machine) -> bool:
     """Whether a model divides over a machine's devices and their cache holds a whole context of it."""
     from lemur_ray.serve.compute.devices import can_split
 
@@ -77,18 +77,18 @@ def holds(config: ModelConfig, options: EngineOptions, machine: Machine) -> bool
     return can_split(config, machine.num_devices) and tokens >= context
 
 
-def fewest(config: ModelConfig, options: EngineOptions, machine: Machine) -> int:
+def smallest_count(config: ModelConfig, options: EngineOptions, machine: Machine) -> int:
     """The smallest number of a machine's devices that holds a model; if none does, the largest that can share it."""
     from lemur_ray.serve.compute.devices import splits
 
     counts = [n for n in splits(config) if n <= machine.num_devices]
-    return next((n for n in counts if holds(config, options, replace(machine, num_devices=n))), counts[-1])
+    return next((n for n in counts if can_hold(config, options, replace(machine, num_devices=n))), counts[-1])
 
 
 def smallest(config: ModelConfig, options: EngineOptions) -> dict[str, Devices | None]:
     """Generation or GPU -> the smallest devices that hold a model; None where none of them does."""
     return {
-        name: next((where for where in sizes if holds(config, options, machine_of(where))), None)
+        name: next((where for where in sizes if can_hold(config, options, machine_of(where))), None)
         for name, sizes in candidates().items()
     }
 

@@ -31,6 +31,7 @@ from lemur_ray.serve.planning.machine_defaults import (
 from lemur_ray.serve.planning.machines import machine_of
 from lemur_ray.train.aot import hlo, hlo_text
 from lemur_ray.train.aot.compiled_step import devices as described
+from lemur_ray.train.aot.memory_traffic import memory_bytes
 from lemur_ray.train.pod.chips import GIB
 from lemur_ray.train.pod.gpu_hosts import Devices
 
@@ -48,6 +49,8 @@ class PlannedStep:
     collectives: tuple[hlo.Collective, ...]
     copied_bytes: int
     """Largest array in a dtype of weights that a copy in the compiled program writes to the device's memory."""
+    traffic_ratio: float
+    """Bytes that the compiled layers read and write in the device's memory, over those of their weights"""
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,8 @@ class ServingPlan:
             "cache_tokens": self.cache_tokens, "peak_gib": round(self.peak / GIB, 3),
             "limit_gib": round(self.limit / GIB, 3), "sums": sums_for(self.options, machine.platform),
             "steps": [
-                {**planned.step.to_json(), "copied_bytes": planned.copied_bytes, "collectives": [
+                {**planned.step.to_json(), "copied_bytes": planned.copied_bytes,
+                 "traffic_ratio": round(planned.traffic_ratio, 4), "collectives": [
                     {**dataclasses.asdict(c), "group": len(c.group)} for c in planned.collectives]}
                 for planned in self.steps
             ],
@@ -140,7 +144,7 @@ class ServingPlan:
             f"{gib(self.peak)} of {gib(self.limit)} usable ({'fits' if self.peak <= self.limit else 'DOES NOT FIT'})"
         )
         for planned in self.steps:
-            yield str(planned.step)
+            yield f"{planned.step}, memory traffic {planned.traffic_ratio:.3f} times the weights"
             for c in sorted(planned.collectives, key=lambda c: -c.sent_bytes):
                 shape = f"{c.dtype}[{','.join(map(str, c.shape))}]"
                 yield f"  {c.count:4d} x {c.kind} of {shape}, {c.sent_bytes / 1e6:.2f} MB sent: {c.origin or 'unknown'}"
@@ -184,12 +188,12 @@ def plan(
     steps = []
     for rows, length in ahead_of_time.shapes(options, every_shape=every_shape):
         step = ahead_of_time.compile_step(small, less, absent, rows, length, machine.platform)
-        steps.append(_scaled(dataclasses.replace(step, weights=weights), config, compiled, options.dtype))
+        steps.append(_scaled(step, config, compiled, options.dtype, weights))
     return ServingPlan(model, config, options, where, compiled, tuple(steps))
 
 
-def _scaled(step: Step, config: ModelConfig, compiled: int, dtype: str) -> PlannedStep:
-    """A step of ``compiled`` layers with cache, code and collectives of all layers; its weights are those of all."""
+def _scaled(step: Step, config: ModelConfig, compiled: int, dtype: str, weights: int) -> PlannedStep:
+    """A step of ``compiled`` layers with cache, code and collectives of all layers. weights: bytes of those of all."""
     by = config.num_layers / compiled
     program, dtypes = hlo.read(step.hlo, dynamic_trips=1), ("s8", {"float32": "f32", "bfloat16": "bf16"}[dtype])
     in_layers = (_times(c, by) if compiled > 1 and _is_in_layers(c, compiled) else c for c in program.collectives)
@@ -203,9 +207,9 @@ def _scaled(step: Step, config: ModelConfig, compiled: int, dtype: str) -> Plann
     ]
     code = int(step.code * by)
     scaled = dataclasses.replace(
-        step, cache=int(step.cache * by), code=code, temporaries=step.temporaries - step.code + code
+        step, weights=weights, cache=int(step.cache * by), code=code, temporaries=step.temporaries - step.code + code
     )
-    return PlannedStep(scaled, tuple(in_layers), max(copies, default=0))
+    return PlannedStep(scaled, tuple(in_layers), max(copies, default=0), memory_bytes(step.hlo) / step.weights)
 
 
 def _is_in_layers(collective: hlo.Collective, layers: int) -> bool:

@@ -25,7 +25,7 @@ from lemur_ray.serve.compute.cut_logits import cut_of, logits_spec
 from lemur_ray.serve.compute.devices import WHOLE, Devices, part_of
 from lemur_ray.serve.compute.forward import forward
 from lemur_ray.serve.compute.invariant import EXACT_CPU
-from lemur_ray.serve.compute.programs import empty_step
+from lemur_ray.serve.compute.forward import empty_step
 from lemur_ray.serve.compute.weights import prepare, weight_specs
 from lemur_ray.train.aot.hlo import read
 from lemur_ray.weights.open_model import random_weights

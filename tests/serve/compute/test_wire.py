@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lemur_ray.serve.compute.forward import empty_step
 from lemur_ray.serve.compute.lockstep import Group
-from lemur_ray.serve.compute.programs import empty_step
 from lemur_ray.serve.compute.sampling import Draw, Edits, allow_all, empty_draw, empty_edits
 from lemur_ray.serve.compute.wire import FollowerListener, Line, called, connect, decode, encode
 from lemur_ray.serve.engine.errors import EngineClosed

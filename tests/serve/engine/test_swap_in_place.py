@@ -25,9 +25,9 @@ OTHER = random_weights(TINY, 1)
 
 
 @pytest.fixture(autouse=True)
-def nothing_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_second_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every model counts as a large one."""
-    monkeypatch.setattr(programs, "BESIDE_BYTES", 0)
+    monkeypatch.setattr(programs, "MAX_SECOND_COPY_BYTES", 0)
 
 
 SMALL = {"max_slots": 4, "max_queue": 8, "prefill_tiles": 1}

@@ -99,7 +99,21 @@ def test_hosts_that_the_cluster_does_not_have_are_named() -> None:
     one, two = ({"ray.io/tpu-slice-name": name, "ray.io/tpu-pod-type": "v4-16"} for name in ("one", "two"))
     halves = [zero | {"Labels": {**one, "ray.io/tpu-worker-id": "0"}}, tpu | {"Labels": {**two, **worker}}]
     assert missing_bundles(whole, halves) in ([head], [other]), "two halves are no slice"
-    assert not missing_bundles(whole, [*halves, tpu | {"Labels": {**one, **worker}}])
+    first = [halves[0], tpu | {"Labels": {**one, **worker}}]
+    assert not missing_bundles(whole, [*first, halves[1]])
+    assert missing_bundles(whole, [*first, halves[1]], 2) == [head], "of the second slice worker 0 is missing"
+    second = zero | {"Labels": {**two, "ray.io/tpu-worker-id": "0"}}
+    assert not missing_bundles(whole, [*first, halves[1], second], 2)
+    assert missing_bundles(whole, [*first, halves[1], second], 3) in ([head, other], [head]), "there is no third one"
+
+
+def test_replicas_share_a_host_as_far_as_its_devices_go() -> None:
+    hosts = [{"Alive": True, "Resources": {"CPU": 16.0, "GPU": 8.0}, "Labels": {}}] * 2
+    four, both = reserve(Hosts(use_gpu=True), 1, 4), reserve(Hosts(2, use_gpu=True), 1, 16)
+    assert not missing_bundles(four, hosts, 4)
+    assert missing_bundles(four, hosts, 5) == four.bundles
+    assert not missing_bundles(both, hosts)
+    assert missing_bundles(both, hosts, 2) == both.bundles
 
 
 def test_half_a_slice_and_hosts_without_ray_are_refused() -> None:

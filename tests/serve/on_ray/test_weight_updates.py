@@ -13,6 +13,7 @@ from lemur_ray.serve.on_ray import weight_updates
 from lemur_ray.serve.on_ray.replica import ChatModel
 from lemur_ray.serve.on_ray.weight_updates import update_all
 from lemur_ray.serve.on_ray.weights_record import Choice, WeightsRecord, internal_kv
+from tests.serve.tiny import TINY, TOKENIZER
 
 
 @pytest.fixture(autouse=True)
@@ -133,6 +134,8 @@ def test_a_commit_that_arrives_after_a_later_one_changes_nothing_and_is_refused(
     assert versions(replicas) == ["v-second"] * 2
 
 
-def test_a_model_whose_chosen_weights_have_changed_since_is_not_served() -> None:
-    with pytest.raises(RuntimeError, match=r"has the weights \w+-random by now, not 7-abc: put those"):
-        loading.load_text_engine("random:nano", EngineOptions(max_slots=2), weights=("random:nano", "7-abc"))
+def test_a_model_whose_chosen_weights_have_changed_since_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = SimpleNamespace(source=SimpleNamespace(config=TINY), tokenizer=TOKENIZER, version="8-def")
+    monkeypatch.setattr(loading, "open_chat_model", lambda spec: opened)
+    with pytest.raises(RuntimeError, match="run has the weights 8-def by now, not 7-abc: put those"):
+        loading.load_text_engine("run", EngineOptions(max_slots=2), weights=("run", "7-abc"))

@@ -12,7 +12,7 @@ from lemur_ray.serve.compute.devices import splits
 from lemur_ray.serve.config import BY_MACHINE, EngineOptions, Hosts, ServeJob
 from lemur_ray.serve.planning import machine_defaults as m
 from lemur_ray.serve.planning.cluster_choice import with_devices
-from lemur_ray.serve.planning.machines import attached_machine, fewest, machine_of, parse_machine, smallest
+from lemur_ray.serve.planning.machines import attached_machine, machine_of, parse_machine, smallest, smallest_count
 from lemur_ray.serve.planning.planned_flags import check_flags, given_flags
 from lemur_ray.train.pod.gpu_hosts import GpuHosts
 from lemur_ray.train.pod.slices import parse_slice
@@ -189,11 +189,12 @@ def test_hosts_of_one_engine_take_the_memory_of_the_poorest_of_them() -> None:
 def test_a_model_takes_the_fewest_devices_that_hold_it_and_a_context(where: str, model: str, num: int) -> None:
     there = parse_machine("", where) if "h" in where else parse_machine(where, "")
     assert there is not None
-    assert fewest(get_recipe(model).model, BY_MACHINE, machine_of(there)) == num
+    assert smallest_count(get_recipe(model).model, BY_MACHINE, machine_of(there)) == num
 
 
 def node(**resources: Any) -> dict[str, Any]:
-    labels = {name.replace("_", "-"): resources.pop(name) for name in ("pod_type", "topology") if name in resources}
+    names = ("pod_type", "topology", "slice_name")
+    labels = {name.replace("_", "-"): resources.pop(name) for name in names if name in resources}
     return {"Alive": True, "Resources": resources, "Labels": {f"ray.io/tpu-{k}": v for k, v in labels.items()}}
 
 
@@ -218,6 +219,10 @@ def test_a_job_that_names_no_devices_takes_what_the_cluster_has_for_its_model(
     assert chosen([GPU_HOST, one_gpu]) == chosen([one_gpu, GPU_HOST]) == (Hosts(), 2)
     assert chosen(SLICES) == (Hosts(2, topology="2x2x2", accelerator_type="TPU-V4"), 0)
     assert caplog.messages[-1] == "the model takes a slice 2x2x2 of TPU-V4"
+    large = [node(TPU=4, pod_type="v4-32", topology="2x2x4", slice_name=name) for name in "aabb"]
+    assert chosen([*SLICES, *large], replicas=2) == (Hosts(4, topology="2x2x4", accelerator_type="TPU-V4"), 0)
+    small = [node(TPU=4, pod_type="v4-16", topology="2x2x2", slice_name=name) for name in "cc"]
+    assert chosen([*small, *large[:2]], replicas=2)[0].topology == "2x2x2", "neither has one for each: the smaller one"
     assert chosen(SLICES[:1]) == (Hosts(1, topology="2x2x1", accelerator_type="TPU-V4"), 0)
     assert chosen([node(GPU=4.0)]) == (Hosts(), 1)
     assert "unknown kind" in caplog.messages[-1]

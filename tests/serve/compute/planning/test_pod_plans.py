@@ -40,6 +40,7 @@ def test_a_slice_of_16_chips_holds_8_kv_heads_and_adds_twice_a_layer() -> None:
     decode, prefill = found["steps"]
     for step, tokens in ((decode, 64), (prefill, 128)):
         assert step["kernel"] is True
+        assert 0.97 < step["traffic_ratio"] < 1.02, "every weight is read once"
         (added,) = (c for c in step["collectives"] if c["kind"] == "all-reduce")
         assert (added["count"], added["dtype"], added["shape"], added["group"]) == (160, "bf16", [tokens, 8192], 16)
         assert "serve/compute/forward.py" in added["origin"]
