@@ -68,13 +68,13 @@ def missing_bundles(reserved: Reserved, nodes: Sequence[dict[str, Any]], replica
     """Bundles of ``replicas`` engines for which the cluster has no host, busy or not; [] if it has all. For a TPU
     slice: those missing in the slice that lacks fewest. nodes: as ``ray.nodes()`` returns them."""
     hosts = [{**node, "Resources": dict(node["Resources"])} for node in nodes if node["Alive"]]
-    groups = {"": hosts}
+    groups = [hosts]
     if reserved.labels:
         names = {get_tpu_slice_name_from_node(host) for host in hosts}
-        groups = {name: [h for h in hosts if get_tpu_slice_name_from_node(h) == name] for name in names} or {"": []}
+        groups = [[], *([host for host in hosts if get_tpu_slice_name_from_node(host) == name] for name in names)]
     missing: list[dict[str, float]] = []
     for _ in range(replicas):
-        lacking, taken = min((_placed(reserved, group) for group in groups.values()), key=lambda found: len(found[0]))
+        lacking, taken = min((_placed(reserved, group) for group in groups), key=lambda found: len(found[0]))
         missing += lacking
         for host, bundle in zip(taken, reserved.bundles, strict=False) if not lacking else ():
             for name, amount in bundle.items():

@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
 SCRIPT = """
-import json, sys, urllib.error, urllib.request
-import ray
+import json, sys, time, urllib.error, urllib.request
+import psutil, ray
 from lemur_ray.agents.messages import ChatRequest, Message, Sampling
 from lemur_ray.serve.config import ServeJob
 from lemur_ray.serve.http.api_key import key_digest
@@ -52,6 +52,13 @@ except RuntimeError as error:
     out["refused"] = str(error)
 out["versions"] = [running.version, *update_all(running.application, second)]
 out["after"] = json.loads(ask("/chat/completions", {**chat, "return_token_ids": True}))
+for process in psutil.Process().children(recursive=True):
+    if any("ServeReplica" in word for word in process.cmdline()):
+        process.kill()
+deadline = time.monotonic() + 200
+while time.monotonic() < deadline and "choices" not in out.get("restarted", {}):
+    time.sleep(1)
+    out["restarted"] = json.loads(ask("/chat/completions", {**chat, "return_token_ids": True}))
 serve_cluster.shutdown()
 print("RESULT" + json.dumps(out))
 """
@@ -151,3 +158,5 @@ def test_keys_ids_versions_metrics_handles_and_new_weights(folders: tuple[str, s
     assert old != new
     assert (before["system_fingerprint"], after["system_fingerprint"]) == (old, new)
     assert after["choices"][0]["token_ids"] != before["choices"][0]["token_ids"]
+    assert out["restarted"]["system_fingerprint"] == new
+    assert out["restarted"]["choices"][0]["token_ids"] == after["choices"][0]["token_ids"]
