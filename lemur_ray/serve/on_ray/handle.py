@@ -38,7 +38,8 @@ class HandleSpec:
 
 
 class _Handle:
-    """Sends requests to the served model, as ``handle_policy.Ask``; raises RetryableError if it does not answer."""
+    """Sends requests to the served model, as ``handle_policy.Ask``; raises RetryableError if it does not answer. Serve
+    keeps one connection per application and process, which all instances share, so there is none to close."""
 
     def __init__(self, app_name: str) -> None:
         self._app_name = app_name

@@ -134,6 +134,9 @@ def test_the_model_answers_turn_by_turn_and_says_when_a_conversation_is_too_long
     assert second.usage.prompt_tokens > first.usage.prompt_tokens + len(first.token_ids)
     with pytest.raises(ContextOverflow):
         policy.reply(ChatRequest((Message("user", "x " * 5000),), sampling, "e"))
+    other = served()  # as each round of play makes one in each of its processes
+    other.reply(ChatRequest(OPENING, sampling, "e"))
+    assert other._ask._handle is policy._ask._handle, "they share one connection"  # type: ignore[attr-defined]
 
 
 def test_environment_actors_play_with_it_and_never_load_jax(served: HandleSpec, tmp_path: Path):
