@@ -173,7 +173,7 @@ def question_of(task: Task) -> str:
 
 def recorded_episode(options: Mapping[str, Any]) -> InterCodeEpisode:
     """The logged episode with the key ``options["index"]`` in the file ``options["recording"]``. Raises KeyError if the
-    file or ``options`` lacks it, and the errors of ``read_recording``."""
+    file or ``options`` lacks it, FileNotFoundError, ValueError for a malformed file."""
     return read_recording(Path(options["recording"])).episodes[str(options["index"])]
 
 

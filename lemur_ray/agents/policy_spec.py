@@ -101,7 +101,7 @@ class PolicySpec:
 
     def without_files(self) -> Callable[[], Policy]:
         """A factory of the same policy for other hosts: the recording or stored replies are read now and contained in
-        it. Raises the errors of their reader."""
+        it. Raises what reading them raises (ValueError, OSError)."""
         if self.recording or self.replies:
             policy = self()
             assert isinstance(policy, ReplayPolicy)

@@ -25,7 +25,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 def pass_hat_k(n: int, c: int, k: int) -> float:
     """Unbiased estimate that all of k samples are right, from ``c`` right ones of ``n``: C(c, k) / C(n, k) (Yao et al.
-    2024, arXiv 2406.12045). Raises ValueError as ``pass_at_k``."""
+    2024, arXiv 2406.12045). Raises ValueError unless 0 <= c <= n and 1 <= k <= n."""
     _check(n, c, k)
     return math.comb(c, k) / math.comb(n, k)
 

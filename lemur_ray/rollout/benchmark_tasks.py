@@ -158,8 +158,8 @@ def available_tasks(config: Config, benchmark: Benchmark[Any], request: Evaluati
 
 
 def tasks_of(config: Config, prompt: Prompt) -> list[Task]:
-    """The tasks that a stored configuration selects, with ``prompt`` "full" or "brief". Raises the errors of
-    ``available_tasks``, and OSError if a file of task ids cannot be read."""
+    """The tasks that a stored configuration selects, with ``prompt`` "full" or "brief". Raises ValueError for an
+    invalid task, FileNotFoundError for missing data, OSError if a file of task ids cannot be read."""
     benchmark = find(config.benchmark)
     return select_tasks(available_tasks(config, benchmark, evaluation_request(config, benchmark, prompt)), config)[0]
 

@@ -88,7 +88,8 @@ def evaluation_folders(named: Sequence[str]) -> list[Path]:
 
 def folders_to_follow(named: Sequence[str]) -> list[Path]:
     """Folders that a command line names: local ones as they are, a suite's too, even if they do not exist yet; those in
-    buckets as ``evaluation_folders`` gives them, downloaded once. Raises its errors, also for no name."""
+    buckets as ``evaluation_folders`` gives them, downloaded once. Raises EvaluationError if none is named or a bucket
+    has none."""
     places = [resolve_out(name, "") for name in named]
     folders = [one for place in places for one in (evaluation_folders([place]) if is_bucket(place) else [Path(place)])]
     if not folders:

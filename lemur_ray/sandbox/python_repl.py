@@ -46,7 +46,8 @@ class PythonSession:
 
     def run(self, code: str, time_s: float = 30.0) -> str:
         """Run a cell for at most ``time_s`` seconds and return what IPython would print, errors and notes on limits
-        included. Raises as ``cell``."""
+        included. Raises SandboxDestroyed if the sandbox is gone or can no longer run Python, RuntimeError if Python
+        does not start."""
         return self.cell(code, time_s).text
 
     def cell(self, code: str, time_s: float = 30.0) -> CellResult:

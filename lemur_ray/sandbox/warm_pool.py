@@ -63,7 +63,8 @@ class WarmPool:
 
     @contextmanager
     def one(self) -> Iterator[Sandbox]:
-        """Context manager that takes a sandbox and gives it back, also after an exception. Raises as ``take``."""
+        """Context manager that takes a sandbox and gives it back, also after an exception. Raises SandboxUnavailable if
+        none can be opened."""
         sandbox = self.take()
         try:
             yield sandbox

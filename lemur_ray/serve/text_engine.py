@@ -200,7 +200,8 @@ class Replies:
                 yield self._piece(event)
 
     async def collect(self) -> list[Reply]:
-        """Wait for the end of all replies; returns them in order of their requests. Raises as ``pieces`` does."""
+        """Wait for the end of all replies; returns them in order of their requests. Raises EngineClosed, RequestFailed
+        or RequestRefused if one has no reply."""
         replies = [Reply() for _ in range(self._total)]
         async for piece in self.pieces():
             reply = replies[piece.index]

@@ -81,7 +81,8 @@ class AppendFile:
             self._thread.start()
 
     def append(self, data: bytes) -> None:
-        """Append any bytes to a file in a bucket and wait until they are stored. Raises as ``flush`` does."""
+        """Append any bytes to a file in a bucket and wait until they are stored. Raises OSError, and what ``check``
+        raises."""
         with self._lock:
             self._waiting += data
         self.flush()
@@ -92,7 +93,7 @@ class AppendFile:
         self._send()
 
     def close(self) -> None:
-        """Store everything and end the uploads. Raises as ``flush`` does."""
+        """Store everything and end the uploads. Raises OSError, and what ``check`` raises."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join()

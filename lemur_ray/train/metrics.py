@@ -115,7 +115,7 @@ class MetricsLog:
         self._file.flush()
 
     def close(self) -> None:
-        """Store every line and end the uploads. Raises as ``flush`` does."""
+        """Store every line and end the uploads. Raises OSError, and what ``check`` raises."""
         self._file.close()
 
 

@@ -64,7 +64,8 @@ class Terminal:
         return output
 
     def argv(self, argv: Sequence[str], cwd: str) -> Output:
-        """Run a program in folder ``cwd``, without changing the terminal's folder. Raises as ``run``."""
+        """Run a program in folder ``cwd``, without changing the terminal's folder. Raises SandboxDestroyed if the
+        machine ended the sandbox."""
         if not argv or any("\0" in word for word in argv):
             return Output(MALFORMED, understood=False)
         try:

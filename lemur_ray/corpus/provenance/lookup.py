@@ -82,8 +82,8 @@ def read_pieces(where: str, shard: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def read_documents(where: str, shard: dict[str, Any]) -> pa.Table:
-    """Table of the documents of a shard: id, tokens, bytes, path, licence, language, origin. Arguments and errors as
-    for ``read_pieces``."""
+    """Table of the documents of a shard: id, tokens, bytes, path, licence, language, origin. Arguments as for
+    ``read_pieces``. Raises CorpusError."""
     return pq.read_table(io.BytesIO(_read(f"{where}/{shard['name']}.documents")))
 
 

@@ -49,7 +49,8 @@ class DocumentEncoder:
     _encoded: int = 0
 
     def encode(self, texts: Sequence[str]) -> Sequence[Sequence[int] | np.ndarray]:
-        """Ids of each text, without BOS or EOS. Raises IdsDiffer."""
+        """Ids of each text, in order, without BOS or EOS; [] for no texts. Raises IdsDiffer if a compared text has
+        other ids by the tokenizers library."""
         if self.fast is None:
             return self.tokenizer.encode_batch(texts)
         ids = [self.fast(text) for text in texts]

@@ -22,8 +22,8 @@ _PREFIX = "openai:"
 
 def prepare_endpoints(config: EvalConfig[Any]) -> EndpointOptions:
     """Options of the policy's endpoint (key, limits of requests). Also checks that the endpoints that environments call
-    serve their models, and registers them in this process. Raises the errors of ``policy_options``,
-    ``environment_endpoints`` and ``check_endpoints``."""
+    serve their models, and registers them in this process. Raises ValueError for invalid options, PolicyUnreachable,
+    EndpointRefused or EvaluationError for an endpoint that does not answer, refuses the key or lacks the model."""
     options, endpoints = policy_options(config), environment_endpoints(config)
     register_endpoints(*endpoints)
     check_endpoints(*endpoints)

@@ -147,7 +147,8 @@ def prepare(
 
 
 def check(source: Source, dtype: Any, devices: Devices, form: Form, sums: Sums) -> None:
-    """Read all that ``prepare`` would place on this process's devices, and keep nothing. Raises as ``prepare`` does."""
+    """Read all that ``prepare`` would place on this process's devices, and keep nothing. Raises ValueError for NaN or
+    if the model does not divide over the devices, and what reading the source raises."""
     for piece in pieces(source, dtype, devices, form, sums):
         for part in devices.own_parts:
             piece.part(part)

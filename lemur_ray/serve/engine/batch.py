@@ -92,7 +92,8 @@ class Batch:
         return self._draw(sent.step, sent.running) if sent is not None else []
 
     def replace(self, update: Update) -> None:
-        """Switch to other weights once the batch is settled. Raises what ``WarmPrograms.replace`` raises."""
+        """Switch to other weights once the batch is settled. Raises WeightsNotReplaced if they cannot be read (the old
+        ones stay), EngineClosed if no whole weights are left."""
         self.programs.replace(update.staged)
         if update.in_flight == "recompute":
             self.scheduler.restart()

@@ -95,8 +95,8 @@ def devices(where: Devices, mesh: MeshConfig) -> list[Any]:
 
 def plan(recipe: Recipe, where: Devices) -> PodPlan:
     """Compile the step of a recipe that ``placed`` returned for ``where``; returns its costs (takes minutes for a large
-    model). Raises as ``devices``, StepDoesNotFit if a device's memory does not suffice, and BlockDoesNotFit if blocks
-    of attention exceed its scoped memory."""
+    model). Raises NoLibtpu or NoGpuCompiler without the compiler, StepDoesNotFit if a device's memory does not suffice,
+    and BlockDoesNotFit if blocks of attention exceed its scoped memory."""
     import jax
 
     from lemur_ray.model.flops import flops_per_token

@@ -210,7 +210,7 @@ def _flags(differing: Sequence[str]) -> str:
 
 
 def check_corpus(recipe: Recipe, corpus: str, is_given: bool) -> None:
-    """Raises one of RUN_ERRORS if the corpus lacks rows that the recipe needs.
+    """Raise one of RUN_ERRORS (ValueError, CorpusError and others) if the corpus lacks rows that the recipe needs.
     is_given: the user named the corpus; otherwise the embedded one would be built if ``corpus`` does not exist."""
     if is_given or is_complete(corpus):
         check_rows(recipe, corpus)
@@ -230,7 +230,8 @@ def check_corpus(recipe: Recipe, corpus: str, is_given: bool) -> None:
 
 
 def check_rows(recipe: Recipe, corpus: str) -> None:
-    """Raises one of RUN_ERRORS if a source of the plan has no rows, or on GPU more documents in a row than allowed."""
+    """Raise ValueError if a source of the plan has no rows, or on GPU more documents in a row than
+    ``data.max_documents``; and another of RUN_ERRORS if the corpus cannot be read."""
     for source in plan_for(recipe, read_manifest(corpus)).sources:
         rows = open_rows(corpus, source.name)
         if not recipe.mesh.use_gpu or not recipe.data.mask_documents:
