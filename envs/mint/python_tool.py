@@ -64,11 +64,10 @@ class SandboxedPython:
         *,
         time_s: float = TIME_S,
         backend: str = "bwrap",
-        network: bool = False,
     ) -> None:
         self._tools = {tool.name: list(tool.parameters) for tool in tools}
         self._call, self._time_s = call, time_s
-        self._pool = sandboxes(backend, network)
+        self._pool = sandboxes(backend)
         self._sandbox: Sandbox | None = None
         self._session: Session | None = None
 
@@ -161,8 +160,9 @@ class SandboxedPython:
             self._sandbox = None
 
 
-def sandboxes(backend: str, network: bool) -> WarmPool:
-    """The shared pool of sandboxes on ``backend`` ("bwrap" or "docker") that can import this interpreter's packages."""
+def sandboxes(backend: str) -> WarmPool:
+    """The shared pool of sandboxes without network on ``backend`` ("bwrap" or "docker"). Code in them can import the
+    packages of this interpreter."""
     mounts = own_packages()
     environment = {
         "PYTHONPATH": ":".join(mounts),
@@ -172,7 +172,7 @@ def sandboxes(backend: str, network: bool) -> WarmPool:
         "PYTHONHASHSEED": "0",
     }
     limits = Limits(memory_bytes=_MEMORY_BYTES)
-    spec = SandboxSpec(mounts=mounts, env=environment, limits=limits, network=network, run="mint")
+    spec = SandboxSpec(mounts=mounts, env=environment, limits=limits, run="mint")
     return shared_pool(spec, backend)
 
 

@@ -128,7 +128,7 @@ class PublishedProtocol:
         return replace(about, departures=departures, alone=(*about.alone, *own))
 
     def wording(self, run: EvaluationRun) -> list[str]:
-        """The departure of texts that are not the published ones."""
+        """The departure of a run whose texts (prompts) are not the published ones, in words; [] if they are."""
         given = str(run.settings.get(self.text_option) or "") if self.text_option else ""
         if not given:
             return [self.own_words] if self.own_words else []

@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lemur_ray.benchmarks.discovery import find
-from lemur_ray.evaluation.benchmark_texts import benchmark_texts
-from lemur_ray.host.home import resolve_out
+from lemur_ray.benchmarks.contract import Benchmark, EvaluationRequest
+from lemur_ray.benchmarks.discovery import find, offers
+from lemur_ray.host.home import outside_data, resolve_out
+from lemur_ray.host.json_files import strings_in
 from lemur_ray.instruct.config import TalksConfig
 from lemur_ray.instruct.conversation import Conversation, checked_conversations
 from lemur_ray.instruct.readers.code_chats import code_chats, standard_library
@@ -19,6 +21,8 @@ from lemur_ray.instruct.readers.code_chats import code_chats, standard_library
 GAMES = "alfworld/text"
 _MAX_INVALID = 5
 """Invalid rows of chat files that an error names."""
+_TEXT_GAMES = 300
+"""Games of the demo's corpus."""
 
 
 def conversations(games: int, chats: int, slips: float = 0.0) -> Iterator[Conversation]:
@@ -53,11 +57,38 @@ def conversations_of(talks: TalksConfig) -> Iterator[Conversation]:
     yield from own_conversations(talks.conversations)
 
 
-def corpus_inputs(config: Any, say: Callable[[str], None] = print) -> dict[str, Any]:
+def corpus_inputs(config: Any) -> dict[str, Any]:
     """Keyword arguments of ``corpus.build`` for ``config`` (a corpus configuration), or the demo's corpus if it names
-    no sources; with the texts of all benchmarks if the config asks for decontamination. ``say``: gets messages."""
+    no sources; with the texts of all benchmarks if the config asks for decontamination."""
     inputs = {"config": config} if config.specs() else demo_corpus(config)
-    return {**inputs, "benchmarks": benchmark_texts(say)} if config.decontaminate else inputs
+    return {**inputs, "benchmarks": _benchmark_texts()} if config.decontaminate else inputs
+
+
+def _benchmark_texts() -> dict[str, list[str]]:
+    """Questions and reference answers of each benchmark by its name, with the downloaded data of ``$LEMUR_DATA`` if
+    that is set. Prints a message for each benchmark that cannot be loaded, which is left out."""
+    data = outside_data(os.environ.get("LEMUR_DATA", ""))
+    texts: dict[str, list[str]] = {}
+    missing = []
+    for offer in offers():
+        try:
+            if offer.benchmark is None:
+                raise ValueError(offer.why)
+            texts[offer.name] = _texts(offer.benchmark, EvaluationRequest(data))
+        except (Exception, SystemExit) as error:  # an installed package may raise anything
+            missing.append(offer.name)
+            print(f"decontamination: {offer.name} is left out: {' '.join(str(error).split())[:200]}")
+    print(f"decontamination: {len(texts)} benchmarks, {len(missing)} left out")
+    return texts
+
+
+def _texts(benchmark: Benchmark[object], request: EvaluationRequest) -> list[str]:
+    limit = benchmark.default_limit or None
+    texts: dict[str, None] = {}
+    for task in itertools.islice(benchmark.load(benchmark.options(), request), limit):
+        texts[benchmark.details.opening(task)] = None
+        texts |= dict.fromkeys(strings_in(dict(task.options)))
+    return list(texts)
 
 
 def demo_corpus(config: Any) -> dict[str, Any]:
@@ -65,12 +96,12 @@ def demo_corpus(config: Any) -> dict[str, Any]:
     return {"config": replace(config, word_pattern=config.word_pattern or "numbered"), "extra_texts": agent_texts()}
 
 
-def agent_texts(games: int = 300, chats: int = 100) -> list[str]:
-    """Texts of ``games`` expert games and ``chats`` questions about code, then the games' nouns equally often, so that
+def agent_texts() -> list[str]:
+    """Texts of 300 expert games and 100 questions about code, then the games' nouns equally often, so that
     each becomes one token: a small model copies an object's name from a list much better if it need not spell it."""
-    talks = [talk.messages for talk in conversations(games, chats)]
+    talks = [talk.messages for talk in conversations(_TEXT_GAMES, 100)]
     texts = [text for talk in talks for message in talk for text in (f"{message.role}\n", message.content)]
-    return texts + [", ".join(f"a {name} 1" for name in find(GAMES).details.vocabulary())] * games
+    return texts + [", ".join(f"a {name} 1" for name in find(GAMES).details.vocabulary())] * _TEXT_GAMES
 
 
 def table_shelf(job: Any, out: str) -> str:

@@ -45,7 +45,7 @@ class PlanRows(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanSource:
-    """A source of training rows: its size in the corpus and its share of the run."""
+    """A source of training rows: ``name``, ``kind`` (code or text), its size in the corpus and its share of the run."""
 
     name: str
     kind: str

@@ -129,7 +129,8 @@ def with_distinct_names(results: Sequence[PolicyResult]) -> list[PolicyResult]:
 
 @dataclass(frozen=True)
 class PolicyComparison:
-    """Comparison of two policies on the same tasks. ``different_settings``: as text, empty for equal settings."""
+    """Comparison of two policies on the same tasks. ``different_settings``: as text, empty for equal settings.
+    ``p_holm``: p-value adjusted for all comparisons of a page; None for a single one."""
 
     first: PolicyResult
     second: PolicyResult

@@ -58,8 +58,8 @@ def _score_interval(share: float, n: float, confidence: float) -> Interval:
     return Interval(low, high)
 
 
-def clustered_wilson(hits: Sequence[bool], clusters: Sequence[object], confidence: float = 0.95) -> Interval:
-    """Score interval of a proportion whose observations come in clusters, such as the epochs of one task. Wilson's
+def clustered_wilson(hits: Sequence[bool], clusters: Sequence[object]) -> Interval:
+    """95 % score interval of a proportion whose observations come in clusters, such as the epochs of one task. Wilson's
     interval at the effective sample size n / design effect, with the design effect from the variance between clusters
     (Dean and Pagano, Journal of Survey Statistics and Methodology 3, 2015), at most n. If all observations are equal,
     that variance is unknown: then the number of clusters. Raises ValueError for unequal lengths."""
@@ -78,7 +78,7 @@ def clustered_wilson(hits: Sequence[bool], clusters: Sequence[object], confidenc
         squares = sum((sums[cluster] - share * sizes[cluster]) ** 2 for cluster in sums)
         variance = num_clusters / (num_clusters - 1) * squares / n**2
         effective = min(float(n), share * (1 - share) / variance) if variance else float(n)
-    return _score_interval(share, max(1.0, effective), confidence)
+    return _score_interval(share, max(1.0, effective), 0.95)
 
 
 def bootstrap_mean(
@@ -135,13 +135,11 @@ def mean_of_macros(groups: Sequence[Strata]) -> tuple[float, Interval]:
     return math.fsum(macros) / len(macros), Interval(float(low), float(high))
 
 
-def _strata_means(
-    strata: Strata, seed: int, resamples: int = _RESAMPLES
-) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
+def _strata_means(strata: Strata, seed: int) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
     """The mean of every stratum in every resample."""
     labels = [label for _, clusters in strata for label in set(clusters)]
     if len(set(labels)) == len(labels):
-        return [_bootstrap_means(v, c, seed + place, resamples) for place, (v, c) in enumerate(strata)]
+        return [_bootstrap_means(v, c, seed + place, _RESAMPLES) for place, (v, c) in enumerate(strata)]
     number = {label: i for i, label in enumerate(dict.fromkeys(labels))}
     sums, sizes = np.zeros((2, len(number), len(strata)))
     for place, (values, clusters) in enumerate(strata):
@@ -153,8 +151,8 @@ def _strata_means(
     random, whole = np.random.default_rng(seed), sums.sum(axis=0) / sizes.sum(axis=0)
     parts = []
     rows = max(1, _DRAWN_AT_ONCE // len(number))
-    for start in range(0, resamples, rows):
-        times = random.multinomial(len(number), np.full(len(number), 1 / len(number)), min(rows, resamples - start))
+    for start in range(0, _RESAMPLES, rows):
+        times = random.multinomial(len(number), np.full(len(number), 1 / len(number)), min(rows, _RESAMPLES - start))
         drawn, of = times @ sums, times @ sizes
         parts.append(np.where(of > 0, drawn / np.maximum(of, 1), whole))  # where none of a stratum was drawn, its mean
     return list(np.concatenate(parts).T)
@@ -170,12 +168,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def detectable(variance_of_mean: float, power: float = 0.8, confidence: float = 0.95) -> float | None:
-    """The smallest true difference that a comparison detects with this power; None for a variance of 0. (z of the
-    confidence + z of the power) standard errors: 2.8 of them by default (Miller, arXiv 2411.00640)."""
+def detectable(variance_of_mean: float) -> float | None:
+    """The smallest true difference that a comparison detects with 80 % power at 95 % confidence: 2.8 standard errors,
+    the sum of both z values (Miller, arXiv 2411.00640). None for a variance of 0."""
     if variance_of_mean <= 0:
         return None
-    return (_normal_quantile(confidence) + NormalDist().inv_cdf(power)) * math.sqrt(variance_of_mean)
+    return (_normal_quantile(0.95) + NormalDist().inv_cdf(0.8)) * math.sqrt(variance_of_mean)
 
 
 def mcnemar(only_a: int, only_b: int) -> float:

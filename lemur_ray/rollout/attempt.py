@@ -68,7 +68,7 @@ class EpisodeLimits:
 
 @dataclass(frozen=True)
 class EpisodeSpec:
-    """One episode to play: its key (benchmark, task, epoch, policy), task, sampling options and limits."""
+    """One episode to play: its key (benchmark, task, policy, recipe, epoch), task, sampling options and limits."""
 
     key: EpisodeKey
     task: Task

@@ -116,8 +116,8 @@ class BrowserPlay:
         return problem
 
     def look(self) -> Seen:
-        """Observe the current tab, and set ``seen`` and ``picture``; a page that does not answer is an observation that
-        says so. Stores artefacts. Raises BrowserLost."""
+        """Observe the current tab; returns the observation, which also becomes ``seen`` (its screenshot ``picture``).
+        If the page does not answer, the observation says so. Stores artefacts. Raises BrowserLost."""
         try:
             looking = self.session.seen(self._rules.compat, self._rules.strict)
             left_s = SEE_S if self._acted is None else TURN_S - (time.monotonic() - self._acted)

@@ -22,12 +22,12 @@ N = 13
 _WORD = re.compile(r"\w+")
 
 
-def ngrams(text: str, n: int = N) -> Iterator[int]:
-    """Yield 64-bit hashes of all runs of ``n`` consecutive words, ignoring case and punctuation; nothing for a text of
+def ngrams(text: str) -> Iterator[int]:
+    """Yield 64-bit hashes of all runs of ``N`` consecutive words, ignoring case and punctuation; nothing for a text of
     fewer words."""
     words = _WORD.findall(text.casefold())
-    for begin in range(len(words) - n + 1):
-        gram = " ".join(words[begin : begin + n]).encode("utf-8", "surrogatepass")
+    for begin in range(len(words) - N + 1):
+        gram = " ".join(words[begin : begin + N]).encode("utf-8", "surrogatepass")
         yield int.from_bytes(hashlib.blake2b(gram, digest_size=8).digest(), "little")
 
 

@@ -65,7 +65,7 @@ class Housing(Protocol):
         """Disconnect from the keeper; a call that waits in another thread then raises ConnectionLost."""
 
     def destroy(self) -> None:
-        """End everything; idempotent, never raises."""
+        """End the sandbox: its keeper, processes and files; release its slot. Idempotent, never raises."""
 
     def abandon(self) -> None:
         """Close a forked child's descriptors; the parent keeps the housing."""

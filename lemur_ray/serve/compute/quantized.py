@@ -20,7 +20,7 @@ _LARGEST = 127
 
 
 class Quantized(NamedTuple):
-    """A matrix (I, O), rounded to int8 with a scale for each column."""
+    """A matrix (I, O), rounded to int8 ``values`` (O, I) with a float32 ``scale`` (O,) for each column."""
 
     values: Any
     """(O, I) int8, transposed so that each sum reads memory in order; or ``Packed``"""

@@ -123,7 +123,8 @@ class ChatModel:
         return self._record.name, await asyncio.to_thread(fixed_checkpoint, path)
 
     async def stage_weights(self, spec: str) -> str:
-        """Check weights for ``commit_weights``; returns their version. Raises RuntimeError with the reason."""
+        """Check the weights of ``spec`` (as in ``weights.open_model``) for ``commit_weights``; returns their version.
+        Raises RuntimeError with the reason."""
         return await asyncio.to_thread(stage_weights, self._served.engine, spec)
 
     async def commit_weights(self, choice: Choice) -> str:

@@ -71,13 +71,13 @@ def lease(out: str, *, beat_s: float = HEARTBEAT_S) -> Iterator[Fence]:
                 held.give_back()
 
 
-def is_renewed(out: str, *, beat_s: float = HEARTBEAT_S) -> bool:
+def is_renewed(out: str) -> bool:
     """Whether a process on another host, or any in a bucket, renews the lease of a run folder. out: that folder.
-    Watches it for MISSED_HEARTBEATS times ``beat_s`` seconds if there is a lease."""
+    Watches it for MISSED_HEARTBEATS times HEARTBEAT_S seconds if there is a lease."""
     stored = _read(f"{out}/{LEASE}")
     if stored is None or (not is_bucket(out) and stored.get("boot") == clock()["boot"]):
         return False  # on this host the kernel lock tells
-    return _changes(f"{out}/{LEASE}", stored, MISSED_HEARTBEATS * beat_s)
+    return _changes(f"{out}/{LEASE}", stored, MISSED_HEARTBEATS * HEARTBEAT_S)
 
 
 class _OnDisk:

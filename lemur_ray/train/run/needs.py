@@ -244,7 +244,8 @@ def check_rows(recipe: Recipe, corpus: str) -> None:
 
 
 def check_table(recipe: Recipe, table: str) -> None:
-    """Raises CorpusError or ValueError if there is no instruction table with rows of the recipe's length."""
+    """Raise ValueError if the instruction table's rows are not of the recipe's length, CorpusError if there is no
+    table."""
     if recipe.data.seq_len != (length := read_manifest(table)["seq_len"]):
         raise ValueError(
             f"rows: the recipe has {recipe.data.seq_len} tokens a row, {table} {length}: give --data.seq-len {length}, "
