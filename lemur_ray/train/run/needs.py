@@ -210,8 +210,8 @@ def _flags(differing: Sequence[str]) -> str:
 
 
 def check_corpus(recipe: Recipe, corpus: str, is_given: bool) -> None:
-    """Raise one of RUN_ERRORS (ValueError, CorpusError and others) if the corpus lacks rows that the recipe needs.
-    is_given: the user named the corpus; otherwise the embedded one would be built if ``corpus`` does not exist."""
+    """Raise ValueError, or another of RUN_ERRORS, if the corpus lacks rows that the recipe needs. is_given: the user
+    named the corpus; otherwise the embedded one would be built if ``corpus`` does not exist."""
     if is_given or is_complete(corpus):
         check_rows(recipe, corpus)
         return
@@ -230,8 +230,7 @@ def check_corpus(recipe: Recipe, corpus: str, is_given: bool) -> None:
 
 
 def check_rows(recipe: Recipe, corpus: str) -> None:
-    """Raise ValueError if a source of the plan has no rows, or on GPU more documents in a row than
-    ``data.max_documents``; and another of RUN_ERRORS if the corpus cannot be read."""
+    """Raise one of RUN_ERRORS if a source of the plan has no rows, or on GPU more documents in a row than allowed."""
     for source in plan_for(recipe, read_manifest(corpus)).sources:
         rows = open_rows(corpus, source.name)
         if not recipe.mesh.use_gpu or not recipe.data.mask_documents:
@@ -244,8 +243,7 @@ def check_rows(recipe: Recipe, corpus: str) -> None:
 
 
 def check_table(recipe: Recipe, table: str) -> None:
-    """Raise ValueError if the instruction table's rows are not of the recipe's length, CorpusError if there is no
-    table."""
+    """Raise CorpusError if there is no instruction table, ValueError if its rows are not of the recipe's length."""
     if recipe.data.seq_len != (length := read_manifest(table)["seq_len"]):
         raise ValueError(
             f"rows: the recipe has {recipe.data.seq_len} tokens a row, {table} {length}: give --data.seq-len {length}, "
