@@ -1,9 +1,11 @@
 """Several replicas on Ray Serve: turns of a session meet the engine that has them cached; more start under load."""
 
+import contextlib
 import json
 import re
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -38,6 +40,26 @@ def requests(http: httpx.Client) -> dict[str, int]:
     return {replica: int(count) for replica, count in found}
 
 
+def keys_of_each(http: httpx.Client, number: int) -> list[str]:
+    """Session keys, so many for each of two replicas, which chance gives to one of them."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    while len(found) < 2 or min(map(len, found.values())) < number:
+        key, before = f"key-{sum(map(len, found.values()))}", requests(http)
+        ask(http, [5, 6, 7], key)
+        (taker,) = {replica for replica, count in requests(http).items() if count > before.get(replica, 0)}
+        found[taker].append(key)
+    return [key for keys in found.values() for key in keys[:number]]
+
+
+def replica_processes() -> list[psutil.Process]:
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            if any(word.startswith("ray::ServeReplica") for word in process.cmdline()):
+                found.append(process)
+    return found
+
+
 @pytest.fixture(scope="module")
 def two(ray_local: str) -> Iterator[httpx.Client]:
     from lemur_ray.serve.on_ray import deployments, serve_cluster
@@ -49,11 +71,11 @@ def two(ray_local: str) -> Iterator[httpx.Client]:
 
 
 def test_turns_of_a_session_go_to_one_replica_and_sessions_to_both(two: httpx.Client) -> None:
-    sessions = [f"episode-{number}" for number in range(8)]
+    sessions = [f"episode-{number}" for number in range(48)]  # none for one of the replicas: once in 10 to the 10
     missed = 0
     for number, session in enumerate(sessions):
         history = [7 + number] * 60
-        for turn in range(4):
+        for turn in range(4 if number < 8 else 1):
             answer = ask(two, history, session)
             cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
             missed += bool(turn) and cached < len(history) - 30
@@ -62,7 +84,7 @@ def test_turns_of_a_session_go_to_one_replica_and_sessions_to_both(two: httpx.Cl
     seen = requests(two)
     assert len(seen) == 2, "each replica says what it counted"
     assert all(seen.values()), "one replica answered everything"
-    assert sum(seen.values()) == 32
+    assert sum(seen.values()) == 72
 
 
 def test_newer_weights_reach_every_replica_or_none(two: httpx.Client, tmp_path: Path) -> None:
@@ -102,15 +124,14 @@ def test_a_replica_that_starts_after_an_update_serves_the_chosen_weights(two: ht
     assert after["system_fingerprint"] == chosen != begin["system_fingerprint"]
     assert after["choices"][0]["token_ids"] != begin["choices"][0]["token_ids"]
     before = requests(two)
-    children = psutil.Process().children(recursive=True)
-    next(p for p in children if any(word.startswith("ray::ServeReplica") for word in p.cmdline())).kill()
+    replica_processes()[0].kill()
 
     def newborn() -> set[str]:
         """Replicas that answer now and did not before."""
         return set(re.findall(r'^lemur_active\{replica="(\w+)"\}', two.get("/metrics").text, re.MULTILINE)) - {*before}
 
     poll(newborn, "another replica in its place", 120)
-    answers = [ask(two, [5, 6, 7], f"born-{number}") for number in range(12)]
+    answers = [ask(two, [5, 6, 7], f"born-{number}") for number in range(48)]
     assert {answer["system_fingerprint"] for answer in answers} == {chosen}
     assert {str(answer["choices"][0]["token_ids"]) for answer in answers} == {str(after["choices"][0]["token_ids"])}
     assert all(requests(two)[replica] for replica in newborn()), "the new replica answered nothing"
@@ -126,9 +147,8 @@ def test_without_a_session_requests_are_spread_and_no_counter_ever_goes_back(two
             pages.append(requests(two))
     pages += [requests(two) for _ in range(6)]
     assert len({str(one.result()["choices"][0]["token_ids"]) for one in answers}) <= 5
-    gained = {replica: count - pages[0][replica] for replica, count in pages[-1].items()}
-    assert len(gained) == 2
-    assert all(gained.values()), "one replica answered everything"
+    gained = {replica: count - pages[0].get(replica, 0) for replica, count in pages[-1].items()}
+    assert len([count for count in gained.values() if count]) == 2, "one that was killed before gains nothing"
     assert sum(gained.values()) == 24
     for before, after in pairwise(pages):
         assert all(before[replica] <= after[replica] for replica in before)
@@ -139,11 +159,12 @@ def test_requests_to_a_replica_that_is_killed_end_with_an_error_and_the_other_on
 ) -> None:
     body = {"model": "nano", "prompt": [5], "max_tokens": 1000, "temperature": 2.0, "stream": True}
     body["logit_bias"] = {"2": -100, "4": -100}
-    begun = threading.Semaphore(0)
+    begun, of_each = threading.Semaphore(0), [{"x-session-id": key} for key in keys_of_each(two, 4)]
 
     def end_of_reply(seed: int) -> str:
         lines: list[str] = []
-        with two.stream("POST", "/v1/completions", json={**body, "seed": seed}) as answer:
+        asked = {**body, "seed": seed}
+        with two.stream("POST", "/v1/completions", json=asked, headers=of_each[seed]) as answer:
             for line in filter(None, answer.iter_lines()):
                 if not lines:
                     begun.release()
@@ -151,7 +172,7 @@ def test_requests_to_a_replica_that_is_killed_end_with_an_error_and_the_other_on
         return lines[-1].removeprefix("data: ")
 
     def whole_reply(seed: int) -> httpx.Response:
-        return two.post("/v1/completions", json={**body, "stream": False, "seed": seed})
+        return two.post("/v1/completions", json={**body, "stream": False, "seed": seed}, headers=of_each[seed])
 
     with ThreadPoolExecutor(16) as pool:
         asked = [pool.submit(end_of_reply, seed) for seed in range(8)]
@@ -159,15 +180,14 @@ def test_requests_to_a_replica_that_is_killed_end_with_an_error_and_the_other_on
             assert begun.acquire(timeout=60)
         taken = sum(requests(two).values())
         whole = [pool.submit(whole_reply, seed) for seed in range(8)]
-        poll(lambda: sum(requests(two).values()) >= taken + 8, "eight more requests", 30)
-        children = psutil.Process().children(recursive=True)
-        replicas = [p for p in children if any(word.startswith("ray::ServeReplica") for word in p.cmdline())]
+        poll(lambda: sum(requests(two).values()) >= taken + 8, "eight more requests", 60)
+        replicas = replica_processes()
         assert len(replicas) == 2
         replicas[0].kill()
         begin = time.monotonic()
         for _ in range(6):  # whoever asks for no place waits for none in the other one, which has much to do
             assert two.get("/v1/models").status_code == 200
-        assert time.monotonic() - begin < 10, "it waited for the one that is gone"
+        assert time.monotonic() - begin < 30, "it waited for the one that is gone"
         ask(two, [5, 6, 7])
         ends = [one.result(120) for one in asked]
         answers = [one.result(120) for one in whole]
@@ -191,9 +211,7 @@ def test_a_replica_that_is_killed_is_replaced_and_what_it_counted_stays_on_every
         ask(two, [9 + number] * 8)
     before, pages = there(), [requests(two)]
     assert sum(pages[0].values()) >= 12
-    children = psutil.Process().children(recursive=True)
-    replicas = [p for p in children if any(word.startswith("ray::ServeReplica") for word in p.cmdline())]
-    replicas[0].kill()
+    replica_processes()[0].kill()
 
     def replaced() -> bool:
         pages.append(requests(two))
