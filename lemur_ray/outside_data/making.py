@@ -16,6 +16,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from lemur_ray.host.file_lock import take
 from lemur_ray.host.json_files import DAMAGED, is_gzip, open_bytes
 from lemur_ray.outside_data.source import FetchError, Source
 
@@ -72,12 +73,15 @@ def unpacked(packed: Path, into: Path, left_out: str = "") -> Path:
             except (tarfile.TarError, *DAMAGED) as error:
                 raise ValueError(f"{packed}: {error}; fetch the file again") from error
             (complete / ".done").touch()
+            lock = os.open(into, os.O_RDONLY)
             try:
-                os.rename(complete, folder)  # refuses a folder with files
-            except OSError:
-                if not (folder / ".done").is_file():  # an interrupted process left it; otherwise another was first
-                    shutil.rmtree(folder)
+                take(lock, wait_s=None)
+                if not (folder / ".done").is_file():  # otherwise another process was first
+                    if folder.exists():  # an interrupted process left it
+                        shutil.rmtree(folder)
                     os.rename(complete, folder)
+            finally:
+                os.close(lock)
     return folder
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lemur_ray.host.home import lemur_home, resolve_out
 from lemur_ray.report.inputs import CORPUS_FILES, RUN_FILES, discover
-from lemur_ray.rollout.evaluation_folder import evaluation_folders
+from lemur_ray.rollout.evaluation_folder import LEDGER, EvaluationError, evaluation_folders
 from lemur_ray.storage.file_system import is_bucket
 from lemur_ray.storage.folder_mirror import mirror_files
 
@@ -32,12 +32,17 @@ class ReportJob:
 
     def folders(self) -> tuple[list[Path], list[Path], Path | None]:
         """Run folders, episode folders and the corpus: those named, by default all under LEMUR_HOME. Copies the files
-        that a report reads from a bucket to this host. Raises OSError, ImportError, EvaluationError."""
+        that a report reads from a bucket to this host. Raises OSError, ImportError, and EvaluationError for a named
+        folder without a ledger; an empty ledger, of an evaluation that has only begun, is a folder like any other."""
         runs, episodes, corpus = discover(lemur_home())
         if self.episodes:
             runs, corpus = [], None
         runs = [_here(run, RUN_FILES) for run in self.runs] or runs
-        episodes = evaluation_folders(self.episodes) or episodes
+        named = evaluation_folders(self.episodes)
+        for folder in named:
+            if not (folder / LEDGER).is_file():
+                raise EvaluationError(f"{folder} has no {LEDGER}: give the folder that jobs/agent_eval.py wrote to")
+        episodes = named or episodes
         return runs, episodes, _here(self.corpus, CORPUS_FILES) if self.corpus else corpus
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import shutil
 import tarfile
+import threading
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,27 @@ def test_what_an_interrupted_process_left_of_an_archive_is_replaced(tmp_path: Pa
     (folder / "x/a").write_bytes(b"")
     assert unpacked(packed, tmp_path / "into") == folder
     assert (folder / "x/a").read_bytes() == b"a"
+
+
+def test_what_was_left_is_replaced_once_by_two_processes_that_see_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (packed := tmp_path / "a.tar.gz").write_bytes(archive({"x/a": b"a"}))
+    folder, real = unpacked(packed, tmp_path / "into"), shutil.rmtree
+    (folder / ".done").unlink()
+    used: list[int] = []
+    other = threading.Thread(target=lambda: used.append((unpacked(packed, tmp_path / "into") / "x/a").stat().st_ino))
+
+    def removed_late(path: Any, *arguments: Any, **named: Any) -> None:
+        if path == folder and other.ident is None:
+            other.start()
+            other.join(0.5)  # time enough to finish, unless it waits for this one
+        real(path, *arguments, **named)
+
+    monkeypatch.setattr(shutil, "rmtree", removed_late)
+    assert unpacked(packed, tmp_path / "into") == folder
+    other.join()
+    assert used == [(folder / "x/a").stat().st_ino], "nobody's folder is removed while it is in use"
 
 
 def test_members_of_a_repositorys_folder_become_a_tar_whose_checksum_is_of_names_and_contents(

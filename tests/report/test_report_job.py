@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from report_samples import alfworld, write_corpus, write_ledger, write_run
 
 from lemur_ray.report.job_arguments import ReportJob
 from lemur_ray.report.pages.whole_page import render_report
+from lemur_ray.rollout.evaluation_folder import EvaluationError
 from lemur_ray.storage.file_system import file_system
 from tests.storage.bucket_server import Service
 from tests.storage.conftest import google  # noqa: F401  # a fixture
@@ -51,6 +53,22 @@ def test_without_an_episode_the_job_fails_and_says_what_to_do(tmp_path: Path) ->
     done = report(tmp_path / "home")
     assert done.returncode == 1
     assert "jobs/agent_eval.py" in done.stderr
+
+
+def test_a_named_folder_without_a_ledger_is_an_error_and_one_that_has_only_begun_is_not(tmp_path: Path) -> None:
+    done, begun = write_ledger(tmp_path / "mine", alfworld("expert", 1.0, 1, per_kind=1)), tmp_path / "begun"
+    begun.mkdir()
+    (begun / "episodes.jsonl").touch()
+    both = (str(done), str(begun))
+    _, episodes, _ = ReportJob(episodes=both).folders()
+    numbers = render_report(tmp_path / "page", runs=[], episodes=episodes, corpus=None)
+    assert [line.split("/")[-1] for line in numbers["missing_requested"]] == [
+        "episodes.jsonl holds no finished episode"
+    ]
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "typo", tmp_path / "empty"):
+        with pytest.raises(EvaluationError, match=f"{folder} has no episodes.jsonl: give the folder"):
+            ReportJob(episodes=(*both, str(folder))).folders()
 
 
 def test_folders_can_be_named_and_a_wrong_flag_names_the_right_one(tmp_path: Path) -> None:
