@@ -1,7 +1,8 @@
 """Verdicts of this project's graders beside those of the published ones, on stored replies.
 
-``Comparison`` names a pair of verdicts, ``differences`` lists where they are not equal. A difference has a cause if a
-``Cause`` fits it; one without is unexplained.
+``differences`` lists where two verdicts are not equal. A difference has a cause if a ``Cause`` fits it and, where the
+cause says how the published rule reads a reply, this project's grader gives that reading the published verdict. One
+without a cause is unexplained.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +47,15 @@ class Difference:
 @dataclass(frozen=True)
 class Cause:
     """Why two graders differ. ``ours``: this project's verdict; ``kinds``: of replies, whole or up to a comma, empty
-    for all; ``comparisons``: their names, empty for all; ``fits``: whether a reply of these has the cause."""
+    for all; ``comparisons``: their names, empty for all; ``fits``: whether a reply of these has the cause; ``read``:
+    the reply as the published rule reads it, in words that this project reads in the same way. None: not computed."""
 
     why: str
     ours: bool
     kinds: tuple[str, ...] = ()
     comparisons: tuple[str, ...] = ()
     fits: Callable[[str], bool] = lambda text: True
+    read: Callable[[Reply], str] | None = None
 
     def explains(self, one: Difference) -> bool:
         """Whether this is the cause of a difference."""
@@ -67,9 +70,11 @@ def differences(
     ours: Sequence[bool],
     theirs: Sequence[bool | str],
     causes: Iterable[Cause],
+    grade: Callable[[Reply], bool] | None = None,
 ) -> list[Difference]:
     """The replies whose verdicts differ, each with its cause, or an empty one. A text in ``theirs`` is a negative
-    verdict with the published program's reason."""
+    verdict with the published program's reason. ``grade``: this project's verdict on a reply, for causes that read it
+    otherwise."""
     causes = list(causes)
     differing = []
     for reply, mine, other in zip(replies, ours, theirs, strict=True):
@@ -77,8 +82,11 @@ def differences(
         if mine == right:
             continue
         one = Difference(comparison, reply.kind, reply.item, mine, right, reply.text)
-        why = next((cause.why for cause in causes if cause.explains(one)), other if isinstance(other, str) else "")
-        differing.append(Difference(**{**asdict(one), "cause": why}))
+        cause = next((cause for cause in causes if cause.explains(one)), None)
+        why = cause.why if cause else other if isinstance(other, str) else ""
+        if cause and cause.read and grade and grade(replace(reply, text=cause.read(reply))) != right:
+            why = ""
+        differing.append(replace(one, cause=why))
     return differing
 
 

@@ -138,7 +138,8 @@ def mmlu_replies(data: Path) -> tuple[list[Row], list[Reply]]:
         wrong = (right + 1) % len(options)
         rows.append({"question": asked, "choices": options, "answer": right})
         made = letter_forms(gold, options[right], letters.LETTERS[wrong], options[wrong])
-        replies += [Reply(kind, str(place), text, {"row": place, "reference": gold}) for kind, text in made.items()]
+        more = {"row": place, "reference": gold, "options": options}
+        replies += [Reply(kind, str(place), text, more) for kind, text in made.items()]
     return rows, replies
 
 
@@ -166,8 +167,11 @@ def compared(
     name: str, replies: Sequence[Reply], grade: Grade, reading: str, theirs: Sequence[bool]
 ) -> list[Difference]:
     """The differences of one reading of this project from the verdicts of one filter."""
-    ours = [bool(grade(reply.text, reply.more).scores[reading]) for reply in replies]
-    return differences(name, replies, ours, theirs, LM_EVAL)
+
+    def verdict(reply: Reply) -> bool:
+        return bool(grade(reply.text, reply.more).scores[reading])
+
+    return differences(name, replies, [verdict(reply) for reply in replies], theirs, LM_EVAL, verdict)
 
 
 def _family(task: str) -> str:
