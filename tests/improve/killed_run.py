@@ -1,15 +1,17 @@
 """An improvement run in which a process is killed with SIGKILL at moments that its arguments name.
 
-python -m tests.improve.killed_run START OUT MOMENT[,MOMENT...] process|ray|rloo|replicas
+python -m tests.improve.killed_run START OUT MOMENT[,MOMENT...] process|ray|rloo|replicas|alone
 
 A moment is ``NAME@ROUND``, or ``none``. This process dies at: ``opened`` (before anything is served), ``heldout`` (half
 of the evaluation after the round), ``planned``, ``journal`` (traces are in the journal, their episodes not in the
 ledger), ``half`` (of the round's episodes), ``traces`` (in their file, the journal still there), ``episodes`` (all are
 in the ledger), ``recorded`` (as played), ``updating``, ``committed`` (the checkpoint is there, its record is not),
 ``unserved`` (before the swap), ``swapping`` (the swap is recorded alone), ``result`` (before result.json). A
-process of the cluster dies at: ``actor``, ``replica`` (in the middle of the round's episodes), ``learner``.
+process of the cluster dies at: ``actor``, ``replica``, ``host`` (one that is not the head, with all its processes; in
+the middle of the round's episodes), ``learner``. ``alone`` is ``replicas`` in this process, without Ray.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -52,6 +54,20 @@ def kill_process(kind: str) -> None:
     assert chosen, f"no {kind} among {titles}"
     chosen[0].kill()
     print(f"killed {kind}", flush=True)
+
+
+def kill_host() -> None:
+    """Kill all processes of a node other than the head, on which an actor plays or a replica serves."""
+    kinds = (CLUSTER_PROCESSES["actor"], CLUSTER_PROCESSES["replica"])
+    for one in psutil.Process(os.getppid()).children(recursive=True):
+        if one.name() == "raylet" and "--head" not in one.cmdline():
+            below = one.children(recursive=True)
+            if any("".join(child.cmdline()[:1]).startswith(kinds) for child in below):
+                for victim in (*below, one):
+                    with contextlib.suppress(psutil.NoSuchProcess):  # a raylet ends with its agents
+                        victim.kill()
+                return
+    raise AssertionError("no node but the head plays or serves")
 
 
 def kill_at(moment: str, backend: Any) -> None:
@@ -115,9 +131,12 @@ def kill_in_episodes(name: str, number: str) -> None:
         if self.path.parent.parts[-2:] == (folder, number) and len(self) >= (2 if name == "heldout" else 6) and left:
             if name in ("half", "heldout"):
                 die()
-            if name in ("actor", "replica"):
+            if name in ("actor", "replica", "host"):
                 left.clear()
-                kill_process(name)
+                if name == "host":
+                    kill_host()
+                else:
+                    kill_process(name)
         return count
 
     def appended(self: Journal, ended: Any) -> None:
@@ -150,9 +169,9 @@ class Remote:
 
 def main(start: str, out: str, moments: str, where: str) -> None:
     given: dict[str, Any] = {"games": 10}
-    if where in ("rloo", "replicas"):
+    if where in ("rloo", "replicas", "alone"):
         given = {"algorithm": "rloo", "samples": 4, "games": 4}
-    if where == "replicas":
+    if where in ("replicas", "alone"):
         given |= {"replicas": 2, "eval_every": 1}
     config = config_of(Path(start), Path(out), eval_games=4, actors=1, **given)
     prepared = prepare(config)

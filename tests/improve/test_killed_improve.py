@@ -14,8 +14,10 @@ import orbax.checkpoint as ocp
 import pytest
 
 from tests.conftest import ROOT
+from tests.e2e.test_chaos_cluster import Cluster, cluster
 from tests.improve.killed_run import MOMENTS, SEAMS
 
+__all__ = ["cluster"]  # a fixture
 CLOCK = re.compile(r".*_s|started|wall_s")
 
 
@@ -136,6 +138,19 @@ def test_a_run_on_two_replicas_whose_driver_is_killed_20_times_ends_with_the_sam
         assert differing(without(content(again), retried), without(expected, retried)) == []
     finally:
         serve.shutdown()
+
+
+@pytest.mark.sweep  # a cluster of three nodes
+@pytest.mark.timeout(1800)
+def test_a_run_one_of_whose_hosts_is_killed_in_a_round_ends_with_the_same_bits(
+    cluster: Cluster, start: Path, tmp_path: Path, undisturbed: Callable[[str], dict[str, Any]], monkeypatch: Any
+) -> None:
+    expected = undisturbed("alone")
+    monkeypatch.setenv("RAY_ADDRESS", cluster.ray.address)
+    out = tmp_path / "run"
+    assert play(start, out, "host@1", "replicas") == 0
+    retried = {"attempts", "retried"}
+    assert differing(without(content(out), retried), without(expected, retried)) == []
 
 
 def without(value: Any, names: set[str]) -> Any:

@@ -107,9 +107,9 @@ def count() -> Counts:
 
 
 def growth(counts: dict[int, Counts], most: float) -> list[str]:
-    """A sentence for everything that grew from the second count to the last."""
+    """A sentence for everything that grew from the second count to the last, or for too few counts."""
     if len(counts) < 3:
-        return []
+        return [f"{len(counts)} counts, 3 are needed: give --rounds three times --every, if the run did not end early"]
     second, last = list(counts.values())[1], list(counts.values())[-1]
     return [
         f"{kind}: {name} grew from {second[kind][name]:g} to {last[kind][name]:g}"
