@@ -40,6 +40,8 @@ HARMLESS = (
 )  # fmt: skip
 """Fields of ``config.json`` that change nothing that is computed here, or that are read elsewhere."""
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "num_experts_per_tok")
+_TEXT_PARTS = {"qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3"}
+"""model_type of the text part of a model of images -> the family that it is for text alone."""
 _SWITCHES = {
     "qkv_bias": False, "qk_norm": False, "activation": "silu", "norm_offset": False, "post_norms": False,
     "embed_scale": False, "window": 0, "local_rope_theta": 0.0, "query_scalar": 0, "attention_cap": 0.0,
@@ -176,8 +178,15 @@ def _refuse_kinds(raw: dict[str, Any], path: str) -> None:
     elif experts := [name for name in EXPERTS if raw.get(name) is not None]:
         why = f"{experts[0]} is {raw[experts[0]]!r}: a {kind} model is a mixture of experts"
     elif isinstance(text := raw.get("text_config"), dict) or "vision_config" in raw:
-        part = text.get("model_type", "llama") if isinstance(text, dict) else "language"
-        why = f"model_type is {kind!r}, a model of images and text: expected its text part alone ({part}, text_config)"
+        nested = isinstance(text, dict)
+        part = text.get("model_type", "llama") if nested else f"{kind}_text"
+        where = f"({part}, {'text_config' if nested else 'the fields beside vision_config'})"
+        media = "sound" if "audio_config" in raw and "vision_config" not in raw else "images"
+        why = f"model_type is {kind!r}, a model of {media} and text: "
+        if (family := _TEXT_PARTS.get(part, part)) in FAMILIES:
+            why += f"expected its text part alone {where}, a {family} model"
+        else:
+            why += f"its text part {where} is not supported either"
     elif kind not in FAMILIES:
         why = f"model_type is {kind!r}, expected {' or '.join(map(repr, FAMILIES))}"
     if why:

@@ -18,6 +18,7 @@ from lemur_ray.model.llama import Params, init_params
 from lemur_ray.model.lora import MergedWeights, adapter_shapes
 from lemur_ray.recipes import get_recipe, with_vocabulary
 from lemur_ray.storage.file_system import file_system
+from lemur_ray.text.special_tokens import GENERATION, json_file
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.text.tokenizer_folder import load_folder
 from lemur_ray.weights.checkpoints import (
@@ -185,24 +186,29 @@ def _hugging_face(folder: str) -> OpenModel:
 
 def vocabulary_faults(folder: str, tokenizer: Tokenizer, config: ModelConfig) -> list[str]:
     """[error message] if the tokenizer does not belong to the model, else [].
-    It does not if it has more ids than the model has embedding rows, or if ``config.json`` in ``folder`` names ids of
-    special tokens of which none is a special token of the tokenizer."""
+    It does not if it has more ids than the model has embedding rows, or if ``config.json`` in ``folder``, or else its
+    ``generation_config.json``, names ids as begin and end of a text of which none is a special token of the tokenizer,
+    or which are end and begin there."""
     tokens, rows = tokenizer.vocab_size, config.vocab_size
-    if tokens <= rows:
-        raw = raw_config(folder)
-        ends = raw.get("eos_token_id")
-        ids = [raw.get("bos_token_id"), *(ends if isinstance(ends, list) else [ends])]
-        named = sorted({i for i in ids if isinstance(i, int)})
-        if not named or tokenizer.special_ids.intersection(named):
-            return []
+    if tokens > rows:
         return [
-            f"{folder}: config.json names {', '.join(map(str, named))} as begin and end of a text, of which the "
-            f"tokenizer ({tokens} tokens) has none as a special token: it is of another family than the weights, copy "
-            "theirs"
+            f"{folder}: the tokenizer has ids for {tokens} tokens, the model {rows} rows: its files and the weights do "
+            "not belong together, or tokens were added to the tokenizer that the model was never given rows for"
         ]
+    for raw in (raw_config(folder), json_file(tokenizer.files, GENERATION)):
+        begin, ends = raw.get("bos_token_id"), raw.get("eos_token_id")
+        ends = ends if isinstance(ends, list) else [ends]
+        if named := sorted({i for i in (begin, *ends) if isinstance(i, int)}):
+            break
+    if named and not tokenizer.special_ids.intersection(named):
+        why = f"of which the tokenizer ({tokens} tokens) has none as a special token"
+    elif named and tokenizer.bos_id in ends and tokenizer.eos_id == begin and begin not in ends:
+        why = f"which are end and begin in the tokenizer ({tokens} tokens)"
+    else:
+        return []
     return [
-        f"{folder}: the tokenizer has ids for {tokens} tokens, the model {rows} rows: its files and the weights do not "
-        "belong together, or tokens were added to the tokenizer that the model was never given rows for"
+        f"{folder}: its config names {', '.join(map(str, named))} as begin and end of a text, {why}: it is of another "
+        "family than the weights, copy theirs"
     ]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import jax
 import pytest
@@ -11,17 +13,23 @@ import transformers
 
 from lemur_ray.agents.messages import Message
 from lemur_ray.config import MeshConfig, ModelConfig, Recipe
+from lemur_ray.doctor.devices import Devices
 from lemur_ray.instruct.chat_tokens import with_chat_format
 from lemur_ray.instruct.conversation import Conversation
 from lemur_ray.instruct.table import build_table
 from lemur_ray.model.llama import init_params
 from lemur_ray.model.sharding import make_mesh
+from lemur_ray.serve.config import ServeJob
+from lemur_ray.serve.engine.engine import Engine
+from lemur_ray.serve.loading import load_text_engine, stage_weights
+from lemur_ray.serve.needs import check_job
+from lemur_ray.serve.policy_model import check_policy_model
 from lemur_ray.text.tokenizer_folder import tokenizer_in
 from lemur_ray.train.initial_params import initial_params
 from lemur_ray.train.run.folder import Run, RunFolderError, prepare
-from lemur_ray.train.run.needs import check_tokenizer
+from lemur_ray.train.run.needs import check_model, check_tokenizer
 from lemur_ray.weights.convert import Convert, convert
-from lemur_ray.weights.hf_config import HuggingFaceError
+from lemur_ray.weights.hf_config import HuggingFaceError, read_config
 from lemur_ray.weights.open_model import open_chat_model, open_model
 from tests.text import kinds
 from tests.weights.whole_models import write_model
@@ -85,3 +93,65 @@ def test_tuning_in_chatml_grows_the_vocabulary_and_no_other_start_is_taken_for_t
     kinds.write(kinds.qwen(), tmp_path / "other")
     with pytest.raises(RunFolderError, match="another tokenizer"):
         check_tokenizer(str(table), str(tmp_path / "other"))
+
+
+IDS = {
+    "llama-3": {"bos_token_id": 128_000, "eos_token_id": [128_001, 128_009]},
+    "qwen": {"bos_token_id": 151_643, "eos_token_id": 151_645},
+    "gemma": {"bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0},
+    "llama-2": {"bos_token_id": 1, "eos_token_id": 2},
+}
+"""Special tokens that ``config.json`` names in published models of a family."""
+
+
+def foreign(folder: Path, weights: str, tokenizer: str, file: str = "config.json") -> str:
+    """A model whose ``file`` names the special tokens of one family, beside a tokenizer of another."""
+    own = tokenizer_in(kinds.write(kinds.KINDS[tokenizer](), folder / "tokenizer"))
+    config = ModelConfig(**{**vars(SHAPE), "vocab_size": own.vocab_size})
+    write_model(init_params(config, 0), config, None, folder / "model")
+    copied = {"tokenizer.json", "tokenizer_config.json"}
+    kinds.write({n: text for n, text in kinds.KINDS[tokenizer]().items() if n in copied}, folder / "model")
+    raw = json.loads((folder / "model" / file).read_text())
+    (folder / "model" / file).write_text(json.dumps({**raw, **IDS[weights]}))
+    return str(folder / "model")
+
+
+@pytest.mark.parametrize(
+    ("weights", "tokenizer", "why"),
+    [
+        ("qwen", "llama-3", "151643, 151645 .* none as a special token"),
+        ("llama-3", "qwen", "128000, 128001, 128009 .* none as a special token"),
+        ("llama-2", "qwen", "1, 2 .* none as a special token"),
+        ("gemma", "mistral-1", "1, 2 .* which are end and begin in the tokenizer"),
+        ("gemma", "llama-2", "1, 2 .* which are end and begin in the tokenizer"),
+    ],
+)
+def test_a_tokenizer_of_another_family_is_refused(weights: str, tokenizer: str, why: str, tmp_path: Path) -> None:
+    expected = rf"its config names {why}.* of another family than the weights, copy theirs"
+    with pytest.raises(HuggingFaceError, match=expected):
+        open_model(foreign(tmp_path, weights, tokenizer))
+
+
+def test_the_own_tokenizer_passes_and_ids_of_generation_are_compared_too(tmp_path: Path) -> None:
+    open_model(foreign(tmp_path / "own", "llama-2", "llama-2"))
+    with pytest.raises(HuggingFaceError, match="of another family than the weights"):
+        open_model(foreign(tmp_path / "other", "qwen", "llama-3", "generation_config.json"))
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        lambda folder, out: convert(Convert(folder, out, "run"), out),
+        lambda folder, out: check_model(folder, Recipe(model=read_config(folder))),
+        lambda folder, out: check_job(folder, ServeJob(model=folder), Devices(8, 0, 0)),
+        lambda folder, out: check_policy_model(folder, "", False),
+        lambda folder, out: load_text_engine(folder),
+        lambda folder, out: stage_weights(cast("Engine", None), folder),
+    ],
+    ids=["import", "pretraining and tuning", "serving", "policy checkpoint", "loading", "update of a server"],
+)
+def test_every_stage_refuses_it_before_anything_is_started(stage: Callable[[str, str], object], tmp_path: Path) -> None:
+    folder, out = foreign(tmp_path, "gemma", "mistral-1"), tmp_path / "out"
+    with pytest.raises((ValueError, RuntimeError, RunFolderError), match="which are end and begin in the tokenizer"):
+        stage(folder, str(out))
+    assert not out.exists()

@@ -75,8 +75,14 @@ def test_published_configs_are_read(tmp_path: Path) -> None:
         (
             "text_config",
             {"model_type": "gemma3_text"},
-            r"a model of images and text: expected its text part .*gemma3_t",
+            r"of images and text: expected its text part .*, a gemma3_text m",
         ),
+        (
+            "text_config",
+            {"model_type": "qwen2_5_vl_text"},
+            r"text part alone \(qwen2_5_vl_text, text_.*, a qwen2 model",
+        ),
+        ("text_config", {"model_type": "gemma4_text"}, r"its text part \(gemma4_text, .* is not supported either"),
         ("attention_bias", True, "attention_bias is True"),
         ("mlp_bias", True, "mlp_bias is True"),
         ("hidden_act", "gelu", "hidden_act is 'gelu'"),
@@ -91,6 +97,14 @@ def test_a_model_of_another_family_is_refused_by_name(field: str, value: object,
     raw = json.loads(config_files(CONFIG, None, "float32")["config.json"])
     with pytest.raises(HuggingFaceError, match=named):
         read_config(write(tmp_path, {**raw, field: value}))
+
+
+def test_a_model_of_images_whose_text_fields_lie_beside_is_refused_with_the_family_of_its_text(tmp_path: Path) -> None:
+    """As in the config.json of Qwen 2 VL."""
+    raw = {**json.loads(config_files(CONFIG, None, "float32")["config.json"]), "model_type": "qwen2_vl"}
+    expected = r"'qwen2_vl', a model of images and text: .*\(.*, the fields beside vision_config\), a qwen2 model"
+    with pytest.raises(HuggingFaceError, match=expected):
+        read_config(write(tmp_path, {**raw, "vision_config": {"depth": 32}}))
 
 
 def test_published_configs_of_other_families_are_read(tmp_path: Path) -> None:

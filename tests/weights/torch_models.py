@@ -53,13 +53,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 """Class name without its ending -> fields of the config besides ``_SHAPE``."""
 
 
+def hf_config(name: str) -> Any:
+    """The config of ``FAMILIES[name]`` as transformers has it."""
+    kind, fields = FAMILIES[name]
+    return getattr(transformers, f"{kind}Config")(**_SHAPE | fields)
+
+
 @functools.cache
 def torch_model(name: str) -> Any:
     """The model of ``FAMILIES[name]`` in float32, with random norms and biases too."""
-    kind, fields = FAMILIES[name]
     torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")(**_SHAPE | fields)
-    model = getattr(transformers, f"{kind.removesuffix('Text')}ForCausalLM")(config).float().eval()
+    kind = FAMILIES[name][0].removesuffix("Text")
+    model = getattr(transformers, f"{kind}ForCausalLM")(hf_config(name)).float().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 1:

@@ -43,6 +43,7 @@ def check_recipe(recipe: Recipe) -> list[RunShape]:
     """Check hosts, mesh and batch; returns the run's shape for every permitted number of workers, largest first.
     Raises ValueError if hosts, chips and mesh do not agree, a batch does not split, or a parameter does not divide."""
     shapes = []
+    _check_heads(recipe)
     for count in worker_counts(recipe.mesh):
         try:
             where = run_shape(recipe.mesh, num_workers=count, cpu_devices=_cpu_devices())
@@ -57,18 +58,23 @@ def check_recipe(recipe: Recipe) -> list[RunShape]:
     return shapes
 
 
+def _check_heads(recipe: Recipe) -> None:
+    """Raises ValueError with the possible values if ``mesh.tp`` does not divide the heads, whatever the devices are."""
+    model, tp = recipe.model, recipe.mesh.tp
+    heads = math.gcd(model.num_heads, model.num_kv_heads)
+    if heads % tp:
+        divisors = [str(n) for n in range(1, heads + 1) if heads % n == 0]
+        raise ValueError(
+            f"mesh.tp {tp} does not divide model.num_heads {model.num_heads} and model.num_kv_heads "
+            f"{model.num_kv_heads}: choose one of {', '.join(divisors)}"
+        )
+
+
 def _check_shapes(recipe: Recipe, where: RunShape) -> None:
     """Raises ValueError naming the parameter or activation that does not divide over the mesh."""
     shape = (where.dcn, where.fsdp, where.tp)
     mesh: Any = AbstractMesh(shape, MESH_AXES, axis_types=(AxisType.Auto,) * 3)
     param_shardings(recipe.model, mesh)
-    heads = math.gcd(recipe.model.num_heads, recipe.model.num_kv_heads)
-    if heads % where.tp:
-        divisors = [str(n) for n in range(1, heads + 1) if heads % n == 0]
-        raise ValueError(
-            f"mesh.tp {where.tp} does not divide model.num_heads {recipe.model.num_heads} and model.num_kv_heads "
-            f"{recipe.model.num_kv_heads}: choose one of {', '.join(divisors)}"
-        )
     spec(("sequence",), (recipe.data.seq_len,), mesh, "data.seq_len")
     if (block := recipe.train.attention_block) and recipe.data.seq_len % block:
         raise ValueError(

@@ -80,7 +80,7 @@ def test_two_hundred_tokens_of_twenty_prompts_are_those_of_transformers(
 
 @pytest.mark.sweep
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["qwen2, tied", "qwen3", "mistral, windows", "gemma 2", "gemma 3"])
+@pytest.mark.parametrize("name", FAMILIES)
 def test_int8_and_bfloat16_stay_near_float32(name: str, tmp_path: Path) -> None:
     prompt = prompts(1, 200)[0]
     scores = []

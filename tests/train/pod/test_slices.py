@@ -165,6 +165,8 @@ def test_28_heads_do_not_divide_over_8_and_the_divisors_are_named() -> None:
     """The shape of Qwen 2.5 7B: 28 query heads, 4 of keys and values."""
     recipe = get_recipe("qwen3-8b")
     model = dataclasses.replace(recipe.model, dim=3584, ffn_dim=18_944, num_heads=28, num_kv_heads=4, num_layers=1)
-    mesh = dataclasses.replace(recipe.mesh, fsdp=1, tp=8)
-    with pytest.raises(ValueError, match=r"mesh\.tp 8 does not divide .*num_heads 28 .* 4: choose one of 1, 2, 4$"):
-        check_recipe(dataclasses.replace(recipe, model=model, mesh=mesh))
+    for mesh in (dataclasses.replace(recipe.mesh, fsdp=1, tp=8), MeshConfig(tp=8)):  # the second fills no device either
+        with pytest.raises(
+            ValueError, match=r"^mesh\.tp 8 does not divide .*num_heads 28 .* 4: choose one of 1, 2, 4$"
+        ):
+            check_recipe(dataclasses.replace(recipe, model=model, mesh=mesh))

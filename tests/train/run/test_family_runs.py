@@ -29,13 +29,12 @@ from tests.model.logits import logits
 from tests.serve.offline import generate
 from tests.serve.tiny import Waiter
 from tests.train.conftest import SEQ_LEN
-from tests.weights.torch_models import saved
+from tests.weights.torch_models import FAMILIES, saved
 from tests.weights.whole_models import params_of
 
 TALKS = [Conversation("talks", str(n), (Message("user", "def add"), Message("assistant", "a + b"))) for n in range(8)]
 PROMPTS = [tuple(np.random.default_rng(n).integers(0, 321, 20 + 9 * n).tolist()) for n in range(4)]
 EVERY_KIND = ({}, {"dtype": "bfloat16"}, {"quantization": "int8"})
-EVERY = ("llama 3, tied", "mistral, windows", "qwen2, tied", "qwen3", "gemma 2", "gemma 3")
 
 
 def scores(engine: Engine) -> np.ndarray:
@@ -48,7 +47,7 @@ def scores(engine: Engine) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kinds"),
-    [("qwen3", ({},)), *(pytest.param(name, EVERY_KIND, marks=pytest.mark.sweep) for name in EVERY)],
+    [("qwen3", ({},)), *(pytest.param(name, EVERY_KIND, marks=pytest.mark.sweep) for name in FAMILIES)],
 )
 def test_a_family_goes_through_every_stage(
     name: str,

@@ -1,8 +1,10 @@
 """Stages: a run goes on with another one's moments, bit for bit; what changes is recorded, what cannot work refused."""
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -46,15 +48,18 @@ def test_schedules_stay_at_the_peak_as_long_as_they_say() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps", [(8, 12), pytest.param((100, 150), marks=pytest.mark.sweep)])
+@pytest.mark.parametrize(
+    ("steps", "kills"), [((8, 12), (3,)), pytest.param((100, 150), (1, 6, 16, 21), marks=pytest.mark.sweep)]
+)
 def test_a_run_and_its_stage_equal_one_run_to_the_bit(
     steps: tuple[int, int],
+    kills: tuple[int, ...],
     tmp_path: Path,
     run_here: Callable,
     small_recipe: Recipes,
     read_losses: Callable,
 ) -> None:
-    """Also if the stage is killed and started again."""
+    """Also if the stage is killed and started again. kills: batches after which each start is killed."""
     first, both = steps
     every = {"checkpoint_every_steps": 4, "eval_rows": 0}
     decaying = with_schedule(small_recipe(steps=both, **every), "wsd", decay_fraction=(both - first) / both)
@@ -62,14 +67,13 @@ def test_a_run_and_its_stage_equal_one_run_to_the_bit(
     run_here(decaying, straight)
     run_here(with_schedule(small_recipe(steps=first, **every), "constant"), parent)
 
-    def killed(batches: Iterator) -> Iterator:
-        for number, batch in enumerate(batches):
-            if number == both - first - 1:
-                raise Killed
-            yield batch
+    def killed(batches: Iterator, after: int) -> Iterator:
+        yield from itertools.islice(batches, after)
+        raise Killed
 
-    with pytest.raises(Killed):
-        run_here(decaying, stage, resume_from=str(parent), feed=killed)
+    for after in kills:
+        with pytest.raises(Killed):
+            run_here(decaying, stage, resume_from=str(parent), feed=partial(killed, after=after))
     lines: list[str] = []
     result = run_here(decaying, stage, resume_from=str(parent), lines=lines)
     assert result["replays_that_differ"] == []
