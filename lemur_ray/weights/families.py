@@ -178,15 +178,15 @@ def _refuse_kinds(raw: dict[str, Any], path: str) -> None:
     elif experts := [name for name in EXPERTS if raw.get(name) is not None]:
         why = f"{experts[0]} is {raw[experts[0]]!r}: a {kind} model is a mixture of experts"
     elif isinstance(text := raw.get("text_config"), dict) or "vision_config" in raw:
-        nested = isinstance(text, dict)
-        part = text.get("model_type", "llama") if nested else f"{kind}_text"
-        where = f"({part}, {'text_config' if nested else 'the fields beside vision_config'})"
+        part, place = f"{kind}_text", "the fields beside vision_config"
+        if isinstance(text, dict):
+            part, place = text.get("model_type", "llama"), "text_config"
         media = "sound" if "audio_config" in raw and "vision_config" not in raw else "images"
         why = f"model_type is {kind!r}, a model of {media} and text: "
         if (family := _TEXT_PARTS.get(part, part)) in FAMILIES:
-            why += f"expected its text part alone {where}, a {family} model"
+            why += f"expected its text part alone ({part}, {place}), a {family} model"
         else:
-            why += f"its text part {where} is not supported either"
+            why += f"its text part ({part}, {place}) is not supported either"
     elif kind not in FAMILIES:
         why = f"model_type is {kind!r}, expected {' or '.join(map(repr, FAMILIES))}"
     if why:

@@ -196,8 +196,8 @@ def vocabulary_faults(folder: str, tokenizer: Tokenizer, config: ModelConfig) ->
             "not belong together, or tokens were added to the tokenizer that the model was never given rows for"
         ]
     for raw in (raw_config(folder), json_file(tokenizer.files, GENERATION)):
-        begin, ends = raw.get("bos_token_id"), raw.get("eos_token_id")
-        ends = ends if isinstance(ends, list) else [ends]
+        begin, end = raw.get("bos_token_id"), raw.get("eos_token_id")
+        ends = end if isinstance(end, list) else [end]
         if named := sorted({i for i in (begin, *ends) if isinstance(i, int)}):
             break
     if named and not tokenizer.special_ids.intersection(named):
