@@ -51,11 +51,11 @@ def find(name: str) -> Benchmark[Any]:
 
 
 def own_code(name: str) -> dict[str, str]:
-    """Part of the recipe hash for a benchmark in a user's module (``module:object``): a digest of the module's code, so
-    that edited code is played anew. Empty for any other benchmark. Prints to stderr if this process runs code from
-    before an edit."""
-    module, colon, _ = name.partition(":")
-    if not colon or is_ours(name) or module.startswith(f"{HOMES[0]}."):
+    """Part of the recipe hash for a benchmark in a user's module (``module:object``, ``gym:module:Id``): a digest of
+    the module's code, so that edited code is played anew. Empty for any other benchmark. Prints to stderr if this
+    process runs code from before an edit."""
+    module = _users_module(name)
+    if not module:
         return {}
     plugin = _imported(name, module)
     if was_edited(plugin):
@@ -63,6 +63,14 @@ def own_code(name: str) -> dict[str, str]:
               "Python anew for the edited one", file=sys.stderr, flush=True)  # fmt: skip
     code = imported_code(plugin)
     return {MODULE_CODE: code} if code else {}
+
+
+def _users_module(name: str) -> str:
+    """The module in the name of a benchmark that is not built in; empty if its name has none."""
+    module, colon, rest = name.partition(":")
+    if module == "gym":
+        return rest.rpartition(":")[0]
+    return "" if not colon or is_ours(name) or module.startswith(f"{HOMES[0]}.") else module
 
 
 def is_ours(name: str) -> bool:

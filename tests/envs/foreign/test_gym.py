@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ import gymnasium
 import pytest
 
 from lemur_ray.benchmarks.contract import EvaluationRequest
-from lemur_ray.benchmarks.discovery import find
+from lemur_ray.benchmarks.discovery import find, own_code
 from tests.agents.misbehaving import completion, serving
 from tests.conftest import ROOT
 
@@ -50,6 +51,27 @@ def test_the_random_policy_finds_no_actions_to_draw_and_plays() -> None:
     _, info = env.reset(options={**tasks()[0].options, "hints": True})
     assert info["hints"] == {}
     env.close()
+
+
+def test_an_edit_of_the_module_that_registers_it_is_another_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, name = tmp_path / "edited_game.py", "gym:edited_game:test/Guess-v0"
+    text = "from tests.envs.foreign.guessing import Guess\nMOST = 9\n"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file.write_text(text)
+    first = own_code(name)
+    assert list(first) == ["module_code"]
+    file.write_text(f"# a comment\n{text}")
+    assert own_code(name) == first
+    assert capsys.readouterr().err == ""
+    file.write_text(text.replace("9", "5"))
+    assert own_code(name) == first
+    assert "edited_game was edited after this process had imported it" in capsys.readouterr().err
+    monkeypatch.delitem(sys.modules, "edited_game")
+    importlib.invalidate_caches()
+    assert own_code(name) != first
+    assert own_code("gym:test/Guess-v0") == {}, "whoever registered it"
 
 
 @pytest.mark.parametrize("says", [False, True])
