@@ -147,7 +147,7 @@ class ChatModel:
                 if (choice := self._record.read()).number > attempted:
                     attempted = choice.number
                     self._switch(choice)
-            except (RuntimeError, RayError) as error:
+            except (RuntimeError, RayError, OSError) as error:
                 log.warning("the weights stay those of %s: %s", self._served.version, error)
 
     async def drop_weights(self) -> None:

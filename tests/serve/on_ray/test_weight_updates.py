@@ -13,6 +13,7 @@ from lemur_ray.serve.on_ray import weight_updates
 from lemur_ray.serve.on_ray.replica import ChatModel
 from lemur_ray.serve.on_ray.weight_updates import update_all
 from lemur_ray.serve.on_ray.weights_record import Choice, WeightsRecord, internal_kv
+from lemur_ray.storage.retry_policy import BucketError
 from tests.serve.tiny import TINY, TOKENIZER
 
 
@@ -139,3 +140,22 @@ def test_a_model_whose_chosen_weights_have_changed_since_is_not_served(monkeypat
     monkeypatch.setattr(loading, "open_chat_model", lambda spec: opened)
     with pytest.raises(RuntimeError, match="run has the weights 8-def by now, not 7-abc: put those"):
         loading.load_text_engine("run", EngineOptions(max_slots=2), weights=("run", "7-abc"))
+
+
+def test_a_storage_fault_during_a_switch_does_not_end_the_watch_over_the_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replica = FakeReplica()
+    replica.ended = threading.Event()  # type: ignore[attr-defined]
+
+    def commit(engine: object, spec: str, version: str) -> None:
+        if spec == "away":
+            replica._record.add(Choice(2, "back", "v-back"))
+            raise BucketError("the bucket does not answer")
+        replica.ended.set()  # type: ignore[attr-defined]
+
+    monkeypatch.setattr("lemur_ray.serve.on_ray.replica.commit_weights", commit)
+    monkeypatch.setattr("lemur_ray.serve.on_ray.replica.CHECK_S", 0.01)
+    assert replica._record.add(Choice(1, "away", "v-away"))
+    ChatModel._watch_record(replica)  # type: ignore[arg-type]
+    assert replica._choice == Choice(2, "back", "v-back")
