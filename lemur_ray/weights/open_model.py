@@ -202,7 +202,7 @@ def vocabulary_faults(folder: str, tokenizer: Tokenizer, config: ModelConfig) ->
             break
     if named and not tokenizer.special_ids.intersection(named):
         why = f"of which the tokenizer ({tokens} tokens) has none as a special token"
-    elif named and tokenizer.bos_id in ends and tokenizer.eos_id == begin and begin not in ends:
+    elif named and end is not None and tokenizer.bos_id in ends and tokenizer.eos_id == begin and begin not in ends:
         why = f"which are end and begin in the tokenizer ({tokens} tokens)"
     else:
         return []

@@ -3,6 +3,8 @@
 import importlib.util
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import fsspec
 import jax
@@ -12,7 +14,13 @@ import pytest
 from lemur_ray.rollout.endpoints.policy_target import checkpoint_label, pin_checkpoint, resolve_model
 from lemur_ray.text.tokenizer import Tokenizer
 from lemur_ray.weights.checkpoints import model_fingerprint
-from lemur_ray.weights.open_model import ModelNotFound, OpenChatModel, load_tokenizer, open_chat_model
+from lemur_ray.weights.open_model import (
+    ModelNotFound,
+    OpenChatModel,
+    load_tokenizer,
+    open_chat_model,
+    vocabulary_faults,
+)
 from tests.weights.whole_models import whole
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,3 +137,12 @@ def test_a_tokenizer_is_found_where_its_model_lies_also_in_a_bucket_and_a_damage
         load_tokenizer(folder)
     with pytest.raises(ModelNotFound, match=r"no tokenizer\.json in memory://models/none"):
         load_tokenizer("memory://models/none")
+
+
+def test_a_config_that_names_no_end_is_not_compared_with_a_tokenizer_without_a_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokenizer: Any = SimpleNamespace(vocab_size=10, special_ids=frozenset({5}), files={}, bos_id=None, eos_id=5)
+    config: Any = SimpleNamespace(vocab_size=10)
+    monkeypatch.setattr("lemur_ray.weights.open_model.raw_config", lambda folder: {"bos_token_id": 5})
+    assert vocabulary_faults("model", tokenizer, config) == []
