@@ -32,8 +32,8 @@ def _state():  # type: ignore[no-untyped-def]
     attributes, functions = [(holder, dict(vars(holder))) for holder in holders.values()], {}
     for _, names in attributes:
         for value in names.values():
-            if type(value) in (staticmethod, classmethod, _types.MethodType):  # asking others may import a lazy module
-                value = value.__func__
+            if issubclass(type(value), (staticmethod, classmethod, _types.MethodType)):
+                value = value.__func__  # asking other values for it may import a lazy module
             if type(value) is _types.FunctionType:
                 functions[value] = (value.__code__, value.__defaults__, value.__kwdefaults__)
     return dict(_sys.modules), attributes, functions
