@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lemur_ray.host.file_lock import take
+from lemur_ray.host.file_lock import POLL_S, take
 from lemur_ray.host.full_disk import is_full_disk
 
 _WAIT_S = 3600.0
@@ -47,16 +47,21 @@ class BoundedCache:
         calls it, while others wait. Raises ``error`` if that takes an hour, OSError, errors of ``make``."""
         self.folder.mkdir(parents=True, exist_ok=True)
         copy, lock = self.folder / name, self._lock_of(name)
+        deadline = time.monotonic() + _WAIT_S
         try:
             while True:
                 fcntl.flock(lock, fcntl.LOCK_SH)
                 if copy.is_dir():
                     os.utime(lock)  # time of last use
                     return lock
-                if not take(lock, wait_s=_WAIT_S):
+                if take(lock):
+                    if not copy.is_dir():
+                        make()
+                elif time.monotonic() >= deadline:
                     raise self.error(f"{copy}: another process has held it for {_WAIT_S:g} s without making anything")
-                if not copy.is_dir():
-                    make()
+                else:  # who makes it meanwhile keeps a shared lock: do not wait for the exclusive one
+                    fcntl.flock(lock, fcntl.LOCK_UN)
+                    time.sleep(POLL_S)
         except BaseException:
             os.close(lock)
             raise

@@ -8,12 +8,18 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import threading
+import time
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lemur_ray.host.file_lock import take
+from lemur_ray.storage import bounded_cache
+from lemur_ray.storage.bounded_cache import BoundedCache
 from lemur_ray.storage.bundles import host_cache, store
 from lemur_ray.storage.bundles.bundle import Bundle, BundleError
 from lemur_ray.storage.bundles.host_cache import bundle_cache, unpacked_bundle
@@ -186,3 +192,34 @@ def test_a_store_that_is_no_place_or_cannot_be_written_to_is_refused(
     (tmp_path / "file").write_text("")
     with pytest.raises(BundleError, match=r"LEMUR_STORE=.*file cannot take the \d+ bytes of .*moved"):
         publish(tmp_path / "moved", str(tmp_path / "file"))
+
+
+def test_two_processes_that_look_before_either_makes_an_entry_both_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads stand for them: locks of separately opened files exclude each other in one process, too."""
+    both_looked, of_thread, made = threading.Barrier(2), threading.local(), list[int]()
+
+    def take_after_both_looked(lock: int, **how: Any) -> bool:
+        if not getattr(of_thread, "has_looked", False):
+            of_thread.has_looked = True
+            both_looked.wait(60)
+        return take(lock, **how)
+
+    def acquire() -> int:
+        cache = BoundedCache(tmp_path / "cache", "LEMUR_BUNDLES_GB", BundleError)
+
+        def make() -> None:
+            made.append(1)
+            time.sleep(0.5)
+            (cache.folder / "entry").mkdir()
+
+        return cache.acquire("entry", make)
+
+    monkeypatch.setattr(bounded_cache, "_WAIT_S", 30.0)
+    monkeypatch.setattr(bounded_cache, "take", take_after_both_looked)
+    with ThreadPoolExecutor(2) as threads:
+        locks = list(threads.map(lambda _: acquire(), range(2)))
+    for lock in locks:
+        os.close(lock)
+    assert made == [1]
