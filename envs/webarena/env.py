@@ -47,7 +47,9 @@ _TYPEABLE = ("textbox", "searchbox", "combobox", "spinbutton")
 
 @dataclass(frozen=True)
 class Playing:
-    """Settings of one episode: the options of ``reset`` except its task and sites. See ``options.BrowserOptions``."""
+    """Settings of one episode. Every field is the option of the same name in ``options.BrowserOptions``, apart from
+    ``language`` (its ``actions``), ``prompt`` (full or brief), and ``settles_s``: seconds to wait after loading a page
+    while scoring."""
 
     language: Language = "symbolic"
     evaluator: str = "upstream"
@@ -71,6 +73,7 @@ class Playing:
 
     @property
     def strict(self) -> bool:
+        """Whether to score without the bugs of WebArena's own code."""
         return self.evaluator == "strict"
 
     def prompts(self, homepage: bool) -> Prompt:

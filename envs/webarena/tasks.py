@@ -34,7 +34,8 @@ FILE = Source(
 
 
 def read_records(file: Path) -> list[dict[str, Any]]:
-    """Read and check the records of a file in WebArena's format, gzipped or not. Raises ValueError, OSError."""
+    """Read and check the records of a file in WebArena's format, gzipped or not. Raises ValueError, with the task, for
+    an invalid record, OSError if the file cannot be read."""
     content = file.read_bytes()
     try:
         records = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)

@@ -69,7 +69,7 @@ class EndpointOptions:
 
     @property
     def more(self) -> dict[str, Any]:
-        """``body`` parsed; an empty dict if ``body`` is empty. Raises ValueError."""
+        """``body`` parsed; an empty dict if ``body`` is empty. Raises ValueError if it is no JSON object."""
         return parse_json_object(self.body, "body") if self.body else {}
 
 

@@ -60,7 +60,8 @@ def task_name(episode: str) -> str:
 
 
 def task_number(episode: str) -> str:
-    """``trailing_number`` of the task id in ``episode``, the text ``str(EpisodeKey)``. Raises ValueError."""
+    """``trailing_number`` of the task id in ``episode``, the text ``str(EpisodeKey)``. Raises ValueError if the id does
+    not end with a number."""
     return trailing_number(task_name(episode))
 
 

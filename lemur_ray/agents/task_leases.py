@@ -44,16 +44,19 @@ class Leases(Protocol):
     """Exclusive locks and notes that several processes share. Thread-safe. Names are relative paths."""
 
     def take(self, names: Sequence[str]) -> HeldLease | None:
-        """Lock the first free one of ``names``, without waiting; None if all are taken. Raises LeasesLost."""
+        """Lock the first free one of ``names``, without waiting; None if all are taken. Raises LeasesLost if the host
+        that keeps the leases does not answer."""
         ...
 
     def note(self, name: str, text: str | None = None) -> str | None:
-        """Return the text stored under ``name``, or None; then store ``text`` there unless None. Raises LeasesLost."""
+        """Return the text stored under ``name``, or None; then store ``text`` there unless None. Raises LeasesLost if
+        the host that keeps the leases does not answer."""
         ...
 
     def run(self, command: Sequence[str], limit_s: float) -> tuple[int, str]:
         """Run a command on the host that keeps the leases, for at most ``limit_s`` seconds. Returns (exit status, the
-        end of its output); 127 if it is not found, 124 after the limit. Raises LeasesLost."""
+        end of its output); 127 if it is not found, 124 after the limit. Raises LeasesLost if that host does not
+        answer."""
         ...
 
 

@@ -235,7 +235,7 @@ class Episode:
 
     @classmethod
     def from_json(cls, value: Any) -> Episode:
-        """Parse the object that ``to_json`` returns, with a type check of every value. Raises ValueError."""
+        """Parse what ``to_json`` returns. Raises ValueError if a value is missing or of another type."""
         try:
             value, trajectory = {**_marks_in_texts(value), **value}, value["trajectory"]
             limit = trajectory.get("dialogue_limit")

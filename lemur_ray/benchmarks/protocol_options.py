@@ -55,10 +55,12 @@ def single_protocol_identity(options: OneProtocol, request: EvaluationRequest) -
 
 
 def version_by_mode(options: Protocol) -> int:
-    """``Benchmark.version`` if scores changed once, in mode lemur only: 2 in that mode, else 1."""
+    """``Benchmark.version`` for a benchmark whose scores in mode lemur changed between releases: 2 in that mode, else
+    1."""
     return 2 if options.mode == "lemur" else 1
 
 
 def version_by_prefill(options: Protocol) -> int:
-    """``Benchmark.version`` if scores changed once for mode lemur, chat, without prefill: 2 for these, else 1."""
+    """``Benchmark.version`` for a benchmark whose scores changed between releases only in mode lemur with chat prompts
+    and without prefill: 2 with such options, else 1."""
     return 1 if options.raw or options.prefill else version_by_mode(options)

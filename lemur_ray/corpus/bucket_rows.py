@@ -57,7 +57,7 @@ def open_rows(corpus: str | Path, source: str, *, check: bool = True) -> Rows:
 
 def most_pieces(folder: str, index: dict[str, Any]) -> int:
     """Maximum number of pieces of documents in a row of the set in ``folder`` (path or URL); 0 without rows. index: its
-    ``rows.json``. Reads the ``starts`` of all shards, 8 bytes a row. Raises OSError."""
+    ``rows.json``. Reads the ``starts`` of all shards, 8 bytes a row. Raises OSError if one cannot be read."""
     most = 0
     for shard in index["shards"]:
         fs, path = file_system(f"{folder}/{shard['name']}.starts")

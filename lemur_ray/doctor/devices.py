@@ -18,7 +18,8 @@ TOPOLOGY_LABEL = "ray.io/tpu-topology"
 
 @dataclass(frozen=True)
 class Devices:
-    """Devices of a machine or cluster. ``memory_bytes``: free; ``gpu_bytes``: of all GPUs together; None if unknown."""
+    """Devices of a machine or cluster. ``memory_bytes``: free main memory; ``gpu_bytes``: memory of all GPUs together;
+    None if unknown. ``tpus``: chips."""
 
     cpus: float
     gpus: int = 0

@@ -106,7 +106,8 @@ def has_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> bool:
 
 
 def play_golds(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> list[Episode]:
-    """Play the benchmark's reference answers in this process. Returns the episodes. Raises PreflightError."""
+    """Play the benchmark's reference answers in this process. Returns the episodes. Raises PreflightError if a
+    requirement of the benchmark is missing here."""
     with tempfile.TemporaryDirectory(prefix="lemur-golds-") as folder:
         config = replace(config, policy="expert", actors=0, out=folder)
         ready = prepare(config, replace(benchmark, has_hints=True), lambda spec: spec)

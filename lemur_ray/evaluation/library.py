@@ -39,7 +39,8 @@ class Evaluation:
         return self.folder / "index.html"
 
     def episodes(self) -> list[Episode]:
-        """All episodes with their conversations. Raises LedgerError, FileNotFoundError."""
+        """All episodes with their conversations. Raises LedgerError for an invalid ledger, FileNotFoundError without
+        one."""
         return [stored.load() for stored in self._stored()]
 
     def rows(self) -> list[dict[str, Any]]:

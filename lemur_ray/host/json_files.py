@@ -74,7 +74,8 @@ def read_json_lines(path: Path, *, bad_lines: bool = False) -> Iterator[tuple[in
 
 def parse_json(text: str | bytes, path: Path, line: int = 1, constant: Callable[[str], Any] | None = None) -> Any:
     """Parse ``text``, which begins at line ``line`` of ``path`` (both for errors), and return its value. ``constant``:
-    from "NaN", "Infinity", "-Infinity" (no JSON) to a value; by default a float. Raises NotJson."""
+    from "NaN", "Infinity", "-Infinity" (no JSON) to a value; by default a float. Raises NotJson, with file and line,
+    for another text."""
     try:
         return json.loads(text, parse_constant=constant)
     except RecursionError as error:

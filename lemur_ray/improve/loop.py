@@ -62,13 +62,15 @@ class Served(NamedTuple):
 
 
 class Backend(Protocol):
-    """Trains, serves and plays: in this process, or on a Ray cluster."""
+    """Interface to the learner, the server and the pool of a run: in this process, or on a Ray cluster."""
 
     def open(self) -> Committed:
         """Start the learner: restore the newest commit, or commit the initial weights. Called once, first."""
 
     def train(self, number: int, rows: Rows, order: np.ndarray, best: int) -> Committed:
-        """Make a round's updates and commit the weights, as ``learner.Learner.train``."""
+        """Make the updates of round ``number`` and commit the weights; the checkpoint of step ``best`` is kept. rows:
+        training rows; order: (updates, width) indices of rows, -1 for an empty row. Errors as for
+        ``learner.Learner.train``."""
 
     def serve(self, commit: Committed) -> Served:
         """Serve a commit in every replica, starting the server if there is none."""

@@ -36,7 +36,8 @@ def examples_of(
 ) -> list[Example]:
     """The training conversations of a round's episodes, in their order. teacher: every scored episode, lost ones too,
     with the weights of its steps. wins: of each task at most ``per_task`` won episodes, shortest first, without refused
-    replies; a rarely won task has more weight: 1.1 minus its share of wins. Raises BadInput."""
+    replies; a rarely won task has more weight: 1.1 minus its share of wins. Raises BadInput for a scored episode of a
+    task that is not in ``training_tasks``."""
     scored = check_tasks(episodes, training_tasks)
     if algorithm == "teacher":
         return [Example(one.messages, 1.0, one.tools) for episode in scored for one in conversations_of(episode)]
@@ -74,7 +75,8 @@ Rows = dict[str, np.ndarray]
 
 def rows_of(examples: Sequence[Example], tokenizer: Tokenizer, seq_len: int) -> Rows | None:
     """Packed rows of the examples, those without a trained token left out; None if none is left.
-    A conversation longer than a row is cut on the right. seq_len: tokens of a row. Raises TemplateError."""
+    A conversation longer than a row is cut on the right. seq_len: tokens of a row. Raises TemplateError if the chat
+    template rejects a conversation."""
     pieces: list[dict[str, np.ndarray]] = []
     for example in examples:
         ids, trained = encode_chat(tokenizer, example.messages, seq_len, tools=example.tools)

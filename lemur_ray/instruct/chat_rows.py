@@ -59,7 +59,7 @@ def chat_files(name: str) -> list[str]:
 @contextmanager
 def local_chat_file(file: str) -> Iterator[Path]:
     """Context manager that yields the local path of a file. One in a bucket or on the Hub is downloaded to a temporary
-    file, which is removed at the end. Raises OSError, ReadFailure."""
+    file, which is removed at the end. Raises OSError (ReadFailure from the Hub) if it cannot be downloaded."""
     if not file.startswith(HUB):
         with local_copy(file) as path:
             yield Path(path)

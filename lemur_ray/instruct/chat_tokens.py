@@ -21,7 +21,7 @@ def with_chat_format(tokenizer: Tokenizer, choice: str = "", say: Callable[[str]
     """A tokenizer with the chat template for tuning among its files. choice: file of a template, or "chatml"; empty:
     the tokenizer's own (then the same tokenizer is returned), else ChatML, whose special tokens are appended to the
     vocabulary if they are missing. say: gets a line if there was no template, and one if tokens are appended. Raises
-    TemplateUnusable."""
+    TemplateUnusable if the template is invalid."""
     source = template_source(choice)
     if not source:
         try:

@@ -153,7 +153,7 @@ def encode(
     """Table (schema TOKENS) of a table of kept conversations as token ids, cut at ``seq_len``, with a flag per token
     whether it is trained. A conversation that the chat template rejects, or of which no trained token is left, stays as
     a dropped row. benchmarks: index from 13-gram hash to file name. drop_overlap: drop conversations that share a
-    13-gram, instead of a note. Raises TemplateUnusable."""
+    13-gram, instead of a note. Raises TemplateUnusable if the template is invalid for every conversation."""
     rows = table.to_pylist()
     for row in rows:
         messages = messages_of(row["messages"])

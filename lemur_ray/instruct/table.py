@@ -87,7 +87,8 @@ def encoded(
     conversations: Iterable[Conversation], tokenizer: Tokenizer, seq_len: int, counts: Counts
 ) -> Iterator[Example]:
     """Yield every conversation that has a trained token, cut to ``seq_len`` tokens. Adds to ``counts``, by data set:
-    read and kept conversations, those dropped or cut by reason. Raises TemplateUnusable."""
+    read and kept conversations, those dropped or cut by reason. Raises TemplateUnusable if the template is invalid for
+    every conversation."""
     for conversation in conversations:
         name = conversation.dataset
         count = counts.setdefault(name, Counter(read=0, kept=0))

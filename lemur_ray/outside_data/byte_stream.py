@@ -97,7 +97,8 @@ class BucketRanges:
 def open_ranges(uri: str, size: int = -1, version: str = "") -> ByteRanges:
     """Open a local path, an object of a bucket, an ``https://`` address or an ``hf://datasets/...`` file.
     size, version: as listed (-1, empty: unknown); a remote file of another size or version raises FetchError when it is
-    read. Raises FetchError, Interrupted, OSError, ImportError."""
+    read. Raises FetchError or OSError if it is missing or not accessible, Interrupted for a temporary failure,
+    ImportError if the bucket's client is not installed."""
     if uri.startswith("hf://"):
         from lemur_ray.outside_data.hub import HubRanges, hub_address  # a second to import, for such files only
 
@@ -111,7 +112,8 @@ def open_ranges(uri: str, size: int = -1, version: str = "") -> ByteRanges:
 
 class ByteStream(io.RawIOBase):
     """Readable, seekable stream over the bytes of a file that retries temporary failures, so reads are never short
-    before the end. ``name``: of the file, in errors. ``retries`` counts failed fetches. Raises ReadFailure."""
+    before the end. ``name``: of the file, in errors. ``retries`` counts failed fetches. Reading raises ReadFailure if
+    the file is damaged, gone or changed, or failures persist."""
 
     def __init__(self, uri: str, name: str = "", *, size: int = -1, version: str = "") -> None:
         self.name, self.retries, self._at, self._buffer, self._buffer_at = name or uri, 0, 0, b"", 0
@@ -184,7 +186,7 @@ def patiently(call: Callable[[], _T], file: str, position: str, failed: Callable
 @contextmanager
 def open_stream(uri: str, name: str = "", *, size: int = -1, version: str = "") -> Iterator[BinaryIO]:
     """Context manager for a buffered ``ByteStream`` of ``uri``. ``name``: in errors, by default the URI. Raises
-    ReadFailure."""
+    ReadFailure if the file cannot be opened."""
     with ByteStream(uri, name, size=size, version=version) as raw:
         buffer = min(1 << 20, max(raw.size, 1 << 12))  # small for small files: a corpus may have millions of them
         with io.BufferedReader(raw, buffer) as stream:

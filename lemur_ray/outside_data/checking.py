@@ -52,7 +52,7 @@ def brought(one: DataSet, data: Path) -> Iterator[str]:
 
 def check(source: Source, data: Path) -> State:
     """Compare one source in the data folder with its checksum, or with that of its first fetch; reads its whole
-    content. A missing or damaged file is a status, not an error. Raises OSError."""
+    content. A missing or damaged file is a status, not an error. Raises OSError if a file exists and cannot be read."""
     path = data / source.path
     if not is_there(source, data):
         return State("missing")

@@ -59,7 +59,8 @@ def is_parquet(stream: BinaryIO) -> bool:
 
 
 def open_parquet(source: Path | BinaryIO) -> pq.ParquetFile:
-    """Open a parquet file; checksums of pages are verified if it has any. Raises ArrowException, OSError."""
+    """Open a parquet file; checksums of pages are verified if it has any. Raises ArrowException or OSError if it is
+    damaged or cannot be read."""
     return pq.ParquetFile(source, page_checksum_verification=True)
 
 

@@ -49,7 +49,8 @@ class Remote(Protocol):
 
     def append(self, file: BinaryIO, have: int, info: RemoteInfo) -> None:
         """Append the content after the first ``have`` bytes to ``file``, which is positioned there; may truncate
-        ``file`` and start again if the server cannot resume. Raises Interrupted, FetchError, OSError."""
+        ``file`` and start again if the server cannot resume. Raises Interrupted for a temporary failure, FetchError for
+        any other, OSError if ``file`` cannot be written."""
         ...
 
 
@@ -58,7 +59,8 @@ def transfer(
 ) -> RemoteInfo:
     """Download all of ``remote`` into the file ``part``, continuing what is there if the version is the same, and
     return the remote's metadata. Temporary failures are retried; ``say`` receives a line for each. ``check``: called
-    before every attempt, may refuse the file by FetchError. Raises FetchError, OSError."""
+    before every attempt, may refuse the file by FetchError. Raises FetchError if the download fails for good, OSError
+    if ``part`` cannot be written."""
     failed = 0
     while True:
         have = _size(part)

@@ -84,7 +84,7 @@ class PlanReader:
 
     def bring(self, rows: np.ndarray) -> None:
         """Download to this host the shards that ``fetch`` of ``rows`` needs, of sources that are to be copied; nothing
-        for a corpus in a folder. Raises RowSetError."""
+        for a corpus in a folder. Raises RowSetError if a shard is missing or damaged."""
         if not is_bucket(self.corpus):
             return
         self._choose()

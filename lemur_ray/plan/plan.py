@@ -110,7 +110,8 @@ class Plan:
         return PlanRow(int(source[0]), int(epoch[0]), int(example[0]))
 
     def rows(self, rows: np.ndarray) -> PlanRows:
-        """Origins of the rows with these numbers (int64, any order, repeats allowed). Raises IndexError."""
+        """Origins of the rows with these numbers (int64, any order, repeats allowed). Raises IndexError for a number
+        outside the plan."""
         rows = np.asarray(rows, np.int64).reshape(-1)
         if rows.size and (rows.min() < 0 or rows.max() >= self.num_rows):
             raise IndexError(f"plan rows {rows.min()} to {rows.max()}: the plan has rows 0 to {self.num_rows - 1}")

@@ -140,8 +140,9 @@ def read_run(folder: Path) -> TrainingRun:
 
 
 def read_settings(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """Recipe hash -> settings of the evaluations in a folder; empty if none are stored. Raises ReportError. Among the
-    settings, ``DEPARTURES`` lists deviations from upstream and ``PLUGIN_METADATA`` a plug-in's run notes."""
+    """Recipe hash -> settings of the evaluations in a folder; empty if none are stored. Among the settings,
+    ``DEPARTURES`` lists deviations from upstream and ``PLUGIN_METADATA`` a plug-in's run notes. Raises ReportError if
+    ``evaluations.json`` is damaged."""
     try:
         return {
             recipe: {

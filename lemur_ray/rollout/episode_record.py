@@ -171,7 +171,9 @@ class TurnFile:
         self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
 
     def write(self, record: EpisodeRecord) -> None:
-        """Append the turns of ``record`` that the file lacks; nothing if the folder is missing. Raises nothing."""
+        """Append to the file what it lacks of ``record``: at first the record itself as lost, with the turns so far,
+        then one line for each new turn. Does nothing if the folder is missing or after a disk error, which removes the
+        file. Raises nothing."""
         # Path.is_dir raises if the folder may not be read.
         if self._path is None or not os.path.isdir(self._path.parent):
             return

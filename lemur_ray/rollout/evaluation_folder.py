@@ -71,7 +71,8 @@ def with_local_folder(out: str, play: Callable[[str], dict[str, Any]]) -> dict[s
 
 def evaluation_folders(named: Sequence[str]) -> list[Path]:
     """Local folders of the evaluations that a command line names; folders in buckets are downloaded. A suite's folder
-    is replaced by those of its benchmarks. Raises OSError, ImportError, ValueError, EvaluationError."""
+    is replaced by those of its benchmarks. Raises EvaluationError for a bucket folder without a ledger, and the errors
+    of ``mirror_growing_files``."""
     folders: list[Path] = []
     for name in named:
         place = resolve_out(name, "")
@@ -127,7 +128,7 @@ def save_settings(
 
 def load_settings(out: Path) -> dict[str, dict[str, Any]]:
     """Recipe hash -> entry of ``evaluations.json``: settings, and every configuration with them (which differ in
-    limits, for example). Empty if there is no such file. Raises EvaluationError."""
+    limits, for example). Empty if there is no such file. Raises EvaluationError if it is not JSON."""
     path = out / SETTINGS
     if not path.is_file():
         return {}
@@ -139,7 +140,7 @@ def load_settings(out: Path) -> dict[str, dict[str, Any]]:
 
 def played_with_other_code(out: Path, settings: Settings) -> bool:
     """Whether the folder has episodes whose settings differ from these in the benchmark's code alone, and none with
-    these. Raises EvaluationError."""
+    these. Raises EvaluationError as ``load_settings``."""
     wanted = json.loads(json.dumps(dict(settings.values)))
     stored = [entry["settings"] for entry in load_settings(out).values()]
     with_this_code = [{**one, MODULE_CODE: wanted.get(MODULE_CODE)} for one in stored]
@@ -147,7 +148,8 @@ def played_with_other_code(out: Path, settings: Settings) -> bool:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write ``text`` to ``path`` atomically (UTF-8, synced); an error leaves the old file as it was. Raises OSError."""
+    """Write ``text`` to ``path`` atomically (UTF-8, synced); an error leaves the old file as it was. Raises OSError if
+    it cannot be written."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
         with unfinished.open("w", encoding="utf-8") as file:

@@ -171,7 +171,8 @@ def read_episodes(path: Path) -> list[Episode]:
 
 def merge_ledger(before: Path, into: Path) -> None:
     """Append to the ledger ``into`` (created if missing) the episodes of the ledger ``before`` that it lacks, or has
-    only without a score. Raises LedgerError, FileNotFoundError."""
+    only without a score. Raises LedgerError if another process writes to ``into`` or one of the files has an invalid
+    line, FileNotFoundError without ``before``."""
     with Ledger(into) as ledger:
         ledger.extend(read_episodes(before))
 
@@ -193,7 +194,8 @@ def _interned(key: EpisodeKey) -> EpisodeKey:
 
 def read_records(path: Path, known: dict[str, tuple[Message, ...]]) -> Iterator[tuple[int, bytes, Episode]]:
     """Every record as (offset, line, episode), one at a time; an incomplete last line is ignored. ``known`` is filled
-    with the shared prefixes by hash, to which later records refer. Raises LedgerError, FileNotFoundError."""
+    with the shared prefixes by hash, to which later records refer. Raises LedgerError if a complete line is not an
+    episode, FileNotFoundError without a ledger."""
     offset = 0
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):

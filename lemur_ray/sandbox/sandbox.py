@@ -184,9 +184,9 @@ class Session(Protocol):
         """Whether the process accepts another message."""
 
     def step(self, message: bytes, limits: Limits | None = None) -> ExecResult:
-        """Send ``message`` (bytes, arbitrary) and wait until the process reports that it has handled it, or ``limits``
-        (default: the sandbox's) are exceeded. ``exit_code`` is the status that it reported. Raises SandboxError if the
-        process has ended before."""
+        """Send ``message`` and wait until the process reports that it has handled it, ends, or exceeds a limit, which
+        is a field of the result. ``exit_code`` of the result is the reported status. ``limits``: default: the
+        sandbox's. Raises SandboxError if the process had ended before this call (``alive`` is False)."""
 
     def close(self) -> None:
         """End the process and its children; idempotent."""

@@ -39,7 +39,8 @@ class WarmPool:
         _all.add(self)
 
     def take(self) -> Sandbox:
-        """Return an idle sandbox, or open one; the caller gives it back or closes it. Raises SandboxUnavailable."""
+        """Return an idle sandbox, or open one; the caller gives it back or closes it. Raises SandboxUnavailable if none
+        can be opened."""
         with self._lock:
             taken = self._idle.pop() if self._idle else None
             if not self._idle and self._opening is None and not self._closed:

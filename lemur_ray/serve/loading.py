@@ -122,7 +122,8 @@ def update_weights(engine: Engine, spec: str) -> str:
 
 
 def stage_weights(engine: Engine, spec: str) -> str:
-    """Check the weights of a model for ``commit_weights``; returns their version. Raises RuntimeError."""
+    """Check the weights of a model for ``commit_weights``; returns their version. Raises RuntimeError if they cannot be
+    opened or do not fit the served model."""
     with _refusals(spec):
         model = open_chat_model(spec)
         version = served_version(model.version, engine.options)

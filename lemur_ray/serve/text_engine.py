@@ -54,12 +54,13 @@ class TextEngine:
 
     @property
     def template(self) -> ChatTemplate:
-        """The chat template. Raises TemplateMissing, TemplateUnusable."""
+        """The chat template. Raises TemplateMissing if the model has none, TemplateUnusable if it is invalid."""
         return template_of(self.tokenizer)
 
     @property
     def calls_are_bare(self) -> bool:
-        """Whether the template shows tools without tags around calls. Raises TemplateMissing, TemplateUnusable."""
+        """Whether the template shows tools without tags around calls. Raises TemplateMissing if the model has none,
+        TemplateUnusable if it is invalid."""
         return self.template.knows_tools and OPEN not in self.template.source
 
     def encode_text(self, text: str) -> tuple[int, ...]:
@@ -134,7 +135,8 @@ class TextEngine:
         self, prompt: tuple[int, ...], max_tokens: int | None, sampling: SamplingOptions, **more: Any
     ) -> Generation:
         """A checked request for one reply. max_tokens None: the rest of the context. more: further fields of
-        ``Generation``. prompt: token ids. Raises ContextExceeded, InvalidRequest."""
+        ``Generation``. prompt: token ids. Raises ContextExceeded if prompt and reply are longer than the context,
+        InvalidRequest for other values that the model cannot satisfy."""
         vocab_size, context = self.engine.config.vocab_size, self.engine.context
         limit = max(context - len(prompt), 1) if max_tokens is None else max_tokens
         request = Generation(prompt, limit, sampling.for_vocabulary(vocab_size), self.stop_ids, **more)
@@ -192,8 +194,8 @@ class Replies:
         self._total += 1
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """Yield pieces of all replies as they come, until every reply is complete. Raises EngineClosed, RequestFailed
-        or RequestRefused."""
+        """Yield pieces of all replies as they come, until every reply is complete. Raises EngineClosed if the engine
+        stops, RequestFailed or RequestRefused if it fails or refuses a request."""
         while self._open:
             event = await self.queue.get()
             if event.number in self._open:

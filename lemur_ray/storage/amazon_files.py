@@ -36,8 +36,9 @@ class AmazonFiles(S3FileSystem):
         super().__init__(*args, **kwargs)
 
     async def read_version(self, bucket: str, key: str) -> tuple[bytes, str]:
-        """Content and ETag (version) of the object ``key`` in ``bucket``. Raises FileNotFoundError, BucketError. The
-        body arrives after the response headers, where s3fs does not retry, so truncated reads are repeated here."""
+        """Content and ETag (version) of the object ``key`` in ``bucket``. The body arrives after the response headers,
+        where s3fs does not retry, so truncated reads are repeated here. Raises FileNotFoundError if there is no object,
+        BucketError if the bucket fails."""
         where, read = f"s3://{bucket}", 0
         while True:
             answer = await self._call_s3("get_object", Bucket=bucket, Key=key)

@@ -14,7 +14,8 @@ from lemur_ray.storage.published_folder import replaced_file
 
 def mirror_files(url: str, names: Sequence[str]) -> Path:
     """Download the current versions of the named files of a bucket folder; returns the local folder of the copies.
-    Copies of files that the bucket does not have are removed. Raises OSError, ImportError."""
+    Copies of files that the bucket does not have are removed. Raises OSError if the bucket or the local disk fails,
+    ImportError if the bucket's client is not installed."""
     folder = _copy_path(url)
     for name in names:
         try:
@@ -27,7 +28,8 @@ def mirror_files(url: str, names: Sequence[str]) -> Path:
 def mirror_growing_files(url: str, growing: str, small: Sequence[str]) -> list[Path]:
     """Download all files named ``growing`` at any depth of a bucket folder; returns the paths of the local copies.
     small: names of files to download from the folder of each. The modification time of a copy is that of the last write
-    in the bucket. Raises OSError, ImportError."""
+    in the bucket. Raises OSError if the bucket or the local disk fails, ImportError if the bucket's client is not
+    installed."""
     fs, there = file_system(url)
     pieces, whole = list_growing_files(url, growing)
     paths = []

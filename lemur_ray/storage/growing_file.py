@@ -116,7 +116,8 @@ def read_growing(url: str, path: Path) -> bool:
 
 
 def list_growing_files(url: str, growing: str) -> tuple[list[str], list[str]]:
-    """Relative names below a bucket folder: (files called ``growing`` that are stored in pieces, other objects)."""
+    """List a bucket folder recursively, as two lists of names relative to ``url``: the growing files with the base name
+    ``growing`` (their own names, not those of pieces), and all other objects. Empty lists if nothing is there."""
     fs, there = file_system(url)
     names = [str(path).removeprefix(there).lstrip("/") for path in fs.find(there)]
     names = [name for name in names if ".." not in name.split("/")]  # names become local paths

@@ -33,7 +33,7 @@ def work_folder(url: str) -> Path:
 
 def publish(folder: Path, url: str, *, last: str) -> None:
     """Upload all files below ``folder`` except hidden ones. The object ``last`` is removed first and uploaded last.
-    Raises OSError."""
+    Raises OSError if an upload fails."""
     fs, there = file_system(url)
     if fs.exists(f"{there}/{last}"):
         fs.rm_file(f"{there}/{last}")
@@ -58,7 +58,8 @@ def replaced_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """Context manager: ``path`` itself if it is local, or for a URL a temporary copy of the object. Raises OSError."""
+    """Context manager: ``path`` itself if it is local, or for a URL a temporary copy of the object. Raises OSError if
+    it cannot be downloaded."""
     if not is_bucket(path):
         yield path
         return
@@ -70,7 +71,8 @@ def local_copy(path: str) -> Iterator[str]:
 
 
 def version_of(path: str) -> tuple[int, str] | None:
-    """(size in bytes, text that changes with every write) of a file or object; None without it. Raises OSError."""
+    """(size in bytes, text that changes with every write) of a file or object; None without it. Raises OSError if the
+    storage fails."""
     fs, there = file_system(path)
     try:
         about = fs.info(there)

@@ -70,7 +70,7 @@ def encode_dialogue(
 ) -> list[int]:
     """Token ids of a prompt in which some assistant turns are passed as the ids that the model generated.
     Those ids are inserted unchanged; the text around them is encoded as part of the whole. ``tools``: offered tools;
-    the template must know tools. Raises TemplateError."""
+    the template must know tools. Raises TemplateError if the template rejects the messages."""
     template, marked = template or template_of(tokenizer), marked_text(tokenizer)
     id_turns = [turn for turn in turns if not isinstance(turn, Message)]
     messages = template_messages([turn if isinstance(turn, Message) else Message("assistant", "") for turn in turns])

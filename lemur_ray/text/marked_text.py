@@ -77,7 +77,8 @@ class MarkedText:
         return self.encode_by_twin(text, disguise)
 
     def encode_by_twin(self, text: str, disguise: Disguise) -> Encoding:
-        """``encode`` with the twin tokenizer, also for a text without replaced characters. Raises TemplateError."""
+        """``encode`` with the twin tokenizer, also for a text without replaced characters. Raises TemplateError if the
+        tokenizer finds special tokens inside of words or only after normalising."""
         revealed = disguise.reveal(text)
         twin = self._twin_for(revealed)
         matches = list(self._meant.finditer(text))

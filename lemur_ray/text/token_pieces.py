@@ -39,7 +39,8 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def read_pieces(backend: Backend, tokens: Sequence[str]) -> TokenPieces:
-    """Bytes of all tokens by the decoder of ``backend``. tokens: their spelling by id. Raises DecoderRefused."""
+    """Bytes of all tokens by the decoder of ``backend``. tokens: their spelling by id. Raises DecoderRefused for a
+    decoder of speech (CTC)."""
     declared: dict[str, Any] = {"type": "Blanks"}
     if backend.decoder is not None:
         declared = json.loads(backend.decoder.__getstate__())

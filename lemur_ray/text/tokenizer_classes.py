@@ -165,7 +165,8 @@ def resolve_class_config(
 
 
 def apply_class(tokenizer_json: str, config: Mapping[str, Any]) -> str:
-    """``tokenizer.json`` with the changes of the class that ``config`` names; may be unchanged. Raises ClassRefused."""
+    """``tokenizer.json`` with the changes of the class that ``config`` names; may be unchanged. Raises ClassRefused for
+    a class whose changes are not implemented here."""
     kind = class_in(config, {}, tokenizer_json)
     if kind in REFUSED:
         raise ClassRefused(

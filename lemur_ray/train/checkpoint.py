@@ -232,7 +232,8 @@ class Checkpoints:
                 self._manager.check_for_errors()
 
     def wait(self) -> None:
-        """Wait until the current save, if any, is committed. Raises SaveFailed, SaveInterrupted."""
+        """Wait until the current save, if any, is committed. Raises SaveFailed if it could not be written,
+        SaveInterrupted for a transient reason such as a lost worker."""
         if self._saving is not None:
             with self._save_errors(self._saving):
                 run_while_reachable(self.folder, self._manager.wait_until_finished)

@@ -175,13 +175,15 @@ def _names(label: str, shape: tuple[int, ...], config: ModelConfig) -> Iterator[
 
 
 class HuggingFaceSink:
-    """Weight sink (``param_slices.Sink``) that writes slices to safetensors files of a folder or URI."""
+    """Weight sink (``param_slices.Sink``) that writes parameters to safetensors files in a folder or at a URI, under
+    the names and in the layout of Hugging Face's models. The files are valid only after ``close``."""
 
     def __init__(
         self, folder: str | Path, config: ModelConfig, dtypes: dict[str, np.dtype[Any]], max_file_bytes: int
     ) -> None:
-        """dtypes: dtype of every written leaf by path. max_file_bytes: of one file. Files hold one layer after the
-        other. Raises OSError if a local disk lacks space."""
+        """folder: path or URI. dtypes: dtype in which each parameter is stored, by its label (``param_slices.leaves``).
+        max_file_bytes: size at which the next file begins. Tensors are in the order of the layers. Raises OSError if a
+        local disk lacks space."""
         shapes = leaves(config)
         stacked = [label for label in shapes if TABLE[label].stacked]
         order = [("embed", 0), *((label, layer) for layer in range(config.num_layers) for label in stacked)]
@@ -196,8 +198,8 @@ class HuggingFaceSink:
         self.order = order
 
     def write(self, label: str, index: tuple[range, ...], array: np.ndarray) -> None:
-        """Write a slice of the leaf ``label`` that consists of whole stored rows, cast to its dtype. index, array:
-        index ranges in the leaf, and their content."""
+        """Write a slice of the parameter ``label``, cast to its stored dtype. index: the slice's range in each
+        dimension; it must consist of whole rows of the stored tensor. array: content of the slice."""
         entry = entry_of(label, self._config)
         layers = index[0] if entry.stacked else range(1)
         for place, layer in enumerate(layers):

@@ -77,7 +77,8 @@ def open_model(spec: str) -> OpenModel:
     spec: a run folder (opens its newest committed checkpoint), a folder ``<run>/checkpoints/<step>``, a Hugging Face
     folder (each a path or a URI), ``random:nano`` (seeded random weights of that recipe with a byte tokenizer), or
     ``random:nano@FOLDER`` (the same with the tokenizer of the model in that folder, so that prompts of both models have
-    equal length). Raises ModelNotFound, HuggingFaceError, TensorFileError, CheckpointError."""
+    equal length). Raises ModelNotFound if there is no model, HuggingFaceError, TensorFileError or CheckpointError if
+    its files are damaged or of an unsupported model."""
     if spec.startswith(RANDOM):
         return _random(spec)
     folder = spec.rstrip("/") if "://" in spec else str(Path(spec).expanduser().absolute())

@@ -172,7 +172,8 @@ class NoReward(ValueError):
 
 def reward_in(files: Mapping[str, bytes]) -> float:
     """The reward, 0 to 1, in the tests' files by path: the number in ``reward.txt``, else the one in ``reward.json``.
-    An object in reward.json counts by its entry ``reward``, else by the mean of its entries. Raises NoReward."""
+    An object in reward.json counts by its entry ``reward``, else by the mean of its entries. Raises NoReward if both
+    are missing or hold no number."""
     if TEXT in files:
         return _number(files[TEXT])
     if JSON not in files:

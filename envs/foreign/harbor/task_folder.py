@@ -27,29 +27,36 @@ _MIB = {"": 2**-20, "K": 2**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
 
 @dataclass(frozen=True)
 class TaskFolder:
-    """One Harbor task as its folder describes it. Times are in seconds."""
+    """A Harbor task, as described by its folder: instruction, container image, limits (seconds, MiB, CPUs), network
+    access, users and environment variables. Prefixes: agent (the policy's turns), tests (the verifier), solution."""
 
     path: Path
     instruction: str
+    """Text of the task for the policy."""
     category: str
+    """``metadata.category``, or "task"."""
     image: str
     """Image in a registry, preferred to a Dockerfile as upstream does. Empty: build environment/Dockerfile."""
     build_s: float
+    """Time limits: of building the image, of the policy, of the tests."""
     agent_s: float
     tests_s: float
     memory_mb: float
     cpus: float
     policy_network: bool | None
-    """Whether the policy may use a network; None if the task does not specify it."""
+    """Whether the policy may use a network, and (``tests_network``) whether the tests may; None if not specified."""
     tests_network: bool | None
     env: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of the container; ``tests_env`` and ``solution_env`` are added for tests and solution."""
     agent_user: str = ""
+    """User who runs the policy's commands, and (``tests_user``) the tests; empty: the image's."""
     tests_user: str = ""
     tests_env: Mapping[str, str] = field(default_factory=dict)
     solution_env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def has_solution(self) -> bool:
+        """Whether the folder has a reference solution."""
         return (self.path / SOLUTION / "solve.sh").is_file()
 
 

@@ -23,7 +23,8 @@ def make_tree(manifest: Path, folder: Path, *, keep_empty_folders: bool) -> dict
     """Build the tree below ``folder``. Returns path in the sandbox -> source on this machine, for each top-level entry.
     Entries without an mtime get the present time, and must stay young, so a new tree is built for each hour. A tree is
     never changed while other processes may read it; trees older than ``OLD_S`` are removed. Upstream's first reset
-    deletes folders without a file below them, as does ``keep_empty_folders`` False. Raises ValueError."""
+    deletes folders without a file below them, as does ``keep_empty_folders`` False. Raises ValueError if the manifest
+    is invalid."""
     entries = _read(manifest)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():

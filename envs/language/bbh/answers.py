@@ -41,19 +41,21 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def grade_cot(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Score 1 if the text between "the answer is" and a full stop, else the whole reply, equals the reference."""
+    """Score 1 if the text between "the answer is" and a full stop, else the whole reply, equals
+    ``options["reference"]``. options: those of the task."""
     match = _ANSWER.search(reply)
     return _graded(reply, match[1] if match else reply, options["reference"])
 
 
 def grade_direct(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Score 1 if the reply, without a leading ``A:``, equals the reference; ``scores`` has the other rules'
-    verdicts."""
+    """Score 1 if the reply, without a leading ``A:``, equals ``options["reference"]``, else 0. The verdicts of the
+    other rules are in ``scores``. options: those of the task."""
     return _graded(reply, _without_cue(reply), options["reference"])
 
 
 def grade_lemur(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Grade a reply by the scripts released with Lemur; ``scores`` has the verdicts of the other rules, too."""
+    """Grade a reply by the scripts released with Lemur; the verdicts of the other rules are in ``scores``, too.
+    options: those of the task; the reply is compared with ``options["reference"]``."""
     answer, target = lemur_answer(reply if continues_prompt(options) else _without_cue(reply)), options["reference"]
     released = float(_normalised(answer) == _normalised(target))
     scores = {RELEASED: released, STRICT: float(_without_cue(reply) == target), FLEXIBLE: float(means(reply, target))}

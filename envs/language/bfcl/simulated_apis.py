@@ -41,14 +41,15 @@ class SimulatedApis(JsonProcess):
             raise RuntimeError(f"the simulated APIs of bfcl-eval do not start: {fault}")
 
     def call(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-        """Results of a model's calls (name, arguments), in their order. Raises ProcessEnded."""
+        """Results of a model's calls (name, arguments), in their order. Raises ProcessEnded if their process ends or
+        does not answer in time."""
         results: list[str] = self.ask({"calls": [(name, (), arguments) for name, arguments in calls]}, CALLS_S)
         return results
 
     def fault_of_turn(self, gold: Sequence[WrittenCall]) -> str:
         """Run a turn's gold calls on instances of their own, and return why the model's turn fails (no call, another
         state, or a gold result that none of its calls so far had); empty if it passes, or if ``gold`` is empty. Call
-        once a turn, in order. Raises ProcessEnded."""
+        once a turn, in order. Raises ProcessEnded if their process ends or does not answer in time."""
         return str(self.ask({"gold": list(gold)}, CALLS_S))
 
 

@@ -60,7 +60,7 @@ class PageSource(Protocol):
     """A source of Wikipedia pages: the live site, or a local index."""
 
     def pages(self, query: str) -> list[Page]:
-        """The pages for a query, at most two, best first. Raises WikipediaUnavailable."""
+        """The pages for a query, at most two, best first. Raises WikipediaUnavailable if the source does not answer."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ _FIELDS = ("prompt", "reference_code", "code_context", "metadata")
 
 @dataclass(frozen=True)
 class Ds1000Options(OneProtocol, Sandboxed):
-    """Command-line options of DS-1000."""
+    """Command-line options of DS-1000: which libraries' problems are played, and with which Python environment."""
 
     libraries: str = ""
     """Libraries whose problems are played, by comma: Pandas, Numpy, Matplotlib, Tensorflow, Scipy, Sklearn, Pytorch.

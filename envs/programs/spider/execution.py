@@ -135,6 +135,8 @@ def _up_to_end(text: str, is_inline: bool) -> str:
 
 
 def run(database: str, query: str, time_s: float = TIME_S) -> Answer:
-    """Run a query on a SQLite file, at most ``time_s`` seconds; the answer has rows or an error."""
+    """Run a query on the SQLite file ``database``, which it can only read, for at most ``time_s`` seconds. The answer
+    has the rows (``cut`` if there were more than are compared), or an ``error`` for an invalid query or after the time
+    limit."""
     with worker() as mine:
         return mine.ask(Query(database, as_compared(query), time_s, _MOST_ROWS, _MOST_BYTES))

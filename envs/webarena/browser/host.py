@@ -90,7 +90,8 @@ class BrowserHost:
             raise BrowserLost(f"the browser did not answer within {ANSWERS_S:g} s and was ended") from None
 
     async def browser(self) -> Browser:
-        """Return the browser, started if necessary; call only in the event loop. Raises BrowserLost."""
+        """Return the browser, started if necessary; call only in the event loop. Raises BrowserLost if it does not
+        start."""
         async with self._starting:
             if self._driver is None:
                 self._driver = await async_playwright().start()
@@ -173,7 +174,8 @@ _opening = threading.Lock()
 
 
 def shared_host(program: str = "", host_names: frozenset[str] = frozenset()) -> BrowserHost:
-    """This process's ``BrowserHost`` for these arguments, created at first use. Raises NoChromium."""
+    """This process's ``BrowserHost`` for these arguments, created at first use. Raises NoChromium if Chromium is
+    missing or too old."""
     key = program, host_names.difference(_ALWAYS)
     with _opening:
         if key not in _hosts:

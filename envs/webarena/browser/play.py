@@ -99,7 +99,8 @@ class BrowserPlay:
             raise
 
     def do(self, action: Action) -> str:
-        """Execute an action and wait for the page. Returns why it failed, empty if not. Raises BrowserLost."""
+        """Execute an action and wait for the page. Returns why it failed, empty if not. Raises BrowserLost if the
+        browser has ended."""
         problem = ""
         self._acted, self._without_page = time.monotonic(), False
         try:
@@ -117,7 +118,8 @@ class BrowserPlay:
 
     def look(self) -> Seen:
         """Observe the current tab; returns the observation, which also becomes ``seen`` (its screenshot ``picture``).
-        If the page does not answer, the observation says so. Stores artefacts. Raises BrowserLost."""
+        If the page does not answer, the observation says so. Stores artefacts. Raises BrowserLost if the browser has
+        ended."""
         try:
             looking = self.session.seen(self._rules.compat, self._rules.strict)
             left_s = SEE_S if self._acted is None else TURN_S - (time.monotonic() - self._acted)

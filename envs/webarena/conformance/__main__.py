@@ -38,7 +38,8 @@ def gates(folder: Path, tasks: Path, chromium: str, *, browser: bool) -> Iterato
 
 
 def task_file(folder: Path) -> Path:
-    """Return the path of WebArena's tasks: in the folder, its parent or LEMUR_DATA. Raises FileNotFoundError."""
+    """Return the path of WebArena's tasks: in the folder, its parent or LEMUR_DATA. Raises FileNotFoundError if it is
+    in none of them."""
     name = Path(FILE.path).name
     data = os.environ.get("LEMUR_DATA", "")
     places = [folder / name, folder.parent / name, *([Path(data) / FILE.path] if data else [])]

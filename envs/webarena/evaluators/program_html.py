@@ -34,7 +34,8 @@ class LastPage(Protocol):
         ...
 
     def evaluate(self, script: str) -> Any:
-        """Return the value of a JavaScript expression in the page. Raises ScriptFailed."""
+        """Return the value of a JavaScript expression in the page. Raises ScriptFailed if it throws, takes too long, or
+        the page was not reached."""
         ...
 
 

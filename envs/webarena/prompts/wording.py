@@ -169,7 +169,8 @@ def _reply_of(example: _Example, language: Language, reasoning: bool) -> str:
 
 
 def read_prompt(file: Path) -> Prompt:
-    """Read a prompt file of WebArena: JSON of intro, examples and template. Raises ValueError, OSError."""
+    """Read a prompt file of WebArena: JSON of intro, examples and template. Raises ValueError for another content,
+    OSError if it cannot be read."""
     try:
         fields = json.loads(file.read_text(encoding="utf-8"))
         examples = tuple((str(user), str(assistant)) for user, assistant in fields["examples"])

@@ -55,8 +55,9 @@ def _rensa_minima(hashes: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def numpy_minima(hashes: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """(texts, BANDS x ROWS) uint64 below 2^32: minima of random affine maps of each text's hashes modulo 2^32. hashes:
-    uint64, of all texts in order; offsets: (texts + 1,), where each text's hashes begin, and their number."""
+    """MinHash signatures of texts: (texts, BANDS * ROWS) uint64, the minima over a text's hashes of BANDS * ROWS random
+    affine maps of their upper 32 bits, modulo 2^32; 2^32 - 1 for a text without hashes. hashes: (n,) uint64, those of
+    all texts one after the other; offsets: (texts + 1,), index of each text's first hash, then n."""
     draw = np.random.default_rng(_SEED).integers(0, 1 << 32, (2, BANDS * ROWS), dtype=np.uint32)
     factors, terms = draw[0] | np.uint32(1), draw[1]
     high = (hashes >> np.uint64(32)).astype(np.uint32)

@@ -53,7 +53,7 @@ def _batches(build: Path, clean: str) -> Iterator[list[str]]:
 
 def benchmark_hits(build: Path, names: Sequence[str]) -> np.ndarray:
     """(documents of all parts,) int32: index of the benchmark that each overlaps, -1: none. names: keys of the parts'
-    ``hits``. Raises DamagedOutput."""
+    ``hits``. Raises DamagedOutput if a file of ``hits`` is damaged."""
     return np.concatenate([np.fromfile(stages.intact(build, "hits", name, ".hits"), "<i4") for name in names])
 
 

@@ -28,7 +28,7 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.part")
 
 def remove_leftovers(corpus: str | Path) -> None:
     """Remove listings of builds, temporary files, and rows that do not belong to the committed corpus at ``corpus``, a
-    folder or URL. Raises OSError. Removes nothing in a bucket where another build has begun."""
+    folder or URL. Removes nothing in a bucket where another build has begun. Raises OSError if the storage fails."""
     files, used = _files(f"{corpus}/{BUILDS}"), _used(corpus)
     if not _is_begun_in_bucket(corpus, files):
         _remove(corpus, (name for name in files if not _is_output(name, used)))

@@ -107,8 +107,9 @@ class CorpusFolder:
 
 class UploadedCorpus(BucketCorpus):
     """A corpus that this host builds in a local folder and then uploads to the bucket, because a source is local or
-    ``workers`` is 0. url: of the corpus; overwrite: replace a corpus of another configuration; say: gets lines on what
-    is done; allow_failed: parts that may be missing in a corpus that is used as it is."""
+    ``workers`` is 0. url: of the corpus in the bucket; overwrite: whether to replace a corpus of another configuration;
+    say: called with each progress message; allow_failed: maximum number of missing parts with which an existing corpus
+    is reused."""
 
     def __init__(self, url: str, overwrite: bool, say: Say, allow_failed: int = 0) -> None:
         super().__init__(url, allow_failed)

@@ -163,8 +163,8 @@ def _fetch(url: str, to: Path) -> None:
 
 
 def end_builds(url: str, but: str = "") -> None:
-    """Remove listings of all builds of the corpus ``url`` and its claim, so that their steps upload nothing more.
-    but: name of an object to keep. Raises OSError."""
+    """Remove listings of all builds of the corpus ``url`` and its claim, so that their steps upload nothing more. but:
+    name of an object to keep. Raises OSError if the bucket fails."""
     fs, there = file_system(f"{url}/{BUILDS}")
     ended = [
         path for path in fs.find(there) if path.endswith((f"/{LISTING}", f"/{CLAIM}")) and path != f"{there}/{but}"
@@ -176,7 +176,7 @@ def end_builds(url: str, but: str = "") -> None:
 
 def remove_build_files(url: str, but: str = "") -> None:
     """Remove all files of builds of the corpus ``url``, the outputs of their steps included; listings first.
-    but: name of an object to keep. Raises OSError."""
+    but: name of an object to keep. Raises OSError if the bucket fails."""
     end_builds(url, but)
     fs, there = file_system(f"{url}/{BUILDS}")
     for _ in range(3):

@@ -76,14 +76,15 @@ def read_row_index(corpus: str | Path, row_set: str) -> dict[str, Any]:
 
 def read_pieces(where: str, shard: dict[str, Any]) -> dict[str, np.ndarray]:
     """Arrays of a shard of the row set in ``where`` (path or URL): starts (rows + 1,) int64, lengths (pieces,) uint32,
-    and numbers (pieces,) uint32, the document of each piece. shard: its entry in ``rows.json``. Raises CorpusError."""
+    and numbers (pieces,) uint32, the document of each piece. shard: its entry in ``rows.json``. Raises CorpusError if a
+    file cannot be read."""
     kinds = {"starts": "<i8", "lengths": "<u4", "numbers": "<u4"}
     return {kind: np.frombuffer(_read(f"{where}/{shard['name']}.{kind}"), dtype) for kind, dtype in kinds.items()}
 
 
 def read_documents(where: str, shard: dict[str, Any]) -> pa.Table:
     """Table of the documents of a shard: id, tokens, bytes, path, licence, language, origin. Arguments as for
-    ``read_pieces``. Raises CorpusError."""
+    ``read_pieces``. Raises CorpusError if a file cannot be read."""
     return pq.read_table(io.BytesIO(_read(f"{where}/{shard['name']}.documents")))
 
 

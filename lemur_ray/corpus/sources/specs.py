@@ -29,7 +29,8 @@ class CorpusError(CausedError):
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """A source as the user describes it. Raises CorpusError if a value is not valid."""
+    """A source of documents as the user configures it: where it lies (uri or urls), how its columns are called,
+    filters, licences and number of tokens. Raises CorpusError if a value is not valid."""
 
     name: str
     kind: str

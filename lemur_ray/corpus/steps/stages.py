@@ -83,7 +83,8 @@ def _crc32(path: Path) -> int:
 
 
 def part_done(build: Path, name: str, stage: str) -> bool:
-    """Whether the output of ``stage`` with the key ``name`` is committed and complete."""
+    """Whether a step's output is committed and complete. build: the build folder; name: key of the part or shard
+    (``keys``); stage: its subfolder, such as "clean"."""
     base = build / stage / name
     return _whole({base.with_suffix(s): n for s, n in read_json(base.with_suffix(".json")).get("files", {}).items()})
 

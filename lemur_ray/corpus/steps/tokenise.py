@@ -15,7 +15,8 @@ def tokenise(
     texts: Sequence[str], tokenizer: Tokenizer, dtype: np.dtype, encoder: DocumentEncoder | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """(flat array of ``dtype`` with the ids of all documents, length of each as int64); each is BOS, text, EOS.
-    BOS or EOS is omitted if the tokenizer has none. encoder: default the tokenizers library. Raises IdsDiffer."""
+    BOS or EOS is omitted if the tokenizer has none. encoder: default the tokenizers library. Raises IdsDiffer if the
+    faster library gigatoken encodes a text otherwise."""
     before, after = (np.array([i] * (i is not None), dtype) for i in (tokenizer.bos_id, tokenizer.eos_id))
     pieces: list[np.ndarray] = [np.zeros(0, dtype)]
     lengths = np.zeros(len(texts), np.int64)

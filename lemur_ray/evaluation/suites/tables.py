@@ -22,12 +22,13 @@ FEEDBACK = "table6"
 
 @dataclass(frozen=True)
 class Part:
-    """One benchmark of a suite: a column of a table of the paper. ``taught``: with a teacher's feedback. ``benchmark``:
-    its name, empty if none has the column."""
+    """One column of the paper's tables and the benchmark that plays it, as a member of a suite."""
 
     column: str
     benchmark: str = ""
+    """Name of the benchmark; empty if no installed benchmark declares this column."""
     taught: bool = False
+    """Whether a teacher model comments on the policy's answers, as in half of Table 6."""
 
     @property
     def folder(self) -> str:

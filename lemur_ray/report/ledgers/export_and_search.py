@@ -84,8 +84,9 @@ def search_ledgers(folders: Sequence[Path], text: str) -> Iterator[str]:
 
 
 def export_eval_logs(folders: Sequence[Path], where: Path) -> Iterator[str]:
-    """Write logs of inspect_ai to ``where``; yields the output of ``--eval``: the path of each log, then one line of
-    JSON. Raises ValueError if there is no run."""
+    """Write every run in the results folders ``folders`` as a log file of inspect_ai in the folder ``where``. Yields
+    lines to print: the path of each log, then a JSON object with all paths ("eval") and the number of episodes
+    ("episodes"). Raises ValueError if the folders have no episodes."""
     runs: list[list[StoredEpisode]] = []
     settings: dict[str, Mapping[str, Any]] = {}
     for folder in folders:

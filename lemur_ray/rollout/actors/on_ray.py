@@ -74,7 +74,8 @@ class RayPool(ActorPool):
         """``each``: resources of one episode; None: unknown. ``cpus``: CPUs that an actor requests; 0: computed from
         its episodes (``actors.actor_resources``). ``gates``: actors with the request slots of endpoints, the policy's
         first. ``lease_actor``: actor with the environments' leases, or None. ``close`` kills both. ``tasks``: tasks
-        whose files are published as soon as an actor runs on another host. Raises PoolBroken, BundleError."""
+        whose files are published as soon as an actor runs on another host. Raises PoolBroken if no actor starts,
+        BundleError if a task's file cannot be sent."""
         request = MINIMAL if each is None else actor_request(limits.episodes_per_actor, each, cpus)
         self._ray = RayBackend(make_policy, limits.episodes_per_actor, request, gates, tasks, lease_actor)
         super().__init__(self._ray, limits)
@@ -136,8 +137,8 @@ class RayBackend:
         )
 
     def publish_tasks(self) -> None:
-        """Pack and upload the files that all tasks name, so that a file that cannot be sent is an error now; a second
-        call does nothing. Raises BundleError."""
+        """Pack and upload the files that all tasks name, so that a file that cannot be sent is an error now: raises
+        BundleError. A second call does nothing."""
         for task in self._tasks:
             pack_options(task.options, self.publisher)
         self._tasks = ()

@@ -73,7 +73,8 @@ class ActorPool:
     def __init__(
         self, backend: ActorBackend, limits: PoolLimits, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Start the actors and wait for the first one. ``clock``: monotonic seconds. Raises PoolBroken, BundleError."""
+        """Start the actors and wait for the first one. ``clock``: monotonic seconds. Raises PoolBroken if none starts,
+        BundleError if the tasks' files cannot be sent to its host."""
         self._backend, self._limits, self._clock = backend, limits, clock
         self._events: queue.SimpleQueue[tuple[Member | int, ActorEvent]] = queue.SimpleQueue()
         self._tickets = itertools.count()
@@ -141,14 +142,15 @@ class ActorPool:
     def resume(self, remaining: int) -> None:
         """Go on after a pause without calls of ``collect``, with no episode in flight: take in what happened meanwhile
         and adapt to the ``remaining`` episodes. The pause counts neither as waiting for a node nor as time of losses or
-        surplus. Raises PoolBroken, BundleError."""
+        surplus. Raises PoolBroken if too many actors were lost, BundleError as ``submit``."""
         self._waits_since, self._enough_since = self._clock(), math.inf
         self._losses_in_a_row, self._losing_since = 0, math.inf
         self.expect(remaining)
         self.collect(0)
 
     def submit(self, spec: EpisodeSpec) -> None:
-        """Start an episode in one of the least busy actors. Raises BundleError, or IndexError if no actor has room."""
+        """Start an episode in one of the least busy actors, without waiting for it. Raises IndexError if all actors
+        play as many episodes as they may, BundleError if the task's files cannot be sent to the actor's host."""
         member = self._membership.least_busy()
         if member is None:
             raise IndexError(f"{spec.key}: every actor plays as many episodes as it takes")
@@ -231,7 +233,7 @@ class ActorPool:
         self._events.put((member, event))
 
     def _start(self, member: Member, event: ActorStarted) -> None:
-        """Let a started actor play episodes. Raises BundleError."""
+        """Let a started actor play episodes. Raises BundleError as ``submit``."""
         member.actor.settle()
         member.pid, member.elsewhere, member.started_at = event.pid, event.elsewhere, self._clock()
         self._membership.changed(member)

@@ -36,7 +36,8 @@ def parse_policy(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySp
 def resolve_policy(spec: PolicySpec, runs: Path, options: EndpointOptions, chat_template: str = "") -> PolicySpec:
     """Complete the spec with its model and its name in episode keys: locates a checkpoint (``runs``: folder with run
     folders) or queries the endpoint for its models. ``chat_template``: as in the flag, for models served here. Raises
-    EvaluationError, PolicyUnreachable."""
+    EvaluationError for a model that does not exist or a misplaced ``chat_template``, PolicyUnreachable if the endpoint
+    does not answer."""
     spec = replace(spec, options=options, chat_template=chat_template)
     if chat_template and not spec.served_here:
         raise EvaluationError(f"--chat-template is for a model that is served here, which --policy {spec.kind} is not")
@@ -121,7 +122,8 @@ def checkpoint_label(model: str) -> str:
 
 
 def resolve_model(target: str, runs: Path) -> str:
-    """Folder or URI of the model ``target`` (``home.find_model``); empty: the newest run. Raises EvaluationError."""
+    """Folder or URI of the model ``target`` (``home.find_model``); empty: the newest run. Raises EvaluationError if
+    there is none."""
     if not target:
         return str(newest_run(runs))
     try:

@@ -55,7 +55,8 @@ def ensure_built(folder: Path, build_s: float) -> str:
 
 
 def has_image(name: str) -> bool:
-    """Whether the Docker engine has the image ``name`` (repository:tag). Raises SandboxUnavailable."""
+    """Whether the Docker engine has the image ``name`` (repository:tag). Raises SandboxUnavailable if the engine does
+    not answer."""
     with docker_engine.client("to list images") as api:
         return bool(api.images(name=name))
 

@@ -45,36 +45,50 @@ class SessionProcess:
 
 @dataclass
 class Step:
-    """Settings and state of one step. ``out``, ``err``: pipes from the program; ``deadline``: monotonic seconds;
-    ``kill_at``: bytes of output that end it; ``reason``: the limit that ended it ("time", "output"), or empty."""
+    """One step in progress: a program that runs to its end, or a message that a session handles. Holds the limits, and
+    what ``Watcher`` has measured so far."""
 
     out: int
     err: int
+    """Read ends of the pipes for the program's stdout (``out``) and stderr (file descriptors)."""
     deadline: float
+    """Monotonic seconds at which the step times out; later for a starved step."""
     kill_at: int
+    """Bytes of output, both streams together, beyond which the step ends."""
     memory_bytes: int | None
-    """Limit of the summed memory that is watched; None if a cgroup enforces it."""
+    """Limit of the summed memory, checked by ``Watcher``; None if a cgroup enforces it."""
     main: int = -1
+    """Pid of the program, or of the session's process."""
     live: SessionProcess | None = None
+    """The session that handles the message; None for a program."""
     nonce: bytes = b""
+    """Random text that marks the session's report on this message."""
     pending: bytes = b""
     """The part of the message that the session has not read yet."""
     produced: int = 0
+    """Bytes of output so far."""
     reason: str = ""
+    """Limit that ended the step: "time" or "output"; empty if none did."""
     finished: bool = False
     status: int | None = None
-    """Wait status of ``main`` once it is collected."""
+    """Wait status of ``main``; None while it runs."""
     reported: int | None = None
-    """The status that a session reported."""
+    """Status that the session reported; None if it has not."""
     time_s: float = 0.0
+    """The original time limit in seconds."""
     patience_s: float = 0.0
+    """Seconds by which the deadline of a starved step may still be extended."""
     allowed_cpu_s: float | None = None
+    """Processor seconds that a step gets before it counts as not starved; None: see ``starvation.owed_s``."""
     meter: CpuMeter | None = None
     cpu_s: float = 0.0
+    """Processor seconds of ``main``, once it is collected."""
     dead: list[tuple[int, float]] = field(default_factory=list)
     """(wait status, CPU seconds) of other collected children: orphans are reparented to the first process."""
     memory_kills: int = 0
+    """Number of processes killed for exceeding the memory limit."""
     open: set[int] = field(default_factory=set)
+    """Those of ``out`` and ``err`` that are not closed yet."""
 
 
 class Watcher:

@@ -80,8 +80,8 @@ def unpack(packed: bytes, root: str) -> None:
 
 
 class Work:
-    """Budget of a walk over a tree: ``content_bytes`` of files by their nominal size (holes cost no memory, but time to
-    read), and ``cpu_s`` seconds of this thread's processor time."""
+    """Budget of a walk over a tree, charged by ``one`` for every entry: ``content_bytes`` of files by their nominal
+    size (holes cost no memory, but time to read), and ``cpu_s`` seconds of this thread's processor time."""
 
     def __init__(self, content_bytes: int, cpu_s: float) -> None:
         self.content_bytes, self._until = content_bytes, time.thread_time() + cpu_s

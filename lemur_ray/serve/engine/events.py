@@ -41,16 +41,19 @@ Listener = Callable[[Sequence[Event]], None]
 
 @dataclass
 class Stats:
-    """Counters since the start, and gauges of the current state, of one engine. Written by its thread, read from
-    any."""
+    """Counters since the start of one engine, and gauges of its current state: active (sequences being computed),
+    queued (requests that wait), blocks, batch_invariant. Written by the engine's thread; may be read by any."""
 
     active: int = 0
     queued: int = 0
     requests: int = 0
     finished: dict[str, int] = field(default_factory=dict)
+    """Number of ended requests by finish reason"""
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    """Prompt tokens reused from the cache, a part of prompt_tokens"""
     prefill_tokens: int = 0
+    """Tokens computed in prefill steps"""
     preemptions: int = 0
     """Sequences that lost their blocks and were admitted again"""
     recomputed_tokens: int = 0
@@ -58,15 +61,19 @@ class Stats:
     generated_tokens: int = 0
     decode_steps: int = 0
     decode_rows: int = 0
+    """Sequences of all decode steps together; ``padding_rows`` were computed in addition, for nothing"""
     padding_rows: int = 0
     recompiles_after_warmup: int = 0
+    """Programs compiled while serving; 0 is expected"""
     blocks: int = 0
     """Blocks of the cache"""
     blocks_held: int = 0
     """Blocks of running sequences and of pinned sessions"""
     blocks_pinned: int = 0
     warmup_s: float = 0.0
+    """Seconds that the start took"""
     batch_invariant: bool = False
+    """Whether a token does not depend on the load: the same request always gets the same reply"""
     padded: bool = False
     """Exact only because every step is padded to one shape: the arithmetic of this machine is not exact by itself"""
 

@@ -65,7 +65,9 @@ class LiveSequence:
         return self.computed == self.length
 
     def take_over(self, version: str) -> None:
-        """Note in ``version`` that other weights go on with this sequence."""
+        """Record that weights ``version`` compute this sequence from now on. ``version`` is replaced if nothing was
+        computed or generated before; otherwise "+VERSION" is appended to it, with "-kept" if keys and values of the
+        earlier weights stay in use."""
         if self.generated or self.computed:
             self.version += f"+{version}{'-kept' if self.computed else ''}"
         else:

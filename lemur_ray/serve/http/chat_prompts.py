@@ -18,7 +18,8 @@ from lemur_ray.text.tools_in_words import spell_out_calls
 
 def template_input(served: TextEngine, conversation: Conversation) -> Chat:
     """A request's conversation in the form that the model's chat template renders: for a template that knows no tools,
-    calls become text and the tools a part of the system turn. Raises TemplateMissing, TemplateUnusable."""
+    calls become text and the tools a part of the system turn. Raises TemplateMissing if the model has no template,
+    TemplateUnusable if it is invalid."""
     c = conversation
     messages, tools = c.messages, c.tools.raw if c.tools else ()
     if not served.template.knows_tools:
@@ -31,7 +32,7 @@ def template_input(served: TextEngine, conversation: Conversation) -> Chat:
 
 def reply_tools(served: TextEngine, tools: Toolbox | None) -> Toolbox | None:
     """``tools``, marked ``bare`` if the template shows tools without tags around calls; None stays None. Raises
-    TemplateMissing, TemplateUnusable."""
+    TemplateMissing if the model has no template, TemplateUnusable if it is invalid."""
     return replace(tools, bare=True) if tools and served.calls_are_bare else tools
 
 

@@ -104,7 +104,8 @@ class VllmModel(_Server):
     async def commit_weights(self, choice: Choice) -> str:
         """Finish replies that have begun, read the chosen weights, and drop the cache; returns the version in use,
         which may be a later choice's. New requests wait. A failure after the replies have ended also ends the replica,
-        because some matrices may be overwritten. Raises RuntimeError."""
+        because some matrices may be overwritten. Raises RuntimeError if the weights have changed or cannot be read, or
+        the engine is draining."""
         _, spec, version = choice
         async with self._update:
             if self._failure or self._draining:

@@ -41,7 +41,7 @@ def bundle_cache(cache: Path | None = None) -> BoundedCache:
 def unpacked_bundle(bundle: Bundle, fetch: Fetch, cache: Path | None = None, *, pause_s: float = 1.0) -> Path:
     """Folder on this host with the extracted files of a bundle; the first process that needs it downloads them. fetch:
     writes the archive to a path. pause_s: seconds before the second of three attempts, doubled before the third. Raises
-    BundleError."""
+    BundleError if all attempts fail."""
     here = bundle_cache(cache)
     folder = here.folder / bundle.digest
     with _mutex:

@@ -56,7 +56,8 @@ class Publisher:
 
     @staticmethod
     def environment() -> dict[str, str]:
-        """Environment variables that actors need to reach a store in a bucket, else {}. Raises BundleError."""
+        """Environment variables that actors need to reach a store in a bucket, else {}. Raises BundleError if
+        ``$LEMUR_STORE`` is invalid."""
         return bucket_environment() if is_bucket(store.store_location()) else {}
 
     def _in_pieces(self, source: Path, dated: bool) -> Bundle:
@@ -102,5 +103,6 @@ def fetch(bundle: Bundle, archive: Path) -> None:
 
 
 def unpacked_bundle(bundle: Bundle) -> Path:
-    """Folder on this host with the extracted files of a bundle, downloaded if necessary. Raises BundleError."""
+    """Folder on this host with the extracted files of a bundle, downloaded if necessary. Raises BundleError if it
+    cannot be downloaded or extracted."""
     return host_cache.unpacked_bundle(bundle, fetch)

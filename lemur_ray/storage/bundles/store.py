@@ -20,7 +20,8 @@ VARIABLE = "LEMUR_STORE"
 
 
 def store_location() -> str:
-    """Value of ``$LEMUR_STORE``, a URL or an absolute folder; empty if it is not set. Raises BundleError."""
+    """Value of ``$LEMUR_STORE``, a URL or an absolute folder; empty if it is not set. Raises BundleError for a relative
+    folder."""
     named = os.environ.get(VARIABLE, "").rstrip("/")
     if named and "://" not in named and not Path(named).is_absolute():
         raise BundleError(f"{VARIABLE}={named}: expected a URL such as gs://bucket/folder, or an absolute folder")
@@ -29,7 +30,8 @@ def store_location() -> str:
 
 def publish(source: Path, store: str, *, dated: bool = False) -> Bundle:
     """Bundle of the file or folder ``source``; its archive is uploaded to ``store``/bundles (a URL or folder) unless it
-    is there already. ``dated``: keep modification times. Raises BundleError."""
+    is there already. ``dated``: keep modification times. Raises BundleError if ``source`` cannot be packed or ``store``
+    not written."""
     with packed_archive(source, dated=dated) as (archive, digest):
         size = archive.stat().st_size
         bundle = Bundle(f"{store.rstrip('/')}/bundles/{digest}.tar", digest, size)

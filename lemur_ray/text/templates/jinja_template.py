@@ -54,7 +54,7 @@ class JinjaTemplate:
 
     def render(self, chats: Sequence[Chat], placeholders: Sequence[str] = ()) -> list[str]:
         """Text of each chat, cut at the end of an unfinished last message. placeholders: as in ``ChatTemplate.render``.
-        Raises TemplateError."""
+        Raises TemplateError if the template rejects a chat."""
         return [
             _cut(rendered.text) if chat.continue_final_message else rendered.text
             for chat, rendered in zip(chats, self._rendered(chats, placeholders), strict=True)

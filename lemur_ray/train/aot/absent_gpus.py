@@ -68,7 +68,8 @@ def _is_installed(package: str) -> bool:
 
 
 def devices(where: GpuHosts) -> list[Any]:
-    """Descriptions of all GPUs of ``where`` for jax's compiler, host by host. Raises NoGpuCompiler."""
+    """Descriptions of all GPUs of ``where`` for jax's compiler, host by host. Raises NoGpuCompiler if the compiler's
+    packages are missing."""
     check_installed()
     from jax.experimental import topologies
 

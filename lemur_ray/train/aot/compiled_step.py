@@ -160,9 +160,11 @@ _KERNEL_PRODUCTS = {
 
 
 def attention_flops(recipe: Recipe, kernel: str, block: int = 512) -> float:
-    """FLOPs of one call on one device of the attention kernel with this name in HLO, over blocks up to the diagonal; 0
-    for other kernels. recipe: with the rows of ``on_devices``. block: maximum tokens of a block on TPU. cuDNN also
-    skips blocks of other documents; counted is a row of one document, the maximum."""
+    """FLOPs that one device spends on one call of the attention kernel with the HLO name ``kernel``: those of all
+    blocks up to the diagonal, averaged over layers with and without a window; 0 for other kernels. recipe: as
+    ``train.pod.slices.on_devices`` returns it, because the rows of a device follow from its rows per step and
+    microbatches. block: maximum tokens of a block of the TPU kernel; unused for cuDNN. For cuDNN, which skips blocks
+    between documents, this is the maximum: one document per row."""
     from lemur_ray.model.attention.splash import LANES, block_size, blocks_computed, is_fused
 
     model, length, mesh = recipe.model, recipe.data.seq_len, recipe.mesh

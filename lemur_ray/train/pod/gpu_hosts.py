@@ -66,7 +66,8 @@ Devices = Slice | GpuHosts
 
 
 def parse_devices(text: str) -> Devices:
-    """Parse ``v4:4x8x8`` as a TPU slice, ``h100:8`` and ``h100:2x8`` (hosts x GPUs) as GPU hosts. Raises ValueError."""
+    """Parse ``v4:4x8x8`` as a TPU slice, ``h100:8`` and ``h100:2x8`` (hosts x GPUs) as GPU hosts. Raises ValueError for
+    another text."""
     name, _, topology = text.strip().lower().partition(":")
     if name not in GPUS:
         if near := difflib.get_close_matches(name, GPUS, n=1, cutoff=0.7):

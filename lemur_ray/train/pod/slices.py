@@ -135,7 +135,7 @@ def small_slices(name: str) -> list[Slice]:
 
 
 def parse_slice(text: str) -> Slice:
-    """Parse a slice such as ``v4:4x8x8``. Raises ValueError."""
+    """Parse a slice such as ``v4:4x8x8``. Raises ValueError for another text."""
     name, colon, topology = text.partition(":")
     if not colon:
         raise ValueError(f"topology is {text!r}: expected GENERATION:TOPOLOGY, for example v4:4x8x8 or h100:8")

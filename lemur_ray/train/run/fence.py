@@ -67,7 +67,7 @@ class Fence:
     def mark(self, url: str) -> None:
         """Create the object ``url`` in the run's ``gs://`` bucket, a commit marker with the attempt's record.
         The service creates it only while no newer attempt has begun, so a process that was suspended in this call
-        cannot commit later. Raises Superseded, OSError."""
+        cannot commit later. Raises Superseded if a newer attempt has begun, OSError if the storage fails."""
         while True:
             try:
                 copy_if(f"{self.out}/{ATTEMPT}", self._record_version(), url)
@@ -98,7 +98,7 @@ class Fence:
 
     def write(self, name: str, data: bytes) -> None:
         """Replace a small file of the run by ``data``; nothing is written if it has that content. name: relative to the
-        run folder. Raises Superseded, OSError."""
+        run folder. Raises Superseded if a newer attempt has begun, OSError if the storage fails."""
         url = f"{self.out}/{name}"
         while True:
             stored = read_version(url)
@@ -113,7 +113,7 @@ class Fence:
 
     def write_json(self, name: str, value: dict[str, Any]) -> dict[str, Any]:
         """Write a JSON object, with the attempt number added as field ``attempt``, to the run's file ``name``; returns
-        what was written. Raises Superseded, OSError."""
+        what was written. Raises Superseded if a newer attempt has begun, OSError if the storage fails."""
         value = {**value, "attempt": self.number}
         self.write(name, json.dumps(value, indent=1).encode())
         return value

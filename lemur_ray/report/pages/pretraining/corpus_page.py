@@ -24,7 +24,7 @@ COMPARISONS = ("duplicate", "near_duplicate", "benchmark")
 def write_corpus_page(corpus: str, *, earlier: bool = True) -> str:
     """Write the page ``corpus.html`` of a corpus into its folder, unless it is up to date; returns the page's path or
     URL. ``corpus``: path or URL. ``earlier``: also for a corpus of an earlier release, without statistics; otherwise ""
-    is returned for it. Raises ReportError, OSError."""
+    is returned for it. Raises ReportError if there is no corpus, OSError if the storage fails."""
     fs, root = file_system(corpus)
     try:
         manifest = json.loads(fs.cat_file(f"{root}/manifest.json"))
