@@ -36,6 +36,7 @@ from envs.webarena.prompts.wording import NONE_YET, Prompt, build, previous_acti
 from envs.webarena.recording import current_id
 from envs.webarena.site_set import Chain, Lease, Record, SiteSet, SitesLost, host_names
 from envs.webarena.tasks import check, filled, sites_named
+from envs.webarena.views import PictureKind
 from lemur_ray.agents.external_calls import external_call
 from lemur_ray.agents.trajectory import Outcome
 
@@ -70,6 +71,12 @@ class Playing:
     artefacts: str = ""
     screenshots: bool = False
     marks: bool = False
+    image: bool = False
+
+    @property
+    def picture(self) -> PictureKind:
+        """The kind of screenshot that the model is shown."""
+        return "marked" if self.marks else "plain" if self.image else ""
 
     @property
     def strict(self) -> bool:
@@ -81,7 +88,7 @@ class Playing:
         brief prompt has neither examples nor reasoning, but lists the actions, which the model cannot guess."""
         if self.prompt_file:
             return read_prompt(Path(self.prompt_file))
-        how: dict[str, Any] = {"hint": self.hint, "marks": self.marks, "homepage": homepage}
+        how: dict[str, Any] = {"hint": self.hint, "picture": self.picture, "homepage": homepage}
         if self.prompt == "brief":
             return build(self.language, reasoning=False, num_examples=0, **how)
         return build(self.language, reasoning=self.reasoning, num_examples=self.examples, **how)
@@ -159,7 +166,7 @@ class WebEnv(TextEnv):
                 self._second = SecondScorer(**options["verified"], folder=folder)
             requests = self._second.requests if self._second else None
             kept = Artefacts(folder, self.playing.screenshots, requests)
-            self._play = self.play_class(host, self.record, self._lease, rules, kept, self.playing.marks)
+            self._play = self.play_class(host, self.record, self._lease, rules, kept, self.playing.picture)
         self._blame_sites()
         self._stop_rule = EarlyStop(self.max_steps, repeating=self.playing.repeating)
         self._cut = cut_of(self.playing.tokenizer, self.playing.observation_tokens)

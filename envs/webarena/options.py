@@ -63,10 +63,12 @@ class BrowserOptions:
     artefacts: str = location_option()
     """Folder in which each episode stores its network log (HAR) and its accessibility trees. Empty: none."""
     screenshots: bool = _switched(False)
-    """Also store a screenshot of every observation in the folder of artefacts."""
+    """Also store a screenshot of every observation in the folder of artefacts. Those shown to the model always are."""
     marks: bool = False
     """Show the model a screenshot with each observation, its actionable elements framed and numbered by their ids (set
     of marks). For models that take images."""
+    image: bool = False
+    """Show the model a screenshot with each observation, as the browser shows the page. For models that take images."""
 
     def __post_init__(self) -> None:
         for name, least in {"observation_tokens": 16, "repeating": 1, "examples": 0}.items():
@@ -80,6 +82,8 @@ class BrowserOptions:
             raise ValueError(f"--judge {self.judge}: expected none, replay or openai:URL#MODEL")
         if self.judge == "replay" and not self.judge_file:
             raise ValueError("--judge replay: expected --judge-file, the answers to replay")
+        if self.marks and self.image:
+            raise ValueError("--marks --image: expected one of them, a screenshot with frames and ids or one without")
         if self.screenshots and not self.artefacts:
             raise ValueError("--screenshots: expected --artefacts, the folder to keep them in")
 
@@ -127,9 +131,8 @@ def task_of(record: Record, benchmark: str, env_id: str, more: Mapping[str, Any]
 def identity(options: BrowserOptions, request: EvaluationRequest) -> dict[str, Any]:
     """Return the options that affect scores, to identify a run; files count by their content, not their path."""
     fields = all_options(options, request)
-    if not options.marks:  # an option that earlier versions lack
-        del fields["marks"]
-    return fields
+    lately = ("marks", "image")  # options that earlier versions lack
+    return {name: value for name, value in fields.items() if value or name not in lately}
 
 
 def asks(options: BrowserOptions) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Reads an episode's artefacts for report pages: the accessibility tree, and maybe a screenshot, before each turn.
 
-``BrowserPlay`` writes their folder (options ``--artefacts`` and ``--screenshots``)."""
+``BrowserPlay`` writes their folder (option ``--artefacts``)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from envs.webarena.run_notes import counts_of
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.benchmarks.episode_artifacts import Box, View
 
+PictureKind = Literal["", "plain", "marked"]
+"""Screenshots that the model is shown: none, as the browser shows the page, or with a frame and id on each element."""
 TREES = "trees.jsonl"
 MOST_BYTES = 64 << 20
 """Maximum size of a tree file; a larger one is ignored."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -167,6 +169,14 @@ class ChatRequest:
     def text(self) -> str:
         """Contents of all messages and the prefill, concatenated: the text that a model continues if ``raw``."""
         return "".join(message.content for message in self.messages) + self.prefill
+
+    @property
+    def picture_digest(self) -> str:
+        """The first 16 hex digits of the SHA-256 of the picture's file; empty without a picture."""
+        data = self.picture.partition(",")[2].encode()
+        with contextlib.suppress(ValueError):
+            data = base64.b64decode(data)
+        return hashlib.sha256(data).hexdigest()[:16] if self.picture else ""
 
     @property
     def session(self) -> str:

@@ -99,7 +99,8 @@ class Step:
     choices: tuple[float, ...] = ()
     """Log-likelihood of each choice, for a question with choices"""
     pictured: bool = False
-    """Whether the request had a picture, which is not stored"""
+    """Whether the request had a picture, which is not stored; ``picture``: its digest, as in ``ChatRequest``"""
+    picture: str = ""
     cut: str = ""
     """How the reply is incomplete (a value of ``messages.Cut``); empty: complete, or not recorded"""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -118,9 +119,10 @@ class Step:
 
     def to_json(self) -> dict[str, Any]:
         """The step as a JSON object; rare fields are left out if empty, the weight if it is 1."""
-        rare = ("reasoning", "waited_s", "outside", "choices", "pictured", "cut", "tool_calls", "results", "instead")
+        rare = {"reasoning", "waited_s", "outside", "choices", "pictured", "picture", "cut", "tool_calls", "results"}
         values = {**asdict(self), "tool_calls": [call.to_json() for call in self.tool_calls]}
-        return {n: v for n, v in values.items() if (v or n not in (*rare, "tools")) and (n, v) != ("weight", 1)}
+        rare |= {"instead", "tools"}
+        return {n: v for n, v in values.items() if (v or n not in rare) and (n, v) != ("weight", 1)}
 
 
 @dataclass(frozen=True)
@@ -285,7 +287,7 @@ def _step(value: Any) -> Step:
         _number(getattr(step, name), name)
     for name in ("prompt_tokens", "completion_tokens", "weight"):
         _count(getattr(step, name), name)
-    for name in ("reply", "version", "reasoning", "observation", "instead"):
+    for name in ("reply", "version", "reasoning", "observation", "instead", "picture"):
         _text(getattr(step, name), name)
     for counted in step.outside.values():
         for name, number in counted.items():
@@ -327,10 +329,8 @@ def split_opening(trajectory: Trajectory) -> tuple[tuple[Message, ...], tuple[Me
     for place, message in enumerate(trajectory.opening):
         if left <= len(message.content):
             before, after = replace(message, content=message.content[:left]), message.content[left:]
-            return (
-                (*trajectory.opening[:place], before),
-                (replace(message, content=after), *trajectory.opening[place + 1 :]),
-            )
+            rest = (replace(message, content=after), *trajectory.opening[place + 1 :])
+            return (*trajectory.opening[:place], before), rest
         left -= len(message.content)
     raise ValueError(f"{trajectory.shared} characters of an opening are shared, but it is shorter by {left}")
 

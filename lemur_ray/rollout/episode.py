@@ -132,7 +132,7 @@ class _TurnLoop:
                 except PolicyFault as fault:
                     destroyed, result = True, self._destroyed(fault)
                 env_s = max(0.0, self.clock() - stepped_at - meter.seconds)
-                record.add_step(reply, result, stepped_at - asked_at, env_s, meter, bool(request.picture))
+                record.add_step(reply, result, stepped_at - asked_at, env_s, meter, request.picture_digest)
                 self.turn_file.write(record)
                 if destroyed:
                     return Outcome.SANDBOX_DESTROYED, 0.0

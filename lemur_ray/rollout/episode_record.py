@@ -93,11 +93,11 @@ class EpisodeRecord:
         return replace(reply, text=text, tool_calls=None if calls is None else self._bounded_calls(calls, turn))
 
     def add_step(
-        self, reply: ChatReply, result: EnvResult, policy_s: float, env_s: float, meter: CallMeter, pictured: bool
+        self, reply: ChatReply, result: EnvResult, policy_s: float, env_s: float, meter: CallMeter, picture: str
     ) -> None:
         """Append a turn. ``reply``: as ``accept`` returns it; ``policy_s``, ``env_s``: seconds of reply and step;
-        ``meter``: the step's external calls; ``pictured``: whether the request had an image. Raises EnvironmentFault
-        for an invalid entry of ``info``."""
+        ``meter``: the step's external calls; ``picture``: digest of the request's picture, or empty. Raises
+        EnvironmentFault for an invalid entry of ``info``."""
         turn = len(self.steps) + 1
         self.scores.update(result.scores)
         self._env_note = result.text("note") or self._env_note
@@ -119,7 +119,8 @@ class EpisodeRecord:
                 waited_s=reply.waited_s,
                 outside=meter.counts,
                 choices=reply.choices,
-                pictured=pictured,
+                pictured=bool(picture),
+                picture=picture,
                 cut=reply.cut or "",
                 weight=reply.weight,
                 instead=reply.instead,

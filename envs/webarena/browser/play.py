@@ -24,7 +24,7 @@ from envs.webarena.browser.set_of_marks import Easel, data_url
 from envs.webarena.browser.tree import AxCompat
 from envs.webarena.site_set import Lease
 from envs.webarena.tasks import logged_in, start_urls
-from envs.webarena.views import TREES, picture_name
+from envs.webarena.views import TREES, PictureKind, picture_name
 
 ACT_S = LOAD_S + 5.0
 SEE_S = 2 * CAPTURE_S
@@ -53,14 +53,14 @@ class Artefacts:
 
     folder: Path | None = None
     screenshots: bool = False
-    """Also store a screenshot of every observation."""
+    """Also store a screenshot of every observation. Those shown to the model are always stored there."""
     requests: Path | None = None
     """File for a network log with the contents of responses, for a scorer of requests. It replaces the folder's."""
 
 
 class BrowserPlay:
     """One episode in the browser; the constructor logs in and opens the start pages; raises BrowserLost, SitesLost.
-    ``record``: the task with URLs in place of placeholders. ``marks``: draw a picture with marks each time."""
+    ``record``: the task with URLs in place of placeholders. ``shown``: the screenshot to take of each observation."""
 
     def __init__(
         self,
@@ -69,16 +69,16 @@ class BrowserPlay:
         lease: Lease,
         rules: Rules = Rules(),
         artefacts: Artefacts = Artefacts(),
-        marks: bool = False,
+        shown: PictureKind = "",
     ) -> None:
-        self._host, self._rules, self._artefacts, self._marks = host, rules, artefacts, marks
+        self._host, self._rules, self._artefacts, self._shown = host, rules, artefacts, shown
         self._num_seen = 0
         self._acted: float | None = None
         self._without_page = False
         self._easel: Easel | None = None
         self.seen = Seen("", "")
         self.picture = ""
-        """Last picture with marks, as a ``data:`` URL; empty if there is none."""
+        """Last screenshot for the model, as a ``data:`` URL; empty if there is none."""
         self.without_picture = 0
         har = artefacts.requests
         if artefacts.folder is not None:
@@ -128,11 +128,13 @@ class BrowserPlay:
             self.seen = Seen("[the page does not answer]", "about:blank", problem="the page does not answer")
         except PlaywrightError as error:
             raise BrowserLost(f"looking at a page: {str(error).splitlines()[0]}") from error
-        wanted = self._marks or (self._artefacts.folder and self._artefacts.screenshots)
+        wanted = self._shown or (self._artefacts.folder and self._artefacts.screenshots)
         picture = self._screenshot() if wanted and not self.seen.problem else b""
+        if self._shown == "marked" and picture:
+            picture = self._with_marks(picture)
         self._keep(picture)
-        self.picture = self._with_marks(picture) if self._marks else ""
-        self.without_picture += self._marks and not self.picture
+        self.picture = data_url(picture) if self._shown and picture else ""
+        self.without_picture += bool(self._shown) and not picture
         return self.seen
 
     @property
@@ -185,7 +187,7 @@ class BrowserPlay:
         row = {"number": number, "url": self.seen.url, "text": self.seen.text, "elements": elements}
         with (self._artefacts.folder / TREES).open("a", encoding="utf-8") as out:
             out.write(json.dumps(row) + "\n")
-        if picture and self._artefacts.screenshots:
+        if picture:
             (self._artefacts.folder / picture_name(number)).write_bytes(picture)
 
     def _screenshot(self) -> bytes:
@@ -198,12 +200,12 @@ class BrowserPlay:
             return self._host.run(look(), PICTURE_S, "a screenshot")
         return b""
 
-    def _with_marks(self, picture: bytes) -> str:
+    def _with_marks(self, picture: bytes) -> bytes:
         async def draw() -> bytes:
             if self._easel is None:
                 self._easel = Easel(await self._host.browser(), VIEWPORT)
             return await self._easel.marked(picture, self.seen.elements)
 
         with contextlib.suppress(TooSlow, PlaywrightError):
-            return data_url(self._host.run(draw(), PICTURE_S, "drawing marks")) if picture else ""
-        return ""
+            return self._host.run(draw(), PICTURE_S, "drawing marks")
+        return b""

@@ -14,6 +14,7 @@ from pathlib import Path
 from envs.webarena.actions.action import Action, Kind
 from envs.webarena.actions.languages import FENCE, Language, Reading, render
 from envs.webarena.actions.python_calls import signature_of
+from envs.webarena.views import PictureKind
 
 NONE_YET = "None"
 PROBLEM_CHARS = 200
@@ -59,7 +60,12 @@ The actions:
 2. One action a reply, between a pair of {fence}.
 3. {style}
 4. When the task is done, say so by {stop}. Nothing after it is carried out.{hint}"""
-_PICTURE = "A screenshot of the page comes with them; what can be acted on has a frame in it, labelled with its id.\n"
+_PICTURE = "A screenshot of the page comes with them"
+_PICTURES: Mapping[PictureKind, str] = {
+    "": "",
+    "plain": f"{_PICTURE}.\n",
+    "marked": f"{_PICTURE}; what can be acted on has a frame in it, labelled with its id.\n",
+}
 _HOMEPAGE = "{url} is a page with links to all sites there are.\n\n"
 _REASONING = "Think step by step first, and end with the action, for example: {lead} {fence}{example}{fence}"
 _DIRECT = "Reply with the action alone, for example: {fence}{example}{fence}"
@@ -130,16 +136,16 @@ def build(
     hint: bool = True,
     num_examples: int = 2,
     homepage: bool = True,
-    marks: bool = False,
+    picture: PictureKind = "",
 ) -> Prompt:
     """Build the project's prompt. ``reasoning``: ask for thoughts; ``hint``: explain impossible tasks; ``homepage``:
-    name the page of all sites; ``marks``: mention screenshots. Raises ValueError for too many examples."""
+    name the page of all sites; ``picture``: the screenshots to mention. Raises ValueError for too many examples."""
     if not 0 <= num_examples <= len(_EXAMPLES):
         raise ValueError(f"{num_examples} examples: expected 0 to {len(_EXAMPLES)}")
     example = render(Action(Kind.CLICK, element_id="1234"), language)
     style = (_REASONING if reasoning else _DIRECT).format(lead=_LEAD, fence=FENCE, example=example)
     system = _SYSTEM.format(
-        picture=_PICTURE if marks else "",
+        picture=_PICTURES[picture],
         actions="\n".join(_group(title, names, language) for title, names in _GROUPS.items()),
         homepage=_HOMEPAGE.format(url=_HOME) if homepage else "",
         fence=FENCE,

@@ -95,7 +95,7 @@ def transcript(
         "answer": next((s.action for s in reversed(steps) if s.action is not None), None),
         "remarks": remarks,
     }
-    views = {turn: _view(one, _observation(episode.trajectory, turn)) for turn, one in (pictures or {}).items()}
+    views = {turn: _view(one, episode.trajectory) for turn, one in (pictures or {}).items()}
     opening = _opening(episode.trajectory, shared, views.get(0))
     turns = [_turn(number, step, views.get(number)) for number, step in enumerate(steps, 1)]
     return macro("transcript", "transcript")(episode, anchor, head, opening, turns)
@@ -118,10 +118,13 @@ def _observation(trajectory: Trajectory, turn: int) -> str:
     return trajectory.opening[-1].content if trajectory.opening else ""
 
 
-def _view(picture: TurnPicture, observation: str) -> _View:
+def _view(picture: TurnPicture, trajectory: Trajectory) -> _View:
     """The view of a turn. Its text is left out if the observation contains all of it."""
     turn, text, box = picture.view.turn, picture.view.text, picture.view.acted_on
+    observation = _observation(trajectory, turn)
     label = f"what was seen {f'after turn {turn}' if turn else 'before the first turn'}"
+    if sent := [step.picture for step in trajectory.steps[turn : turn + 1] if step.picture]:
+        label += f"; the model was sent the picture {sent[0]}"
     frame = [f"{value:g}" for value in box] if box else []
     return _View(picture.address, *picture.size, label, frame, text if text not in observation else "")
 
