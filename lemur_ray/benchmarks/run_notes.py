@@ -116,6 +116,8 @@ class PublishedProtocol:
     """Option that brings texts of the user's in the place of ``own_words``: a text, or a file known by its digest"""
     text_digest: str = ""
     """The first 16 hex digits of the SHA-256 of the published text or file, by which it is recognised"""
+    given_words: str = ""
+    """The departure of a run whose ``text_option`` brings another text; empty: another, and the option's name"""
     further: Callable[[EvaluationRun], Sequence[str]] = lambda run: ()
     """Departures that are no difference of one setting, in words"""
 
@@ -133,7 +135,7 @@ class PublishedProtocol:
         if not given:
             return [self.own_words] if self.own_words else []
         is_published = self.text_digest in (given, hashlib.sha256(given.encode()).hexdigest()[:16])
-        return [] if is_published else [f"another {self.text_option.replace('_', ' ')}"]
+        return [] if is_published else [self.given_words or f"another {self.text_option.replace('_', ' ')}"]
 
     def departures(self, run: EvaluationRun) -> list[str]:
         """The other departures of a run, in words; empty if there are none. A setting that was not stored has the

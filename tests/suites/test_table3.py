@@ -29,6 +29,7 @@ from tests.suites.chat_model import answers, few_of_each
 
 PLAYED = ("mmlu", "bbh/cot", "bbh/direct", "gsm8k", "humaneval", "mbpp", "spider", "multipl_e/sh", "ds1000")
 GSM8K = "instruction in other words, examples of the training set (--shots-file)"
+OTHER_SHOTS = "instruction in other words, another shots file"
 MMLU = "line above the examples in other words (--header)"
 REQUEST = "request in other words"
 LEFT_OUT = sorted({part.benchmark for part in parts_of("table3")} - {*PLAYED})
@@ -86,7 +87,7 @@ def departures(name: str, **settings: Any) -> tuple[str, ...]:
     [
         ("gsm8k", {}, (GSM8K,)),
         ("gsm8k", {"shots": 0, "max_tokens": 16}, (GSM8K, "shots 0", "max tokens 16")),
-        ("gsm8k", {"shots_file": "/home/me/worked_examples.txt"}, (GSM8K, "another shots file")),
+        ("gsm8k", {"shots_file": "/home/me/worked_examples.txt"}, (OTHER_SHOTS,)),
         ("gsm8k", {"temperature": 0.5, "top_p": 0.9}, (GSM8K, "temperature 0.5", "top p 0.9")),
         ("gsm8k", {"form": "chat"}, (GSM8K, "replies not begun")),
         ("gsm8k", {"form": "chat", "prefill": True}, (GSM8K,)),

@@ -112,7 +112,8 @@ _PROTOCOL = ColumnProtocol(
     "worked examples with their steps, and the question", "8, of one line each (Wei et al. 2022)",
     "share of questions with the right number", judge="the number that the released script reads",
     settings={"mode": "lemur"}, column="GSM8K", options=Gsm8kOptions, max_tokens=512,
-    own_words="instruction in other words, examples of the training set (--shots-file)",
+    own_words="instruction in other words, examples of the training set (--shots-file)", text_option="shots_file",
+    given_words="instruction in other words, another shots file", not_compared=("shots_file",),
 )  # fmt: skip
 _DETAILS = BenchmarkDetails("1319", file_patterns=(*TEST, *TRAIN), protocol=_PROTOCOL)
 BENCHMARKS = {
