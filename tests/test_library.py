@@ -15,6 +15,7 @@ import pytest
 
 import lemur_ray as lr
 from lemur_ray.agents.messages import ChatReply, ChatRequest, EndpointRefused
+from lemur_ray.host import user_modules
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -172,3 +173,19 @@ def test_an_edited_benchmark_is_played_anew_and_old_code_is_named(
     assert (solved, episodes) == (2, 4), "every task is played again, and the earlier episodes stay"
     assert f"{name}: its code is not that of the earlier episodes" in said
     assert "its code is not" not in play()[2]
+
+
+def test_a_ledger_of_a_release_with_other_digests_of_code_is_named_as_the_reason(
+    lemur_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "benchmark_of_before:DOUBLES"
+    (tmp_path / "benchmark_of_before.py").write_text((ROOT / "examples" / "own_benchmark.py").read_text())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with monkeypatch.context() as before:
+        before.setattr(user_modules, "DIGEST_DIGITS", 8)
+        lr.evaluate("expert", name, limit=2, out="before")
+    importlib.reload(sys.modules["benchmark_of_before"])
+    capsys.readouterr()
+    result = lr.evaluate("expert", name, limit=2, out="before")
+    assert "an earlier release, whose digests of code depended on the version of Python" in capsys.readouterr().err
+    assert len(lr.Evaluation(result.folder, {}).rows()) == 4

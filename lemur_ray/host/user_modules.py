@@ -1,16 +1,18 @@
 """Modules of a user (benchmarks, environments, policies): finds those in the working directory, notices edits."""
 
-import ast
 import hashlib
 import importlib.util
+import io
 import os
 import sys
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lemur_ray.host.python_source import parsed
-
+DIGEST_DIGITS = 12
+"""Length of a digest of code. Those of 8 digits, in ledgers of earlier releases, depend on the version of Python."""
 _IMPORTED: dict[str, tuple[Any, str]] = {}
 """Module -> (its spec, which a reload replaces; digest of the code that its file had then)."""
 
@@ -30,8 +32,9 @@ def look_here_for(module: str) -> None:
 
 
 def imported_code(module: ModuleType) -> str:
-    """Digest of a module's code, 8 hex digits, without comments and layout; empty if it has no Python file. It is that
-    of the first call after an import or a reload, since later edits of the file are not what this process runs."""
+    """Digest of a module's code, ``DIGEST_DIGITS`` hex digits, without comments and layout, the same in every version
+    of Python; empty if it has no Python file. It is that of the first call after an import or a reload, since later
+    edits of the file are not what this process runs."""
     spec, digest = _IMPORTED.get(module.__name__, (None, ""))
     if spec is None or spec is not module.__spec__:
         digest = _code_of(module)
@@ -47,6 +50,33 @@ def was_edited(module: ModuleType) -> bool:
 def _code_of(module: ModuleType) -> str:
     try:
         source = Path(module.__file__ or "").read_text(encoding="utf-8")
-        return hashlib.sha256(ast.dump(parsed(source)).encode()).hexdigest()[:8]
-    except (OSError, ValueError, SyntaxError, AttributeError):
+        return hashlib.sha256("\0".join(_words(source)).encode()).hexdigest()[:DIGEST_DIGITS]
+    except (OSError, ValueError, SyntaxError, AttributeError, tokenize.TokenError):
         return ""
+
+
+def _words(source: str) -> Iterator[str]:
+    """The source text of a program's tokens, without comments; of blocks and lines their ends. A formatted string,
+    whose parts are tokens since Python 3.12, is one word. Raises SyntaxError or TokenError for no program."""
+    lines, depth, begin = io.StringIO(source).readlines(), 0, (1, 0)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        name = tokenize.tok_name[token.type]
+        if name.endswith("STRING_START"):
+            begin = begin if depth else token.start
+            depth += 1
+        elif name.endswith("STRING_END"):
+            depth -= 1
+            if not depth:
+                yield _between(lines, begin, token.end)
+        elif not depth and name in ("INDENT", "DEDENT", "NEWLINE"):
+            yield name
+        elif not depth and name not in ("COMMENT", "NL", "ENDMARKER"):
+            yield token.string
+
+
+def _between(lines: list[str], begin: tuple[int, int], end: tuple[int, int]) -> str:
+    """The text from ``begin`` up to ``end``, each a line from 1 and a column from 0."""
+    own = lines[begin[0] - 1 : end[0]]
+    own[-1] = own[-1][: end[1]]
+    own[0] = own[0][begin[1] :]
+    return "".join(own)

@@ -27,7 +27,7 @@ from lemur_ray.rollout.evaluation_folder import (
     RUNNING,
     EvaluationError,
     clear_turns,
-    played_with_other_code,
+    other_code,
     remove_turns,
     save_settings,
 )
@@ -94,8 +94,8 @@ def run_evaluation(
     with Ledger(plan.out / LEDGER) as ledger:
         finished = all(ledger.settled(spec.key) for spec in episodes)
         departures = () if finished else plan.departures  # nothing is played on this machine
-        if not finished and played_with_other_code(plan.out, plan.settings):
-            old = f"its code is not that of the earlier episodes in {plan.out}, which stay"
+        if not finished and (why := other_code(plan.out, plan.settings)):
+            old = f"{why} in {plan.out}, which stay"
             print(f"{config.benchmark}: {old}: every task is played with the new code", file=sys.stderr, flush=True)
         save_settings(plan.out, plan.settings, to_json(config), _upgrade, departures, plan.plugin_metadata)
         if ledger.repaired:

@@ -16,6 +16,7 @@ from typing import Any
 from lemur_ray.benchmarks.discovery import MODULE_CODE
 from lemur_ray.host.exit_codes import CausedError
 from lemur_ray.host.home import resolve_out
+from lemur_ray.host.user_modules import DIGEST_DIGITS
 from lemur_ray.rollout.evaluation_config import Settings
 from lemur_ray.rollout.ledger import merge_ledger
 from lemur_ray.storage.file_system import is_bucket
@@ -138,13 +139,18 @@ def load_settings(out: Path) -> dict[str, dict[str, Any]]:
         raise EvaluationError(f"{path} is not JSON ({error}); remove it and run the evaluation again") from error
 
 
-def played_with_other_code(out: Path, settings: Settings) -> bool:
-    """Whether the folder has episodes whose settings differ from these in the benchmark's code alone, and none with
-    these. Raises EvaluationError as ``load_settings``."""
+def other_code(out: Path, settings: Settings) -> str:
+    """Why tasks are played again whose episodes in the folder have settings that differ from these in the benchmark's
+    code alone; empty if there are none, or some with these. Raises EvaluationError as
+    ``load_settings``."""
     wanted = json.loads(json.dumps(dict(settings.values)))
     stored = [entry["settings"] for entry in load_settings(out).values()]
-    with_this_code = [{**one, MODULE_CODE: wanted.get(MODULE_CODE)} for one in stored]
-    return MODULE_CODE in wanted and wanted in with_this_code and wanted not in stored
+    others = [one for one in stored if {**one, MODULE_CODE: wanted.get(MODULE_CODE)} == wanted]
+    if MODULE_CODE not in wanted or wanted in stored or not others:
+        return ""
+    if all(len(one.get(MODULE_CODE, "")) < DIGEST_DIGITS for one in others):
+        return "an earlier release, whose digests of code depended on the version of Python, played the episodes"
+    return "its code is not that of the earlier episodes"
 
 
 def replace_file(path: Path, text: str) -> None:
