@@ -27,7 +27,7 @@ from lemur_ray.rollout.schedule.episode_plan import EpisodePlan
 from lemur_ray.rollout.schedule.retries import RetryPolicy
 from lemur_ray.rollout.threads import Pool, ThreadPool
 from tests.e2e.processes import descendants
-from tests.perf.slow_policies import Slow, Waiting
+from tests.perf.rollout.slow_policies import Slow, Waiting
 from tests.rollout.toy import toy_task
 
 TURNS, IN_FLIGHT, EPISODES = 10, 300, 600
