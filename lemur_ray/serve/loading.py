@@ -7,6 +7,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 
 from lemur_ray.config import ModelConfig
@@ -137,11 +138,16 @@ def commit_weights(engine: Engine, spec: str, version: str) -> str:
     Checks them now if others are staged by now, or none. Raises RuntimeError as ``update_weights``, also if the weights
     of the spec are of another version."""
     with _refusals(spec):
-        if engine.version == version:
-            return version
-        if engine.staged_version != version and (current := stage_weights(engine, spec)) != version:
-            raise ValueError(f"these weights are {current} by now, not {version}")
-        engine.commit(version).result()
+        done: Future[None] | None = None
+        while done is None and engine.version != version:
+            if engine.staged_version != version and (current := stage_weights(engine, spec)) != version:
+                raise ValueError(f"these weights are {current} by now, not {version}")
+            try:
+                done = engine.commit(version)
+            except ValueError:
+                log.warning("another update staged or dropped weights: those of %s are checked again", version)
+        if done is not None:
+            done.result()
     return version
 
 

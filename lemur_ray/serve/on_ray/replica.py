@@ -36,8 +36,6 @@ LAST_WORDS_S = 2.0
 """Seconds that a replica with a dead engine has to send errors to its clients."""
 OTHERS_S = 5.0
 """Seconds within which the other replicas must send their metrics."""
-CHECK_S = 5.0
-"""Seconds between two looks at the record of chosen weights, for an update that did not reach this replica."""
 
 
 @serve.ingress()
@@ -67,7 +65,8 @@ class ChatModel:
         self._one_of_many = max(job.replicas, job.max_replicas) > 1
         if not job.follow_s:
             self._switch(self._record.read())  # an update may have passed while the weights were loaded
-            threading.Thread(target=self._watch_record, name="record", daemon=True).start()
+            watching = partial(self._record.watch, self._switch, self._served.engine.ended)
+            threading.Thread(target=watching, name="record", daemon=True).start()
         self._metrics = Metrics(self._served.engine)
         self._peers: Any = None
         self._known: Pages = {}
@@ -139,20 +138,13 @@ class ChatModel:
                 self._choice = choice
             return self._served.version
 
-    def _watch_record(self) -> None:
-        """Switch to chosen weights if an update ended, or this replica started, before it was asked. One attempt."""
-        attempted = self._choice.number
-        while not self._served.engine.ended.wait(CHECK_S):
-            try:
-                if (choice := self._record.read()).number > attempted:
-                    attempted = choice.number
-                    self._switch(choice)
-            except (RuntimeError, RayError, OSError) as error:
-                log.warning("the weights stay those of %s: %s", self._served.version, error)
-
     async def drop_weights(self) -> None:
         """Forget the weights that are staged, if any."""
-        await asyncio.to_thread(self._served.engine.drop)
+        await asyncio.to_thread(self._drop)
+
+    def _drop(self) -> None:
+        with self._switching:  # weights that are being switched to are staged until they are in use
+            self._served.engine.drop()
 
     async def drain(self, limit_s: float) -> None:
         """Refuse new requests from now on, and close the engine; replies that take longer than ``limit_s`` seconds end

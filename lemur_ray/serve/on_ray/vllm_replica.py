@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +36,12 @@ class VllmModel(_Server):
         folder's. key_digest: SHA-256 of the key of HTTP requests; b"": none."""
         self._folder, self._record, self._choice = folder, WeightsRecord(record), Choice()
         self._key_digest, self._failure, self._update = key_digest, "", asyncio.Lock()
-        self._draining = False
+        self._draining, self._ended = False, threading.Event()
         await super().__init__(llm_config)
         self._set_version(model_fingerprint(Path(folder)))
         await self.commit_weights(self._record.read())
+        switch = partial(_from_thread, asyncio.get_running_loop(), self.commit_weights)
+        threading.Thread(target=self._record.watch, args=(switch, self._ended), name="record", daemon=True).start()
 
     def _set_version(self, version: str) -> None:
         self._version = version
@@ -91,7 +95,7 @@ class VllmModel(_Server):
 
     async def weights_target(self, spec: str) -> tuple[str, str]:
         """(name of the record of chosen weights, ``spec`` as an absolute path)."""
-        return self._record.name, str(Path(spec).absolute())
+        return self._record.name, str(Path(spec).expanduser().absolute())
 
     async def stage_weights(self, spec: str) -> str:
         """Compare an exported folder with the served one; returns the version of its weights. Raises RuntimeError if it
@@ -140,6 +144,7 @@ class VllmModel(_Server):
     async def drain(self, limit_s: float) -> None:
         """Refuse requests of handles, and let replies that have begun finish, within ``limit_s`` seconds."""
         self._draining = True
+        self._ended.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s), self._update:  # an update ends first
                 await self.pause(mode="wait")
@@ -148,6 +153,11 @@ class VllmModel(_Server):
         if self._failure:
             raise RuntimeError(f"half of the weights may be new: {self._failure}")
         await super().check_health()
+
+
+def _from_thread(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a coroutine function that runs in ``loop``, for another thread, which waits for it."""
+    return asyncio.run_coroutine_threadsafe(function(*arguments), loop).result()
 
 
 def _answer(reply: Mapping[str, Any]) -> dict[str, Any]:

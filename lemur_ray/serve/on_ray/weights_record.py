@@ -6,11 +6,22 @@ update adds an entry with the next number; of two updates at once only one gets 
 from __future__ import annotations
 
 import json
+import logging
 import secrets
+import threading
+from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple
 
+from ray.exceptions import RayError
 from ray.experimental import internal_kv
 
+log = logging.getLogger(__name__)
+
+CHECK_S = 5.0
+"""Seconds between two looks at the record of chosen weights, for an update that did not reach a replica."""
+MOST_ATTEMPTS = 3
+"""Attempts of a replica to switch to one choice, each of which reads all weights; faults are seldom temporary."""
 _NAMESPACE = "lemur-weights"
 
 
@@ -53,6 +64,21 @@ class WeightsRecord:
         for old in numbers[:-1]:  # perhaps also this one, if two updates were faster: its number was free again
             internal_kv._internal_kv_del(f"{self._prefix}{old}", namespace=_NAMESPACE)
         return numbers[-1] == choice.number
+
+    def watch(self, switch: Callable[[Choice], object], ended: threading.Event) -> None:
+        """Call ``switch`` with each new choice, for updates that ended, or replicas that started, before they met.
+        Returns when ``ended`` is set. What ``switch`` raises is logged, and it is called for one choice at most
+        ``MOST_ATTEMPTS`` times."""
+        attempts: Counter[int] = Counter()
+        while not ended.wait(CHECK_S):
+            try:
+                choice = self.read()
+                attempts[choice.number] += 1
+                if attempts[choice.number] <= MOST_ATTEMPTS:
+                    switch(choice)
+                    attempts[choice.number] = MOST_ATTEMPTS
+            except (RuntimeError, RayError, OSError) as error:
+                log.warning("the weights stay as they are: %s", error)
 
 
 def _number(key: bytes) -> int:

@@ -70,11 +70,12 @@ def _gpus(node: Mapping[str, Any]) -> list[tuple[str, int]]:
 
 def _slices(labels: Sequence[Mapping[str, str]]) -> Counter[Slice]:
     """The kinds of slices among hosts with these labels, and how many there are of each."""
-    named = {  # a slice of one host may have no name
-        (host[_POD_TYPE], host[_TOPOLOGY], host.get(_SLICE_NAME, number))
-        for number, host in enumerate(labels)
-        if host.get(_POD_TYPE) and host.get(_TOPOLOGY)
-    }
-    return Counter(
-        Slice.of(generation(pod_type.split("-")[0]).accelerator_type, topology) for pod_type, topology, _ in named
-    )
+    hosts: Counter[tuple[Slice, str]] = Counter()
+    for host in labels:
+        if (pod_type := host.get(_POD_TYPE)) and (topology := host.get(_TOPOLOGY)):
+            name = generation(pod_type.split("-")[0]).accelerator_type
+            hosts[Slice.of(name, topology), host.get(_SLICE_NAME, "")] += 1
+    slices: Counter[Slice] = Counter()
+    for (kind, name), number in hosts.items():
+        slices[kind] += 1 if name else max(1, number // kind.num_hosts)  # those without a name may be several
+    return slices

@@ -16,12 +16,14 @@ PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
 SCRIPT = """
 import json, sys, time, urllib.error, urllib.request
 import psutil, ray
+from ray import serve
 from lemur_ray.agents.messages import ChatRequest, Message, Sampling
 from lemur_ray.serve.config import ServeJob
 from lemur_ray.serve.http.api_key import key_digest
 from lemur_ray.serve.on_ray import attach, deployments, serve_cluster
 from lemur_ray.serve.on_ray.handle import HandleSpec
 from lemur_ray.serve.on_ray.weight_updates import update_all
+from lemur_ray.serve.on_ray.weights_record import Choice, WeightsRecord
 
 first, second, other = sys.argv[1:]
 ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": "."}})
@@ -59,6 +61,12 @@ deadline = time.monotonic() + 200
 while time.monotonic() < deadline and "choices" not in out.get("restarted", {}):
     time.sleep(1)
     out["restarted"] = json.loads(ask("/chat/completions", {**chat, "return_token_ids": True}))
+handle = serve.get_app_handle(running.application)
+record = WeightsRecord(handle.weights_target.remote(first).result()[0])
+assert record.add(Choice(record.read().number + 1, first, running.version))  # an update that reaches no replica
+while time.monotonic() < deadline and (noticed := handle.about.remote().result())["version"] != running.version:
+    time.sleep(1)
+out["noticed"] = noticed["version"]
 serve_cluster.shutdown()
 print("RESULT" + json.dumps(out))
 """
@@ -160,3 +168,4 @@ def test_keys_ids_versions_metrics_handles_and_new_weights(folders: tuple[str, s
     assert after["choices"][0]["token_ids"] != before["choices"][0]["token_ids"]
     assert out["restarted"]["system_fingerprint"] == new
     assert out["restarted"]["choices"][0]["token_ids"] == after["choices"][0]["token_ids"]
+    assert out["noticed"] == old

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,12 +10,16 @@ import pytest
 
 from lemur_ray.serve import loading
 from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.engine.compute_protocol import CacheSizes
+from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.on_ray import weight_updates
 from lemur_ray.serve.on_ray.replica import ChatModel
 from lemur_ray.serve.on_ray.weight_updates import update_all
 from lemur_ray.serve.on_ray.weights_record import Choice, WeightsRecord, internal_kv
 from lemur_ray.storage.retry_policy import BucketError
 from tests.serve.tiny import TINY, TOKENIZER
+
+SIZES = CacheSizes(context=128, num_blocks=2, table_width=1, block=128, tile=32)
 
 
 @pytest.fixture(autouse=True)
@@ -142,20 +147,68 @@ def test_a_model_whose_chosen_weights_have_changed_since_is_not_served(monkeypat
         loading.load_text_engine("run", EngineOptions(max_slots=2), weights=("run", "7-abc"))
 
 
-def test_a_storage_fault_during_a_switch_does_not_end_the_watch_over_the_record(
+def test_a_failed_switch_is_attempted_again_until_it_succeeds_or_three_have_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    replica = FakeReplica()
-    replica.ended = threading.Event()  # type: ignore[attr-defined]
+    replica, ended, attempts = FakeReplica(), threading.Event(), list[str]()
 
     def commit(engine: object, spec: str, version: str) -> None:
-        if spec == "away":
-            replica._record.add(Choice(2, "back", "v-back"))
+        attempts.append(spec)
+        if spec == "away" and len(attempts) == 3:
+            assert replica._record.add(Choice(2, "slow", "v-slow"))
+        if spec == "away" or len(attempts) < 5:
             raise BucketError("the bucket does not answer")
-        replica.ended.set()  # type: ignore[attr-defined]
+        ended.set()
 
     monkeypatch.setattr("lemur_ray.serve.on_ray.replica.commit_weights", commit)
-    monkeypatch.setattr("lemur_ray.serve.on_ray.replica.CHECK_S", 0.01)
+    monkeypatch.setattr("lemur_ray.serve.on_ray.weights_record.CHECK_S", 0.01)
     assert replica._record.add(Choice(1, "away", "v-away"))
-    ChatModel._watch_record(replica)  # type: ignore[arg-type]
-    assert replica._choice == Choice(2, "back", "v-back")
+    replica._record.watch(replica._switch, ended)  # type: ignore[arg-type, misc]
+    assert attempts == ["away"] * 3 + ["slow"] * 2
+    assert replica._choice == Choice(2, "slow", "v-slow")
+
+
+def test_what_is_staged_for_a_switch_is_not_dropped_by_an_update_that_was_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replica, dropped, dropping = FakeReplica(), list[str](), list[threading.Thread]()
+    replica._served.engine = SimpleNamespace(drop=lambda: dropped.append(replica._choice.version))
+
+    def commit(engine: object, spec: str, version: str) -> None:
+        dropping.append(threading.Thread(target=ChatModel._drop, args=(replica,)))
+        dropping[0].start()
+        dropping[0].join(0.1)
+        assert not dropped
+
+    monkeypatch.setattr("lemur_ray.serve.on_ray.replica.commit_weights", commit)
+    replica._switch(Choice(1, "winner", "v-winner"))  # type: ignore[misc]
+    dropping[0].join()
+    assert dropped == ["v-winner"]
+
+
+@pytest.mark.parametrize("others", ["dropped", "v-other"])
+def test_weights_that_another_update_replaces_before_they_are_committed_are_staged_again(
+    monkeypatch: pytest.MonkeyPatch, others: str
+) -> None:
+    """Between the look at what is staged and the commit."""
+    engine = Engine(SimpleNamespace(options=EngineOptions(), config=TINY, sizes=SIZES, num_devices=1), "v-old")  # type: ignore[arg-type]
+    staged = list[str]()
+
+    def stage(engine: Engine, spec: str) -> str:
+        staged.append(spec)
+        engine._staged = "v-new", object()
+        return "v-new"
+
+    plain = engine.commit
+
+    def commit(version: str) -> Future[None]:
+        if len(staged) == 1:
+            engine._staged = None if others == "dropped" else (others, object())
+        done = plain(version)
+        done.set_result(None)
+        return done
+
+    monkeypatch.setattr(loading, "stage_weights", stage)
+    engine.commit = commit  # type: ignore[assignment, method-assign]
+    assert loading.commit_weights(engine, "new", "v-new") == "v-new"
+    assert staged == ["new", "new"]

@@ -223,6 +223,10 @@ def test_a_job_that_names_no_devices_takes_what_the_cluster_has_for_its_model(
     assert chosen([*SLICES, *large], replicas=2) == (Hosts(4, topology="2x2x4", accelerator_type="TPU-V4"), 0)
     small = [node(TPU=4, pod_type="v4-16", topology="2x2x2", slice_name=name) for name in "cc"]
     assert chosen([*small, *large[:2]], replicas=2)[0].topology == "2x2x2", "neither has one for each: the smaller one"
+    unnamed = [node(TPU=4, pod_type="v4-16", topology="2x2x2", **name) for name in ({}, {"slice_name": ""})]
+    for one in unnamed:
+        assert chosen([one] * 4 + large, replicas=2)[0].topology == "2x2x2", "two hosts each"
+        assert chosen([one] * 3 + large, replicas=2)[0].topology == "2x2x4", "hosts of one slice are not two slices"
     assert chosen(SLICES[:1]) == (Hosts(1, topology="2x2x1", accelerator_type="TPU-V4"), 0)
     assert chosen([node(GPU=4.0)]) == (Hosts(), 1)
     assert "unknown kind" in caplog.messages[-1]
