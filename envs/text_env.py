@@ -69,7 +69,8 @@ class Opening:
 
 @dataclass(frozen=True)
 class Turn:
-    """Result of one reply, which ``respond`` returns."""
+    """Result of one reply, which ``respond`` returns: what the policy sees next, the action read from the reply (None
+    if there is none), whether it was valid, and whether the task is solved."""
 
     observation: str
     action: str | None

@@ -25,7 +25,7 @@ _ARRIVAL = "You arrive at loc "
 
 
 class Judge(Protocol):
-    """Decides whether an episode's task is solved, by each of the two graders ("mint-2023", "strict")."""
+    """Judges the answers of an episode by each of the two graders ("mint-2023", "strict")."""
 
     def propose(self, answer: str) -> None:
         """Grade an answer that the model proposes; ``solved`` includes it from then on."""
@@ -34,7 +34,8 @@ class Judge(Protocol):
         """Whether the task is solved now, by this grader."""
 
     def over(self, grader: Grader) -> bool:
-        """Whether the task can no longer be solved, by this grader (the game's commands are used up)."""
+        """Whether the episode ends unsolved by this grader: an ALFWorld game's commands are used up. Always False for
+        other tasks."""
 
     def close(self) -> None:
         """Release resources."""

@@ -29,7 +29,9 @@ _COUNT_DOWN = re.compile(r"^You have (-?\d+) steps left and (-?\d+) chances to p
 
 @dataclass(frozen=True)
 class MintEpisode(RecordedEpisode):
-    """An episode of a log. ``counts``: propose_solution, use_tool, invalid_action. ``error``: why it was cut off."""
+    """An episode of a log. ``task_name``: of the dataset ``subset``; ``first_message``: the prompt; ``counts``:
+    propose_solution, use_tool, invalid_action; ``terminate_reason``: as logged; ``error``: why it was cut off, or
+    None."""
 
     subset: str = ""
     task_name: str = ""

@@ -55,7 +55,8 @@ class FeedbackMissing(ExternalCallError):
 
 @dataclass(frozen=True)
 class Situation:
-    """What a teacher sees: the task, and the episode after turn number ``turn``, from 0."""
+    """What a teacher sees: the task (its data set ``subset``, ``prompt`` and, if it may see it, ``solution``), and the
+    episode after turn number ``turn``, from 0."""
 
     subset: str
     task_id: str

@@ -114,7 +114,8 @@ class PolicySpec:
 
 @dataclass(frozen=True)
 class PolicyKind:
-    """A kind of policy, an entry of ``KINDS``: how ``--policy`` is parsed and the policy is built."""
+    """A kind of policy, an entry of ``KINDS``: how ``--policy`` is parsed, what the policy needs, and how it is built.
+    ``help``: one line for ``--help``; ``replays_recording``: whether its target is a recording."""
 
     form: str
     """Syntax of ``--policy``, for the error message"""

@@ -53,7 +53,8 @@ class EvaluationRun:
 
 @dataclass(frozen=True)
 class RunDescription:
-    """Description of a run for report pages. ``protocol``: settings that distinguish runs; ``words``: their texts."""
+    """Description of a run for report pages: warnings, and how it was played compared with the paper's table, with
+    ``column``, the column that it belongs to. ``protocol``: settings that distinguish runs; ``words``: their texts."""
 
     limits: tuple[str, ...] = ()
     """Warnings: what limits the validity of the run's numbers, one sentence each"""

@@ -47,8 +47,9 @@ def _version(package: str) -> str | None:
 
 @dataclass(frozen=True)
 class Machine:
-    """Access to this machine: environment, system files, programs. ``run(command, seconds)`` returns (exit status,
-    output). Tests pass fakes."""
+    """Access to this machine: environment, system files, programs. Tests pass fakes for its functions: ``run(command,
+    seconds)`` returns (exit status, output), ``which(program)`` its path, ``version(package)`` the installed version,
+    both None if missing, and ``disk(folder)`` the free bytes."""
 
     root: Path
     """The folder of the repository (or of the installed packages)."""
@@ -56,6 +57,7 @@ class Machine:
     home: Path = field(default_factory=Path.home)
     python: tuple[int, int, int] = sys.version_info[:3]
     path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
+    """Python's ``sys.path``, and (``python``) its version."""
     system: Path = Path("/")
     """The folder that holds /proc, /sys and /dev."""
     run: Callable[[Sequence[str], float], tuple[int, str]] = _run

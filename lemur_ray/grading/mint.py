@@ -27,7 +27,8 @@ class RunTests(Protocol):
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Verdicts of both graders on one answer. ``exact``: whether two numbers are equal, else None."""
+    """Verdicts of the graders ``mint_2023`` and ``strict`` on one answer. ``exact``: of gsm8k and math, whether the
+    numbers are equal; else None. ``note``: why a program failed."""
 
     mint_2023: bool
     strict: bool

@@ -27,7 +27,7 @@ from lemur_ray.weights.open_model import MODEL_ERRORS, OpenChatModel, open_chat_
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run whose inputs have been checked."""
+    """A run whose inputs have been checked: configuration, what the learner trains, tokenizer and tasks."""
 
     config: ImproveConfig
     learner: LearnerSpec

@@ -28,7 +28,8 @@ class TracesDamaged(Exception):
 
 
 class TracedTurn(NamedTuple):
-    """One turn. The ids of a sequence are those of its turns, each prompt before its drawn ids."""
+    """The token ids of one turn. The ids of a sequence are those of its turns, each prompt before its ``drawn`` ids,
+    whose log-probabilities are ``logprobs``. ``state``: digest of the environment's state before it, or empty."""
 
     begins: bool
     """Whether the prompt does not begin with all ids of the turns before: another sequence begins here"""

@@ -27,9 +27,10 @@ SHOWN_CHARS = 300
 
 @dataclass
 class Agreement:
-    """Sums over a replay. ``differing``: tasks solved in only one of the two; ``missing``: tasks without a score.
-    ``episodes`` counts the episodes with a score. ``counts``, ``cells``, ``answers`` and ``different_cells`` (task
-    first) are comparisons of the benchmark (``agents/replay_comparison.py``)."""
+    """Sums over a replay. ``episodes``: those with a score; of these, ``solved`` are solved here, ``recorded_solved``
+    in the recording, and ``same_success`` in both or neither. ``differing``: tasks solved in only one of the two;
+    ``missing``: tasks without a score. ``counts``, ``cells``, ``answers`` and ``different_cells`` (task first) are
+    comparisons of the benchmark (``agents/replay_comparison.py``)."""
 
     comparison: Comparison
     episodes: int = 0

@@ -33,8 +33,8 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A run folder of pretraining or instruction tuning. ``metrics``: one dict for each logged step; ``result`` is
-    empty if the run has not finished."""
+    """A run folder of pretraining or instruction tuning. ``hash``: of the recipe; ``init_from``: the model that it
+    started from; ``metrics``: one dict for each logged step; ``result`` is empty if the run has not finished."""
 
     folder: Path
     recipe: Mapping[str, Any]
@@ -79,7 +79,8 @@ class TrainingRun:
 
 @dataclass
 class Inputs:
-    """All inputs of a report that exist, and a line of text for each that is missing."""
+    """All inputs of a report that exist: training runs, the corpus' manifest, evaluations; and a line of text for each
+    that is missing."""
 
     runs: list[TrainingRun] = field(default_factory=list)
     corpus: Mapping[str, Any] = field(default_factory=dict)

@@ -54,9 +54,11 @@ class PaperRun:
 
 @dataclass
 class Row:
-    """One model under one protocol: its episodes by column, with and without a teacher's feedback. ``protocol``:
-    departures from the paper's protocol, except those of a single column, which are its ``marks``. ``before``: runs
-    that a second teacher's runs are compared with in Table 6."""
+    """One model under one protocol: its episodes by column, without (``plain``) and with (``taught``) a teacher's
+    feedback. ``protocol``: departures from the paper's protocol, except those of a single column, which are its
+    ``marks``. ``before``: runs that a second teacher's runs are compared with in Table 6. ``graded``, ``on_engine``:
+    columns that ``grader`` and ``engine`` apply to; these, ``teacher`` and ``comparable`` are as in
+    ``RunDescription``."""
 
     model: str
     protocol: str

@@ -200,8 +200,9 @@ class PairedTest(StrEnum):
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Comparison of two policies on the tasks that both were scored on. ``n``: number of tasks. ``difference``: first
-    rate minus second. ``test``: source of the p-value. ``detectable``: smallest difference that has 80 % power."""
+    """Comparison of two policies on the ``n`` tasks that both were scored on. ``only_a``, ``only_b``: tasks that only
+    the first or only the second solved. ``difference``: first rate minus second, with its ``interval``. ``test``:
+    source of the p-value. ``detectable``: smallest difference that has 80 % power."""
 
     n: int
     only_a: int

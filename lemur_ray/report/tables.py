@@ -85,16 +85,19 @@ class Group:
     success_missing_failed: Rate
     missing: Mapping[str, int]
     outcomes: Mapping[str, int]
+    """Number of episodes by outcome, and (``missing``) of those without a score."""
     mean_score: float | None
     mean_score_missing_0: float | None
     score_interval: Interval | None
     retried: Rate
     invalid_actions: Rate
+    """Share of turns whose action was invalid; ``retried``: of episodes that took several attempts."""
     mean_turns: float | None
     mean_turns_solved: float | None
     prompt_tokens: int
     completion_tokens: int
     wall_s: float
+    """Seconds of all episodes together."""
     outside: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Calls of environments to other services, by service: calls, seconds, tokens; not part of the numbers above."""
     cut: Mapping[str, Any] = field(default_factory=dict)

@@ -29,8 +29,8 @@ class Prices:
 
 @dataclass(frozen=True)
 class EpisodeLimits:
-    """Limits of one episode: deadlines of single calls in seconds (``make_s`` to ``policy_s``), characters per turn,
-    and budgets for all turns together."""
+    """Limits of one episode: deadlines in seconds of making, resetting, stepping and closing the environment and of a
+    reply (``make_s`` to ``policy_s``), characters per turn, and budgets for all turns together."""
 
     make_s: float = 120.0
     reset_s: float = 120.0

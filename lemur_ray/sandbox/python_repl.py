@@ -24,7 +24,8 @@ LOST = "The Python session was ended and started again: its variables are lost."
 
 @dataclass(frozen=True)
 class CellResult:
-    """Result of a cell. ``text``: all that IPython would print. ``restarted``: the session ended with this cell."""
+    """Result of a cell. ``text``: all that IPython would print; ``raised``: whether it ended with an exception;
+    ``restarted``: whether the session ended with this cell; ``result``: the sandbox's."""
 
     text: str
     raised: bool

@@ -162,7 +162,9 @@ class ExecResult:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Guarantees of a backend on this machine. ``reasons`` explains each missing one."""
+    """Guarantees of a backend on this machine: no network, and limits of processes, summed memory, disk bytes and
+    inodes are enforced, system calls are filtered, uids are separate. ``reasons`` explains each missing one by its
+    name."""
 
     network_none: bool = True
     pids_limit: bool = True

@@ -18,8 +18,9 @@ from lemur_ray.train.run.folder import RunFolderError
 
 @dataclass
 class Window:
-    """Sums of step metrics since the last line, and totals of the run. Losses are sums over tokens, in nats, and the
-    means follow by division by their weights. Every field is plain JSON, so that checkpoints store it."""
+    """Sums of step metrics over the ``steps`` since the last line, and totals of the run. ``loss``, ``source_loss``:
+    sums over tokens, in nats; divided by ``weight`` and ``source_weight`` (trained tokens) they are means. Every field
+    is plain JSON, so that checkpoints store it."""
 
     steps: int = 0
     loss: float = 0.0

@@ -28,7 +28,8 @@ class Receptacle:
 
 @dataclass(frozen=True)
 class Thing:
-    """A small object. ``kind``: its class in lower case; ``treatable``: which of clean, heat, cool work on it."""
+    """A small object. ``kind``: its class in lower case; ``portable``, ``switchable``, ``sliceable``: whether it can be
+    taken, turned on, cut; ``treatable``: which of clean, heat, cool work on it."""
 
     name: str
     kind: str
@@ -73,9 +74,11 @@ class Game:
     takes."""
 
     task: str
+    """The goal as a sentence."""
     goal: Goal
     receptacles: tuple[Receptacle, ...]
     things: tuple[Thing, ...]
+    """All things and (``receptacles``) furniture, each in the order in which the game lists them."""
     start: Start
     fits: frozenset[tuple[str, str]]
     """(furniture class, thing class) pairs, lower case: the first can hold the second."""
@@ -84,6 +87,7 @@ class Game:
     grammar: GrammarName = "new"
     receptacle: Mapping[str, Receptacle] = field(init=False, repr=False, compare=False)
     thing: Mapping[str, Thing] = field(init=False, repr=False, compare=False)
+    """Name -> thing, and (``receptacle``) name -> furniture."""
     at: Mapping[str, tuple[Receptacle, ...]] = field(init=False, repr=False, compare=False)
     """Location -> the furniture there, in the game's order; locations without any are not in it."""
     rank: Mapping[str, int] = field(init=False, repr=False, compare=False)

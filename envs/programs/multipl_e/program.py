@@ -100,7 +100,9 @@ def _split(program: str, tests: str) -> tuple[str, str]:
 
 
 def completed(reply: str, asked: Mapping[str, Any]) -> str | None:
-    """The strict reading: the reply continues the prompt, as published; None for one with a fence."""
+    """The program of a reply under the strict reading, as published: prompt, reply up to a stop, tests. A reply that
+    contains the tests is the program itself; None for any other with a code fence. asked: the task's reference, with
+    prompt, tests and stops."""
     if asked["tests"].strip() and asked["tests"].strip() in reply:
         return reply
     return None if has_fence(reply) else f"{asked['prompt']}{_cut_at_stops(reply, asked['stops'])}\n{asked['tests']}"
@@ -108,7 +110,8 @@ def completed(reply: str, asked: Mapping[str, Any]) -> str | None:
 
 def program_of(reply: str, asked: Mapping[str, Any]) -> str:
     """The program of a reply, read leniently: the item's prompt, the completion up to the first stop, and the tests. A
-    reply with the whole function replaces the prompt; one that also contains the tests is the program."""
+    reply with the whole function replaces the prompt; one that also contains the tests is the program. asked: the
+    task's reference, with prompt, tests and stops."""
     if asked["tests"].strip() and asked["tests"].strip() in reply:
         return reply
     code = code_in(reply, rf"\b{function_name(asked['prompt'])}\s*[=(]")

@@ -85,7 +85,8 @@ T = TypeVar("T")
 
 @dataclass
 class Stage:
-    """One stage of the demo and its state. ``tail``: the last lines of its output."""
+    """One stage of the demo and its state. ``began_s``, ``ended_s``: monotonic seconds, None until the end; ``tail``:
+    the last lines of its output."""
 
     title: str
     state: State = ""

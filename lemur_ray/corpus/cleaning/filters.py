@@ -32,28 +32,36 @@ _STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with",
 
 @dataclass(frozen=True)
 class FilterSet:
-    """Thresholds of the quality rules for documents of one source; they are part of the key of its cleaned parts."""
+    """Thresholds of the quality rules for the documents of one source; a document beyond one is dropped. Shares are
+    from 0 to 1, lengths in characters. They are part of the key of the source's cleaned parts."""
 
     base: Rules
+    """Which rules apply: code, prose, web, book, or none (length alone)."""
     min_characters: int = 100
     max_characters: int = MAX_BYTES
     max_line: int = 1000
     """Characters of the longest line of code."""
     max_mean_line: float = 100
+    """Mean characters of a line of code."""
     min_alphanumeric: float = 0.25
     max_digits: float = 0.30
+    """Of code: share of letters and digits in the text, and share of digits in what is not blank."""
     min_words: int = 20
     """Gopher requires 50; package descriptions are good text and shorter."""
     min_word_length: float = 3
     max_word_length: float = 10
-    """Mean number of characters of a word."""
+    """Mean number of characters of a word, likewise ``min_word_length``."""
     max_symbols_per_word: float = 0.1
+    """Number of # and ellipses for each word."""
     max_bullets: float = 0.9
     max_ellipses: float = 0.3
+    """Share of lines that end with an ellipsis, and (``max_bullets``) that begin with a bullet."""
     min_alphabetic_words: float = 0.7
     """Gopher requires 0.8; documentation of software contains more non-words."""
     max_repeated_lines: float = 0.3
+    """Share of lines that repeat an earlier one."""
     min_stop_words: int = 2
+    """Number of different English stop words."""
     languages: tuple[str, ...] = ()
     """ISO 639-1 codes of languages to keep, by automatic detection; empty: no detection."""
     min_language_probability: float = 0.65

@@ -24,7 +24,8 @@ PACKAGES_OF_OURS = ("lemur_ray", "envs")
 
 @dataclass(frozen=True)
 class HostFacts:
-    """Facts about one host of a cluster; sizes in bytes, times in seconds."""
+    """Facts about one host of a cluster: its name and address, Python and packages, disks, clock, TPU, and what Ray
+    knows of it. Sizes in bytes, times in seconds."""
 
     name: str
     address: str = ""

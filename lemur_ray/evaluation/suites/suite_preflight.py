@@ -22,7 +22,8 @@ from lemur_ray.rollout.ledger import LedgerError
 
 @dataclass(frozen=True)
 class PreparedPart:
-    """A benchmark of a suite that has passed its preflight. ``num_left``: number of its episodes without a score."""
+    """A benchmark of a suite that has passed its preflight. ``num_episodes``: number of its episodes; ``num_left``: of
+    those without a score."""
 
     part: Part
     config: EvalConfig[Any]

@@ -67,7 +67,7 @@ def _kernel(heads: int, length: int, limits: Limits, interpret: bool) -> Any:
 
 def blocks_computed(length: int, window: int, size: int) -> float:
     """Fraction of a row's (query block, key block) pairs, of ``size`` tokens each, that a causal kernel computes.
-    length: tokens of the row; window: as in `Limits`."""
+    length: tokens of the row; window: most recent tokens that a token attends to, 0: all."""
     num = -(-length // size)
     firsts = (max(0, (i * size - window + 1) // size) if window else 0 for i in range(num))
     return sum(i - first + 1 for i, first in enumerate(firsts)) / num**2

@@ -65,6 +65,7 @@ class PoolLimits:
     start_timeout_s: float = 600.0
     """Seconds to wait for the first actor, or for any actor while none runs."""
     quiet_s: float = 300.0
+    """Seconds, see ``max_deaths``."""
 
 
 class ActorPool:

@@ -80,8 +80,9 @@ def load_weights(source: Source, options: EngineOptions, devices: Devices, old: 
 
 
 def stage(source: Source, options: EngineOptions, devices: Devices, size: int) -> Weights | Source:
-    """What ``Programs.replace`` takes: the new weights on the devices, or if they are large their source, once read.
-    size: bytes of the present weights on a device. Raises what ``prepare`` raises."""
+    """Prepare new weights for ``Programs.replace``, and return its argument: the weights on the devices, or, if a
+    second copy would be too large, their source after reading it once as a check. size: bytes of the present weights on
+    a device. Raises what ``prepare`` raises."""
     if size <= MAX_SECOND_COPY_BYTES:
         return load_weights(source, options, devices)
     scanned = is_scanned(source.config, devices.parts)

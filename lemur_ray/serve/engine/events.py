@@ -122,16 +122,24 @@ class Outbox:
 
 
 class Submit(NamedTuple):
+    """Inbox item: start computing a request. ``listener`` gets its events; ``every_token``: after each step, not only
+    at the end."""
+
     sequence: LiveSequence
     listener: Listener
     every_token: bool
 
 
 class Cancel(NamedTuple):
+    """Inbox item: end the request with this number."""
+
     number: int
 
 
 class Update(NamedTuple):
+    """Inbox item: switch to other weights, of version ``version``. ``in_flight``: what happens to running requests;
+    ``done``: resolved once the weights are in use, or with the error."""
+
     staged: Any
     """Result of ``Compute.stage``"""
     version: str

@@ -63,7 +63,7 @@ class LogitBias(tuple[tuple[int, float], ...]):
 
     @cached_property
     def values(self) -> np.ndarray:
-        """(pairs,) float64: the number that is added to the logit of each pair's token."""
+        """(pairs,) float64: what is added to the logit of each of ``tokens``, in the same order."""
         return np.array([value for _, value in self], np.float64)
 
     @cached_property

@@ -26,7 +26,7 @@ _NAMESPACE = "lemur-weights"
 
 
 class Choice(NamedTuple):
-    """Weights that all replicas of a deployment serve; without fields, those that it was deployed with."""
+    """The weights that all replicas of a deployment serve. Default values: those that it was deployed with."""
 
     number: int = 0
     """Number of updates of the deployment so far"""

@@ -20,7 +20,8 @@ from lemur_ray.text.tool_results import sort_results_by_call, stray_result
 
 @dataclass(frozen=True)
 class Common:
-    """Checked values that chat and completion requests share."""
+    """Checked values that chat and completion requests share. ``n``: replies to each prompt; ``stop``: texts that end a
+    reply; ``include_usage``: whether a stream ends with the numbers of tokens."""
 
     model: str
     max_tokens: int | None

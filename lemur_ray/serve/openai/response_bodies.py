@@ -37,7 +37,8 @@ class Served(Protocol):
 @dataclass
 class Answer:
     """The answer to one request, of which it makes the bodies: whole, or piece by piece. It has ``common.n`` choices
-    for each prompt, and keeps the state of each while it is streamed."""
+    for each prompt, and keeps the state of each while it is streamed. ``tools``: those offered; ``echo``: repeat the
+    prompt before the reply; ``created``: seconds since 1970."""
 
     served: Served
     common: Common

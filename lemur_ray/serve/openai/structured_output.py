@@ -24,7 +24,7 @@ MAX_GRAMMAR_CHARACTERS = 2**18
 
 @dataclass(frozen=True)
 class Structure:
-    """The form that a reply must have."""
+    """The form that a reply must have, and the request field that prescribes it."""
 
     grammar: str
     """Grammar in the format of llguidance"""

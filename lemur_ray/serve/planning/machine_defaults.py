@@ -31,7 +31,7 @@ _COLLECTIVE_S = 5e-6
 
 @dataclass(frozen=True)
 class Machine:
-    """The devices that share a model; figures are those of one device."""
+    """The devices that share a model; memory, bandwidths and FLOP/s are those of one device."""
 
     platform: str
     """tpu, gpu or cpu"""

@@ -55,7 +55,8 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class ServingPlan:
-    """Plan of an engine on devices that are not attached; sizes are bytes of one device."""
+    """Plan of an engine on devices that are not attached: the memory of each of its compiled steps, in bytes of one
+    device. ``compiled_layers``: number of layers that were compiled, from which the others are estimated."""
 
     model: str
     config: ModelConfig

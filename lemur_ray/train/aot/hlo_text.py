@@ -18,7 +18,7 @@ _HEAD = re.compile(r"^\s*(ROOT )?%?([\w.\-]+) = ")
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One HLO instruction, a line of a computation."""
+    """One HLO instruction, ``name = shapes opcode(inside)rest``, a line of a computation."""
 
     name: str
     shapes: tuple[Shape, ...]

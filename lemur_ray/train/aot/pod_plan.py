@@ -29,8 +29,9 @@ class BlockDoesNotFit(StepDoesNotFit):
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Bytes on one chip by kind of content. Kinds share memory over time: ``temporaries`` is what the total has beyond
-    the other kinds."""
+    """Bytes on one chip by kind of content: ``parameters`` and ``optimizer`` state, input ``batch``, stored
+    ``activations``, machine ``code``. Kinds share memory over time: ``temporaries`` is what the total has beyond the
+    other kinds."""
 
     parameters: int
     optimizer: int
@@ -49,7 +50,8 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class PodPlan:
-    """Resources and estimated time of one training step on a TPU slice or on GPUs."""
+    """Resources and estimated time of one training step of ``recipe`` on a TPU slice or on GPUs (``where``).
+    ``compile_s``: seconds that compiling took."""
 
     recipe: Recipe
     where: Devices

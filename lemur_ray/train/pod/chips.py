@@ -85,8 +85,8 @@ def _stride(sizes: Mapping[str, int], name: str) -> int:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Estimated seconds of a step. Assumes products at PRODUCTS_AT_PEAK of the peak and rings at link speed; ignores
-    memory-bound operations, stragglers and the input."""
+    """Estimated seconds of a step: of products, and of communication in all and by mesh axis. Assumes products at
+    PRODUCTS_AT_PEAK of the peak and rings at link speed; ignores memory-bound operations, stragglers and the input."""
 
     compute_s: float
     communication_s: float

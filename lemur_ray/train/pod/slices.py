@@ -144,7 +144,8 @@ def parse_slice(text: str) -> Slice:
 
 @dataclass(frozen=True)
 class RunShape:
-    """Workers, slices and mesh of a run with a certain number of workers. Ranks are numbered slice by slice."""
+    """Numbers of workers and slices of a run, devices of a worker, and sizes of the mesh axes ``dcn``, ``fsdp`` and
+    ``tp``, whose product is the number of devices. Ranks are numbered slice by slice."""
 
     num_workers: int
     num_slices: int
