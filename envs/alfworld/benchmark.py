@@ -26,7 +26,7 @@ from lemur_ray.storage.bundles.host_path import HostPath
 
 @dataclass(frozen=True)
 class TextOptions:
-    """Command-line options of the benchmark of generated games."""
+    """Command-line options of the benchmark of generated games: from which split they are drawn."""
 
     split: Literal["heldout", "train", "novel_object"] = "heldout"
     """Split the games are drawn from. Solved games of train may become training data (jobs/export_sft.py)."""
@@ -50,7 +50,8 @@ def _load(options: TextOptions, request: EvaluationRequest) -> Iterator[Task]:
 
 @dataclass(frozen=True)
 class RealOptions:
-    """Command-line options of the benchmarks of ALFWorld's own games."""
+    """Command-line options of the benchmarks of ALFWorld's own games: where the games are, and which engine plays
+    them."""
 
     games: str = location_option()
     """Folder or archive of ALFWorld's games. Empty: alfworld below --data, else $ALFWORLD_DATA or ~/.cache/alfworld."""

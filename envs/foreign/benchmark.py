@@ -20,7 +20,8 @@ ENV_ID = "envs:lemur/Foreign-v0"
 
 @dataclass(frozen=True)
 class GymOptions:
-    """Command-line options of ``gym:`` benchmarks."""
+    """Command-line options of ``gym:`` benchmarks: ``arguments`` of the environment's constructor (JSON), number of
+    seeds (one task each), maximum turns, and the sum of rewards from which an episode counts as solved."""
 
     arguments: str = "{}"
     """JSON object of arguments for the environment's constructor. Absolute paths that exist here are copied to other

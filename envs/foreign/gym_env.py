@@ -23,7 +23,8 @@ _SUCCESS_KEYS = ("is_success", "success")
 
 class ForeignEnv(TextEnv):
     """Adapter for a text environment of another author. Replies reach it stripped of surrounding whitespace. Options of
-    ``reset``: see the module."""
+    ``reset``: ``id`` (as for ``gymnasium.make``), ``arguments`` of its constructor, ``seed``, and ``solved_at``, the
+    sum of rewards from which the task is solved."""
 
     option_names: ClassVar[frozenset[str]] = frozenset({"id", "arguments", "seed", "solved_at"})
 

@@ -84,7 +84,7 @@ def ctf_departures(options: Sandboxed, request: EvaluationRequest, tasks: Sequen
 
 @dataclass(frozen=True)
 class CodeOptions(Sandboxed):
-    """Command-line options of ``intercode/python`` and ``intercode/ctf``."""
+    """Command-line options of ``intercode/python`` and ``intercode/ctf``: ``compat`` repeats upstream's quirks."""
 
     compat: bool = False
     """Repeat upstream's quirks, to compare with published numbers."""
@@ -92,7 +92,7 @@ class CodeOptions(Sandboxed):
 
 @dataclass(frozen=True)
 class BashOptions(CodeOptions):
-    """Command-line options of ``intercode/bash``."""
+    """Command-line options of ``intercode/bash``: also the root file system of the sandbox."""
 
     rootfs: str = file_option(root_file_system.digest)
     """Root file system for the sandbox. Empty: /usr of this machine."""

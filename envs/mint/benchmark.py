@@ -111,7 +111,8 @@ def size(subset: str) -> str:
 
 @dataclass(frozen=True)
 class MintOptions(Sandboxed):
-    """Command-line options of MINT."""
+    """Command-line options of MINT: graders, feedback of a simulated user, source of the search tool, and how replies
+    are parsed."""
 
     grader: Literal["auto", "mint-2023", "strict"] = "auto"
     """Grader whose verdict ends an episode; both are reported. auto: mint-2023 for a replay, else strict."""

@@ -42,8 +42,9 @@ class Judge(Protocol):
 
 
 class AnswerJudge:
-    """Judge that grades proposed answers against ``reference``. What a grader has accepted once stays solved. Arguments
-    as in ``grading.mint.grade``; ``backend``: sandbox of programs. Raises ValueError without a reference."""
+    """Judge that grades proposed answers against ``reference``. What a grader has accepted once stays solved.
+    ``subset``: MINT's data set; other arguments as for ``grading.mint.grade``; ``backend``: sandbox of programs. Raises
+    ValueError without a reference."""
 
     def __init__(
         self,

@@ -62,7 +62,8 @@ SEARCHES_S = 900.0
 
 
 class MintEnv(TextEnv):
-    """One MINT task: replies with ``<execute>`` or ``<solution>`` in, MINT's messages out. Options: see the module."""
+    """One MINT task: replies with ``<execute>`` (code to run) or ``<solution>`` (an answer to grade) in, MINT's
+    messages out. The options of ``reset`` are in the table of the module."""
 
     option_names: ClassVar[frozenset[str]] = frozenset(
         {*_CHOICES, "id", "prompt", "reference", "example", "answer_type", "games", "wording", "max_propose"}

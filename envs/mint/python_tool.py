@@ -72,8 +72,9 @@ class SandboxedPython:
         self._session: Session | None = None
 
     def run(self, code: str) -> str:
-        """Run a cell. Raises SandboxDestroyed if the code ended its sandbox, PythonToolFault, SandboxUnavailable, and
-        what ``call`` raises except ToolRefused."""
+        """Run a cell and return its output as the model sees it. Raises SandboxDestroyed if the code ended its sandbox,
+        PythonToolFault if the machine did, SandboxUnavailable if none can be opened, and what ``call`` raises except
+        ToolRefused."""
         return shown(self._run(code))
 
     def _run(self, code: str) -> str:

@@ -34,7 +34,8 @@ ANY_ORDER = "any"
 
 @dataclass(frozen=True)
 class WebOptions(BrowserOptions):
-    """Options of the benchmark ``webarena/webarena``."""
+    """Options of the benchmark ``webarena/webarena``: files of the sites, of the tasks and of their order, and the
+    interpreter of the second scorer."""
 
     sites_file: str = location_option()
     """JSON file with the addresses of the sites (docs/guides/webarena.md)."""

@@ -69,7 +69,8 @@ def take_config(argv: Sequence[str]) -> tuple[list[str], ConfigFile]:
 
 def bare_flags(words: Sequence[str], config: Any, default: Any, flat: bool) -> list[str]:
     """Words of a command line, with the earlier forms of bool flags rewritten: ``--x True`` as ``--x``, ``--x=False``
-    as ``--no-x``. config, default, flat: as for ``config_words``."""
+    as ``--no-x``. config: class of the configuration; default: its default value; flat: flags of nested dataclasses
+    have no prefix."""
     bools = {key: leaf for key, leaf in _leaves(config, default, flat) if isinstance(leaf.value, bool)}
     bare: list[str] = []
     for word in words:
@@ -84,8 +85,8 @@ def bare_flags(words: Sequence[str], config: Any, default: Any, flat: bool) -> l
 
 def config_words(file: ConfigFile, argv: Sequence[str], config: Any, default: Any, flat: bool) -> list[str]:
     """Those flags of a file that are not in ``argv``, as words of a command line.
-    config: class of the configuration. default: its default value, or the class if there is none. flat: as for
-    ``parse``. Exits with code 2 for a key that is not a flag, naming the nearest one."""
+    config: class of the configuration. default: its default value, or the class if there is none. flat: flags of nested
+    dataclasses have no prefix. Exits with code 2 for a key that is not a flag, naming the nearest one."""
     known = dict(_leaves(config, default, flat))
     written_by = file.values.pop(VERSION, __version__)
     given = {word.partition("=")[0].removeprefix("--").replace("-", "_") for word in argv if word.startswith("--")}
@@ -110,7 +111,7 @@ def config_words(file: ConfigFile, argv: Sequence[str], config: Any, default: An
 
 def config_text(config: Any, flat: bool = False) -> str:
     """All flags of a configuration as YAML text that ``--config`` reads. A field with metadata ``stored_as``, such as a
-    password, is written as that function returns it. flat: as for ``parse``."""
+    password, is written as that function returns it. flat: flags of nested dataclasses have no prefix."""
     values: dict[str, Any] = {VERSION: __version__}
     leaves = dict(_leaves(type(config), config, flat))
     for key, leaf in leaves.items():

@@ -23,8 +23,8 @@ CTF_BESIDES = {"exiftool": "libimage-exiftool-perl", "tshark": "tshark"}
 
 
 def sandbox_tools(machine: Machine) -> Check:
-    """Check which of the programs above are not on this machine's PATH, and so in no bubblewrap sandbox. A missing one
-    is a warning, with the apt-get command that installs it."""
+    """Check which programs of InterCode's Bash and CTF tasks are not on this machine's PATH, and so in no bubblewrap
+    sandbox. A missing one is a warning, with the apt-get command that installs it."""
     absent = {name: package for name, package in {**BASH, **CTF, **CTF_BESIDES}.items() if not machine.which(name)}
     if not absent:
         return Check("sandbox tools", "ok", "all that InterCode's Bash and CTF tasks call")

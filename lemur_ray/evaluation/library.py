@@ -119,8 +119,8 @@ def evaluate(
 
 def load_evaluation(out: str | Path, policy: str = "") -> Evaluation:
     """The evaluation that a folder holds, also in a bucket; relative paths are below LEMUR_HOME. policy: its name in
-    the episodes, if the folder holds evaluations of several. Raises FileNotFoundError, EvaluationError, and ValueError
-    if the folder holds several evaluations (of that policy)."""
+    the episodes, if the folder holds evaluations of several. Raises FileNotFoundError or EvaluationError without a
+    ledger, and ValueError if the folder holds several evaluations (of that policy)."""
     from lemur_ray.report.tables import summarise
 
     folder = evaluation_folders([str(out)])[0]

@@ -19,8 +19,8 @@ GRADERS: tuple[Grader, ...] = ("mint-2023", "strict")
 
 
 class RunTests(Protocol):
-    """Function that runs a program against tests (Python source) and returns the result. ``setup``: as in
-    ``python_tests.run_tests``."""
+    """Function that runs a program against tests (Python source) and returns the result. ``setup``: code of the task
+    that runs before the tests."""
 
     def __call__(self, solution: str, tests: str, setup: str = "") -> TestRun: ...
 

@@ -67,7 +67,7 @@ def run_each(
     setup: str = "",
 ) -> list[TestRun]:
     """Run several tests one after another against one loaded solution; returns one result each. ``time_s``: processor
-    seconds of the solution for all. Arguments and errors as in ``run_tests``."""
+    seconds of the solution for all. The other arguments and the errors are those of ``run_tests``."""
     names = [names_used(test, setup) for test in tests]
     runs: list[TestRun] = []
     process: SolutionProcess | None = None

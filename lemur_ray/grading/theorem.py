@@ -35,8 +35,9 @@ def theorem_matches_2023(answer: str, reference: Any, answer_type: str, rule: Op
 
 
 def theorem_matches(answer: str, reference: Any, answer_type: str) -> bool:
-    """Strict verdict, arguments as above. Accepts both spellings of an option, ``pi``, and one number with its unit. An
-    empty answer is not 0, a boolean is not a number, and two answers count as none."""
+    """Strict verdict on an answer to a TheoremQA question; ``reference``: a JSON value of type ``answer_type``. Accepts
+    both spellings of an option, ``pi``, and one number with its unit. An empty answer is not 0, a boolean is not a
+    number, and two answers count as none."""
     kind = answer_type.lower()
     if kind == "option":
         named = {letter for pair in _OPTION.findall(answer.strip().lower()) for letter in pair if letter}

@@ -60,6 +60,7 @@ def server(
     folder: Path, host: str, port: int, change: Callable[[], Callable[[bytes], bytes]] | None = None
 ) -> http.server.ThreadingHTTPServer:
     """An HTTP server of the files in ``folder`` that already listens; call ``serve_forever``. Port 0: any free one.
-    ``change``: see ``Files``. Raises OSError if the port is taken."""
+    ``change``: called for each HTML file, returns the function that its content is passed through; None: no change.
+    Raises OSError if the port is taken."""
     handler = functools.partial(Files, directory=str(folder), change=change)
     return _Server((host, port), handler)

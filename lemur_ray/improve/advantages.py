@@ -47,7 +47,8 @@ class Member(NamedTuple):
 
 def advantages(group: Sequence[Member], algorithm: Reinforcement) -> list[np.ndarray]:
     """The advantage of each turn: an array (turns,) float64 for each episode, exactly 0 everywhere in a group without
-    differences. algorithm: see the module. Raises ValueError for a group of one, and for a reward outside [0, 1]."""
+    differences. algorithm: rloo, grpo, gigpo or state (formulas in the module). Raises ValueError for a group of one,
+    and for a reward outside [0, 1]."""
     if len(group) < 2:
         raise ValueError("a group of one episode has nothing to be compared with")
     rewards = np.array([member.reward for member in group], float)

@@ -32,8 +32,8 @@ def alarms(numbers: Mapping[str, Any], first: Mapping[str, Any]) -> list[str]:
 
 
 def collapse(numbers: Mapping[str, Any], first: Mapping[str, Any]) -> str:
-    """Why a run stops: its model hardly varies any more, and wins much less than at the start. "": it goes on.
-    Arguments as for ``alarms``."""
+    """Why a run stops: its model hardly varies any more, and wins much less than at the start. "": it goes on. numbers:
+    counts of the round's record ``played``; first: those of the first round."""
     rate, rate_at_start = (one["won"] / max(1, one["episodes"] - one["missing"]) for one in (numbers, first))
     varies = numbers["entropy"] >= LEAST_ENTROPY * first["entropy"] and numbers["repeated"] <= MOST_REPEATED
     if varies or rate >= COLLAPSED_WINS * rate_at_start:

@@ -55,8 +55,8 @@ def whole_epochs(recipe: Recipe, batch_parts: int) -> WholeEpochs:
 
 def with_whole_epochs(recipe: Recipe, manifest: Mapping[str, Any], batch_parts: int) -> tuple[Recipe, str]:
     """(recipe with the steps, warm-up and rows per batch for the table of ``manifest``, a line that reports them).
-    A recipe without ``tuning.epochs`` is returned unchanged. batch_parts: as for ``whole_epochs``. Raises ValueError if
-    the table was padded for another batch size, so that passes would not be whole batches."""
+    A recipe without ``tuning.epochs`` is returned unchanged. batch_parts: number of equal parts of a batch on devices.
+    Raises ValueError if the table was padded for another batch size, so that passes would not be whole batches."""
     if not recipe.tuning.epochs:
         rows = sum(source["rows"] for source in manifest["sources"])
         passes = recipe.train.steps * recipe.train.rows_per_step / rows

@@ -27,9 +27,9 @@ def check_table_needs(
     sets: SetsConfig, conversations: Sequence[str], choice: str, tokenizer: Tokenizer | None, packages_are_here: bool
 ) -> None:
     """Raise ValueError that lists everything that is missing or contradictory for building a table; reads no
-    conversation. conversations: the user's own files. choice: as for ``with_chat_format``. tokenizer: None if it cannot
-    be read; its chat template is not checked then. packages_are_here: the table is built on this machine, which must
-    have the packages."""
+    conversation. conversations: the user's own files. choice: value of ``--chat-template``. tokenizer: None if it
+    cannot be read; its chat template is not checked then. packages_are_here: the table is built on this machine, which
+    must have the packages."""
     lacking = [*_of_sets(sets, conversations, packages_are_here), *(_of_format(tokenizer, choice) if tokenizer else ())]
     if lacking:
         raise ValueError("\n- ".join(lacking))
@@ -46,7 +46,8 @@ def check_table(
     """Raise what building and using the table of a job (``jobs/instruct.py``) would: ValueError, and CorpusError if no
     conversation is left for a table in ``shelf``. Returns (the recipe, with the steps of a table that is there; size of
     the table's vocabulary); None if tokenizer or ``conversations``, whose errors others report, cannot be read.
-    batch_parts: function of a mesh: number of parts of a batch. Others: as of ``check_table_needs``."""
+    batch_parts: function of a mesh: number of parts of a batch. shelf: folder of tables; tokenizer, packages_are_here:
+    see ``check_table_needs``."""
     if job.corpus:
         manifest = read_manifest(resolve_out(job.corpus, ""))
         return with_whole_epochs(job.recipe, manifest, batch_parts(job.recipe.mesh))[0], manifest["vocab_size"]

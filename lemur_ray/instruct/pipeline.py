@@ -53,10 +53,10 @@ def build_sets(
     """Build the instruction table of the files in ``config``, below the folder ``shelf``; returns (its folder,
     manifest). Files and ``shelf`` may be URLs. A table of the same files (path, size, time), options and tokenizer is
     reused. seq_len: tokens of a row. workers: maximum number of concurrent tasks on the cluster that ``ray.init`` has
-    joined (default: one per core), or 0 for this process without Ray. num_rows: see ``write_table``; identified by its
-    ``repr``. block: vectors compared at a time. say: gets lines of progress, printed by default. Raises CorpusError or
-    ValueError for files that cannot be read or leave no conversation, ModuleNotFoundError if a filter needs a package
-    that is not installed."""
+    joined (default: one per core), or 0 for this process without Ray. num_rows: rule for the total number of rows,
+    identified by its ``repr``. block: vectors compared at a time. say: gets lines of progress, printed by default.
+    Raises CorpusError or ValueError for files that cannot be read or leave no conversation, ModuleNotFoundError if a
+    filter needs a package that is not installed."""
     known = f"{shelf}/{_inputs(config, tokenizer, seq_len, num_rows)}.json"
     fs, inner = file_system(known)
     if fs.isfile(inner) and is_current(folder := place_in(shelf, json.loads(fs.cat_file(inner))["table"])):

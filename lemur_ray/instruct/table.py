@@ -134,8 +134,8 @@ def write_table(
 ) -> tuple[Path | str, dict[str, Any]]:
     """Pack examples into rows and write their table in ``shelf``; returns (its folder, manifest). A table of the same
     content is reused. seed: of the order in which examples are packed; None: input order. num_rows: rule for the total
-    number of rows. report: further entries of the manifest, with "counts". seq_len: tokens of a row. packing: as for
-    ``assign_rows``. Raises CorpusError if there is no example."""
+    number of rows. report: further entries of the manifest, with "counts". seq_len: tokens of a row. packing: best_fit,
+    none or lemur (``assign_rows``). Raises CorpusError if there is no example."""
     if not examples:
         raise _nothing_left(shelf, report)
     if seed is not None:

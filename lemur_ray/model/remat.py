@@ -32,8 +32,8 @@ def _all_but_gathered(primitive: Any, *_: Any, **parameters: Any) -> bool:
 
 
 def rematerialised(block: Callable[..., Any], policy: str) -> Callable[..., Any]:
-    """``block`` whose backward pass recomputes what a policy does not save. policy: as in ``TrainConfig.remat``; "none"
-    still gathers weights again. Raises ValueError for an unknown one."""
+    """``block`` whose backward pass recomputes what a policy does not save. policy: none, full, save_dots or another
+    value of ``TrainConfig.remat``; "none" still gathers weights again. Raises ValueError for an unknown one."""
     if policy == "none":
         return jax.checkpoint(block, policy=_all_but_gathered)
     save, offload = parse_remat(policy)

@@ -15,8 +15,8 @@ Table = tuple[jax.Array, jax.Array]
 
 
 def rope_tables(positions: jax.Array, config: ModelConfig) -> tuple[Table, Table]:
-    """(``rope_table`` of layers that attend to all tokens, ``rope_table`` of layers with a window). positions: as for
-    ``rope_table``."""
+    """(``rope_table`` of layers that attend to all tokens, ``rope_table`` of layers with a window). positions: any
+    shape, integer; position of each token inside its document."""
     everywhere = rope_table(positions, config)
     if not config.local_rope_theta:
         return everywhere, everywhere

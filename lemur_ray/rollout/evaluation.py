@@ -119,8 +119,9 @@ def _upgrade(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def create_pool(config: EvalConfig[Any], policy: Callable[[], Policy], tasks: Sequence[Task] = ()) -> Pool:
-    """The configuration's pool: threads of this process, or actors, which need a connected Ray. ``tasks``: as in
-    ``RayPool``. All actors share one limit of requests per endpoint, the policy's and those that environments call."""
+    """The configuration's pool: threads of this process, or actors, which need a connected Ray. ``tasks``: those whose
+    files actors on other hosts need. All actors share one limit of requests per endpoint, the policy's and those that
+    environments call."""
     endpoints = environment_endpoints(config)
     if config.by_hand or not config.actors:
         return ThreadPool(WithEndpoints(policy, endpoints)(), 1 if config.by_hand else config.in_flight)

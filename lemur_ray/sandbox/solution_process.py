@@ -34,8 +34,9 @@ class Answer:
 
 class SolutionProcess(Program):
     """A process in ``sandbox`` with the policy's ``code`` loaded. ``loaded``: the answer to loading it, which may be a
-    failure. ``time_s``: limit of one order in seconds; ``total_s``: of all together; ``patience_s``, ``allowed_cpu_s``:
-    see ``Program``. Raises SandboxDestroyed if no process starts."""
+    failure. ``time_s``: limit of one order in seconds; ``total_s``: of all together; ``patience_s``: further seconds on
+    a busy machine; ``allowed_cpu_s``: processor seconds with which the code was not starved. Raises SandboxDestroyed if
+    no process starts."""
 
     def __init__(
         self,

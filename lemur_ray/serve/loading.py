@@ -110,7 +110,9 @@ def check_template(tokenizer: Tokenizer) -> None:
 def open_engine(
     source: Source, options: EngineOptions | None = None, version: str = "", group: Group | None = None
 ) -> Engine:
-    """Make an engine on this process's devices, without starting it. Arguments and errors: see ``OnDevices``."""
+    """Make an engine on this process's devices, without starting it. source: the weights, which are read at once;
+    version: of the weights, in replies; group: other processes that compute a part of every step. Raises ValueError if
+    the devices cannot share the model, and what reading the source raises."""
     return Engine(OnDevices(source, options, group), version)
 
 

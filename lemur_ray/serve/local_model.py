@@ -54,8 +54,8 @@ class LocalModel(HandlePolicy):
 
 
 def load_model(model: str, *, chat_template: str = "", **options: Any) -> LocalModel:
-    """Load a chat model into this process and return it ready (may take minutes). model: as for ``LocalModel``.
-    options: fields of ``EngineOptions`` (dtype, quantization, max_slots, ...), by default chosen for the machine.
-    chat_template: as for ``LocalModel``. Raises RuntimeError with the reason if the model cannot be served, ValueError
-    if there is none."""
+    """Load a chat model into this process and return it ready (may take minutes). model: a run folder or its name, a
+    Hugging Face folder, or an address in a bucket. options: fields of ``EngineOptions`` (dtype, quantization,
+    max_slots, ...), by default chosen for the machine. chat_template: text of the template, "": the model's own. Raises
+    RuntimeError with the reason if the model cannot be served, ValueError if there is none."""
     return LocalModel(model, replace(BY_MACHINE, **options), chat_template)

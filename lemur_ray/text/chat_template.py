@@ -67,5 +67,5 @@ class ChatTemplate(Protocol):
 
     def render_with_spans(self, chat: Chat, placeholders: Sequence[str] = ()) -> tuple[str, list[Span]]:
         """(text of one chat, spans of the assistant's messages in it, each including the end of its turn).
-        placeholders: as for ``render``."""
+        placeholders: characters not to escape in JSON."""
         ...

@@ -48,8 +48,8 @@ class Tokenizer:
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, pattern: str = bpe_training.GENERAL) -> Tokenizer:
-        """Train a byte-level BPE tokenizer; deterministic in texts and their order. Arguments and errors as for
-        ``bpe_training.train_bpe``."""
+        """Train a byte-level BPE tokenizer; deterministic in texts and their order. vocab_size: maximum, special tokens
+        included; pattern: name of the word pattern. Raises ValueError for too small a vocabulary."""
         return cls(bpe_training.train_bpe(texts, vocab_size, pattern))
 
     @classmethod

@@ -64,7 +64,7 @@ def orthogonalise(x_NIO: jax.Array, operand_dtype: Any = jnp.float32) -> jax.Arr
 
 def scale_by_muon(momentum: float, operand_dtype: Any = jnp.float32) -> optax.GradientTransformation:
     """The optax transformation from gradients of stacked matrices (N, I, O) to orthogonalised Nesterov momentum.
-    momentum: its decay, below 1; operand_dtype: as in ``orthogonalise``."""
+    momentum: its decay, below 1; operand_dtype: to which operands of products are rounded."""
 
     def init(params: Any) -> MuonState:
         return MuonState(jax.tree.map(jnp.zeros_like, params))

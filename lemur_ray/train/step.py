@@ -201,7 +201,8 @@ def train_step(
     state: TrainState, batch: Batch, base: Params | None = None, *, recipe: Recipe, how: Execution, num_sources: int
 ) -> tuple[TrainState, Metrics]:
     """One optimizer step: (next state, metrics as in ``make_train_step``), not compiled. A skipped step leaves
-    parameters and optimizer state as they are, but counts. base: frozen base of adapters. num_sources: as there."""
+    parameters and optimizer state as they are, but counts. base: frozen base of adapters. num_sources: exclusive upper
+    bound of batch["source"]."""
     rule = direction(recipe.optimizer, recipe.model, how.forward.operand_dtype, adapters=base is not None)
     total, grads, row_losses = gradients(state.params, batch, recipe, how, base)
     weight_sum = jnp.sum(batch["loss_weights"])

@@ -111,8 +111,8 @@ def open_chat_model(spec: str) -> OpenChatModel:
 
 
 def load_tokenizer(spec: str) -> Tokenizer:
-    """Tokenizer of a model, without opening it. spec: as for ``open_model``. Raises ModelNotFound if it has none,
-    ValueError if its files are damaged."""
+    """Tokenizer of a model, without opening it. spec: path or URI of a run, checkpoint or model folder, or
+    ``random:..``. Raises ModelNotFound if it has none, ValueError if its files are damaged."""
     folder = spec
     if spec.startswith(RANDOM):
         _, at, folder = spec.partition("@")

@@ -30,7 +30,8 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class HarborOptions:
-    """Command-line options of ``harbor:`` benchmarks."""
+    """Command-line options of ``harbor:`` benchmarks: maximum turns, seconds for a command, and who may use a
+    network."""
 
     turns: int = 50
     """Maximum turns of an episode. The tests run after the last one as well."""

@@ -48,7 +48,8 @@ that you leave are tested.
 
 class HarborEnv(TextEnv):
     """Environment of one Harbor task, played by bash commands in a container. Time in the container does not count
-    towards the deadline of a step. Options of ``reset``: see the module."""
+    towards the deadline of a step. Options of ``reset``: ``folder`` of the task, ``database_id`` (hash of its content),
+    ``command_s`` (seconds per command), ``network`` (as in ``HarborOptions``)."""
 
     option_names: ClassVar[frozenset[str]] = frozenset({"folder", "database_id", "command_s", "network"})
 

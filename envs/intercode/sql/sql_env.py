@@ -132,7 +132,8 @@ class InterCodeSQLEnv(TextEnv):
 
 def open_database(options: Mapping[str, Any]) -> SqlDatabase:
     """Open ``options["database"]``: a SQLite file, or a name on ``options["server"]`` (URL of a MySQL or MariaDB).
-    Raises FileNotFoundError, sqlite3.DatabaseError, ConnectionError."""
+    Raises FileNotFoundError without the file, sqlite3.DatabaseError if it is no database, ConnectionError if the server
+    does not answer."""
     if options.get("server"):
         from envs.intercode.sql.mysql_engine import MySqlDatabase  # its driver is an extra
 

@@ -46,7 +46,7 @@ _TYPES = {  # JSON schema type of a parameter's type; all others are strings
 
 @dataclass(frozen=True)
 class BfclOptions(ChosenCategories):
-    """Command-line options of BFCL."""
+    """Command-line options of BFCL: which of the categories ``EVERY`` are played."""
 
     EVERY: ClassVar[Sequence[str]] = CATEGORIES
 

@@ -32,7 +32,7 @@ Offer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class MultiTurnOptions(ChosenCategories):
-    """Command-line options of BFCL's multi-turn categories."""
+    """Command-line options of BFCL's multi-turn benchmark: which of the categories ``EVERY`` are played."""
 
     EVERY: ClassVar[Sequence[str]] = CATEGORIES
 
@@ -46,7 +46,8 @@ def _package() -> Path:
 
 
 def load(offer: Offer, options: MultiTurnOptions, request: EvaluationRequest) -> Iterator[Task]:
-    """The tasks of the chosen categories, in the order of the data."""
+    """The tasks of the chosen categories, in the order of the data. offer: converts a function of the data to a tool in
+    OpenAI's format."""
     data = _package() / "data"
     backend = import_module("bfcl_eval.constants.executable_backend_config")
 

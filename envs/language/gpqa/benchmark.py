@@ -35,7 +35,7 @@ _STRICT = re.compile(r"answer is \(?([A-D])\)?")
 
 @dataclass(frozen=True)
 class GpqaOptions:
-    """Command-line options of GPQA."""
+    """Command-line options of GPQA: the seed that shuffles the choices of a question."""
 
     seed_of_order: int = 0
     """Seed of the order of the options."""

@@ -51,7 +51,7 @@ SOURCES = tuple(
 
 @dataclass(frozen=True)
 class Gsm8kOptions(Protocol):
-    """Command-line options of GSM8K."""
+    """Command-line options of GSM8K: number and file of worked examples."""
 
     shots: int = 8
     """Number of worked examples before the question."""

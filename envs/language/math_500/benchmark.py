@@ -31,7 +31,7 @@ _FRACTION = re.compile(r"([-+]?)\\frac\{(-?\d+)\}\{(-?\d+)\}")
 
 @dataclass(frozen=True)
 class Math500Options:
-    """Command-line options of MATH-500."""
+    """Command-line options of MATH-500: the highest level of difficulty, 1 to 5."""
 
     max_level: int = 5
     """Highest difficulty of the problems, 1 to 5."""

@@ -56,7 +56,8 @@ class Item:
 
 @dataclass(frozen=True)
 class MmluOptions(Protocol):
-    """Command-line options of MMLU."""
+    """Command-line options of MMLU: worked examples, length and first line of the prompt, and how the letter is
+    asked."""
 
     shots: int = 5
     """Number of worked examples before the question, at most 5."""

@@ -38,7 +38,7 @@ _STRICT = re.compile(r"answer is \(?([A-J])\)?")
 
 @dataclass(frozen=True)
 class MmluProOptions(PromptForm):
-    """Command-line options of MMLU-Pro."""
+    """Command-line options of MMLU-Pro: the number of worked examples."""
 
     shots: int = 5
     """Number of worked examples of the question's category, at most 5."""

@@ -54,7 +54,7 @@ SPLITS = {"retail": ("test", "train", "dev"), "airline": ("test",)}
 
 @dataclass(frozen=True)
 class TauBenchOptions(Tools):
-    """Command-line options of tau-bench."""
+    """Command-line options of tau-bench: the simulated user, its model, and the split of the tasks."""
 
     user: Literal["llm", "react", "verify", "reflection", "scripted"] = "llm"
     """The simulated user: a strategy of the package, or scripted: without a model, for golds and floors."""

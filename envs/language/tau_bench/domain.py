@@ -37,7 +37,8 @@ class Domain(JsonProcess):
     def begin(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Start a task: ``policy`` (the domain's rules), ``tools``, the user's first ``message``, ``gold`` (actions
         that lead to the right database) and ``outputs`` (texts that replies must contain). ``options``: domain, split,
-        index, user, and a task to play in place of that index or None. Raises RuntimeError, and what ``ask`` raises."""
+        index, user, and a task to play in place of that index or None. Raises RuntimeError if the package does not
+        start, and what ``ask`` raises."""
         started: dict[str, Any] = self._start(dict(options))
         return started
 

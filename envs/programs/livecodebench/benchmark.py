@@ -51,7 +51,7 @@ _MOST_BYTES = 2**30
 
 @dataclass(frozen=True)
 class LiveCodeBenchOptions(Sandboxed):
-    """Command-line options of LiveCodeBench."""
+    """Command-line options of LiveCodeBench: first and last date of the contests."""
 
     since: str = ""
     """First date of the contests, YYYY-MM-DD. Empty: the first of the data."""

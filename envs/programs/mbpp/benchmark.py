@@ -42,7 +42,7 @@ EXAMPLES = (2, 3, 4)
 
 @dataclass(frozen=True)
 class MbppOptions(Protocol, Sandboxed):
-    """Command-line options of MBPP."""
+    """Command-line options of MBPP: split and number of worked examples."""
 
     split: Literal["test", "train", "validation", "prompt", "all"] = "test"
     """Tasks by their numbers: test is 11 to 510."""

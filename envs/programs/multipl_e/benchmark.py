@@ -39,7 +39,7 @@ REQUEST = "Complete this program in {language}. Reply with its code up to the en
 
 @dataclass(frozen=True)
 class MultiplEOptions(OneProtocol, Sandboxed):
-    """Command-line options of MultiPL-E."""
+    """Command-line options of MultiPL-E: the folder of the library javatuples for Java."""
 
     javatuples: str = file_option()
     """For Java: a folder with javatuples-1.2.jar, which its programs import. Empty: Debian's package."""

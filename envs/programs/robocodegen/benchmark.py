@@ -61,7 +61,8 @@ REQUEST = (
 
 @dataclass(frozen=True)
 class RoboCodeGenOptions(OneProtocol, Sandboxed):
-    """Command-line options of RoboCodeGen."""
+    """Command-line options of RoboCodeGen: worked examples, number of attempts, recursion over undefined functions, and
+    the published notebook's comparison (``compat``) with its seed."""
 
     examples_file: str = file_option()
     """A file with worked examples that replaces the project's. Its functions are available to answers."""

@@ -77,9 +77,9 @@ DRAWS: dict[str, Callable[[Random], list[Any]]] = {
 
 
 def as_published(problem: Mapping[str, Any], scene: Mapping[str, Any], seed: int) -> dict[str, Any] | None:
-    """Copy of ``problem`` for ``--compat``: its tests are ``NUM_DRAWS`` inputs drawn by ``seed``, or, for a problem
-    about the objects of ``scene``, the data's tests and those with equal blocks. None if the problem is unknown, or the
-    project's reference fails the data's tests."""
+    """Copy of ``problem`` with the tests of the published notebook, for ``--compat``: ``NUM_DRAWS`` random inputs by
+    ``seed``; or, for a problem about the objects of ``scene``, the data's tests and the same with blocks of equal size.
+    None if the problem is unknown, or the project's reference solution fails the data's tests."""
     name = str(problem["name"])
     outlines = {of: np.array(points) for of, points in scene.items()}
     if name not in {**FUNCTIONS, **IN_SCENE} or not all(

@@ -33,7 +33,7 @@ SOURCES = (Source("spider", _HUB, _SUM, 0, "CC BY-SA 4.0", stored="unzipped", se
 
 @dataclass(frozen=True)
 class SpiderOptions(OneProtocol):
-    """Command-line options of Spider."""
+    """Command-line options of Spider: the number of worked examples."""
 
     shots: int = 0
     """Number of worked examples: questions of the training set, each of another database, with its tables."""

@@ -28,8 +28,8 @@ class NoElement(Exception):
 
 async def execute(action: Action, session: Session, elements: Mapping[str, Element], strict: bool = False) -> None:
     """Execute an action in the session's current tab; NONE and STOP do nothing. ``elements``: of the last observation,
-    by id; ``strict``: see ``keys``. Raises NoElement, NotAllowed, NotReached, NoSuchTab or Playwright's Error if the
-    action fails, perhaps partly done; nothing if the page merely does not change."""
+    by id; ``strict``: accept aliases of keys that models write. Raises NoElement, NotAllowed, NotReached, NoSuchTab or
+    Playwright's Error if the action fails, perhaps partly done; nothing if the page merely does not change."""
     if action.kind in ON_ELEMENTS:
         if action.element_id not in elements:
             raise NoElement(f"no element [{action.element_id}] in the observation")

@@ -21,7 +21,8 @@ _PAGES_TURN = "() => new Promise(done => setTimeout(done, 150))"
 
 
 class SettledPlay(BrowserPlay):
-    """Waits, at the start and after every action, until the page has loaded. Arguments as in ``BrowserPlay``."""
+    """A ``BrowserPlay``, with its arguments, that also waits until the page has loaded: at the start and after every
+    action."""
 
     def __init__(self, *given: Any) -> None:
         self._asked: set[Request] = set()

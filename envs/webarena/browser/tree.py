@@ -54,7 +54,7 @@ def observe(
 ) -> tuple[str, dict[str, Element]]:
     """Returns (text of the elements in view, these elements by id). ``nodes``: Chromium's accessibility tree;
     ``boxes``: by backend node id; ``screen``: width and height in CSS pixels; ``compat``: format of the text;
-    ``strict``: see the module."""
+    ``strict``: correct upstream's formula for what is in view (``visible``)."""
     tree = _in_view(nodes, boxes, screen, strict)
     if not tree:
         return "", {}

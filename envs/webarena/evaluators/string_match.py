@@ -63,7 +63,8 @@ def must_include(reference: str, answer: str, *, as_word: bool = False, strict: 
 
 def string_match(record: Mapping[str, Any], answer: str, judge: Judge, *, strict: bool = False) -> float:
     """Return 1 if ``answer`` meets all rules of ``record``, a WebArena task, else 0. ``judge`` decides rules of
-    meaning; ``strict``: see the module. Raises ValueError for an unknown rule, and errors of the judge."""
+    meaning; ``strict``: a reference of one character must stand alone, and a fuzzy N/A does not override a rule that
+    failed. Raises ValueError for an unknown rule, and errors of the judge."""
     cleaned, score = clean_answer(answer), 1.0
     for rule, wanted in record["eval"]["reference_answers"].items():
         match rule:

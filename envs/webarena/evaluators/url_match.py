@@ -13,7 +13,8 @@ OR = " |OR| "
 
 def url_match(references: str, url: str, *, rule: str = RULE, strict: bool = False) -> float:
     """Return 1 if ``url`` is at one of the references (joined by ``OR``) and has, for each query parameter of theirs,
-    one of its values; else 0. ``strict``: see the module. Raises ValueError unless ``rule`` is ``RULE``."""
+    one of its values; else 0. ``strict``: host equal and path equal or below, instead of occurring anywhere in the
+    URL's. Raises ValueError unless ``rule`` is ``RULE``."""
     if rule != RULE:
         raise ValueError(f"url_note {rule!r}: expected {RULE!r}")
     golds = [_parts(one) for one in references.split(OR)]

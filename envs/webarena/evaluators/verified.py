@@ -51,7 +51,9 @@ def _run(python: str, mode: str, asked: Any, limit_s: float) -> Any:
 
 def verdicts(python: str, episodes: Sequence[Mapping[str, Any]], limit_s: float = LIMIT_S) -> list[Verdict]:
     """Score episodes, each with ``task`` (a task of WebArena-Verified), ``urls`` (placeholder -> address), ``answer``
-    and ``entries`` (requests as a HAR has them). Raises RuntimeError, subprocess.TimeoutExpired, OSError."""
+    and ``entries`` (requests as a HAR has them). ``python``: interpreter with the package; ``limit_s``: seconds for
+    all. Raises RuntimeError if the package fails, subprocess.TimeoutExpired, or OSError if ``python`` does not
+    start."""
     rows = _run(python, "score", list(episodes), limit_s)
     return [Verdict(float(row["score"]), ": ".join(filter(None, (row["status"], row["why"])))) for row in rows]
 

@@ -38,7 +38,8 @@ def _copies() -> Any:
 
 @dataclass(frozen=True)
 class StandinOptions(BrowserOptions):
-    """Options of the benchmark ``webarena/standin``."""
+    """Options of the benchmark ``webarena/standin``: seed and number of copies of the sites, and the applications to
+    leave out."""
 
     wait_s: float = 0.3
     """Seconds to wait at the start and after every action. These sites run on this machine."""

@@ -155,8 +155,8 @@ def corpus_location(
     folder: str | Path, config: CorpusConfig, workers: int | None, overwrite: bool, say: Say, allow_failed: int = 0
 ) -> CorpusLocation:
     """Destination for ``folder``, a path or URL: a folder, a bucket in which hosts build together if all sources are in
-    buckets and ``workers`` is not 0, else a bucket to which this host uploads. overwrite, allow_failed: as for
-    ``build.build``."""
+    buckets and ``workers`` is not 0, else a bucket to which this host uploads. overwrite: replace a corpus of another
+    configuration; allow_failed: number of parts that may be missing."""
     if not is_bucket(str(folder)):
         return CorpusFolder(local_folder(folder).absolute(), allow_failed)
     url = str(folder).rstrip("/")

@@ -83,8 +83,8 @@ def read_pieces(where: str, shard: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def read_documents(where: str, shard: dict[str, Any]) -> pa.Table:
-    """Table of the documents of a shard: id, tokens, bytes, path, licence, language, origin. Arguments as for
-    ``read_pieces``. Raises CorpusError if a file cannot be read."""
+    """Table of the documents of a shard: id, tokens, bytes, path, licence, language, origin. where: path or URL of the
+    row set; shard: its entry in ``rows.json``. Raises CorpusError if a file cannot be read."""
     return pq.read_table(io.BytesIO(_read(f"{where}/{shard['name']}.documents")))
 
 

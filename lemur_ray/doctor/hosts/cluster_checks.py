@@ -21,9 +21,9 @@ def checks(
     most_cpus: float = 0.0,
 ) -> list[Check]:
     """All checks of a cluster, in the order to print them, from the facts of its hosts; only the one whether hosts
-    answer if none did. ``silent``: host -> why it did not answer. ``free_cpus``, ``most_cpus``: see
-    ``headroom.cores_for_data``. ``lock``: package -> version; empty to compare with most hosts. ``store``: URL of a
-    bucket that the hosts tried, or empty; ``tried``: results, see ``bucket.access``."""
+    answer if none did. ``silent``: host -> why it did not answer. ``free_cpus``: of the cluster now; ``most_cpus``:
+    upper limit of an autoscaling cluster, else 0. ``lock``: package -> version; empty to compare with most hosts.
+    ``store``: URL of a bucket that the hosts tried, or empty; ``tried``: results, see ``bucket.access``."""
     answered = _hosts(hosts, silent)
     if not hosts:
         return [answered]

@@ -42,7 +42,8 @@ from lemur_ray.weights.open_model import open_model
 def improve(config: ImproveConfig, say: Callable[[str], None] = print) -> dict[str, Any]:
     """Run an improvement run, or resume it, on the Ray cluster of this process, or else a private one. Returns the
     content of ``result.json``, with ``already_finished`` if nothing was left to do. say: reports a line. Raises
-    BadInput, RunInUse, RoundFailed, RoundsError, TrainingStopped, SwapFailed, and errors of Ray."""
+    BadInput for a wrong flag, RunInUse while another process runs it, RoundFailed, RoundsError, TrainingStopped or
+    SwapFailed if it cannot go on, and errors of Ray."""
     prepared = prepare(config)
     with lock(str(prepared.out), "run"), lease(str(prepared.out)):
         if (finished := prepared.open_folder()) is not None:

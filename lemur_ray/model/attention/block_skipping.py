@@ -42,7 +42,7 @@ def _dot(a: jax.Array, b: jax.Array, a_dim: int, b_dim: int) -> jax.Array:
 
 def reaches(segment_ids_BL: jax.Array, block: int, window: int = 0) -> jax.Array:
     """Number of key blocks that each query block needs, its own included: (B, L / block) int32. segment_ids: (B, L)
-    integer below L; ``block`` divides L. window: as in `Limits`."""
+    integer below L; ``block`` divides L. window: tokens that a query attends to; 0: all before it."""
     rows, length = segment_ids_BL.shape
     slot = jnp.clip(segment_ids_BL, -1, length) + 1
     first = jnp.full((rows, length + 2), length, jnp.int32)

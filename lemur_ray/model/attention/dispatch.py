@@ -46,8 +46,8 @@ def choose(
 ) -> tuple[str, str]:
     """(name of the fastest implementation for a platform and shape, reason if it is a fallback, else "").
     platform: cpu, tpu, gpu, cuda or rocm; any other gets "chunked". length: tokens of a row; dtype: of q, k and v; cap:
-    as in `Limits`; capability: compute capability of a GPU. On one CPU device loops with run-time bounds are fastest,
-    but they cannot be partitioned. num_devices: devices of the mesh. head_dim: features of a head."""
+    limit of scores, 0: none; capability: compute capability of a GPU. On one CPU device loops with run-time bounds are
+    fastest, but they cannot be partitioned. num_devices: devices of the mesh. head_dim: features of a head."""
     if platform == "cpu":
         return ("skipping" if num_devices == 1 else "chunked"), ""
     if platform == "tpu":

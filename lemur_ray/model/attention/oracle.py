@@ -33,7 +33,7 @@ def in_window(queries_Q: jax.Array, keys_T: jax.Array, window: int) -> jax.Array
 
 def over_visible(q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array, cap: float = 0.0) -> jax.Array:
     """Attention of queries q (B,Q,K,G,h) to keys k and values v (B,T,K,h) where ``visible`` (B,Q,T) bool: (B,Q,K,G,h)
-    in q's dtype. A query that sees no key gets the mean of all values. cap: as in `capped`."""
+    in q's dtype. A query that sees no key gets the mean of all values. cap: limit of scores, 0: none."""
     scale = q.shape[-1] ** -0.5
     scores = jnp.einsum("bqkgh,btkh->bkgqt", q * scale, k, preferred_element_type=jnp.float32)
     scores = jnp.where(visible[:, None, None], capped(scores, cap), MASKED)

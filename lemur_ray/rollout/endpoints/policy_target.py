@@ -35,9 +35,9 @@ def parse_policy(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySp
 
 def resolve_policy(spec: PolicySpec, runs: Path, options: EndpointOptions, chat_template: str = "") -> PolicySpec:
     """Complete the spec with its model and its name in episode keys: locates a checkpoint (``runs``: folder with run
-    folders) or queries the endpoint for its models. ``chat_template``: as in the flag, for models served here. Raises
-    EvaluationError for a model that does not exist or a misplaced ``chat_template``, PolicyUnreachable if the endpoint
-    does not answer."""
+    folders) or queries the endpoint for its models. ``chat_template``: value of --chat-template, for models served
+    here. Raises EvaluationError for a model that does not exist or a misplaced ``chat_template``, PolicyUnreachable if
+    the endpoint does not answer."""
     spec = replace(spec, options=options, chat_template=chat_template)
     if chat_template and not spec.served_here:
         raise EvaluationError(f"--chat-template is for a model that is served here, which --policy {spec.kind} is not")

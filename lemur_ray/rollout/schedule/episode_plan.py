@@ -27,7 +27,8 @@ class EpisodePlan(Sequence[EpisodeSpec]):
         limits: EpisodeLimits,
         turns: str = "",
     ) -> None:
-        """``policy``, ``recipe``: parts of every episode's key. ``turns``: as in ``EpisodeSpec``.
+        """``policy``, ``recipe``: parts of every episode's key. ``turns``: folder for the turns of running episodes;
+        empty: none.
         Raises ValueError if two tasks have the same id."""
         self._tasks = tuple(tasks)
         self._epochs, self._policy, self._recipe = epochs, policy, recipe

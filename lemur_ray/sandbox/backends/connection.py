@@ -48,8 +48,9 @@ class Connection:
         return self.answer(deadline, output)
 
     def answer(self, deadline: float, output: Callable[[int, bytes], None] | None = None) -> dict[str, Any]:
-        """Wait until ``deadline`` (``time.monotonic()``) for the next JSON object and return it. ``output``: as in
-        ``ask``. Raises ConnectionLost after the deadline, or if the other side has ended."""
+        """Wait until ``deadline`` (``time.monotonic()``) for the next JSON object and return it. ``output``: called
+        with (stream, bytes) for each frame of output before it. Raises ConnectionLost after the deadline, or if the
+        other side has ended."""
         while True:
             kind, payload = self._frame(deadline)
             if kind == wire.JSON:

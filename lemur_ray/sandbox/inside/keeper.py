@@ -107,8 +107,9 @@ def _small_buffers(proc: str) -> None:
 
 
 def first_process(fd: int, spec: dict[str, Any], packed: bytes) -> None:
-    """Build the root file system, enter it, and serve the harness on ``fd``; never returns. Arguments as in
-    ``begin_generation``. An error is sent to the harness before the process exits."""
+    """Build the root file system, enter it, and serve the harness on ``fd``; never returns. ``fd``: socket to the
+    harness; ``spec``: the settings that ``keeper_client`` sends; ``packed``: file trees, see ``tree.pack``. An error is
+    sent to the harness before the process exits."""
     os.dup2(fd, 3)
     os.closerange(4, 256)
     try:

@@ -88,8 +88,8 @@ def program(machine: str, count_all_memory: bool, tracing: bool = False) -> byte
 
 
 def install(count_all_memory: bool, tracing: bool = False) -> None:
-    """Apply the filter (arguments as in ``program``) to this process and its descendants, for good. Raises OSError if
-    the kernel refuses it."""
+    """Apply the filter to this process and its descendants, for good. ``count_all_memory``: also refuse memory outside
+    of processes; ``tracing``: allow ptrace. Raises OSError if the kernel refuses it."""
     code = program(platform.machine(), count_all_memory, tracing)
     held = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(held))

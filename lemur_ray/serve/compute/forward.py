@@ -157,7 +157,7 @@ def empty_inputs(rows: int, length: int, table_width: int) -> np.ndarray:
 
 def pack(tokens_RM: np.ndarray, place: Place, draw: Draw, source_R: np.ndarray) -> np.ndarray:
     """Everything that a step takes from the host as one array (R, columns) of int32, because each transfer has a fixed
-    cost. source_R: as for ``programs.Programs.forward``."""
+    cost. source_R: row of the previous step that draws a row's only token, else -1."""
     rows = len(tokens_RM)
     numbers = (source_R, place.starts, place.counts, np.full(rows, place.num_rows, np.int32))
     settings = [np.asarray(field).reshape(rows, -1).view(np.int32) for field in draw]

@@ -55,7 +55,8 @@ Matrix = jax.Array | Transposed | Packed | Quantized
 
 
 def product(x_TI: jax.Array, w: Matrix, tile: int, real: jax.Array | None = None) -> jax.Array:
-    """x @ w in float32. tile: as in ``Arithmetic``; real: number of leading rows to compute (None: all)."""
+    """x @ w in float32. tile: most rows of one product, 0: no limit; real: number of leading rows to compute (None:
+    all)."""
     if isinstance(w, Quantized):
         return quantized_product(x_TI, w, real)
     if isinstance(w, Packed):

@@ -38,7 +38,7 @@ def quantize(w_IO: np.ndarray, largest_O: np.ndarray | None = None) -> Quantized
 
 
 def quantized_product(x_TI: jax.Array, w: Quantized, real: jax.Array | None = None) -> jax.Array:
-    """x @ w, with inputs rounded row by row: (T, O) float32; real: as in ``packed_product``."""
+    """x @ w, with inputs rounded row by row: (T, O) float32; real: number of leading rows to compute, None: all."""
     # Without it, XLA would skip the rounding to bfloat16 before the product on a single device.
     x32 = x_TI.astype(jnp.float32)
     largest = jnp.max(jnp.abs(x32), axis=1, keepdims=True)

@@ -155,7 +155,8 @@ def check(source: Source, dtype: Any, devices: Devices, form: Form, sums: Sums) 
 
 
 def pieces(source: Source, dtype: Any, devices: Devices, form: Form, sums: Sums) -> Iterator[Piece]:
-    """All pieces of a model's weights, each read when it is asked for. Arguments and errors: see ``prepare``."""
+    """All pieces of a model's weights, each read when it is asked for. Arguments and errors are those of
+    ``prepare``."""
     config = source.config
     check_split(config, devices.parts)
     read = _Reader(source, dtype, devices, form)

@@ -60,8 +60,9 @@ def running(
 ) -> Iterator[str]:
     """Context in which a server runs in a thread of this process; yields its base URL, which ends with /v1. Port 0: any
     free one. At the end, running requests may finish for up to 20 s; then the engine is closed if ``close_engine``.
-    key_digest: as for ``build_app``. on_death: called in another thread once the engine has ended; until the end of the
-    context the server then answers 503. host: address to listen at. Raises OSError if the port is not free."""
+    key_digest: SHA-256 of the key that clients must send; b"": no key. on_death: called in another thread once the
+    engine has ended; until the end of the context the server then answers 503. host: address to listen at. Raises
+    OSError if the port is not free."""
     server = _Server(served, host, port, close_engine, key_digest)
     with socket.create_server((host, port)) as listener:
         thread = threading.Thread(target=server.run, args=([listener],), name="uvicorn", daemon=True)

@@ -72,8 +72,9 @@ def serve_policy(spec: PolicySpec) -> Callable[[], Policy]:
 
 
 def application_of(job: ServeJob, spec: str, key_digest: bytes = b"") -> serve.Application:
-    """The application that ``serve_job`` would run; nothing is started. Arguments as there. Raises CannotServe if the
-    model cannot be opened or served so, CannotUseVllm likewise for vLLM."""
+    """The application that ``serve_job`` would run; nothing is started. spec: as in ``weights.open_model``; key_digest:
+    of the key that requests must bring. Raises CannotServe if the model cannot be opened or served so, CannotUseVllm
+    likewise for vLLM."""
     try:
         job = with_devices(job, lambda: shape_of(spec).config, ray.nodes())
     except MODEL_ERRORS as error:

@@ -51,9 +51,10 @@ class ChatModel:
         template: str = "",
         key_digest: bytes = b"",
     ):
-        """Load the model and compile; for several hosts, start their followers first. spec, template: as for
-        ``load_text_engine``. record: name of the record of chosen weights, which are loaded instead of the model's,
-        unless the replica follows a run. key_digest: SHA-256 of the key that HTTP requests must have; b"": none."""
+        """Load the model and compile; for several hosts, start their followers first. spec: as in
+        ``weights.open_model``; template: chat template instead of the model's own. record: name of the record of chosen
+        weights, which are loaded instead of the model's, unless the replica follows a run. key_digest: SHA-256 of the
+        key that HTTP requests must have; b"": none."""
         self._record, self._spec, self._key_digest = WeightsRecord(record), spec, key_digest
         self._switching = threading.Lock()
         self._choice = Choice() if job.follow_s else self._record.read()

@@ -120,8 +120,8 @@ def parse_tokenize(body: Any) -> TokenizeCall:
 
 
 def parse_completion(body: Any, defaults: SamplingOptions = HTTP_DEFAULTS) -> CompletionCall:
-    """Check a parsed body of /v1/completions; a single prompt becomes a list of one. defaults: as for ``parse_chat``.
-    Raises ApiError 400."""
+    """Check a parsed body of /v1/completions; a single prompt becomes a list of one. defaults: sampling options where
+    the body has none. Raises ApiError 400."""
     valid = CompletionBody.of(body)
     prompt = valid.prompt
     prompts: tuple[str | tuple[int, ...], ...]

@@ -106,7 +106,7 @@ def layer_bytes(config: ModelConfig, num_devices: int, itemsize: int = 2, *, int
 
 def weight_bytes(config: ModelConfig, num_devices: int, itemsize: int = 2, *, int8: bool = False) -> int:
     """Bytes of all weights on one device: layers, embedding cut along D, head cut along V; see ``layer_bytes``.
-    num_devices: that share the model; itemsize, int8: as there."""
+    num_devices: that share the model; itemsize: bytes of a weight, or with ``int8`` one."""
     head = -(-config.vocab_size // num_devices) * (config.dim * (1 if int8 else itemsize) + 4 * int8)
     embed = config.vocab_size * config.dim // num_devices * itemsize
     return config.num_layers * layer_bytes(config, num_devices, itemsize, int8=int8) + head + embed + 4 * config.dim
@@ -114,7 +114,8 @@ def weight_bytes(config: ModelConfig, num_devices: int, itemsize: int = 2, *, in
 
 def cache_room(config: ModelConfig, machine: Machine, itemsize: int = 2, *, int8: bool = False) -> int:
     """Bytes of one device left for the cache: the usable share of its memory, minus weights, a step, and two layers for
-    an update of weights. Negative if the weights do not fit. itemsize, int8: as for ``layer_bytes``."""
+    an update of weights. Negative if the weights do not fit. itemsize: bytes of a number; int8: one byte for each
+    weight."""
     used = weight_bytes(config, machine.num_devices, itemsize, int8=int8)
     used += STEP_BYTES + 2 * layer_bytes(config, machine.num_devices, itemsize, int8=int8)
     return int(USABLE[machine.platform] * machine.memory_bytes) - used
@@ -130,7 +131,8 @@ def step_tokens(config: ModelConfig, machine: Machine, weights: int, rows: int, 
 
 def prompt_tokens(config: ModelConfig, machine: Machine, weights: int, rows: int, context: int) -> int:
     """Prompt tokens that a decode step of ``rows`` can compute without taking longer: T* - rows (``step_tokens``),
-    rounded down to whole tiles, at least one tile. weights, context: as for ``step_tokens``."""
+    rounded down to whole tiles, at least one tile. weights: bytes on a device; context: tokens of a sequence in the
+    cache."""
     return max(1, (step_tokens(config, machine, weights, rows, context) - rows) // TILE) * TILE
 
 
@@ -146,7 +148,7 @@ def decode_s(config: ModelConfig, machine: Machine, weights: int, rows: int, con
 
 
 def cache_tokens(config: ModelConfig, machine: Machine, itemsize: int = 2, *, int8: bool = False) -> int:
-    """Tokens that fit into ``cache_room``, in whole blocks and without the scrap block; 0 if none do. itemsize, int8:
-    as for ``layer_bytes``."""
+    """Tokens that fit into ``cache_room``, in whole blocks and without the scrap block; 0 if none do. itemsize: bytes
+    of a number; int8: one byte for each weight."""
     block = BLOCK * kv_bytes_per_token(config, machine.num_devices, itemsize)
     return max(0, math.floor(cache_room(config, machine, itemsize, int8=int8) / block) - 1) * BLOCK

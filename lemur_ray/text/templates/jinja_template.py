@@ -53,8 +53,8 @@ class JinjaTemplate:
         return self.named["tool_use"] if tools and "tool_use" in self.named else self.source
 
     def render(self, chats: Sequence[Chat], placeholders: Sequence[str] = ()) -> list[str]:
-        """Text of each chat, cut at the end of an unfinished last message. placeholders: as in ``ChatTemplate.render``.
-        Raises TemplateError if the template rejects a chat."""
+        """Text of each chat, cut at the end of an unfinished last message. placeholders: characters not to escape in
+        JSON. Raises TemplateError if the template rejects a chat."""
         return [
             _cut(rendered.text) if chat.continue_final_message else rendered.text
             for chat, rendered in zip(chats, self._rendered(chats, placeholders), strict=True)

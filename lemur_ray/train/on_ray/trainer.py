@@ -192,8 +192,8 @@ def next_row(checkpoints: str, environment: dict[str, str] | None = None, first_
 
 
 def newest_step(checkpoints: str, environment: dict[str, str] | None = None) -> int:
-    """Step of the newest committed checkpoint in the folder ``checkpoints``, 0 without one. environment: as for
-    ``next_row``."""
+    """Step of the newest committed checkpoint in the folder ``checkpoints``, 0 without one. environment: bucket
+    settings of the driver."""
     commit = _newest(checkpoints, environment)
     return commit.step if commit else 0
 

@@ -119,8 +119,8 @@ def step_time(
     waiting_bytes: Mapping[str, float] = MappingProxyType({}),
 ) -> StepTime:
     """Estimate the time of a step. sizes: mesh axis -> devices. flops: operations executed per chip. sent_bytes: mesh
-    axis -> bytes that a chip sends; waiting_bytes: those of them that no computation overlaps. topology: as for
-    ``axis_bytes_per_s``."""
+    axis -> bytes that a chip sends; waiting_bytes: those of them that no computation overlaps. topology: chips along
+    each torus axis, or ([hosts,] GPUs of a host)."""
     speed = axis_bytes_per_s(chip, topology, sizes)
     slowest = min(
         (speed[name] for name in speed if sizes.get(name, 1) > 1), default=1.0

@@ -141,7 +141,7 @@ def _tokenizer(init_from: str) -> Tokenizer | None:
 
 def pretraining_checks(recipe: Recipe, corpus: str, is_given: bool, init_from: str) -> list[Check]:
     """Checks of a pretraining run's corpus and of the model it starts from (name, path or URI; empty: none). is_given:
-    as for ``check_corpus``."""
+    the user named the corpus."""
     checks: list[Check] = [lambda: check_corpus(recipe, corpus, is_given)]
     if init_from:
         checks.append(lambda: check_model(find_model(init_from, buckets=True), recipe))
