@@ -129,11 +129,13 @@ class Block(nnx.Module):
         q, k, v = heads(q, c.num_heads), heads(k, c.num_kv_heads), heads(v, c.num_kv_heads).astype(dtype)
         if c.qk_norm:
             norm = layout.per_head(functools.partial(normed, config=c))
-            q, k = norm(q, self.q_norm[...]), norm(k, self.k_norm[...])
+            q, k = norm(named(q, "query"), self.q_norm[...]), norm(named(k, "key"), self.k_norm[...])
         rope = context.ropes[window > 0]
         q, k = apply_rope(q, rope), apply_rope(k, rope).astype(dtype)
         q = (q if c.query_gain == 1.0 else q * c.query_gain).astype(dtype)
-        q, k, v = named(q, "query"), named(k, "key"), named(v, "value")
+        if not c.qk_norm:  # whose backward pass needs the products themselves, kept above
+            q, k = named(q, "query"), named(k, "key")
+        v = named(v, "value")
         limits = context.how.limits._replace(window=window, cap=c.attention_cap)
         mixed = attend(q, k, v, context.segment_ids, context.how.attention, layout, limits)
         mixed = mixed.reshape(rows, length, -1)

@@ -58,8 +58,9 @@ class Loop:
 class Program:
     """Costs of one execution of a compiled program on one device."""
 
-    product_flops: float
-    """Floating point operations of matrix products; of a conditional, every branch counts."""
+    products: dict[str, float]
+    """Origin (``origins``) of matrix products, "" if unknown -> their floating point operations; of a conditional,
+    every branch counts."""
     kernel_flops: float
     """Floating point operations of kernels, as the caller counts them."""
     kernels: dict[str, int]
@@ -68,6 +69,11 @@ class Program:
     """Call target of a library without known cost -> number of calls."""
     collectives: tuple[Collective, ...]
     loops: tuple[Loop, ...]
+
+    @property
+    def product_flops(self) -> float:
+        """Floating point operations of all matrix products."""
+        return sum(self.products.values())
 
 
 def _product_flops(instruction: Instruction, shape_of: dict[str, tuple[Shape, ...]]) -> float:
@@ -127,13 +133,14 @@ def read(hlo: str, kernel_flops: KernelFlops = lambda name, shapes: 0.0, dynamic
     default 0. dynamic_trips: trip count assumed for a loop without a constant one. Raises ValueError if such a loop
     occurs and it is None, and for text that is not HLO."""
     computations, entry = parse(hlo)
-    flops, opaque, kernels, uncounted = 0.0, 0.0, defaultdict[str, int](int), defaultdict[str, int](int)
+    opaque, kernels, uncounted = 0.0, defaultdict[str, int](int), defaultdict[str, int](int)
+    products = defaultdict[str, float](float)
     origins, schedule = Origins.of(hlo), Schedule(computations)
     totals: dict[tuple[str, tuple[int, ...], Shape, str, bool], list[float]] = defaultdict(lambda: [0, 0.0])
     loops: list[Loop] = []
 
     def visit(name: str, times: int, caller: str = "") -> None:
-        nonlocal flops, opaque
+        nonlocal opaque
         scattered = name.startswith("all-reduce-scatter")  # the TPU compiler's name of a reduce-scatter
         instructions = computations[name]
         by_name = {i.name: i for i in instructions}
@@ -149,7 +156,7 @@ def read(hlo: str, kernel_flops: KernelFlops = lambda name, shapes: 0.0, dynamic
         for i in instructions:
             kind = i.opcode.removesuffix("-start")
             if is_product(i):
-                flops += times * _product_flops(i, shape_of)
+                products[origins.of_instruction(i, by_name) or caller] += times * _product_flops(i, shape_of)
             elif kind in COLLECTIVES and schedule.is_continued(i, name):
                 continue
             elif kind in COLLECTIVES:
@@ -180,4 +187,4 @@ def read(hlo: str, kernel_flops: KernelFlops = lambda name, shapes: 0.0, dynamic
         Collective(kind, group, *shape, origin, int(count), sent, overlapped)
         for (kind, group, shape, origin, overlapped), (count, sent) in totals.items()
     )
-    return Program(flops, opaque, dict(kernels), dict(uncounted), collectives, tuple(loops))
+    return Program(dict(products), opaque, dict(kernels), dict(uncounted), collectives, tuple(loops))

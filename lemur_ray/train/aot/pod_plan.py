@@ -105,6 +105,7 @@ class PodPlan:
             "compile_s": round(self.compile_s, 1), "model_flops_per_step": self.model_flops,
             "executed_flops_per_step": self.executed_flops,
             "executed_over_model": round(self.executed_flops / self.model_flops, 4),
+            "product_flops_per_chip": self.program.products,
             "uncounted": self.program.uncounted, "sent_bytes_per_chip": self.sent_bytes,
             "waiting_bytes_per_chip": self.waiting_bytes,
             "collectives": [

@@ -21,6 +21,7 @@ from lemur_ray.train.aot.pod_plan import LIMIT, PodPlan, StepDoesNotFit
 from lemur_ray.train.aot.search import candidates, search
 from lemur_ray.train.pod.chips import CHIPS, StepTime, axis_bytes_per_s, step_time
 from lemur_ray.train.pod.slices import parse_slice
+from tests.train.aot.counted_products import backward_is_twice_forward, products
 
 ROOT = Path(__file__).resolve().parents[3]
 TINY = [
@@ -53,6 +54,7 @@ def test_a_step_compiled_for_a_slice_that_is_not_there_tells_memory_operations_a
     assert found["mesh"] == {"dcn": 1, "fsdp": 4, "tp": 2}
     assert 0.9 < found["executed_over_model"] < 1.25  # short rows: attention weighs much, no block is skipped
     assert sum(found["memory_gib"].values()) == pytest.approx(found["hbm_peak_gib"], abs=0.01)
+    assert backward_is_twice_forward(found) == 4
     kinds = {(c["kind"], c["dtype"]) for c in found["collectives"]}
     assert {("all-gather", "bf16"), ("reduce-scatter", "bf16")} <= kinds
     gathers = [c for c in found["collectives"] if c["kind"] == "all-gather" and c["axis"] == "fsdp"]
@@ -69,6 +71,19 @@ def test_a_step_compiled_for_a_slice_that_is_not_there_tells_memory_operations_a
     assert "a range, nothing was measured" in text
     low, high = found["estimate"]["mfu_6n_causal"]
     assert 0 < low <= high <= 0.654
+
+
+@pytest.mark.sweep  # five minutes of compiling; above, a small model
+@pytest.mark.timeout(1800)
+def test_each_matrix_of_7b_has_two_products_backward_for_one_forward() -> None:
+    """On v6e the compiler makes windowed products: rings in loops that count by two."""
+    libtpu()
+    flags = ("--model.num-layers", "2", "--train.remat", "full")
+    found, _ = plan_pod("llama2-7b", "--topology", "v6e:2x4", *flags, limit_s=1700)
+    assert backward_is_twice_forward(found) == 4
+    recipe = get_recipe("llama2-7b")
+    expected = products(dataclasses.replace(recipe.model, num_layers=2), recipe.tokens_per_step, again=True) / 8
+    assert sum(found["product_flops_per_chip"].values()) == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lemur_ray.config import MeshConfig, ModelConfig
+from lemur_ray.config import MeshConfig
 from lemur_ray.recipes import get_recipe
 from lemur_ray.train.aot import absent_gpus, planning
 from lemur_ray.train.aot.compiled_step import attention_flops, placed
@@ -17,6 +17,7 @@ from lemur_ray.train.aot.hlo import read
 from lemur_ray.train.pod.chips import CHIPS, axis_bytes_per_s
 from lemur_ray.train.pod.gpu_hosts import GPUS, GpuHosts, parse_devices
 from lemur_ray.train.pod.slices import Slice
+from tests.train.aot.counted_products import backward_is_twice_forward, products
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPILER = ROOT / ".venv-gpu-compiler" / "bin" / "python"
@@ -151,15 +152,6 @@ def plan(*arguments: str) -> tuple[dict[str, Any], str]:
     return json.loads(done.stdout.splitlines()[-1]), done.stdout
 
 
-def products(model: ModelConfig, tokens: int, again: bool) -> float:
-    """FLOPs of the matrices of a step: forward, two products backward and, with ``again``, forward a second time; but
-    not the last product of a block, whose result nothing in the backward pass needs."""
-    down = model.dim * model.ffn_dim
-    block = model.dim * model.head_dim * 2 * (model.num_heads + model.num_kv_heads) + 3 * down
-    passes = 3 * block + (block - down if again else 0)
-    return 2.0 * tokens * (model.num_layers * passes + 3 * model.vocab_size * model.dim)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("topology", "remat"), [("h100:8", "save_dots"), ("h100:2x8", "full")])
 def test_a_step_compiled_for_gpus_has_the_products_that_a_hand_counts(topology: str, remat: str) -> None:
@@ -173,9 +165,25 @@ def test_a_step_compiled_for_gpus_has_the_products_that_a_hand_counts(topology: 
     attention = (2 + 5 + 2 * (remat == "full")) * 2.0 * tokens * heads * 8192 * (64 + 1) / (2 * 64)
     expected = products(model, tokens, again=remat == "full") + 2 * attention
     assert found["executed_flops_per_step"] == pytest.approx(expected, rel=0.02)
+    assert backward_is_twice_forward(found) == 4
     assert found["uncounted"] == {}
     assert {c["kind"] for c in found["collectives"]} == {"all-gather", "reduce-scatter", "all-reduce"}
     assert "__cudnn$fmhaSoftmax, __cudnn$fmhaSoftmaxBackward ask for" in text
+
+
+@pytest.mark.sweep  # the whole depth: a minute each; the slow tier compiles two layers
+@pytest.mark.parametrize(
+    ("recipe", "remat", "most"),
+    [("llama3-8b", "full", 1.35), ("llama3-8b", "save_dots", 1.03), ("qwen3-8b", "save_dots", 1.03)],
+)
+def test_the_recipes_for_eight_gpus_fit_and_compute_little_twice(recipe: str, remat: str, most: float) -> None:
+    found, _ = plan(recipe, "--topology", "h100:8", "--train.remat", remat)
+    assert found["fits"] is True
+    assert found["executed_over_model"] <= most
+    tokens = get_recipe(recipe).tokens_per_step
+    expected = products(get_recipe(recipe).model, tokens, again=remat == "full") / 8
+    assert sum(found["product_flops_per_chip"].values()) == pytest.approx(expected, rel=0.02)
+    assert backward_is_twice_forward(found) == 4
 
 
 CALL = """
