@@ -55,7 +55,8 @@ def kind_of(name: str) -> str:
 
 @dataclass
 class Knowledge:
-    """A player's knowledge of the room. All names are those in the game's texts."""
+    """A player's knowledge of the room: where the player is (``here``), what is in hand (``held``), where things were
+    seen, what was explored. All names are those in the game's texts."""
 
     goal: Goal
     receptacles: tuple[str, ...]

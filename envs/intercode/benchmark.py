@@ -114,7 +114,8 @@ def _server_of(kind: str) -> str:
 
 @dataclass(frozen=True)
 class SqlOptions:
-    """Command-line options of ``intercode/sql``."""
+    """Command-line options of ``intercode/sql``: kind of reward, whether tables are shown (``handicap``), the SQL
+    engine, and upstream's quirks (``compat``)."""
 
     reward: Reward = "iou"
     """Overlap of rows, or overlap times agreement of order."""

@@ -30,7 +30,8 @@ def _switched(default: bool) -> Any:
 
 @dataclass(frozen=True)
 class BrowserOptions:
-    """Options of all browser benchmarks: how their tasks are played and scored."""
+    """Options of all browser benchmarks: language of actions, form of prompt and observation, judge, browser, and what
+    is stored."""
 
     actions: Literal["symbolic", "python"] = "symbolic"
     """Language in which the model writes actions: symbolic, click [12], or python, click(id=12)."""

@@ -22,7 +22,8 @@ REASONING = ("reasoning_content", "thinking", "reasoning")
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A function (tool) call that an assistant's message requests."""
+    """A function (tool) call that an assistant's message requests. ``arguments``: text of a JSON object; ``id``:
+    matches the call with its result."""
 
     name: str
     arguments: str
@@ -36,7 +37,8 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a conversation."""
+    """One message of a conversation, with the tool calls of an assistant's or, for a tool's, the id of its call.
+    ``weight`` 0: not trained on."""
 
     role: Role
     content: str

@@ -115,8 +115,9 @@ class OpenAIPolicy:
         self._client = httpx2.Client(limits=many, headers=plain, follow_redirects=False)
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """The model's reply to one request. Raises ContextOverflow, EndpointRefused, RequestRefused, or
-        PolicyUnreachable after ``patience_s`` seconds of retries."""
+        """The model's reply to one request. Raises ContextOverflow if the conversation is too long, EndpointRefused if
+        no request can succeed, RequestRefused if this one cannot, or PolicyUnreachable after ``patience_s`` seconds of
+        retries."""
         return self._persistence.ask(lambda left_s: self._complete(request, left_s), request.sampling.seed)
 
     def pressure(self) -> Pressure:

@@ -24,7 +24,8 @@ from lemur_ray.agents.replay import ReplayPolicy
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """Description of a policy, parsed from ``--policy``: picklable, and builds the policy when called."""
+    """Description of a policy, parsed from ``--policy KIND:TARGET`` and completed with its model, label and request
+    options: picklable, and builds the policy when called."""
 
     kind: str
     """Key of ``KINDS``"""

@@ -23,7 +23,8 @@ NOT_EXECUTED = "[Not executed: this replay only grades]"
 
 @dataclass(frozen=True)
 class RecordedTurn:
-    """One turn of a recorded episode."""
+    """One turn of a recorded episode: reply, observation after it, reward and a teacher's feedback, each None where the
+    format stores none."""
 
     reply: str
     """Reply as the environment parses it; empty if the recording has none or its format could not read it"""
@@ -128,7 +129,8 @@ def record_episodes(episodes: Iterable[Episode], name: str) -> Recording[Recorde
 
 @dataclass(frozen=True)
 class RecordingFormat:
-    """How a benchmark's recordings are read, named, and compared with their replays."""
+    """How a benchmark's recordings are read, named (``name``: from the file's path), and compared with their
+    replays."""
 
     read: Callable[[Path], Recording[Any]]
     """Read a recording. Raises FileNotFoundError, or ValueError with the file and the place in it."""

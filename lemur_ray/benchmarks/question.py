@@ -40,7 +40,8 @@ Grade = Callable[[str, Mapping[str, Any]], Graded]
 
 @dataclass(frozen=True)
 class QuestionDetails:
-    """Optional fields of a question."""
+    """Optional fields of a question: how it is asked (shots, raw text, prefill, choices, tools), its reference reply
+    ``gold``, the grader's sandbox, and what identifies its data."""
 
     shots: str = ""
     """Text before the question that many tasks share (worked examples); the ledger stores it once"""

@@ -11,7 +11,8 @@ from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """Scaling of the rotary frequencies for contexts longer than in pretraining."""
+    """Scaling of the rotary frequencies for contexts longer than in pretraining, by the rule ``kind`` (none, linear,
+    llama3, yarn) and its parameters."""
 
     kind: Literal["none", "linear", "llama3", "yarn"] = "none"
     """linear: every frequency is divided by factor. llama3, yarn: only those whose wave is long, by different rules."""

@@ -17,7 +17,8 @@ _MOMENT_BYTES = 4
 
 @dataclass(frozen=True)
 class AdamW:
-    """Adam with decoupled weight decay on matrices (Loshchilov and Hutter 2019, arXiv 1711.05101)."""
+    """Adam with decoupled weight decay on matrices (Loshchilov and Hutter 2019, arXiv 1711.05101). b1, b2: decay of the
+    moments."""
 
     b1: float
     b2: float

@@ -35,7 +35,8 @@ _SAMPLED_PARTS = 64
 
 @dataclass(frozen=True)
 class TokenizerPlan:
-    """The tokenizer of a build: a given one, or one that is trained on chosen documents and extra texts."""
+    """The tokenizer of a build: ``given``, or one that is trained on the ``chosen`` documents of cleaned parts and the
+    texts ``extra``."""
 
     key: str
     """Name of its folder below ``tokenizer/`` of the build folder."""

@@ -17,7 +17,8 @@ the paper with 180 billion tokens are fewer than 700."""
 
 @dataclass(frozen=True)
 class PackedRow:
-    """A batch of packed rows as model input; every array is (rows, seq_len)."""
+    """A batch of packed rows as model input: token ids, next tokens and their loss weights, document number from 1 (0:
+    padding) and position in it. Every array is (rows, seq_len)."""
 
     tokens: np.ndarray
     """int32. Token ids; the padding id where segment_ids is 0."""

@@ -31,7 +31,8 @@ _SMALLEST_SOURCE_ROWS = 8
 
 @dataclass
 class CleanDocuments:
-    """All cleaned documents in corpus order, and whether each is kept and held out."""
+    """All cleaned documents in corpus order, as arrays (documents,): size, part, source, and whether each is kept and
+    held out. ``ids``: 16 bytes each, concatenated."""
 
     ids: bytes | bytearray
     sizes: np.ndarray

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A finished evaluation, or a stored one (``load_evaluation``)."""
+    """A finished evaluation, or a stored one (``load_evaluation``): its folder and the numbers of its report
+    (``headline``)."""
 
     folder: Path
     """Local folder with episodes.jsonl, report.json and index.html; the copy of one in a bucket has episodes.jsonl."""

@@ -30,7 +30,8 @@ _TOLERANCE = 0.04
 
 def theorem_matches_2023(answer: str, reference: Any, answer_type: str, rule: OptionRule = "legacy") -> bool:
     """Verdict by the rule of the recorded runs. ``reference``: a JSON value of type ``answer_type`` (bool, option,
-    integer, float, list of ...). Raises ValueError for an unknown type."""
+    integer, float, list of ...). ``rule``: head also accepts an option in brackets, legacy does not. Raises ValueError
+    for an unknown type."""
     return _matches(_read(_cleaned(answer)), reference, answer_type.lower(), rule)
 
 

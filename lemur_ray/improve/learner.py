@@ -31,7 +31,8 @@ from lemur_ray.weights.checkpoints import CHECKPOINTS, Commit, commits
 
 
 class Committed(NamedTuple):
-    """Weights that are stored as a checkpoint."""
+    """Weights that are stored as a checkpoint in ``folder`` after ``step`` updates, with the ``numbers`` of their
+    round."""
 
     step: int
     """Updates since the start of the run."""
@@ -43,7 +44,8 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True)
 class LearnerSpec:
-    """What a learner trains and where it stores the weights. Picklable."""
+    """What a learner trains (recipe and initial model), where it stores the weights (``out``), and the identity of its
+    run. Picklable."""
 
     recipe: Recipe
     out: str

@@ -27,7 +27,8 @@ EXAMPLES = 3
 
 @dataclass(frozen=True)
 class RunPage:
-    """Everything that the page of a run shows."""
+    """Everything that the page of a run shows: records of its rounds, held-out episodes by round, and the best
+    round."""
 
     config: ImproveConfig
     name: str

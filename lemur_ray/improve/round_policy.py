@@ -26,7 +26,8 @@ class OtherVersion(PolicyUnreachable):
 
 @dataclass(frozen=True)
 class RoundPolicySpec:
-    """Factory of the policy that plays a round's episodes; picklable, to be called in any process."""
+    """Factory of the policy that plays a round's episodes, in part by the ``model``, else by the benchmark's expert;
+    picklable, to be called in any process. ``seed``: decides who plays which turn."""
 
     model: Callable[[], Policy] | None
     """Factory of the model's policy; None if the model is never asked (``share_of_model`` 0)."""

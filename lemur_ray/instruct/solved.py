@@ -14,7 +14,8 @@ from lemur_ray.text.tools_in_words import spell_out
 
 @dataclass(frozen=True)
 class SolvedFilter:
-    """Conditions that a solved episode must meet to become training data."""
+    """Conditions that a solved episode must meet to become training data: score, share of invalid actions, number of
+    turns, and episodes per task."""
 
     min_score: float = 1.0
     """Minimum score of an episode."""

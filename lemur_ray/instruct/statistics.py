@@ -47,8 +47,8 @@ def measures(messages: Sequence[Message], tokenizer: Tokenizer) -> dict[str, int
 
 
 def summary(rows: int, sums: Mapping[str, int]) -> dict[str, float]:
-    """Number of conversations, mean rounds, and mean lengths per round, from the sums of their ``MEASURES``; zeros for
-    none. rows: number of conversations."""
+    """Number of conversations, mean rounds of a conversation, and mean lengths of a round; zeros for none. rows: number
+    of conversations; sums: their ``MEASURES`` (rounds, tokens and words of prompts and completions), added up."""
     rounds = max(sums["rounds"], 1)
     return {
         "rows": rows,

@@ -69,7 +69,8 @@ class HubFile:
         return RemoteInfo(metadata.size, metadata.etag or "", metadata.commit_hash or "")
 
     def metadata(self) -> HfFileMetadata:
-        """Size, version and location of the file. Raises Interrupted; FetchError, also if the commit differs."""
+        """Size, version and location of the file. Raises Interrupted for a temporary failure, FetchError if the file is
+        missing or not accessible, or of another commit."""
         with _translated_errors(self._address):
             metadata = get_hf_file_metadata(self._url, headers=build_hf_headers())  # the caller asks again
         revision = metadata.commit_hash or ""

@@ -68,7 +68,8 @@ def fixed_part(pattern: str) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """An external file (or archive) that a benchmark or a training set needs."""
+    """An external file (or archive) that a benchmark or a training set needs: where it comes from, its checksum,
+    licence and terms, and in which form it is stored (plain, gzip, tar, unpacked)."""
 
     path: str
     """Path below the data folder."""
@@ -132,7 +133,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class DataSet:
-    """Sources and streams that are fetched under one name."""
+    """Sources and streams that are fetched under one name. ``about``: a line of description."""
 
     name: str
     about: str

@@ -25,7 +25,8 @@ class PlanError(ValueError):
 
 
 class PlanRow(NamedTuple):
-    """Where one row of a plan comes from: source, epoch and row number in the source."""
+    """Where one row of a plan comes from: index of the source, number of completed passes over it, and row number in
+    it."""
 
     source: int
     """Index into ``Plan.sources``."""

@@ -10,7 +10,8 @@ from lemur_ray.text.chat_template import TemplateError, TemplateMissing, Templat
 
 
 class ErrorForm(NamedTuple):
-    """The answer to an error, whose text is the message."""
+    """The form of the answer to an error, whose text is the message: over HTTP (``status``, ``kind``, ``code``) and by
+    Ray handle (``refusal``)."""
 
     refusal: Literal["context", "busy", "closed", "invalid"]
     """Field ``refused`` of the answer by Ray handle"""

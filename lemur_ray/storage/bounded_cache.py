@@ -31,7 +31,8 @@ MARGIN_BYTES = 2**20
 
 @dataclass(frozen=True)
 class BoundedCache:
-    """A cache of folders whose limit in gigabytes (10^9 bytes) comes from an environment variable."""
+    """A cache of folders below ``folder``. Its limit in gigabytes (10^9 bytes) comes from the environment variable
+    ``variable``, by default ``default_gb``; methods raise ``error``."""
 
     folder: Path
     """Absolute path; created if missing."""

@@ -29,7 +29,8 @@ _FILL = "fill_token"
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids of special tokens by role; None if the vocabulary has none."""
+    """Ids of special tokens by role, None if the vocabulary has none; ``stops``: all that end a reply; ``before``,
+    ``after``: those that the tokenizer adds around a text."""
 
     bos: int | None
     eos: int | None

@@ -31,7 +31,8 @@ BY_KIND, BY_SOURCE = "heldout/", "heldout_source/"
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The rows of an evaluation, of all sources together."""
+    """The rows of an evaluation, of all sources together: their arrays, loss weights and bytes of text by row, and
+    which rows belong to which group of metrics."""
 
     rows: dict[str, np.ndarray]
     """Arrays of PackedRow, padded with rows of weight 0 to whole batches."""

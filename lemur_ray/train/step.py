@@ -52,7 +52,8 @@ UNROLL_LAYERS = 8
 @partial(jax.tree_util.register_dataclass, data_fields=["step", "params", "opt"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """State of a run between two steps, without its position in the data."""
+    """State of a run between two steps, without its position in the data: number of batches consumed, parameters, and
+    state of optimizer and spike guard."""
 
     step: Any
     """() int32: batches consumed, skipped ones included."""

@@ -28,7 +28,7 @@ _SAMPLES, _SAMPLE_BYTES = 256, 4096
 
 @dataclass(frozen=True)
 class Commit:
-    """A committed checkpoint of a training run."""
+    """A committed checkpoint of a training run: its step, folder, and the JSON object stored with it (``plan``)."""
 
     step: int
     plan: dict[str, Any]

@@ -28,7 +28,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ModelParts:
-    """The parts of a model that can be read, and the error messages for the others."""
+    """The parts of a model that can be read, and the error messages for the others: ``faults``, and ``absent`` for
+    files that not every use needs."""
 
     config: ModelConfig | None = None
     tokenizer: Tokenizer | None = None

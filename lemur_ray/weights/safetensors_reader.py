@@ -36,7 +36,7 @@ class TensorFileError(Exception):
 
 
 class Stored(NamedTuple):
-    """Dtype, shape and location of a tensor in its file."""
+    """Dtype, shape and location of a tensor in its file (``begin``: offset of its first byte)."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]

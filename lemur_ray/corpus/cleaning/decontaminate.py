@@ -54,7 +54,8 @@ def benchmark_index(files: Iterable[str | Path]) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class NgramIndex:
-    """The 13-grams of benchmarks as sorted hashes, and the benchmark that each comes from."""
+    """The 13-grams of benchmarks as sorted ``hashes``, and for each the benchmark that it comes from: ``owners``,
+    indices into ``names``."""
 
     names: tuple[str, ...]
     hashes: np.ndarray

@@ -43,7 +43,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Removal:
-    """Documents to remove from a corpus: those with one of these ids, origins or licences."""
+    """Documents to remove from a corpus: those with one of these ids (hex), origins (``*`` allowed) or licences."""
 
     ids: frozenset[str] = frozenset()
     """32 hex digits each, in either case."""

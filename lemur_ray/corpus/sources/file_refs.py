@@ -13,7 +13,8 @@ from lemur_ray.outside_data.byte_stream import open_stream
 
 @dataclass(frozen=True)
 class FileRef:
-    """A file of a source, or a part of one, and the reader for it. ``FileRef(*ref.to_json())`` restores it."""
+    """A file of a source, or a ``part`` of one: where it is, which reader it needs, and what is known of its documents.
+    ``FileRef(*ref.to_json())`` restores it."""
 
     path: str
     """Local path, or URI of a remote file: gs, s3, https, or hf with its commit."""

@@ -32,7 +32,8 @@ LANGUAGES = {
 
 @dataclass(frozen=True)
 class Source:
-    """A named source of documents (code or text) and its files, sorted by name."""
+    """A named source of documents (code or text) and its files, sorted by name, with the user's specification, if
+    any."""
 
     name: str
     kind: Kind

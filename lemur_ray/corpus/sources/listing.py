@@ -27,7 +27,7 @@ _BYTES_PER_TOKEN = 8.0
 
 @dataclass(frozen=True)
 class Listing:
-    """Sources of a build and their parts, as listed when the build began."""
+    """Sources of a build and their parts (keys, and bytes of their files), as listed when the build began."""
 
     sources: tuple[dict[str, Any], ...]
     """Per source: name, kind, looked_for, required, files (count), bytes, state (``files_hash``), parts (numbers),

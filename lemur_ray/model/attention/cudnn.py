@@ -43,7 +43,8 @@ def unfit(head_dim: int, dtype: Any, cap: float = 0.0, capability: tuple[int, in
 
 
 class Documents(NamedTuple):
-    """The documents of all rows in the form that cuDNN takes; those of length 0 are last."""
+    """The documents of all rows in the form that cuDNN takes, (B, M) for M documents in a row: lengths, and offsets in
+    q and in k and v. Those of length 0 are last."""
 
     lengths: jax.Array
     """(B, M) int32, in tokens; 0 where there are fewer documents. Read as one array of B x M."""

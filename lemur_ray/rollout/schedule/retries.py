@@ -47,7 +47,8 @@ class RetryPolicy:
 
 @dataclass
 class AttemptHistory:
-    """Counts of the attempts at one episode so far."""
+    """The attempts at one episode so far: number of the current one, why earlier ones had no score, and how many were
+    ``excused`` or ``counted`` against the allowed repetitions."""
 
     number: int = 1
     """Number of the current attempt, from 1."""

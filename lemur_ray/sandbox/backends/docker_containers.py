@@ -33,9 +33,9 @@ def remove(container: str) -> None:
 
 
 def reap() -> list[str]:
-    """Remove containers of this project whose creating process is dead, and those in ``possibly_left``; returns the
-    removed ids, possibly none. Containers created in another process namespace stay: their creators are not visible
-    here. Raises SandboxUnavailable if the engine cannot list containers."""
+    """Remove containers of this project whose creating process is dead, and those of this process that may still exist
+    (``possibly_left``); returns the removed ids, possibly none. Containers created in another process namespace stay:
+    their creators are not visible here. Raises SandboxUnavailable if the engine cannot list containers."""
     removed = []
     with docker_engine.client("to list containers") as api:
         containers = api.containers(all=True, filters={"label": MAKER})

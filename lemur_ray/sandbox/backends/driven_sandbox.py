@@ -46,7 +46,8 @@ CONTENT_TIMES = 4
 
 
 class Housing(Protocol):
-    """The process tree on the host in which a sandbox lives: a bubblewrap process or a container."""
+    """The process tree on the host in which a sandbox lives: a bubblewrap process or a container. ``env``: environment
+    variables of programs in it."""
 
     env: Mapping[str, str]
     """Environment variables that every program needs in this housing."""

@@ -48,7 +48,8 @@ Ints = Any
 
 
 class Place(NamedTuple):
-    """Where the new tokens of a step go: their positions, and the cache blocks of their sequences."""
+    """Where the new tokens of a step go: block ids of each row's sequence, position of its first new token, and number
+    of its new tokens."""
 
     tables: Ints
     """(R, blocks of a sequence) int32 block ids"""

@@ -27,7 +27,8 @@ TILE = 32
 
 
 class Arithmetic(NamedTuple):
-    """How matrix products and attention are computed."""
+    """How matrix products and attention are computed: rows per product, attention row by row or batched, and how
+    devices share and add up products."""
 
     tile: int
     """Most rows of one product, which then has at least two; 0: no limit"""

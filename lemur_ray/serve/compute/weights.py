@@ -99,7 +99,8 @@ def _stacked_specs(layer: Any) -> Any:
 
 
 class Piece(NamedTuple):
-    """One entry of ``Weights`` that can be read and placed alone: the largest is a matrix of one layer."""
+    """One entry of ``Weights`` that can be read and placed alone: its field, its layer, and a function that reads a
+    device's part. The largest is a matrix of one layer."""
 
     name: str
     """Field of ``Weights``, or of ``LayerWeights``"""

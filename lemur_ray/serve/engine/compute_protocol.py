@@ -19,7 +19,8 @@ from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 @dataclass(frozen=True)
 class CacheSizes:
-    """Size of the cache, and of the pieces in which it is filled, in tokens or blocks."""
+    """Sizes of the cache: tokens of a sequence (``context``), number of blocks, blocks of a sequence, tokens of a
+    block, and tokens of a prompt that are computed together (``tile``)."""
 
     context: int
     """Longest sequence in tokens"""
@@ -67,7 +68,9 @@ class Step(Protocol):
 
 
 class WarmPrograms(Protocol):
-    """Compiled programs with their weights and cache. For one thread at a time."""
+    """Compiled programs with their weights and cache. For one thread at a time. ``is_exact``: results do not depend on
+    the load; ``runs_ahead``: a step may start before the previous one's tokens arrive; ``is_padded``: all steps have
+    one shape."""
 
     is_exact: bool
     """Measured: logits do not depend, to the last bit, on what else a step computes"""

@@ -19,7 +19,7 @@ Finish = Literal["stop", "length", "cancelled", "error"]
 
 
 class Event(NamedTuple):
-    """What a listener hears of a request in one step: new tokens, its end, or both."""
+    """What a listener hears in one step of the request ``number``: new tokens, its end (``finish``), or both."""
 
     number: int
     tokens: tuple[int, ...] = ()

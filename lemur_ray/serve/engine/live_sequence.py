@@ -13,7 +13,8 @@ from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 @dataclass(eq=False)
 class LiveSequence:
-    """State of a request from submission to its end."""
+    """State of a request from submission to its end: its number, prompt and generated ids, how much of them is
+    computed, and its blocks in the cache."""
 
     number: int
     request: Generation

@@ -45,7 +45,8 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """A ``while`` loop of the program."""
+    """A ``while`` loop of the program: number of trips, operation that it comes from, and arrays carried from trip to
+    trip."""
 
     trips: int
     origin: str
@@ -56,7 +57,8 @@ class Loop:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """Costs of one execution of a compiled program on one device."""
+    """Costs of one execution of a compiled program on one device: operations of products and kernels, collectives and
+    loops."""
 
     products: dict[str, float]
     """Origin (``origins``) of matrix products, "" if unknown -> their floating point operations; of a conditional,

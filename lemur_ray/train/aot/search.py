@@ -30,7 +30,7 @@ TENSORS = (1, 2, 4, 8)
 
 
 class Guess(NamedTuple):
-    """A candidate recipe with its estimated memory on one chip in bytes, and seconds per step."""
+    """A candidate recipe with its estimated memory on one chip in bytes, and its estimated seconds per step."""
 
     recipe: Recipe
     bytes: float

@@ -16,7 +16,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Chip:
-    """Published figures of one TPU chip or GPU."""
+    """Published figures of one TPU chip or GPU: operations per second, bytes of memory, and bandwidths."""
 
     peak_flops: float
     """Dense bfloat16 operations per second."""

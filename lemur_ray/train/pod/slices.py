@@ -226,7 +226,8 @@ def _fill(mesh: MeshConfig, workers: int, slices: int, per_worker: int, dcn: int
 
 @dataclass(frozen=True)
 class BatchSplit:
-    """Division of a global batch over the devices of a run."""
+    """Division of a global batch over the devices of a run: its rows with padding, pieces that gradients are
+    accumulated over, and rows of padding."""
 
     rows: int
     """Rows of the batch, padding included."""

@@ -38,7 +38,8 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class Measured:
-    """Measurements of the finished trials of one ratio."""
+    """Measurements of the finished trials of one ratio of code to text: ``values`` by kind and metric, and ``epochs``
+    by kind."""
 
     ratio: str
     code_share: float
