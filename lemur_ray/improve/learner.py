@@ -88,7 +88,7 @@ class Learner:
 
     def open(self) -> Committed:
         """Restore the newest commit, or commit the initial weights as step 0. Raises RunFolderError for another run's
-        checkpoints, TrainingStopped."""
+        checkpoints, TrainingStopped if all are damaged."""
         spec = self._spec
         use_compile_cache(cache_folder(spec.out))
         where, self._mesh = mesh_here(spec.recipe)
@@ -103,10 +103,10 @@ class Learner:
         return Committed(step, self._checkpoints.path(step), stored["round"])
 
     def train(self, number: int, rows: Rows, order: np.ndarray, best: int = 0) -> Committed:
-        """Make the updates of round ``number`` and commit the weights. The checkpoint of step ``best`` is kept.
-        order: (updates, width) numbers of rows; -1 is an empty row, with traced rows (``groups``), whose weights become
-        those of the clipped surrogate. Raises TrainingStopped, with nothing saved, if a weight is not
-        finite afterwards, every update was skipped, or the sampler had other weights; SaveFailed."""
+        """Make the updates of round ``number`` and commit the weights. The checkpoint of step ``best`` is kept. order:
+        (updates, width) numbers of rows; -1 is an empty row. Rows with traces (``groups``) get the loss weights of the
+        clipped surrogate. Raises TrainingStopped, with nothing saved, if a weight is not finite afterwards, every
+        update was skipped, or the sampler had other weights; SaveFailed if the weights cannot be stored."""
         begun, history, all_ratios = time.monotonic(), [], list[Ratios]()
         filled = {name: np.concatenate([array, np.zeros_like(array[:1])]) for name, array in rows.items()}
         for chosen in order:

@@ -21,7 +21,7 @@ MOST_MISMATCH = 100 * USUAL_MISMATCH
 
 class Ratios(NamedTuple):
     """Loss weights of the clipped surrogate for a batch, and differences of log-probabilities (nats) between learner
-    and sampler."""
+    and sampler: the largest, the mean, Schulman's k3, and shares of ids that are equal to the bit or clipped."""
 
     weights: np.ndarray
     """Loss weights, float32, in the shape of the batch."""

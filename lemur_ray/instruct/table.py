@@ -67,7 +67,7 @@ def build_table(
     """Encode ``conversations`` and write their instruction table; returns (its folder, manifest).
     The folder lies in ``shelf``, a path or URL, and is named by content: the same conversations in the same order give
     the same table, which is written once. num_rows: rule for the total number of rows. seq_len: tokens of a row. Raises
-    CorpusError if no conversation is left, TemplateUnusable."""
+    CorpusError if no conversation is left, TemplateUnusable if the chat template is invalid."""
     counts: Counts = {}
     examples = list(encoded(conversations, tokenizer, seq_len, counts))
     return write_table(examples, tokenizer, shelf, seq_len=seq_len, num_rows=num_rows, report=_report(counts))
@@ -76,8 +76,8 @@ def build_table(
 def check_any_left(
     conversations: Iterable[Conversation], tokenizer: Tokenizer, shelf: str | Path, *, seq_len: int
 ) -> None:
-    """Raise what ``build_table`` would raise: CorpusError if no conversation is left, TemplateUnusable. Encodes them up
-    to the first that is left."""
+    """Raise what ``build_table`` would raise: CorpusError if no conversation is left, TemplateUnusable if the chat
+    template is invalid. Encodes them up to the first that is left."""
     counts: Counts = {}
     if next(encoded(conversations, tokenizer, seq_len, counts), None) is None:
         raise _nothing_left(shelf, _report(counts))

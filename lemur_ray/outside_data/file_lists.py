@@ -33,7 +33,8 @@ def list_files(uri: str) -> list[RemoteFile]:
     """Files of a URI, a folder or a glob pattern (``*`` within a folder, ``**`` across), sorted by name.
     ``hf://datasets/OWNER/NAME[@REVISION]/PATTERN``, ``gs://``, ``s3://``, or one ``https://`` file. Hidden folders and
     __pycache__ are skipped. A revision of the Hub is resolved once. Raises ReadFailure, with what to do about a gated
-    set or a revision that is gone; ImportError, OSError, ValueError."""
+    set or a revision that is gone; OSError if the storage fails, ValueError for an invalid URI, ImportError if the
+    bucket's client is not installed."""
     if uri.startswith("hf://"):
         return _hub_files(uri)
     if uri.startswith(("http://", "https://")):

@@ -44,7 +44,8 @@ class PlanReader:
 
     def __init__(self, plan: Plan, corpus: str | Path, hosts: int = 1, *, check: bool = True) -> None:
         """corpus: folder or URL. hosts: number of hosts that share the rows. check: verify file sizes in a bucket.
-        Raises PlanError if a source has another number of rows than in the plan, RowSetError."""
+        Raises PlanError if a source has another number of rows than in the plan, RowSetError if a row set is missing or
+        damaged."""
         self.plan, self.corpus, self.hosts = plan, str(corpus), hosts
         self.readers = [open_rows(corpus, source.name, check=check) for source in plan.sources]
         self._chosen = not is_bucket(self.corpus)
@@ -148,7 +149,8 @@ def iterate(
 ) -> Iterator[Batch]:
     """Yield the batch of each step for one rank, from row ``start`` of the plan on, without Ray; the same batches as
     the feed. corpus: folder or URL. rows_per_step: rows of a global batch, of which each of ``world_size`` ranks gets
-    an equal part. Raises ValueError if that is impossible, PlanError, RowSetError."""
+    an equal part. Raises ValueError if that is impossible, PlanError if corpus and plan differ, RowSetError if a row
+    set is missing or damaged."""
     reader = PlanReader(plan, corpus)
     mine = RankRows(start, plan.num_rows, rows_per_step, rank, world_size)
     for begin in range(0, len(mine), mine.share):

@@ -48,7 +48,7 @@ class Prompt:
     encoding."""
 
     def __init__(self, tokenizer: Tokenizer, chat: Chat, template: ChatTemplate | None = None):
-        """Render ``chat``. Raises TemplateError."""
+        """Render ``chat``. Raises TemplateError if the template rejects the chat."""
         self._marked = marked_text(tokenizer)
         self._disguise = self._marked.disguise(iter_texts([chat.messages, chat.tools, chat.documents, chat.options]))
         template = template or template_of(tokenizer)

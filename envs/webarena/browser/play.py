@@ -59,8 +59,9 @@ class Artefacts:
 
 
 class BrowserPlay:
-    """One episode in the browser; the constructor logs in and opens the start pages; raises BrowserLost, SitesLost.
-    ``record``: the task with URLs in place of placeholders. ``shown``: the screenshot to take of each observation."""
+    """One episode in the browser; the constructor logs in and opens the start pages; raises BrowserLost if the browser
+    does not start, SitesLost if a login fails. ``record``: the task with URLs in place of placeholders. ``shown``: the
+    screenshot to take of each observation."""
 
     def __init__(
         self,

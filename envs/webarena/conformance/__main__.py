@@ -20,7 +20,7 @@ from envs.webarena.tasks import FILE, read_records
 def gates(folder: Path, tasks: Path, chromium: str, *, browser: bool) -> Iterator[Gate]:
     """Compare the recorded results in ``folder`` with this project's and yield a ``Gate`` for each group; with
     ``browser`` also for groups that need ``chromium``, which is started. ``tasks``: WebArena's task file. Raises
-    ValueError or OSError for unreadable input, NoChromium."""
+    ValueError or OSError for unreadable input, NoChromium if Chromium is missing or too old."""
     records = read_records(tasks)
     yield from answer_gates(folder, {one["task_id"]: one for one in records})
     yield from parser_gates(folder)

@@ -92,7 +92,7 @@ def live_server(
 ) -> Iterator[str]:
     """Context manager that serves the report of the folders in a thread; yields its address. Folders may have no
     episode yet; turns of running episodes are shown, too. ``every_s``: seconds between two checks of the ledgers;
-    ``say``: prints a message. Raises OSError for a taken port, ReportError, LedgerError."""
+    ``say``: prints a message. Raises OSError for a taken port, ReportError or LedgerError for broken files."""
     over = threading.Event()
     with tempfile.TemporaryDirectory(prefix=f"{PAGES}{os.getpid()}-") as pages:
         report, running = LiveReport(folders, Path(pages)), RunningEpisodes(folders, Path(pages))

@@ -57,7 +57,7 @@ class BwrapBackend:
 
 class BwrapHousing:
     """The bubblewrap process in which one sandbox lives, with the process that controls it (the keeper). Starts both;
-    raises SandboxUnavailable. Interface: ``driven_sandbox.Housing``."""
+    raises SandboxUnavailable if that fails. Interface: ``driven_sandbox.Housing``."""
 
     def __init__(self, program: str, spec: SandboxSpec) -> None:
         self.spec = spec

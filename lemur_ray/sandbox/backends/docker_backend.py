@@ -83,7 +83,7 @@ def remapped(info: Mapping[str, Any]) -> bool:
 
 class DockerHousing:
     """The container in which one sandbox lives, with the process that controls it (the keeper). Starts both; raises
-    SandboxUnavailable. Interface: ``driven_sandbox.Housing``."""
+    SandboxUnavailable if that fails. Interface: ``driven_sandbox.Housing``."""
 
     def __init__(self, spec: SandboxSpec, info: Mapping[str, Any]) -> None:
         self.spec = spec

@@ -84,7 +84,8 @@ class Pipe:
         write_all(self.write_fd, data_frames(data))
 
     def receive(self) -> tuple[int, bytes]:
-        """Wait for the next frame: (kind, payload). Raises EOFError if the other side has closed it, WireError."""
+        """Wait for the next frame: (kind, payload). Raises EOFError if the other side has closed it, WireError for an
+        invalid frame."""
         while (received := self.frames.next()) is None:
             more = os.read(self.read_fd, 2**18)
             if not more:
