@@ -108,7 +108,8 @@ class World:
         return True
 
     def treat(self, verb: str, thing: str, receptacle: str) -> bool:
-        """Clean, heat or cool the held thing; False if impossible. As upstream, the tool may be closed or full."""
+        """Clean, heat or cool (``verb``) the held thing at a tool (``receptacle``); False if impossible. As upstream,
+        the tool may be closed or full."""
         if not self.can_treat(verb, thing, receptacle):
             return False
         states = self.states.setdefault(thing, set())

@@ -20,7 +20,8 @@ MAX_TURNS = 7
 
 
 def load_python_tasks(data: Path, *, compat: bool = False) -> list[Task]:
-    """All tasks in the data's order. Raises FileNotFoundError with the fetch command, ValueError for a bad entry."""
+    """All tasks in the data's order. ``compat``: repeat upstream's quirks. Raises FileNotFoundError with the fetch
+    command, ValueError for a bad entry."""
     path = required(data, "intercode/python/ic_mbpp.json.gz")
     content = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     tasks = []

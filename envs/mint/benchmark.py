@@ -93,7 +93,8 @@ def _teacher(options: Any) -> None:
 
 
 def departures(subset: str, options: Any, request: EvaluationRequest, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """How prompts depart from the published runs, for reports: a note if they have this project's wording."""
+    """How prompts of ``subset`` depart from the published runs, for reports: a note if they have this project's
+    wording."""
     ours = asdict(own_wording(subset))
     return (OUR_WORDS,) if tasks and tasks[0].options.get("wording") == ours else ()
 

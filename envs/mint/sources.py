@@ -61,7 +61,8 @@ def recorded_observations(file: str) -> Mapping[str, tuple[str | None, ...]]:
 
 
 def teacher_of(text: str, kind: FeedbackKind, ground_truth: bool) -> Teacher:
-    """Open the teacher ``openai:URL#MODEL`` or ``log:FILE``. Raises ValueError for other texts."""
+    """Open the teacher ``openai:URL#MODEL`` or ``log:FILE``. ``kind``: of feedback; ``ground_truth``: show it the
+    solution. Raises ValueError for other texts."""
     source, _, rest = text.partition(":")
     if source == "log" and rest:
         return _recorded_teacher(rest)

@@ -203,7 +203,8 @@ def _without_middle(text: str, most_chars: int) -> str:
 
 
 def teacher_prompt(situation: Situation, kind: FeedbackKind, ground_truth: bool, happened: str = "") -> str:
-    """The prompt for a teacher. ``happened``: text of the episode so far; empty: ``trajectory(situation)``."""
+    """The prompt for a teacher. ``happened``: text of the episode so far; empty: ``trajectory(situation)``. ``kind``:
+    textual or binary feedback; ``ground_truth``: show the solution."""
     example = situation.example[max(0, situation.example.find("Task:")) :].strip()
     happened = happened or trajectory(situation)
     solution = situation.solution.strip() if ground_truth else ""

@@ -22,7 +22,7 @@ def read_order(file: Path) -> dict[int, tuple[int, ...]]:
 
 def in_order(ids: Sequence[int], after: Mapping[int, Sequence[int]]) -> Iterator[int]:
     """Yield the ids so that each follows its dependencies, otherwise in the given order. Dependencies that are not in
-    ``ids`` are ignored. Raises ValueError on a cycle."""
+    ``ids`` are ignored. ``after``: id -> ids that it depends on. Raises ValueError on a cycle."""
     there, done, open_ = set(ids), set(), set()
     for first in ids:
         stack = [first]
@@ -44,7 +44,8 @@ def in_order(ids: Sequence[int], after: Mapping[int, Sequence[int]]) -> Iterator
 
 
 def chains(ids: Sequence[int], after: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """Map each id to the number of its chain, from 0 by first appearance. Dependencies not in ``ids`` are ignored."""
+    """Map each id to the number of its chain, from 0 by first appearance. Dependencies not in ``ids`` are ignored.
+    ``after``: id -> ids that it depends on."""
     first: dict[int, int] = {one: one for one in ids}
 
     def root(one: int) -> int:

@@ -150,8 +150,8 @@ def _text(packed: zipfile.ZipFile, one: zipfile.ZipInfo) -> str:
 
 
 def read_render(text: str, task: str, solved: bool) -> WebEpisode:
-    """Parse one ``render_*.html`` file. A turn results in the next page's observation. Raises ValueError if it belongs
-    to another task or a part is missing."""
+    """Parse one ``render_*.html`` file. A turn results in the next page's observation. ``solved``: result in the log.
+    Raises ValueError if it belongs to another task or a part is missing."""
     head, *pages = _PAGE.split(_PICTURE.sub("", text))
     asked = _INTENT.search(head)
     if f"task_id: {task}\n" not in head or asked is None:

@@ -33,8 +33,9 @@ class Key:
 
     @classmethod
     def named(cls, name: str, flag: str, environment: Mapping[str, str] = os.environ) -> Key:
-        """Read the key from environment variable ``name``, or from the file that ``NAME_FILE`` names. Raises ValueError
-        if both are unset or empty, or the file cannot be read."""
+        """Read the key from environment variable ``name``, or from the file that ``NAME_FILE`` names. ``flag``:
+        command-line flag that names the variable, for errors. Raises ValueError if both are unset or empty, or the file
+        cannot be read."""
         if value := environment.get(name, "").strip():
             return cls(value, name=name, flag=flag)
         file = environment.get(f"{name}_FILE", "")
@@ -51,7 +52,8 @@ class Key:
     @classmethod
     def of(cls, name: str, flag: str, url: str, environment: Mapping[str, str] = os.environ) -> Key:
         """The key in variable ``name``. Without a name: ``OPENAI_API_KEY`` if ``url`` is OpenAI's or that in
-        ``OPENAI_BASE_URL``, else an empty key. Raises ValueError if the named variable has no valid key."""
+        ``OPENAI_BASE_URL``, else an empty key. ``flag``: command-line flag that gave the name, for errors. Raises
+        ValueError if the named variable has no valid key."""
         if name:
             return cls.named(name, flag, environment)
         if environment.get(USUAL, "").strip() and _origin(url) and _is_usual(url, environment):

@@ -123,7 +123,8 @@ class PublishedProtocol:
     """Departures that are no difference of one setting, in words"""
 
     def described(self, about: RunDescription, run: EvaluationRun) -> RunDescription:
-        """The description of a run with its departures from this protocol, if the run's settings are known."""
+        """The description of a run with its departures from this protocol, if the run's settings are known. ``about``:
+        the description without them."""
         if not run.settings:
             return about
         own = [] if about.recorded else self.wording(run)

@@ -55,7 +55,8 @@ def sandbox_requirement(options: Sandboxed, image: str = PLAIN) -> Requirement:
 def first_task_loads_in_sandbox(
     load: Callable[[Any, Any], Iterable[Task]], image: str = PLAIN
 ) -> Callable[[Any, Any], Sequence[Requirement]]:
-    """A function for ``Benchmark.needs``: the first task can be loaded, and the sandbox works."""
+    """A function for ``Benchmark.needs``: the first task can be loaded, and the sandbox works. ``image``: folder of its
+    Docker image."""
     reads = first_task_loads(load)
     return lambda options, request: (*reads(options, request), sandbox_requirement(options, image))
 

@@ -54,7 +54,8 @@ class ColumnProtocol(PublishedProtocol):
     """Names of options that are left to ``further`` and ``wording``"""
 
     def described(self, about: RunDescription, run: EvaluationRun) -> RunDescription:
-        """The description of a run with its column and departures, without the latter if its settings are unknown."""
+        """The description of a run with its column and departures, without the latter if its settings are unknown.
+        ``about``: the description without them."""
         about = replace(about, column=self.column, part=self.part, way=self.way)
         about = replace(about, mode="" if self.released else None)
         if not run.settings:

@@ -65,7 +65,8 @@ def plan_tokenizer(
     listing: Listing, clean: CleanDocuments, config: CorpusConfig, extra: Sequence[str], given: Tokenizer | None
 ) -> TokenizerPlan:
     """The plan of a build's tokenizer: ``given``, or one to be trained on a seeded sample of the selected documents and
-    the texts ``extra``. Trains nothing. The sample has the ratio of code to text of ``config``."""
+    the texts ``extra``. Trains nothing. The sample has the ratio of code to text of ``config``. listing, clean: parts
+    of the build and their selected documents."""
     if given is not None:
         return TokenizerPlan(stage_key("tokenizer", given.to_files()), given=given)
     chosen = tuple(_sample(listing, clean, config))
@@ -131,7 +132,8 @@ def row_sets(
 ) -> list[RowSet]:
     """Row sets of all sources, then of their held-out documents; sets without documents are left out. Writes the list
     of documents of every shard to ``sets/`` of the build folder ``work``.
-    tokens: keys of the tokenised parts. shape: {seq_len, pad_id, vocab_size} of the rows."""
+    tokens: keys of the tokenised parts. shape: {seq_len, pad_id, vocab_size} of the rows. listing, clean: sources with
+    their parts, and the selected documents."""
     lengths = np.zeros(len(clean.sizes), np.int64)
     for number, name in enumerate(tokens):
         of_part = clean.of_part(number)
@@ -183,7 +185,8 @@ class MoreFilesNeeded(Exception):
 
 def sources_short_of_tokens(listing: Listing, clean: CleanDocuments) -> list[str]:
     """A message for each source that has fewer tokens than wanted although all its files were read; [] if none has.
-    Raises MoreFilesNeeded if a source of which only a sample of the files was read is short."""
+    listing, clean: sources with their parts, and the selected documents. Raises MoreFilesNeeded if a source of which
+    only a sample of the files was read is short."""
     lines, more = [], []
     for entry, counts in zip(listing.sources, clean.counts, strict=True):
         wanted, tokens = entry.get("spec", {}).get("tokens", 0), counts.get("tokens", 0)
@@ -225,7 +228,8 @@ def manifest(
 ) -> dict[str, Any]:
     """Write the tokenizer's files and the index of every row set to the corpus folder, the parent of ``work``; returns
     the manifest as JSON values, without version and build hash. tokenizer_key: folder of the tokenizer in the build
-    folder. sets: row sets whose shards are complete."""
+    folder. sets: row sets whose shards are complete. listing, clean: sources with their parts, and the selected
+    documents."""
     folder = work / stages.TOKENIZER / tokenizer_key
     tokenizer = tokenizer_in(folder)
     for name in tokenizer.to_files():

@@ -113,7 +113,8 @@ def commit_row_set(
     text_bytes: int = 0,
 ) -> dict[str, Any]:
     """Write ``rows.json``, which completes the row set of these ``write_shard`` results; returns its content. folder:
-    of the row set; seq_len: tokens of a row; documents, text_bytes: numbers for the record."""
+    of the row set; seq_len: tokens of a row; documents, text_bytes: numbers for the record. vocab_size: ids are below
+    it."""
     index = {
         "version": VERSION,
         "seq_len": seq_len,

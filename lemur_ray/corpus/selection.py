@@ -51,7 +51,7 @@ class CleanDocuments:
     """By rule, mask (documents,) bool of the documents dropped by comparison with others."""
 
     def of_part(self, number: int) -> slice:
-        """Slice of the documents of a part."""
+        """Slice of the documents of part ``number``."""
         return slice(*np.searchsorted(self.part, [number, number + 1]).tolist())
 
     @cached_property
@@ -82,7 +82,7 @@ def select_documents(
 ) -> tuple[CleanDocuments, list[str], dict[str, str]]:
     """Read the ids and sizes of all cleaned documents, and select: (documents with their selection, a line per omitted
     optional source, name -> fault of each empty required source). work: build folder. drops: rule -> mask (documents,)
-    bool of documents that it drops; equal documents are dropped anyway."""
+    bool of documents that it drops; equal documents are dropped anyway. listing: sources and their parts."""
     ids, sizes, counts = bytearray(), [np.zeros(0, np.int64)], []
     source_of_part = np.zeros(listing.num_parts, np.int32)
     documents_of_part = np.zeros(listing.num_parts, np.int64)
@@ -118,8 +118,8 @@ def select_documents(
 
 
 def write_keep(work: Path, clean: CleanDocuments, num_parts: int) -> list[str]:
-    """Write each part's mask of selected documents to ``keep/KEY.npy`` in the build folder; returns the keys.
-    num_parts: number of parts of the build."""
+    """Write each part's mask of selected documents to ``keep/KEY.npy`` in the build folder ``work``; returns the keys.
+    clean: the documents with their selection. num_parts: number of parts of the build."""
     names = []
     for number in range(num_parts):
         mask = clean.keep[clean.of_part(number)]

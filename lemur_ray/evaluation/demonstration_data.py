@@ -51,7 +51,8 @@ def own_conversations(files: Sequence[str]) -> tuple[Conversation, ...]:
 
 
 def conversations_of(talks: TalksConfig) -> Iterator[Conversation]:
-    """Conversations to tune on: those in the user's files, generated ones without files, or with ``demo`` both."""
+    """Conversations to tune on: those in the user's files, generated ones without files, or with ``demo`` both. talks:
+    names the files and the numbers of generated ones."""
     if talks.demo or not talks.conversations:
         yield from conversations(talks.games, talks.chats, talks.slips)
     yield from own_conversations(talks.conversations)

@@ -95,7 +95,8 @@ def choose_actors(config: EvalConfig[Any], policy: PolicySpec) -> int:
 
 @contextlib.contextmanager
 def open_pool(config: EvalConfig[Any], prepared: Prepared) -> Iterator[Pool]:
-    """Context manager for the pool that plays the episodes; it also runs the model's server if the policy needs one."""
+    """Context manager for the pool that plays the episodes; it also runs the model's server if the policy needs one.
+    prepared: the evaluation after its preflight."""
     with contextlib.ExitStack() as stack:
         policy: Callable[[], Policy] = prepared.policy
         if config.actors is None:

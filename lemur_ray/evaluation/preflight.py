@@ -239,7 +239,8 @@ def context_problem(
     count_tokens: Callable[[str], int],
 ) -> str:
     """Problem and remedy, as text, if the longest first prompt and a reply exceed the model's context; empty if they
-    fit, or the context length is unknown. ``count_tokens``: number of tokens of a text."""
+    fit, or the context length is unknown. ``count_tokens``: number of tokens of a text. ``settings``: with the limit of
+    tokens of a reply."""
     if not spec.context or not tasks:
         return ""
     task = max(tasks, key=lambda one: len(benchmark.details.opening(one)))

@@ -99,8 +99,8 @@ def export(folders: Sequence[Path], out: Path, rules: SolvedFilter, how: HowToEx
     executed, because no model got these observations.
 
     ``folders``: each with an episodes.jsonl. Returns the counts; one of their entries is a list of warnings for the
-    user. Raises EvaluationError if there is nothing to read, LedgerError for an invalid ledger, ValueError if an
-    evaluation's tasks cannot be loaded."""
+    user. ``rules``: which episodes are exported; ``how``: with or without a replay. Raises EvaluationError if there is
+    nothing to read, LedgerError for an invalid ledger, ValueError if an evaluation's tasks cannot be loaded."""
     if not folders:
         raise EvaluationError("no episodes found under LEMUR_HOME/episodes: run jobs/agent_eval.py, or pass --episodes")
     stored = _StoredRuns()

@@ -76,7 +76,7 @@ class Rounds:
                 os.fsync(file.fileno())
 
     def get(self, number: int, event: Event) -> Mapping[str, Any] | None:
-        """The record of a round's event; None if it has not happened."""
+        """The record of the event of round ``number``; None if it has not happened."""
         return self._records.get((number, event))
 
     def append(self, number: int, event: Event, **fields: Any) -> Mapping[str, Any]:

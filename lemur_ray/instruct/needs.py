@@ -29,7 +29,7 @@ def check_table_needs(
     """Raise ValueError that lists everything that is missing or contradictory for building a table; reads no
     conversation. conversations: the user's own files. choice: value of ``--chat-template``. tokenizer: None if it
     cannot be read; its chat template is not checked then. packages_are_here: the table is built on this machine, which
-    must have the packages."""
+    must have the packages. sets: files and options of the public sets."""
     lacking = [*_of_sets(sets, conversations, packages_are_here), *(_of_format(tokenizer, choice) if tokenizer else ())]
     if lacking:
         raise ValueError("\n- ".join(lacking))

@@ -77,7 +77,7 @@ def check_any_left(
     conversations: Iterable[Conversation], tokenizer: Tokenizer, shelf: str | Path, *, seq_len: int
 ) -> None:
     """Raise what ``build_table`` would raise: CorpusError if no conversation is left, TemplateUnusable if the chat
-    template is invalid. Encodes them up to the first that is left."""
+    template is invalid. Encodes them up to the first that is left. shelf, seq_len: of that table."""
     counts: Counts = {}
     if next(encoded(conversations, tokenizer, seq_len, counts), None) is None:
         raise _nothing_left(shelf, _report(counts))

@@ -86,7 +86,8 @@ def is_baseline(policy: str) -> bool:
 
 
 def display_name(policy: str, recorded: RecordedName | None = None) -> str:
-    """Name of a policy on the page: ``openai:nano-chat@1500-3f9a01bc`` is ``nano-chat, step 1500``."""
+    """Name of a policy on the page: ``openai:nano-chat@1500-3f9a01bc`` is ``nano-chat, step 1500``. recorded: facts of
+    a replayed run, shown instead."""
     kind = policy_kind(policy)
     if kind is not PolicyKind.UNTRAINED and recorded is not None:
         return recorded.shown

@@ -45,7 +45,7 @@ def join_parts(
 ) -> tuple[list[list[Episode]], dict[str, Mapping[str, Any]]]:
     """Join the parts of each recorded run. Returns the runs and the settings by recipe. Parts belong to one run if only
     data and recording differ. The joined run takes the position and recipe of its first part, and the name without the
-    part. Runs that share a task are not joined."""
+    part. Runs that share a task are not joined. about: describes the run of given episodes."""
     places: dict[tuple[str, str, str], int] = {}
     out: list[list[Episode]] = []
     known = dict(settings)

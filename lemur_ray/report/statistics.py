@@ -62,7 +62,8 @@ def clustered_wilson(hits: Sequence[bool], clusters: Sequence[object]) -> Interv
     """95 % score interval of a proportion whose observations come in clusters, such as the epochs of one task. Wilson's
     interval at the effective sample size n / design effect, with the design effect from the variance between clusters
     (Dean and Pagano, Journal of Survey Statistics and Methodology 3, 2015), at most n. If all observations are equal,
-    that variance is unknown: then the number of clusters. Raises ValueError for unequal lengths."""
+    that variance is unknown: then the number of clusters. hits: each observation; clusters: the label of its cluster.
+    Raises ValueError for unequal lengths."""
     if len(clusters) != len(hits):
         raise ValueError(f"{len(clusters)} cluster labels for {len(hits)} values: expected one label per value")
     if not hits:
@@ -267,7 +268,7 @@ def paired_by_task(differences: Sequence[float], clusters: Sequence[object] | No
 
 def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float | None, float | None]:
     """(mean, low, high) of Student's interval of the mean of a few measurements; low and high are None for a single
-    one. Raises ZeroDivisionError for none."""
+    one. confidence: 0 to 1. Raises ZeroDivisionError for none."""
     n, mean = len(values), math.fsum(values) / len(values)
     if n < 2:
         return mean, None, None

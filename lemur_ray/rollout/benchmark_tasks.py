@@ -66,8 +66,9 @@ def _published_settings(name: str, protocol: str) -> Mapping[str, Any]:
 
 
 def parse_one_of_many(argv: Sequence[str], name: str, defaults: Mapping[str, Any] | None = None) -> Config:
-    """Like ``parse_evaluation``, for benchmark ``name``, one of several that get the same command line. Raises
-    ValueError for a value that this benchmark refuses. Any other invalid flag or value ends the process."""
+    """Like ``parse_evaluation``, for benchmark ``name``, one of several that get the same command line. ``defaults``:
+    values that replace the usual defaults. Raises ValueError for a value that this benchmark refuses. Any other invalid
+    flag or value ends the process."""
     stderr = io.StringIO()
     try:
         with contextlib.redirect_stderr(stderr):

@@ -47,8 +47,8 @@ class EpisodeRecord:
         self._limits = limits
 
     def begin(self, reset: EnvResult) -> None:
-        """Record the messages before the first reply (system prompt, examples, first observation). Raises
-        EnvironmentFault for an invalid entry of ``info``."""
+        """Record the messages before the first reply (system prompt, examples, first observation). ``reset``: result of
+        the environment's ``reset``. Raises EnvironmentFault for an invalid entry of ``info``."""
         self._env_note, self._state = reset.text("note") or "", reset.text("state") or ""
         if system := reset.text("system"):
             self.opening.append(Message("system", system))

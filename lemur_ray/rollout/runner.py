@@ -42,7 +42,8 @@ def run_episodes(
     Episodes are not held in memory: the returned sequence reads the ledger's file on each access. ``pool``: None if
     every episode has a score. ``clock``: monotonic seconds. ``cluster``: from a task to its group of dependent tasks,
     which is recorded. KeyboardInterrupt, EndpointRefused (the endpoint refuses every request) and PolicyUnreachable (no
-    attempt reaches the policy for too long) leave a ledger that the same call continues."""
+    attempt reaches the policy for too long) leave a ledger that the same call continues. ``retries``: how often failed
+    attempts are repeated; ``progress``: counts and prints."""
     settled = ledger.episodes(spec.key for spec in plan if ledger.settled(spec.key))
     progress.begin(total=len(plan), finished=settled)
     scheduler, queue = EpisodeScheduler(plan, ledger.settled), RetryQueue(retries)
@@ -94,7 +95,8 @@ def _submit(pool: Pool, scheduler: EpisodeScheduler, queue: RetryQueue, in_fligh
 
 
 def episode_of(spec: EpisodeSpec, attempt: Attempt, history: AttemptHistory, cluster: str) -> Episode:
-    """The record of an episode after its last attempt. ``cluster``: name of its group of dependent tasks."""
+    """The record of an episode after its last attempt. ``cluster``: name of its group of dependent tasks. ``history``:
+    of its earlier attempts."""
     return Episode(
         key=spec.key,
         category=spec.task.category,

@@ -175,7 +175,8 @@ def start(
     env: Mapping[str, str] | None = None,
 ) -> tuple[Session, ExecResult]:
     """Start ``python`` in ``sandbox`` with modules of ``inside/payload``, by name; the last one's ``serve`` is called
-    with the others. Loading them is one step within ``limits``. Returns the session and that step's result."""
+    with the others. Loading them is one step within ``limits``. Returns the session and that step's result. ``env``:
+    further environment variables."""
     session = sandbox.session([python, *OPTIONS, "-c", START.format(names=tuple(names))], env=env)
     return session, session.step(_texts(names), limits)
 

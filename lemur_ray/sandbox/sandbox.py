@@ -211,14 +211,15 @@ class Sandbox(Protocol):
         env: Mapping[str, str] | None = None,
         keep_background: bool = False,
     ) -> ExecResult:
-        """Run the command ``argv`` in folder ``cwd`` to its end, with ``env`` added to the sandbox's, and within
-        ``limits`` (default: the spec's); an exceeded limit is a field of the result. Background processes are killed
-        unless ``keep_background``. Raises SandboxDestroyed if the sandbox had ended before, ValueError for an empty
-        ``argv`` or NUL bytes."""
+        """Run the command ``argv`` in folder ``cwd``, with the input ``stdin``, to its end, with ``env`` added to the
+        sandbox's, and within ``limits`` (default: the spec's); an exceeded limit is a field of the result. Background
+        processes are killed unless ``keep_background``. Raises SandboxDestroyed if the sandbox had ended before,
+        ValueError for an empty ``argv`` or NUL bytes."""
 
     def session(self, argv: Sequence[str], *, cwd: str = "/work", env: Mapping[str, str] | None = None) -> Session:
         """Start a process that lives until closed, reset or killed. Messages reach it on descriptor 9, each followed by
-        a line with a random word; it ends a step by writing that word and a status to descriptor 8."""
+        a line with a random word; it ends a step by writing that word and a status to descriptor 8. ``argv``, ``cwd``,
+        ``env``: as for ``exec``."""
 
     def read(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
         """Content of the regular file ``path`` (relative paths: below ``/work``). Raises SandboxFileError if it is

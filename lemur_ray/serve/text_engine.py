@@ -135,8 +135,8 @@ class TextEngine:
         self, prompt: tuple[int, ...], max_tokens: int | None, sampling: SamplingOptions, **more: Any
     ) -> Generation:
         """A checked request for one reply. max_tokens None: the rest of the context. more: further fields of
-        ``Generation``. prompt: token ids. Raises ContextExceeded if prompt and reply are longer than the context,
-        InvalidRequest for other values that the model cannot satisfy."""
+        ``Generation``. prompt: token ids. sampling: options as HTTP requests have them. Raises ContextExceeded if
+        prompt and reply are longer than the context, InvalidRequest for other values that the model cannot satisfy."""
         vocab_size, context = self.engine.config.vocab_size, self.engine.context
         limit = max(context - len(prompt), 1) if max_tokens is None else max_tokens
         request = Generation(prompt, limit, sampling.for_vocabulary(vocab_size), self.stop_ids, **more)

@@ -100,9 +100,9 @@ def train(
     rank, world_size: this process among those of jax.distributed. report: called with (metrics, checkpoint folder) for
     every committed checkpoint, on every rank. preempted: returns a preemption notice or None; called every
     ``preemption_every_steps`` steps, on rank 0 like log. fence: that of this attempt, the same on every worker; by
-    default a new one for a run in a bucket, none for one on a disk. Writes only to the run folder. Raises
-    TrainingStopped for too many skipped steps in a row or a failed save, Superseded if a newer attempt has begun,
-    RunFolderError for another run's checkpoints."""
+    default a new one for a run in a bucket, none for one on a disk. Writes only to the run folder. feed: returns the
+    batches of this worker's rows. Raises TrainingStopped for too many skipped steps in a row or a failed save,
+    Superseded if a newer attempt has begun, RunFolderError for another run's checkpoints."""
     fence = fence or _fence_of_one_worker(run, world_size)
     steps, worker = run.recipe.train.steps, Worker(rank, world_size, report, preempted, log, fence)
     cache = use_compile_cache(cache_folder(run.out, world_size))

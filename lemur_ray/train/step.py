@@ -145,7 +145,8 @@ def _sums(
 
 
 def token_losses(params: Params, batch: Batch, recipe: Recipe, how: Execution) -> jax.Array:
-    """(rows, length) float32: minus the log-probability of each target in nats, whatever its loss weight."""
+    """(rows, length) float32: minus the log-probability of each target in nats, whatever its loss weight. how:
+    ``execution`` of the platform."""
     return _losses(unstack_layers(params) if how.unroll else params, batch, recipe, how, None).per_token
 
 
@@ -153,8 +154,8 @@ def gradients(
     params: Params, batch: Batch, recipe: Recipe, how: Execution, base: Params | None = None
 ) -> tuple[jax.Array, Params, jax.Array]:
     """(sum of losses (), its float32 gradient, sum of losses per row (B,)), accumulated over the microbatches.
-    Microbatch i of m has rows i, i + m, .., so every device works on each. Raises ValueError if m does not divide
-    them."""
+    Microbatch i of m has rows i, i + m, .., so every device works on each. how: ``execution`` of the platform; base:
+    frozen base of adapters, if any. Raises ValueError if m does not divide them."""
     layout = how.forward.layout
     if layout.mesh is not None and layout.mesh.shape["dcn"] > 1 and not layout.within_slice:
         return _gradients_of_slices(params, batch, recipe, how, base)
@@ -203,7 +204,7 @@ def train_step(
 ) -> tuple[TrainState, Metrics]:
     """One optimizer step: (next state, metrics as in ``make_train_step``), not compiled. A skipped step leaves
     parameters and optimizer state as they are, but counts. base: frozen base of adapters. num_sources: exclusive upper
-    bound of batch["source"]."""
+    bound of batch["source"]. how: ``execution`` of the platform."""
     rule = direction(recipe.optimizer, recipe.model, how.forward.operand_dtype, adapters=base is not None)
     total, grads, row_losses = gradients(state.params, batch, recipe, how, base)
     weight_sum = jnp.sum(batch["loss_weights"])

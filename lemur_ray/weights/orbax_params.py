@@ -84,7 +84,8 @@ class CheckpointWeights:
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
         """One slice of the leaf ``label`` in ``dtype`` (default: stored), in the stored memory order. Another dtype is
-        converted chunk by chunk along the first dimension, to need little more memory than the slice."""
+        converted chunk by chunk along the first dimension, to need little more memory than the slice. index: a slice
+        for each dimension."""
         array, dtype = self._arrays[label], dtype or self.dtype(label)
         parts = normalised(index, array.shape)
         if dtype == self.dtype(label):

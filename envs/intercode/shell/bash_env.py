@@ -160,7 +160,8 @@ def _upstream_environment(who: str, file_system: int) -> dict[str, str]:
 def cut_as_recorded(output: str, recorded: str | None) -> str:
     """The gold command's output without a beginning that upstream's log lost; unchanged if the log shows no such loss.
     Some logs have only the end of what the gold printed ("e" instead of "/workspace"), and models were compared with
-    that end. If the logged end is blank, at most two characters may be missing."""
+    that end. If the logged end is blank, at most two characters may be missing. ``recorded``: the logged output, None
+    without one."""
     if not recorded or not output.endswith(recorded):
         return output
     return recorded if recorded.strip() or len(output) - len(recorded) <= 2 else output

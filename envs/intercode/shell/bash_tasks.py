@@ -23,7 +23,8 @@ FILE_SYSTEMS = (1, 2, 3, 4)
 
 def load_bash_tasks(data: Path, *, scratch: Path | None = None, compat: bool = False, rootfs: str = "") -> list[Task]:
     """The tasks of all four trees, which are built under ``scratch`` (default: LEMUR_HOME). The category is the tree.
-    Raises FileNotFoundError with the command that fetches the data, ValueError that names file and place."""
+    ``compat``: repeat upstream's quirks; ``rootfs``: root file system of the sandbox, empty: this machine's. Raises
+    FileNotFoundError with the command that fetches the data, ValueError that names file and place."""
     tasks = []
     for number in FILE_SYSTEMS:
         manifest = required(data, f"intercode/nl2bash/fs_{number}.manifest.json.gz")

@@ -65,8 +65,9 @@ class ServerUrl:
         return f"mysql://{who}@{self.host or 'localhost'}:{self.port}{query}"
 
     def connect(self, database: str | None = None, read_timeout_s: float | None = None, connect_s: float = 10.0) -> Any:
-        """Open a pymysql connection. Raises ConnectionError if that fails, ModuleNotFoundError without pymysql.
-        ``connect_s`` and ``read_timeout_s`` (None: no limit): seconds for connecting and for each read."""
+        """Open a pymysql connection. ``database``: the default one, None: none. Raises ConnectionError if that fails,
+        ModuleNotFoundError without pymysql. ``connect_s`` and ``read_timeout_s`` (None: no limit): seconds for
+        connecting and for each read."""
         pymysql = driver()
         where = {"unix_socket": self.unix_socket} if self.unix_socket else {"host": self.host, "port": self.port}
         try:

@@ -27,8 +27,9 @@ def load_sql_tasks(
     prompt: Prompt = "full",
     database: Path | None = None,
 ) -> list[Task]:
-    """The first ``limit`` (None: all) questions about the sample database, which is built if necessary. Raises
-    ValueError for a limit below 1, an unknown prompt, or a machine whose data answers too few questions."""
+    """The first ``limit`` (None: all) questions about the sample database, which is built if necessary. ``reward``: iou
+    or tau; ``handicap``: show all tables. Raises ValueError for a limit below 1, an unknown prompt, or a machine whose
+    data answers too few questions."""
     if limit is not None and limit < 1:
         raise ValueError(f"{limit} tasks of {BENCHMARK} asked for: an evaluation needs at least one")
     if prompt not in PROMPTS:

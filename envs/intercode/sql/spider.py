@@ -38,8 +38,9 @@ def load_spider_tasks(
     compat: bool = False,
 ) -> list[Task]:
     """The tasks, with the databases as SQLite files under ``scratch`` (default: LEMUR_HOME), or on a MySQL ``server``.
-    Six tasks whose golds MySQL rejects are left out. With ``compat`` they stay, with no rows as their answer. Raises
-    FileNotFoundError with the command that fetches the data, ValueError that names file and place."""
+    Six tasks whose golds MySQL rejects are left out. With ``compat`` they stay, with no rows as their answer.
+    ``reward``: iou or tau; ``handicap``: show all tables. Raises FileNotFoundError with the command that fetches the
+    data, ValueError that names file and place."""
     questions = _questions(required(data, "intercode/sql/ic_spider_dev.json.gz"))
     dump = required(data, "intercode/sql/ic_spider_dbs.sql.gz")
     folder = None if server else sqlite_databases(dump, scratch or lemur_home() / "intercode" / "spider")

@@ -129,7 +129,8 @@ def _object(code: str) -> Any:
 
 
 def source_text(language: str, value: Any, parameter: Mapping[str, Any]) -> str:
-    """Write a value as source that ``java_value`` or ``javascript_value`` parses to that value."""
+    """Write a value as source that ``java_value`` or ``javascript_value`` parses to that value. ``parameter``: its
+    description in the data."""
     kind, element = parameter.get("type", ""), parameter.get("items") or {}
     if isinstance(value, str):
         return value

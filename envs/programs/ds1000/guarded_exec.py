@@ -85,8 +85,8 @@ def _check(value, depth=0):  # type: ignore[no-untyped-def]
 
 
 def exec(code, scope, *rest):  # type: ignore[no-untyped-def]
-    """Run a solution in place of the builtin ``exec``. Raises the solution's errors, RuntimeError for a running
-    thread."""
+    """Run a solution in place of the builtin ``exec``. ``scope``: the globals in which it runs. Raises the solution's
+    errors, RuntimeError for a running thread."""
     before, raised = _state(), []
     for module, name in ((_gc, "get_objects"), (_gc, "get_referrers"), (_sys, "_current_frames")):
         setattr(module, name, None)

@@ -58,7 +58,8 @@ except SystemExit:
 
 def fault(solution: str, tests: Sequence[Mapping[str, str]], function: str, backend: str) -> str:
     """Why a solution does not pass the tests ({input, output}); empty if it does. ``function``: name of the function
-    whose calls are tested; empty: the solution reads standard input. Raises SandboxDestroyed if the machine failed."""
+    whose calls are tested; empty: the solution reads standard input. ``backend``: of the sandbox. Raises
+    SandboxDestroyed if the machine failed."""
     called = f"names['Solution']().{function} if 'Solution' in names else names[{function!r}]"
     program = _PROGRAM.replace("FUNCTION", f"called = {called}" if function else "raise SystemExit")
     until = time.monotonic() + TOTAL_S

@@ -29,7 +29,8 @@ def home_of(data: Path) -> Path:
 
 def files_of(home: Path, name: str) -> list[Path]:
     """All SQLite files of the database ``name``, its own first; a test suite has several. Without one it is built from
-    schema.sql and cached in LEMUR_HOME. Raises FileNotFoundError if there is no schema.sql either."""
+    schema.sql and cached in LEMUR_HOME. ``home``: see ``home_of``. Raises FileNotFoundError if there is no schema.sql
+    either."""
     own_folder, beside = home / "database" / name, home.parent / "database" / name
     folders = [
         beside if beside.is_dir() and not own_folder.is_dir() else own_folder,

@@ -87,7 +87,8 @@ def query_in(reply: str, begins: str = "") -> str | None:
 
 
 def query_alone(reply: str, begins: str = "") -> str | None:
-    """The query of a reply that is a query and nothing else, as the prompt asks; None for any other reply."""
+    """The query of a reply that is a query and nothing else, as the prompt asks; None for any other reply. ``begins``:
+    the start of the query that the prompt gave."""
     code = reply.strip()
     if begins and not re.match(r"(?:select|with)\b", code, re.IGNORECASE):
         code = f"{begins} {code}"

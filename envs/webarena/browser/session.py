@@ -192,7 +192,8 @@ class Session:
         return self._protocols[page]
 
     async def seen(self, compat: AxCompat, strict: bool) -> Seen:
-        """Observe the current tab: list of tabs, and its tree or a problem. Raises only if the browser has ended."""
+        """Observe the current tab: list of tabs, and its tree or a problem. ``compat``: format of the tree; ``strict``:
+        see ``tree.observe``. Raises only if the browser has ended."""
         problem = ""
         for attempt in range(CAPTURES):
             page = await self.page()

@@ -132,8 +132,8 @@ def read_call(call: str) -> tuple[str, list[str]]:
 
 
 def call_helper(call: str, page: LastPage, helpers: Mapping[str, Lookup], ended_at: str = "") -> str:
-    """Return the result of a helper call, in which '__last_url__' stands for the URL where the episode ended. Raises
-    ValueError as ``read_call`` does, and for a helper that is not available."""
+    """Return the result of a helper call, in which '__last_url__' stands for the URL where the episode ended.
+    ``ended_at``: that URL. Raises ValueError as ``read_call`` does, and for a helper that is not available."""
     name, given = read_call(call)
     if name not in helpers:
         raise ValueError(f"helper {call[:80]!r}: expected a call of {', '.join(sorted(helpers))}")

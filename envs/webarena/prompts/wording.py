@@ -83,7 +83,8 @@ class Prompt:
     turn: str = _TURN
 
     def shown(self, observation: str, url: str, objective: str, previous: str) -> str:
-        """The user message of one turn, from the template. ``previous``: the line about the last action."""
+        """The user message of one turn, from the template. ``previous``: the line about the last action. ``objective``:
+        the task's intent."""
         slots = {"observation": observation, "url": url, "objective": objective, "previous_action": previous}
         text = self.turn
         for name in sorted(slots, key=lambda one: text.find("{" + one + "}"), reverse=True):

@@ -29,7 +29,7 @@ def statistics(
 ) -> dict[str, Any]:
     """JSON values: languages and licences, each {name: [documents, tokens]}, of the training rows; examples: by rule,
     [source, file, beginning of the text] of up to ten dropped documents. work: build folder; sets: the row sets of the
-    corpus; handover: fetches files of workers."""
+    corpus; handover: fetches files of workers. listing, clean: sources with their parts, and the selected documents."""
     examples = _examples_of_filters(work, listing, handover)
     for rule, mask in clean.dropped_by.items():
         examples[rule] = _examples_of_comparison(work, listing, clean, mask, handover)

@@ -28,9 +28,10 @@ def compare_documents(
     handover: SharedFolder,
     parallel: Parallel,
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """(rule -> mask (documents,) bool of documents that it drops; benchmark -> number of overlapping documents).
-    work: build folder. parts: keys of the cleaned parts. index: benchmarks, if any. A part that could not be read is
-    compared as empty, under keys of its own, because a later build cleans it again under the same key."""
+    """(rule -> mask (documents,) bool of documents that it drops; benchmark -> number of overlapping documents). work:
+    build folder. parts: keys of the cleaned parts. index: benchmarks, if any. A part that could not be read is compared
+    as empty, under keys of its own, because a later build cleans it again under the same key. handover: exchanges files
+    with workers; parallel: runs steps."""
     drops: dict[str, np.ndarray] = {}
     overlaps: dict[str, int] = {}
     if index is not None:

@@ -53,7 +53,7 @@ def _batches(build: Path, clean: str) -> Iterator[list[str]]:
 
 def benchmark_hits(build: Path, names: Sequence[str]) -> np.ndarray:
     """(documents of all parts,) int32: index of the benchmark that each overlaps, -1: none. names: keys of the parts'
-    ``hits``. Raises DamagedOutput if a file of ``hits`` is damaged."""
+    ``hits``. build: build folder. Raises DamagedOutput if a file of ``hits`` is damaged."""
     return np.concatenate([np.fromfile(stages.intact(build, "hits", name, ".hits"), "<i4") for name in names])
 
 
@@ -104,7 +104,7 @@ def write_groups(
 
 def compare_group(build: Path, name: str, threshold: float) -> None:
     """Step: compare the texts listed in ``near/NAME.npz``, and write to ``near/NAME.later`` which of them are copies of
-    an earlier one. threshold: Jaccard similarity from which a text is a copy."""
+    an earlier one. threshold: Jaccard similarity from which a text is a copy. build: build folder."""
     if stages.part_done(build, name, "near"):
         return
     with np.load(build / "near" / f"{name}.npz") as saved:

@@ -84,7 +84,8 @@ def _begins_with_text(begin: bytes, ref: FileRef) -> bool:
 
 def read_records(ref: FileRef, stream: BinaryIO) -> Iterator[TextResult]:
     """Yield the text of every record of a file, or the rule by which it was dropped.
-    Raises ReadFailure, which names the columns that are there, if the file or most of its records lack the text."""
+    ref: the file, with its columns; stream: its content, decompressed. Raises ReadFailure, which names the columns that
+    are there, if the file or most of its records lack the text."""
     records = _parquet(ref, stream) if is_parquet(stream) else _json_or_warc(ref, stream)
     without = Counter[str]()
     keys: Sequence[str] = ()

@@ -203,20 +203,22 @@ def _write(writer: pq.ParquetWriter, texts: list[str], about: Sequence[tuple[str
 
 def failed_parts(build: Path, names: Sequence[str]) -> list[dict[str, Any]]:
     """Part (number), file, position and reason of each of the cleaned parts ``names`` that could not be read; [] if all
-    could."""
+    could. build: build folder."""
     commits = (read_json(build / "clean" / f"{name}.json") for name in names)
     return [{"part": number, **value["failed"]} for number, value in enumerate(commits) if "failed" in value]
 
 
 def read_clean(build: Path, name: str) -> tuple[dict[str, Any], bytes, np.ndarray]:
-    """(counts of documents, concatenated ids of 16 bytes, sizes in bytes as int64) of a cleaned part."""
+    """(counts of documents, concatenated ids of 16 bytes, sizes in bytes as int64) of a cleaned part. build: build
+    folder; name: key of the part."""
     counts = json.loads((build / "clean" / f"{name}.json").read_bytes())
     sizes = np.fromfile(intact(build, "clean", name, ".sizes"), "<i8")
     return counts, intact(build, "clean", name, ".ids").read_bytes(), sizes
 
 
 def text_batches(build: Path, name: str) -> Iterator[pa.Array]:
-    """Yield the texts of a cleaned part in batches, in the sizes in which they were written."""
+    """Yield the texts of a cleaned part in batches, in the sizes in which they were written. build: build folder; name:
+    key of the part."""
     with pq.ParquetFile(intact(build, "clean", name, ".parquet")) as table:
         for group in range(table.num_row_groups):
             for batch in table.iter_batches(batch_size=BATCH, row_groups=[group], use_threads=False):
@@ -224,7 +226,8 @@ def text_batches(build: Path, name: str) -> Iterator[pa.Array]:
 
 
 def texts_of(build: Path, name: str, keep: np.ndarray) -> list[str]:
-    """Texts of those documents of a cleaned part for which ``keep``, (documents,) bool, is True, in order."""
+    """Texts of those documents of a cleaned part for which ``keep``, (documents,) bool, is True, in order. build: build
+    folder; name: key of the part."""
     table = pq.read_table(intact(build, "clean", name, ".parquet"))
     return table.filter(pa.array(keep)).column("text").to_pylist()
 
@@ -266,7 +269,7 @@ def _encode_into(path: Path, clean: Iterable[pa.Array], keep: np.ndarray, encode
 
 
 def read_lengths(build: Path, name: str) -> np.ndarray:
-    """(documents,) int64: tokens of every document of the tokenised part with key ``name``."""
+    """(documents,) int64: tokens of every document of the tokenised part with key ``name``. build: build folder."""
     return np.fromfile(intact(build, "tokens", name, ".lengths"), "<i8")
 
 
@@ -276,19 +279,22 @@ def rows_of(build: Path, name: str) -> Path:
 
 
 def window_done(build: Path, shard: str, key: str) -> bool:
-    """Whether the shard (NAME-W) that lies in the corpus is complete and is the output with this key."""
+    """Whether the shard (NAME-W) that lies in the corpus is complete and is the output with this key. build: build
+    folder of the corpus."""
     return read_json(build / "sets" / f"{shard}.json").get("key") == key and _whole(dict(files_of(build, shard)))
 
 
 def files_of(build: Path, shard: str) -> Iterator[tuple[Path, int]]:
-    """Yield (path, expected bytes) of each file of a shard; nothing if it is not committed."""
+    """Yield (path, expected bytes) of each file of a shard; nothing if it is not committed. build: build folder of the
+    corpus."""
     entry = read_json(build / "sets" / f"{shard}.json").get("shard", {})
     for kind, file in entry.get("files", {}).items():
         yield rows_of(build, shard.rpartition("-")[0]) / f"{entry['name']}.{kind}", file["bytes"]
 
 
 def totals(about: pa.Table, column: str) -> dict[str, tuple[int, int]]:
-    """Value of ``column`` -> (documents, tokens) in a table of documents, ordered by value."""
+    """Value of ``column`` -> (documents, tokens) in a table of documents, ordered by value. about: the table, one row
+    for each document."""
     groups = about.group_by(column).aggregate([("tokens", "count"), ("tokens", "sum")]).sort_by(column)
     return {one[column]: (one["tokens_count"], one["tokens_sum"]) for one in groups.to_pylist()}
 

@@ -33,7 +33,8 @@ NO_BENCHMARK = "no benchmark here has this column"
 def write_suite(
     out: Path, name: str, parts: Sequence[PreparedPart], missing: Sequence[Part], progress: SuiteProgress
 ) -> dict[str, Any]:
-    """Write ``index.html`` and ``report.json`` into ``out``; returns the numbers of ``report.json``."""
+    """Write ``index.html`` and ``report.json`` into ``out``; returns the numbers of ``report.json``. ``parts``:
+    benchmarks that are played, ``missing``: columns that are not; ``progress``: for the remaining time."""
     runs = [_run(ready) for ready in parts]
     played = [
         _row_and_numbers(ready, run, so_far, progress.priced)

@@ -33,7 +33,8 @@ class PreparedPart:
 
 
 def prepare_suite(suite: Suite, attach: Callable[[PolicySpec], PolicySpec]) -> list[PreparedPart]:
-    """Run the preflight of every part. Raises EvaluationError with every problem and the benchmarks that have it."""
+    """Run the preflight of every part. ``attach``: adds to a policy the application that already serves it. Raises
+    EvaluationError with every problem and the benchmarks that have it."""
     prepared_parts: list[PreparedPart] = []
     problems: dict[str, list[str]] = {}
     prepare_out(suite.out)

@@ -26,10 +26,10 @@ def swap(
     replicas: int = 1,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Switch every replica to the weights in ``folder``; if one does not, all go back to ``before``, and again.
-    update: switches all replicas to a checkpoint folder and returns the version of each; raises RuntimeError if one
-    refuses. before: folder of the weights that are served now; empty: unknown. replicas: number that must answer: one
-    that is starting may have read the weights before. Raises SwapFailed after all tries."""
+    """Switch every replica to the weights in ``folder``; if one does not, all go back to ``before``, and again. update:
+    switches all replicas to a checkpoint folder and returns the version of each; raises RuntimeError if one refuses.
+    before: folder of the weights that are served now; empty: unknown. replicas: number that must answer: one that is
+    starting may have read the weights before. sleep: waits between tries. Raises SwapFailed after all tries."""
     problem = ""
     for pause in (0.0, *PAUSES_S):
         sleep(pause)

@@ -71,7 +71,7 @@ def conversations(root: Node, config: SetsConfig) -> Iterator[ReadResult]:
     """Yield a conversation for every path that ends in an answer, depth first; a Dropped for every other path.
     A message that is deleted, not in ``config.lang`` (if set) or beyond ``config.top_k_reply`` (if not 0) by rank is
     dropped with its subtree, as one Dropped. A path that ends in a question is dropped, or, with
-    ``config.truncate_prompter_leaf``, cut after its last answer (once)."""
+    ``config.truncate_prompter_leaf``, cut after its last answer (once). root: the first message of the tree."""
     given: set[str] = set()
     path: list[Node] = []
     stack: list[tuple[Node, int]] = [(root, 0)]

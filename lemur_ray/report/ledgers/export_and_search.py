@@ -73,8 +73,8 @@ def _excerpt(content: str, place: int, length: int) -> str:
 
 
 def search_ledgers(folders: Sequence[Path], text: str) -> Iterator[str]:
-    """Output of ``--find``: each message with the text, then one line of JSON. Raises ValueError for an empty text,
-    FileNotFoundError without a ledger, LedgerError for an invalid one."""
+    """Output of ``--find``: each message with the text, then one line of JSON. folders: results folders. Raises
+    ValueError for an empty text, FileNotFoundError without a ledger, LedgerError for an invalid one."""
     messages, episodes = 0, set()
     for match in find_text(folders, text):
         messages += 1

@@ -24,7 +24,8 @@ BITS = "/bits_per_byte"
 
 
 def corpus_section(corpus: Mapping[str, Any], folder: str, pretrain: TrainingRun | None) -> Markup:
-    """Sources of the corpus, the mixture as asked and as trained on, and the documents that the filters dropped."""
+    """Sources of the corpus, the mixture as asked and as trained on, and the documents that the filters dropped.
+    pretrain: the run that was trained on it, if any."""
     sources: Sequence[Mapping[str, Any]] = corpus.get("sources", [])
     documents, tokens, num_rows = (sum(s.get(count) or 0 for s in sources) for count in ("documents", "tokens", "rows"))
     rows = [[s["name"], s.get("kind"), s.get("documents"), s.get("tokens"), s.get("rows")] for s in sources]

@@ -52,7 +52,8 @@ def cluster_grows() -> bool:
 
 
 def actor_request(episodes: int, each: Resources, cpus: float = 0.0) -> Resources:
-    """Request of an actor that plays ``episodes`` at a time on the connected cluster; as ``actor_resources``."""
+    """Resources to request for an actor that plays ``episodes`` at a time on the connected cluster, each of which needs
+    ``each``. cpus: CPUs chosen by the user, 0: computed."""
     node = ray.get_runtime_context().get_node_id()
     return actor_resources(episodes, each, ray.nodes(), node, cpus, grows=cluster_grows())
 

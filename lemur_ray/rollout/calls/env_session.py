@@ -53,7 +53,8 @@ class EnvSession:
 
 def env_fault(env_id: str, operation: str, error: BaseException) -> Exception:
     """The error to raise for an exception ``error`` of an environment: MachineFault if the machine or a service failed,
-    QuarantineFault, PolicyFault if in a "step" the policy's code ended a sandbox, else EnvironmentFault."""
+    QuarantineFault, PolicyFault if in a "step" the policy's code ended a sandbox, else EnvironmentFault. ``operation``:
+    name of the call, such as "step"."""
     where = f"{env_id}: {operation}"
     match error:
         case DeadlineExceeded():

@@ -162,7 +162,8 @@ def heaviest(proc: str, limit_bytes: int, own_network: bool = True) -> int | Non
 
 
 def kill_heaviest(proc: str, limit_bytes: int, own_network: bool) -> bool:
-    """Send SIGKILL to the process that ``heaviest`` returns, if any. Returns whether there was one."""
+    """Send SIGKILL to the process that ``heaviest`` returns, if any; ``limit_bytes``: of all but the first together;
+    ``own_network``: False for a network shared with the host. Returns whether there was one."""
     if (pid := heaviest(proc, limit_bytes, own_network)) is not None:
         send(pid, signal.SIGKILL)
     return pid is not None

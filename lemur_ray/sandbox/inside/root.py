@@ -19,7 +19,7 @@ LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/sel
 def build(root: str, base: str, spec: Mapping[str, Any], packed: bytes) -> None:
     """Build the root at ``root`` from the folders that the housing provides below ``base``. ``spec``: disk_bytes,
     inodes, as_root, writable_root, masked, rootfs (whether the system is a given one), mounts (paths inside, numbered
-    beneath ``base``/mounts)."""
+    beneath ``base``/mounts). ``packed``: file trees to unpack (``tree.pack``)."""
     os.makedirs(root, exist_ok=True)
     size = f"size={spec['disk_bytes']},nr_inodes={spec['inodes']},mode=755"
     kernel.mount("sandbox", root, "tmpfs", kernel.NOSUID | kernel.NODEV, size)

@@ -136,7 +136,8 @@ def prompt_logprobs(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Log-probabilities of ``next_ids_M``, the tokens that follow those of row ``row`` of a prefill, as the three
     arrays of ``TokenLogprobs``.
-    x_TD: hidden states that ``forward`` returned for all rows; row: scalar index of a row of M tokens."""
+    x_TD: hidden states that ``forward`` returned for all rows; row: scalar index of a row of M tokens. how: arithmetic
+    of products."""
     length = len(next_ids_M)
     x_MD = jax.lax.dynamic_slice_in_dim(x_TD, row * length, length)
     return compute_logprobs(_logits(weights, x_MD, config, how), next_ids_M, cut=cut_of(config, how))
@@ -188,7 +189,8 @@ def step_and_draw(
 ) -> tuple[jax.Array, jax.Array, jax.Array, Cache]:
     """Run ``forward`` on packed inputs and draw a token for each row. Returns logits, hidden states, the drawn ids (in
     an array of the size of ``last_ids``, zeros behind the last row) and the cache.
-    last_ids: ids that the previous step drew. length: tokens per row."""
+    last_ids: ids that the previous step drew. length: tokens per row. how: arithmetic of products and attention;
+    layout: of the cache."""
     tokens, place, draw, source = unpack(inputs, length)
     before = last_ids[jnp.maximum(source, 0)][:, None]
     tokens = jnp.where(source[:, None] >= 0, before, tokens) if length == 1 else tokens

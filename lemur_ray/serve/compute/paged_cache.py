@@ -91,7 +91,8 @@ class Paged:
     def attend(
         self, cache: jax.Array, q_RKGMh: jax.Array, place: Place, how: Arithmetic, window: int = 0, cap: float = 0.0
     ) -> jax.Array:
-        """Attention of each query to its own sequence up to its position: (R, K, G, M, h) float32, 0 for padding."""
+        """Attention of each query to its own sequence up to its position: (R, K, G, M, h) float32, 0 for padding.
+        Arguments as for ``CacheLayout.attend``."""
         from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel
 
         rows, kv_heads, groups, length, width = q_RKGMh.shape

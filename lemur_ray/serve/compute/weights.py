@@ -83,7 +83,7 @@ def weight_specs(
     config: ModelConfig, form: Form = "columns", sums: Sums = "gather", *, scanned: bool = False
 ) -> Weights:
     """PartitionSpec of every array of ``Weights``; the embedding is cut along D. sums: how products are combined, which
-    decides along which axis ``wo`` and ``down`` are cut. scanned: layers are stacked."""
+    decides along which axis ``wo`` and ``down`` are cut. scanned: layers are stacked. form: storage of the matrices."""
     matrix, columns, whole = _SPECS[form], _COLUMNS, WHOLE
     inner = matrix if sums == "gather" else _ALONG_INPUTS[form]
     more: Any = {"qkv_bias": P(AXIS)} if config.qkv_bias else {}
@@ -126,7 +126,8 @@ def prepare(
     form: storage of every matrix except the embedding, whose rows are only copied. scanned: stack the layers.
     old: weights of the same form, each freed once what replaces it is in the host's memory (stacks are overwritten), so
     that devices hold at most one matrix more; after an error they are partly gone.
-    Raises ValueError if the model does not divide over the devices or holds NaN, and what reading the source raises."""
+    sums: how devices combine products. Raises ValueError if the model does not divide over the devices or holds NaN,
+    and what reading the source raises."""
     whole: dict[str, Any] = {}
     layers: list[dict[str, Any]] = [{} for _ in range(source.config.num_layers)]
     stacks: dict[str, Any] = old.layers._asdict() if scanned and old is not None else {}  # type: ignore[union-attr]
@@ -148,8 +149,9 @@ def prepare(
 
 
 def check(source: Source, dtype: Any, devices: Devices, form: Form, sums: Sums) -> None:
-    """Read all that ``prepare`` would place on this process's devices, and keep nothing. Raises ValueError for NaN or
-    if the model does not divide over the devices, and what reading the source raises."""
+    """Read all that ``prepare`` would place on this process's devices, and keep nothing. form: storage of the matrices;
+    sums: how devices combine products. Raises ValueError for NaN or if the model does not divide over the devices, and
+    what reading the source raises."""
     for piece in pieces(source, dtype, devices, form, sums):
         for part in devices.own_parts:
             piece.part(part)

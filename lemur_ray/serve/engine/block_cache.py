@@ -141,7 +141,7 @@ class BlockCache:
 
     def record(self, handle: int, tokens: np.ndarray, logprobs: TokenLogprobs | None = None) -> None:
         """Append tokens whose keys and values were computed to a sequence; from now on other sequences may reuse them.
-        logprobs: their log-probabilities, if they were computed."""
+        logprobs: their log-probabilities, if they were computed. handle: of its admission."""
         path = self._paths[handle]
         while len(tokens):
             index, offset = divmod(path.recorded, self._block)
@@ -159,13 +159,13 @@ class BlockCache:
                 self._share(path, index)
 
     def release(self, handle: int) -> None:
-        """End a sequence; its recorded blocks stay in the tree until they are needed."""
+        """End a sequence; its recorded blocks stay in the tree until they are needed. handle: of its admission."""
         path = self._paths.pop(handle)
         self._release_nodes(path.nodes)
 
     def pin(self, handle: int, session: str, until: float) -> None:
         """Keep the blocks of a sequence for its session until ``until`` (on the clock of ``expire``), in place of the
-        session's earlier pin."""
+        session's earlier pin. handle: of its admission."""
         nodes = [node for node in self._paths[handle].nodes if node.length and node.parent is not None]
         self._pins.put(session, Pin(nodes, until))
 
@@ -174,7 +174,7 @@ class BlockCache:
         self._pins.expire(now)
 
     def table(self, handle: int) -> np.ndarray:
-        """(width,) int32 block ids of a sequence, 0 for blocks it does not have yet."""
+        """(width,) int32 block ids of a sequence, 0 for blocks it does not have yet. handle: of its admission."""
         return self._paths[handle].table
 
     def forget(self) -> None:

@@ -161,7 +161,7 @@ class Engine:
 
     def update(self, source: Any, version: str, in_flight: InFlight | None = None) -> Future[None]:
         """Stage new weights and switch to them: ``stage``, then ``commit``. Returns the future of ``commit``; raises
-        what both raise."""
+        what both raise. in_flight: what happens to replies that have begun, by default as in the options."""
         self.stage(source, version)
         return self.commit(version, in_flight)
 

@@ -66,7 +66,8 @@ class Reserved(NamedTuple):
 
 def missing_bundles(reserved: Reserved, nodes: Sequence[dict[str, Any]], replicas: int = 1) -> list[dict[str, float]]:
     """Bundles of ``replicas`` engines for which the cluster has no host, busy or not; [] if it has all. For a TPU
-    slice: those missing in the slice that lacks fewest. nodes: as ``ray.nodes()`` returns them."""
+    slice: those missing in the slice that lacks fewest. nodes: as ``ray.nodes()`` returns them. reserved: resources of
+    one engine."""
     hosts = [{**node, "Resources": dict(node["Resources"])} for node in nodes if node["Alive"]]
     groups = [hosts]
     if reserved.labels:
@@ -178,7 +179,8 @@ class Gathered(NamedTuple):
 def gather(spec: str, options: EngineOptions, reserved: Reserved) -> Gathered:
     """Start the followers on the other hosts of this replica, and join all processes in one jax.distributed.
     Must be called before this process first uses devices. spec: the model that the followers load, as in
-    ``weights.open_model``. Raises RuntimeError with the reason if a follower does not join within 300 s."""
+    ``weights.open_model``. reserved: resources of all hosts. Raises RuntimeError with the reason if a follower does not
+    join within 300 s."""
     num, ip = len(reserved.bundles), ray.util.get_node_ip_address()
     secret, coordinator = secrets.token_bytes(32), f"{ip}:{free_port(ip)}"
     group, first = _follower_placement(reserved)

@@ -24,9 +24,10 @@ _FAULTS = (RayError, RayServeException, TimeoutError)
 
 def update_all(app_name: str, spec: str) -> list[str]:
     """Switch every replica to the weights of ``spec``; returns the version of each once all of them use it.
-    Raises RuntimeError if a replica refuses them, reads another version or is lost: until all have checked them, the
-    old weights stay in every replica; one that is lost later starts again with the new ones. Also raises it if another
-    update was faster: of two at once, the first whose weights all replicas have checked is used by all."""
+    app_name: application of the replicas in Serve. Raises RuntimeError if a replica refuses them, reads another version
+    or is lost: until all have checked them, the old weights stay in every replica; one that is lost later starts again
+    with the new ones. Also raises it if another update was faster: of two at once, the first whose weights all replicas
+    have checked is used by all."""
     try:
         handle = serve.get_app_handle(app_name)
         name, spec = handle.weights_target.remote(spec).result(timeout_s=ANSWER_S)

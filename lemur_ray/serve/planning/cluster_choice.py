@@ -30,7 +30,7 @@ def with_devices(job: ServeJob, config_of: Callable[[], ModelConfig], nodes: Seq
     On GPUs the fewest of a host that hold the model; on TPUs the smallest slice that does and of which there is one for
     each replica, else the smallest that does, else the largest.
     One device where the kind of GPUs is unknown and on CPUs; all of the hosts that ``job.hosts`` names.
-    config_of: opens the model, called only for GPUs and TPUs."""
+    config_of: opens the model, called only for GPUs and TPUs. nodes: as ``ray.nodes()`` returns them."""
     if job.engine.tensor_parallel >= 0:
         return job
     alive = [node for node in nodes if node["Alive"]]

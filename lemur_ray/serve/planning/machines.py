@@ -48,8 +48,8 @@ def attached_machine(devices: Sequence[Any], count: int = 0, minimum: Callable[[
 
 
 def parse_machine(slice_text: str, gpu_text: str) -> Devices | None:
-    """The devices of ``--slice v4:2x2x4`` or ``--gpu h200x8``; None if both are empty. Raises ValueError if both are
-    given or one is invalid."""
+    """The devices of ``--slice v4:2x2x4`` or ``--gpu h200x8``; None if both are empty. slice_text, gpu_text: values of
+    the two flags. Raises ValueError if both are given or one is invalid."""
     if slice_text and gpu_text:
         raise ValueError("--slice and --gpu are both given: choose one")
     if slice_text:

@@ -73,7 +73,8 @@ def run_worker(config: dict[str, Any]) -> None:
 
 
 def stop_reason(fence: Fence) -> str | None:
-    """The reason in ``stopped.json`` why the run cannot go on; None if no worker of this driver wrote one."""
+    """The reason in ``stopped.json`` why the run cannot go on; None if no worker of this driver wrote one. fence: that
+    of the driver."""
     try:
         stopped = read_object(f"{fence.out}/stopped.json")
     except FileNotFoundError:

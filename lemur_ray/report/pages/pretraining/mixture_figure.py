@@ -28,7 +28,8 @@ class Point:
 
 
 def ratio_chart(series: Mapping[str, Sequence[Point]], *, y_label: str) -> Markup:
-    """One curve per name, as SVG, in colours k0, k1, .. in order; a point with an interval has whiskers."""
+    """One curve per name, as SVG, in colours k0, k1, .. in order; a point with an interval has whiskers. series: name
+    -> points; y_label: of the axis."""
     everything = [point for points in series.values() for point in points]
     if not everything:
         return Markup('<p class="none">No points to draw.</p>')

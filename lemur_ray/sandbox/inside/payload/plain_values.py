@@ -74,8 +74,8 @@ def encode(value: object, depth: int = 0, keep: Callable[[Any], list[Any]] | Non
 
 def decode(plain: Any, depth: int = 0, kept: Callable[[Any], Any] | None = None) -> Any:
     """Inverse of ``encode``, except that bytearray becomes bytes, defaultdict dict, a NumPy scalar a Python value.
-    ``kept``: returns the object for the number of a value of kind ``kept``. Raises NotPlain for other data, kind
-    ``unknown``, and nesting beyond 50 levels."""
+    ``kept``: returns the object for the number of a value of kind ``kept``. ``depth``: present level of nesting. Raises
+    NotPlain for other data, kind ``unknown``, and nesting beyond 50 levels."""
     if depth > DEEPEST or type(plain) is not list or len(plain) != 2 or type(plain[0]) is not str:
         raise NotPlain(f"not a plain value: {str(plain)[:100]}")
     kind, content = plain
