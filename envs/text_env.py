@@ -44,7 +44,8 @@ from lemur_ray.sandbox.sandbox import SandboxError
 
 @dataclass(frozen=True)
 class Opening:
-    """Start of an episode, which ``begin`` returns: the first observation, and how a model is prompted."""
+    """Start of an episode, which ``begin`` returns: system prompt, worked examples and first observation, and how a
+    model is shown past turns and offered tools."""
 
     observation: str
     system: str | None = None

@@ -235,7 +235,8 @@ class Trace:
 
 @dataclass(frozen=True)
 class ChatReply:
-    """A policy's reply to one request. ``token_ids`` is empty if the endpoint returns none."""
+    """A policy's reply to one request: text, tool calls, token counts, and what is known of the model. ``token_ids`` is
+    empty if the endpoint returns none."""
 
     text: str
     finish_reason: FinishReason = "stop"

@@ -16,7 +16,8 @@ LIKENESS = ("exact", "normalised", "same_error", "different")
 
 @dataclass(frozen=True)
 class EpisodeComparison:
-    """Result of comparing one replayed episode with its recording, as counts by name (``Comparison.counts``)."""
+    """Result of comparing one replayed episode with its recording: ``counts`` by name (``Comparison.counts``), and how
+    many observations of executed code (``cells``) and others (``answers``) are alike."""
 
     counts: Mapping[str, int]
     cells: Mapping[str, int] = field(default_factory=dict)

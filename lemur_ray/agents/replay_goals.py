@@ -38,7 +38,7 @@ class RecordedRun:
 @dataclass(frozen=True)
 class Goal:
     """A share of counts, ``part`` / ``whole``, that the replays of some runs must reach: at least ``target``. Which
-    runs: ``benchmark``, ``mode``, ``file``."""
+    runs: ``benchmark``, ``mode`` and ``file`` are regular expressions; ``under``: SQL engine or sandbox."""
 
     name: str
     benchmark: str

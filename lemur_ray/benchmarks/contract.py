@@ -213,7 +213,8 @@ def _no_requirements(options: Any, request: EvaluationRequest) -> tuple[Requirem
 @_with_old_keywords
 @dataclass(frozen=True)
 class Benchmark(Generic[Options]):
-    """One benchmark: options, tasks and how they are scored. All functions must depend on their arguments alone."""
+    """One benchmark: its options, how its tasks are loaded, limits and stop strings of replies, and what it needs to be
+    played. All functions must depend on their arguments alone."""
 
     options: type[Options]
     """Frozen dataclass of JSON values with defaults; each field is a flag. ``__post_init__`` may raise ValueError"""

@@ -39,7 +39,7 @@ class Address:
 
 
 def address(text: str) -> Address:
-    """Parse an ``Address`` from its text. Raises ValueError for another form."""
+    """Parse ``hub:REPO@COMMIT/FILE``, ``git:OWNER/REPO@COMMIT/FILE`` or a URL. Raises ValueError for another form."""
     if match := _ADDRESS.fullmatch(text):
         kind, repo, commit, file = match.groups()
         return Address("hub" if kind == "hub" else "git", text, repo, commit, file)

@@ -46,7 +46,8 @@ class PlanRows(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanSource:
-    """A source of training rows: ``name``, ``kind`` (code or text), its size in the corpus and its share of the run."""
+    """A source of training rows: ``name``, ``kind`` (code or text), number of ``rows`` in the corpus, its share of the
+    run (``weight``), and passes over its used rows (``epochs``)."""
 
     name: str
     kind: str

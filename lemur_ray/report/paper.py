@@ -13,7 +13,8 @@ MODELS = ("Llama-2-70B-Chat", "CodeLlama-34B-INST", "Lemur-70B-Chat", "gpt-3.5-t
 @dataclass(frozen=True)
 class Published:
     """One column of a table of the paper. ``n``: number of tasks; ``values``: published score in % by model;
-    ``setting``: how it was measured."""
+    ``setting``: how it was measured; ``mean_of``, ``beside``: names of the categories whose mean the column is, or has
+    in a second line."""
 
     table: str
     column: str

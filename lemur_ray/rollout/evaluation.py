@@ -41,7 +41,8 @@ from lemur_ray.rollout.threads import Pool, ThreadPool
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """Tasks, policy and settings of an evaluation. ``out``: local folder of its ledger and settings."""
+    """Tasks, policy and settings of an evaluation. ``policy``: its name in episode keys; ``out``: local folder of its
+    ledger and settings."""
 
     config: EvalConfig[Any]
     tasks: Sequence[Task]

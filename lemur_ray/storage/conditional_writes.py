@@ -52,7 +52,8 @@ def write_if(url: str, data: bytes, version: str | None) -> str:
 def append_if(url: str, data: bytes, version: str | None, size: int) -> str:
     """Append to ``version`` of the object at ``url``, of ``size`` bytes, or create it (None); returns the new version.
     A ``gs://`` service is sent ``data`` alone and joins it to the object, which gets a new version also if ``data`` is
-    empty; other services are sent the whole object. Raises VersionConflict, OSError as ``write_if`` does."""
+    empty; other services are sent the whole object. Raises VersionConflict if the object has another version, OSError
+    if the bucket does not answer."""
     fs, path = file_system(url)
     if version is None or _client(url) is not _Google:
         before = read_version(url) if version is not None else (b"", None)

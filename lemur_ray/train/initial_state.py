@@ -24,7 +24,8 @@ from lemur_ray.weights.checkpoints import Commit, fixed_checkpoint
 
 
 class Opened(NamedTuple):
-    """Result of `open_state`. Unpack it: a step reuses the state's memory, which this tuple would keep alive."""
+    """Result of `open_state`: the state and the steps it has taken. Unpack it: a step reuses the state's memory, which
+    this tuple would keep alive."""
 
     step: int
     """Steps taken; 0 at the beginning."""

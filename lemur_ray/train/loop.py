@@ -52,7 +52,8 @@ Feed = Callable[[int], Iterable[HostBatch]]
 
 @dataclasses.dataclass(frozen=True)
 class Worker:
-    """This process among the workers of a run, with its callbacks; the fields are the arguments of ``train``."""
+    """This process (``rank`` of ``world_size``) among the workers of a run, with its callbacks and its right to write
+    (``fence``); the fields are the arguments of ``train``."""
 
     rank: int = 0
     world_size: int = 1

@@ -20,7 +20,8 @@ from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 @dataclass(frozen=True)
 class Admission:
-    """Blocks reserved for a sequence. ``handle`` identifies the sequence in later calls of ``BlockCache``."""
+    """Blocks reserved for a sequence, and how much of it is cached already. ``handle`` identifies the sequence in later
+    calls of ``BlockCache``."""
 
     handle: int
     cached: int

@@ -78,7 +78,8 @@ class LogitBias(tuple[tuple[int, float], ...]):
 
 
 class NumberOption(NamedTuple):
-    """Declaration of a numeric option: an int if ``default`` is one, else a float."""
+    """Declaration of a numeric sampling option: its default and bounds, in the engine and over HTTP. An int if
+    ``default`` is one, else a float."""
 
     default: float
     bounds: Bounds

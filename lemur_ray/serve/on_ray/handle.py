@@ -20,8 +20,8 @@ from lemur_ray.agents.handle_policy import HandlePolicy
 
 @dataclass(frozen=True)
 class HandleSpec:
-    """Factory of a policy that asks a served model by its Ray handle; may be sent to, and called in, any process of the
-    cluster."""
+    """Factory of a policy that asks the model of the Serve application ``app_name`` by its Ray handle; may be sent to,
+    and called in, any process of the cluster."""
 
     app_name: str
     label: str
