@@ -55,7 +55,8 @@ class PythonToolFault(Exception):
 
 class SandboxedPython:
     """A Python session in a sandbox, started at the first cell and again after a cell that killed it. ``call(name,
-    arguments)`` answers cells' calls of ``tools``: ToolRefused is raised in the cell, other exceptions by ``run``."""
+    arguments)`` answers cells' calls of ``tools``: ToolRefused is raised in the cell, other exceptions by ``run``.
+    ``time_s``: limit of a cell."""
 
     def __init__(
         self,

@@ -81,7 +81,8 @@ class Teacher(Protocol):
 
 
 class ModelTeacher:
-    """Teacher that asks a model (``policy``). With ``kind`` "binary" its answer is reduced to GOOD or BAD."""
+    """Teacher that asks a model (``policy``). With ``kind`` "binary" its answer is reduced to GOOD or BAD.
+    ``ground_truth``: whether it is shown the solution."""
 
     def __init__(self, policy: Policy, kind: FeedbackKind = "textual", ground_truth: bool = False) -> None:
         self.policy, self.kind, self.ground_truth = policy, kind, ground_truth

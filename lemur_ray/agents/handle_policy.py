@@ -41,7 +41,8 @@ Ask = Callable[[Mapping[str, Any], float], Mapping[str, Any]]
 
 
 class HandlePolicy:
-    """Policy that exchanges token ids with a model through ``ask``, a function (see ``Ask``). Thread-safe."""
+    """Policy that exchanges token ids with a model through ``ask``, a function (see ``Ask``). Thread-safe. ``name``:
+    its name in episode keys."""
 
     wants_hints = False
 

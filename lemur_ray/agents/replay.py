@@ -30,7 +30,8 @@ class TurnCounter:
 
 
 class ReplayPolicy:
-    """Replies with the recorded turns of the episode that the request's ``episode`` identifies; needs no model."""
+    """Replies with the recorded turns of the episode that the request's ``episode`` identifies; needs no model.
+    ``name``: its name in episode keys."""
 
     wants_hints = False
     repeats = True

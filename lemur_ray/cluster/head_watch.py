@@ -22,7 +22,8 @@ INTERVAL_S = 1.0
 
 class HeadWatch:
     """Queries the head of the Ray cluster from a thread until ``stop``. ``on_loss`` is called once if the head is lost:
-    it answers nothing for ``silence_limit_s`` seconds, or no longer knows this host."""
+    it answers nothing for ``silence_limit_s`` seconds, or no longer knows this host. ``address``: of the head;
+    ``interval_s``: seconds between queries."""
 
     def __init__(
         self,

@@ -58,7 +58,8 @@ class OutputFilter:
 
 
 class RayLog(logging.Handler):
-    """The log file, as a handler of Ray's loggers; created with its first message. Thread-safe."""
+    """The log file, as a handler of Ray's loggers; created with its first message. Thread-safe. ``folder``: in which it
+    is created."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ class LedgerError(Exception):
 
 class Ledger:
     """A ledger that is open for writing; only one process can. ``repaired``: message about an incomplete last line that
-    was removed, empty if there was none."""
+    was removed, empty if there was none. ``path``: the file, created if missing."""
 
     def __init__(self, path: Path) -> None:
         """Open or create the file. Raises LedgerError if another writer has it open, or a line is not an episode."""

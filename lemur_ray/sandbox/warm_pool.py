@@ -25,7 +25,7 @@ _all: weakref.WeakSet[WarmPool] = weakref.WeakSet()
 
 class WarmPool:
     """A thread-safe pool of idle sandboxes of one specification, at most ``kept`` (at least 1, else ValueError).
-    ``quarantined``: number of sandboxes whose reset failed its check."""
+    ``quarantined``: number of sandboxes whose reset failed its check. ``backend``: "bwrap" or "docker"."""
 
     def __init__(self, spec: SandboxSpec, backend: str = "bwrap", kept: int = MAX_IDLE) -> None:
         if kept < 1:

@@ -30,7 +30,7 @@ class Output:
 
 class Terminal:
     """Runs actions one after another in ``sandbox``, each in a new shell in the folder ``cwd``, which a successful
-    ``cd`` changes. ``compat``: split actions into words as upstream does."""
+    ``cd`` changes. ``compat``: split actions into words as upstream does. ``limits``: of each action."""
 
     def __init__(
         self,

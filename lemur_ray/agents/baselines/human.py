@@ -25,7 +25,8 @@ def read_line() -> str:
 
 
 class HumanPolicy:
-    """A person as a policy. ``read_line`` returns a line with its newline, or an empty text at the end of input."""
+    """A person as a policy. ``read_line`` returns a line with its newline, or an empty text at the end of input.
+    ``out``: where messages are printed, by default stderr."""
 
     name = "human"
     wants_hints = False

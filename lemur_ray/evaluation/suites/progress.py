@@ -40,7 +40,8 @@ class ToCome:
 
 
 class SuiteProgress:
-    """Progress of all benchmarks of a suite. ``clock``: monotonic seconds; ``priced``: whether costs are shown."""
+    """Progress of all benchmarks of a suite. ``clock``: monotonic seconds; ``priced``: whether costs are shown.
+    ``parts``: progress of each."""
 
     def __init__(self, parts: Sequence[PartSoFar], clock: Callable[[], float], priced: bool = False) -> None:
         self.parts = parts

@@ -63,7 +63,8 @@ class _LearnerActor(Learner):
 
 
 class OnRay:
-    """Trains, serves and plays on the connected cluster (``loop.Backend``). A context manager."""
+    """Trains, serves and plays on the connected cluster (``loop.Backend``). A context manager. spec: what the learner
+    trains; replicas: number of the server's."""
 
     def __init__(self, spec: LearnerSpec, replicas: int = 1) -> None:
         self._spec, self._replicas = spec, replicas

@@ -18,7 +18,8 @@ MakeEnv = Callable[[str], Any]
 
 class EnvSession:
     """One environment for one attempt at an episode. Each method calls it with the deadline of ``limits`` and raises
-    EnvironmentFault if it raises, hangs or returns invalid values, MachineFault if the machine or a service failed."""
+    EnvironmentFault if it raises, hangs or returns invalid values, MachineFault if the machine or a service failed.
+    ``call``: makes the calls with their deadlines; ``make_env``: creates the environment ``env_id``."""
 
     def __init__(self, env_id: str, limits: EpisodeLimits, call: Call, make_env: MakeEnv) -> None:
         """Create the environment. Like all methods, it raises EnvironmentFault, or EndpointRefused to end the run."""

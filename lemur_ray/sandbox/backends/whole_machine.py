@@ -71,7 +71,7 @@ class JudgeResult:
 
 class WholeMachine:
     """One running container of the Docker image ``image``, removed by ``close``. ``run``: label of the run. All methods
-    but ``close`` raise SandboxUnavailable if the engine fails."""
+    but ``close`` raise SandboxUnavailable if the engine fails. ``machine``: its resources."""
 
     def __init__(self, image: str, machine: ContainerSettings, run: str = "") -> None:
         self._machine, self._run = machine, run

@@ -159,7 +159,8 @@ class Group:
 
 
 class LeadingPrograms(Programs):
-    """The leader's programs: every call is also sent to the followers, which make the same call."""
+    """The leader's programs: every call is also sent to the followers, which make the same call. group: connections to
+    the followers; other arguments as for ``Programs``."""
 
     def __init__(self, group: Group, weights: Weights, config: ModelConfig, options: EngineOptions, devices: Devices):
         super().__init__(weights, config, options, devices)

@@ -31,7 +31,7 @@ def _options() -> jax.profiler.ProfileOptions:
 
 class Profiler:
     """Records the profiler traces of one worker: call ``before`` and ``after`` around every step. Errors are logged
-    once and end the profiling, never the run."""
+    once and end the profiling, never the run. recipe: its ``watch`` options say which steps and ranks."""
 
     def __init__(
         self, recipe: Recipe, out: str, rank: int, say: Callable[[str], None], check: Callable[[], None] = lambda: None
