@@ -84,12 +84,12 @@ class PolicySpec:
 
     @property
     def recording(self) -> str:
-        """Path of the recording that is replayed, or empty."""
+        """Path of the recording that is replayed; empty for any other policy."""
         return self.target if self.traits.replays_recording else ""
 
     @property
     def replies(self) -> str:
-        """Path of the stored replies that are graded, or empty."""
+        """Path of the stored replies that are graded; empty for any other policy."""
         return self.target if self.stored is not None else ""
 
     def within(self, slots: RequestSlots) -> PolicySpec:

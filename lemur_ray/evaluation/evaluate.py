@@ -50,7 +50,8 @@ def play_prepared(
     config: EvalConfig[Any], prepared: Prepared, suffix: Suffix | None = None, given: EvalConfig[Any] | None = None
 ) -> dict[str, Any]:
     """Play and report an evaluation that has passed the preflight; returns its numbers. ``suffix``: returns text for
-    the end of the progress line. ``given``: the configuration to store, if ``config`` names a local copy."""
+    the end of the progress line. ``given``: the configuration to store, if the folder of ``config`` is the local copy
+    of a bucket's."""
     benchmark, spec, tasks, out = find(config.benchmark), prepared.policy, prepared.tasks, prepared.out
     settings, plan = prepared.settings, prepared.plan(config, benchmark)
     departures = prepared.print_departures()

@@ -44,8 +44,8 @@ class NotArithmetic(ValueError):
 
 
 def evaluate(text: str, names: Mapping[str, Any] | None = None) -> Any:
-    """Value of an arithmetic expression (see the module). ``names``: values of further names. Raises NotArithmetic for
-    anything not accepted, an empty text included."""
+    """Value of an arithmetic expression in Python's notation, within limits of size and time. ``names``: values of
+    further names. Raises NotArithmetic for anything not accepted, an empty text included."""
     if len(text) > MAX_CHARS:
         raise NotArithmetic(f"{len(text)} characters: expected at most {MAX_CHARS}")
     try:

@@ -46,7 +46,8 @@ class Agreement:
 
     @property
     def cell_agreement(self) -> float | None:
-        """Share of cells whose observation is equal after normalising or an error of the same class, or None."""
+        """Share of cells whose observation is equal after normalising or an error of the same class; None without
+        compared cells."""
         total = sum(self.cells[kind] for kind in LIKENESS)
         return _share(total - self.cells["different"], total)
 

@@ -28,7 +28,8 @@ WrittenCall = tuple[str, Sequence[Any], Mapping[str, Any]]
 
 
 class SimulatedApis(JsonProcess):
-    """Client of the process. ``task``: classes (name -> module), stateless ones, initial_config, long_context."""
+    """The simulated APIs of one BFCL task, in a process of their own. ``task``: entries ``classes`` (name -> module),
+    stateless ones, ``initial_config`` and ``long_context``. Raises RuntimeError if they do not start."""
 
     def __init__(self, task: Mapping[str, Any]) -> None:
         super().__init__(__file__, "the simulated APIs")

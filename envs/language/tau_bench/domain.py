@@ -23,7 +23,8 @@ Ask = Callable[[list[dict[str, Any]]], str]
 
 
 class Domain(JsonProcess):
-    """Client of the process. ``package``: the fetched folder. ``ask``: the model of the simulated user."""
+    """Runs a domain of tau-bench in a process of its own. ``package``: folder of the fetched package. ``ask``: function
+    that asks the model of the simulated user."""
 
     def __init__(self, package: str, ask: Ask) -> None:
         super().__init__(__file__, "the package tau_bench")

@@ -32,7 +32,7 @@ _ENTER_FLAG = re.compile(r"\[(?:press_enter_after=)?([01])\]$")
 
 def parse_symbolic(text: str, strict: bool = False) -> Action:
     """Parse a text as one symbolic action. ``strict``: read it as the prompt describes actions, which accepts more
-    forms than libwebarena does (see the module). Raises ActionParsingError for any other text."""
+    forms than libwebarena does. Raises ActionParsingError for any other text."""
     text = text.strip()
     if not text:
         raise ActionParsingError("empty text: expected an action such as click [12]")

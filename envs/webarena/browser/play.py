@@ -49,7 +49,8 @@ class Rules:
 
 @dataclass(frozen=True)
 class Artefacts:
-    """What an episode stores: its network log and accessibility trees in ``folder``; None: nothing."""
+    """What an episode stores in ``folder``: network log, accessibility trees and, if ``screenshots``, pictures; None:
+    nothing. ``requests``: file of a network log with contents of responses."""
 
     folder: Path | None = None
     screenshots: bool = False

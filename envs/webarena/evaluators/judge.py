@@ -70,7 +70,8 @@ question itself is the cause."""
 
 class AskingJudge:
     """Judge that asks a model by ``ask``. Each question is asked once, and replies that can be parsed are stored in
-    ``kept``. ``who``: name of the model, whose stored answers alone are used; empty: those of any single judge."""
+    ``kept``. ``who``: name of the model, whose stored answers alone are used; empty: that of the only judge in
+    ``kept``."""
 
     def __init__(self, ask: Ask, kept: StoredAnswers | None = None, who: str = "") -> None:
         """Raise ValueError if ``who`` is empty and ``kept`` has answers of several judges."""

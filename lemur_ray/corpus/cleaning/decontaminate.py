@@ -32,7 +32,8 @@ def ngrams(text: str) -> Iterator[int]:
 
 
 def overlap(texts: Iterable[str], index: dict[int, str]) -> str | None:
-    """Name of the benchmark file of the first 13-gram in ``texts`` that ``index`` (hash to file name) has, or None."""
+    """Name of the benchmark file of the first 13-gram in ``texts`` that ``index`` (hash to file name) has; None if it
+    has none."""
     return next((index[gram] for text in texts for gram in ngrams(text) if gram in index), None)
 
 

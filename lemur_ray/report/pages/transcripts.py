@@ -56,7 +56,8 @@ class _Turn(NamedTuple):
 
 
 def mark(episode: Episode) -> str:
-    """CSS class of an outcome: ok, part (scored above 0 without being solved), miss (not scored), or empty."""
+    """CSS class of an outcome: ok, part (scored above 0 without being solved), miss (not scored), or empty: scored
+    0."""
     if not episode.outcome.scored:
         return "miss"
     if episode.outcome is Outcome.SOLVED:
