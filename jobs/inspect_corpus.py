@@ -9,7 +9,7 @@ import tyro
 from lemur_ray.config import parse
 from lemur_ray.corpus.destinations.garbage import collect_garbage
 from lemur_ray.corpus.manifest import CorpusError
-from lemur_ray.corpus.provenance.lookup import documents_of_rows, to_json
+from lemur_ray.corpus.provenance.lookup import documents_of_rows, parse_row, to_json
 from lemur_ray.corpus.provenance.removal import Removal, remove_documents
 from lemur_ray.corpus.rows import RowSetError
 from lemur_ray.host.home import resolve_out
@@ -37,9 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(Arguments, argv, prog="inspect_corpus.py")
     corpus, unmatched = resolve_out(arguments.corpus, ""), set[str]()
     try:
-        for name, _, number in (row.rpartition(":") for row in arguments.rows):
-            (documents,) = documents_of_rows(corpus, name, [int(number)])
-            print(to_json(name, int(number), documents))
+        for name, number in map(parse_row, arguments.rows):
+            (documents,) = documents_of_rows(corpus, name, [number])
+            print(to_json(name, number, documents))
         if arguments.remove:
             if not arguments.out:
                 raise CorpusError("--remove: expected --out with a folder or URL for the new version")

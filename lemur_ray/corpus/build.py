@@ -32,7 +32,7 @@ from lemur_ray.corpus.destinations.step_files import BUILDS, SharedFolder
 from lemur_ray.corpus.manifest import CorpusError
 from lemur_ray.corpus.on_ray import Workers
 from lemur_ray.corpus.rows import write_atomically
-from lemur_ray.corpus.selection import CleanDocuments, select_documents, write_keep
+from lemur_ray.corpus.selection import CleanDocuments, losses, select_documents, write_keep
 from lemur_ray.corpus.sources.embedded import embedded_sources
 from lemur_ray.corpus.sources.folders import Source, list_source
 from lemur_ray.corpus.sources.listing import Listing, files_hash, read_listing, write_listing
@@ -101,7 +101,8 @@ def build(
             raise CorpusError(
                 f"{work_folder}: the disk is full ({error}): free some, the same command goes on"
             ) from error
-        raise CorpusError(f"{location.name} cannot be written ({error}): choose another --out") from error
+        where = "" if isinstance(error, ImportError) else f"{location.name} cannot be written, choose another --out: "
+        raise CorpusError(f"{where}{error}") from error
 
 
 @contextlib.contextmanager
@@ -167,7 +168,7 @@ class _Build:
         failed = self._check_failed(stages.failed_parts(work, parts), listing, handover)
         drops, overlaps = compare_documents(work, parts, config, self.index, handover, self._parallel)
         clean, missing, empty = select_documents(work, listing, config, drops)
-        for line in missing:
+        for line in (*missing, *losses(listing, clean)):
             self.say(line)
         if empty:
             self._say_table(listing, empty)

@@ -46,7 +46,8 @@ class CleanDocuments:
     heldout: np.ndarray
     """(documents,) bool: kept, but excluded from training rows."""
     counts: list[dict[str, Any]]
-    """Per source: documents read, dropped (by rule), and masked addresses (by kind)."""
+    """Per source: documents read, dropped (by rule), masked addresses (by kind), and of each part with documents the
+    columns named by the source that have no values."""
     dropped_by: dict[str, np.ndarray] = field(default_factory=dict)
     """By rule, mask (documents,) bool of the documents dropped by comparison with others."""
 
@@ -87,12 +88,14 @@ def select_documents(
     source_of_part = np.zeros(listing.num_parts, np.int32)
     documents_of_part = np.zeros(listing.num_parts, np.int64)
     for index, entry in enumerate(listing.sources):
-        total: dict[str, Any] = {"read": 0, "dropped": Counter(), "masked": Counter()}
+        total: dict[str, Any] = {"read": 0, "dropped": Counter(), "masked": Counter(), "empty_columns": []}
         for number in entry["parts"]:
             part_counts, part_ids, part_sizes = stages.read_clean(work, listing.parts[number])
             ids += part_ids
             sizes.append(part_sizes)
             source_of_part[number], documents_of_part[number] = index, len(part_sizes)
+            if len(part_sizes):
+                total["empty_columns"].append(set(part_counts.get("empty_columns", ())))
             total["read"] += part_counts["read"]
             total["dropped"].update(part_counts["dropped"])
             total["masked"].update(part_counts["masked"])
@@ -115,6 +118,21 @@ def select_documents(
     missing, empty = _check_sources(listing, clean, config)
     _hold_out(listing, clean, config)
     return clean, missing, empty
+
+
+def losses(listing: Listing, clean: CleanDocuments) -> list[str]:
+    """A line for each source of which some but less than half of the documents are left, and for each column named for
+    licences, languages or origins in which no document has a value; [] if there is none."""
+    lines = []
+    for entry, counts in zip(listing.sources, clean.counts, strict=True):
+        name, read, dropped = entry["name"], counts["read"], counts["dropped"]
+        if read / 2 < dropped.total() < read:
+            rules = ", ".join(f"{rule} {number:,}" for rule, number in dropped.most_common())
+            lines.append(f"{name}: more than half is dropped, {dropped.total():,} of {read:,} documents: {rules}")
+        for column in sorted(set.intersection(*counts["empty_columns"]) if counts["empty_columns"] else ()):
+            named = entry["spec"]["fields"][column]
+            lines.append(f"{name}: no document has a value in column {named!r}, which fields names as its {column}")
+    return lines
 
 
 def write_keep(work: Path, clean: CleanDocuments, num_parts: int) -> list[str]:

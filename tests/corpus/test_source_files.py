@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from lemur_ray.corpus.build import build
+from lemur_ray.corpus.cleaning import language
 from lemur_ray.corpus.config import CorpusConfig, build_hash, describe
 from lemur_ray.corpus.manifest import CorpusError
 from lemur_ray.corpus.sources.folders import list_source
@@ -116,7 +117,15 @@ def test_a_set_of_the_hub_is_listed_at_one_commit_and_read_with_its_columns(hub:
         ({"uri": "catalogue:the-stack-dedup/sql"}, r"terms to accept first: .*Add accept_terms: true"),
         ({"uri": "catalogue:dm-mathematics"}, "python jobs/fetch_data.py dm-mathematics"),
         ({"kind": "chat"}, "expected KIND one of code, text"),
-        ({"filters": "strict"}, "filters 'strict', expected one of code, prose, web"),
+        ({"filters": "strict"}, "filters 'strict': expected one of code, prose, web"),
+        ({"filters": {"base": "code", "max_lin": 5}}, "source python: filters: unknown threshold max_lin; expected"),
+        ({"filters": {"max_line": "5"}}, "max_line '5': expected a number"),
+        ({"filters": 5}, "filters 5, expected a name or a mapping"),
+        ({"licences": {"deny": ["GPL-3.0"]}}, r"licences {'deny': .*expected {allow: \[LICENCE, ...\]}"),
+        ({"licences": {"allow": "MIT"}}, "licences {'allow': 'MIT'}, expected"),
+        ({"licences": []}, r"licences \[\], expected"),
+        ({"required": "no"}, "required 'no', expected true or false"),
+        ({"fields": "content"}, "fields 'content', expected a mapping"),
         ({"fields": {"body": "x"}}, r"fields \['body'\], expected some of text, licence"),
         ({"urls": "x"}, "expected either uri or urls"),
         ({"tokens": "many"}, "source 1 .python.: could not convert"),
@@ -194,6 +203,46 @@ def test_two_sources_of_one_name_and_a_licence_filter_that_leaves_nothing(write:
     strict = {**entry, "licences": {"allow": ["MIT"]}}
     with pytest.raises(CorpusError, match=r"source a: no document is left of 50 in 1 files \(dropped: licence 50\)"):
         build(CorpusConfig(sources=write(strict)), tmp_path / "corpus", workers=0)
+
+
+def test_a_source_that_loses_over_half_and_a_column_without_values_are_reported(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "mixed").mkdir()
+    for i, text in enumerate(code("mixed", 60)):
+        (tmp_path / f"mixed/{i:02}.py").write_bytes(f"{text}# é\n".encode("latin-1" if i % 3 else "utf-8"))
+    entries = {name: [{"text": t, "repo": "own/x" if i else ""} for i, t in enumerate(code(name, 60))] for name in "ab"}
+    for name, records in entries.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    fields = {"licence": "licens", "origin": "repo"}
+    specs = [{"name": name, "kind": "code", "uri": f"{name}.jsonl", "fields": fields} for name in "ab"]
+    specs[1] = {**specs[1], "licence": "MIT"}
+    lines: list[str] = []
+    config = CorpusConfig(
+        sources=write({"name": "mixed", "kind": "code", "uri": "mixed"}, *specs),
+        vocab_size=300,
+        seq_len=64,
+        part_mb=0.005,
+    )
+    for _ in range(2):
+        build(config, tmp_path / "corpus", workers=0, say=lines.append, overwrite=True)
+        (tmp_path / "corpus/manifest.json").unlink()
+        reported = [line for line in lines if "more than half" in line or "no document has" in line]
+        assert reported == [
+            "mixed: more than half is dropped, 40 of 60 documents: invalid_utf8 40",
+            "a: no document has a value in column 'licens', which fields names as its licence",
+        ]
+        lines.clear()
+
+
+def test_chosen_languages_without_a_detector_are_an_error_that_names_the_package(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(language, "detector_name", language.detector_name.__wrapped__)
+    monkeypatch.setattr("lemur_ray.corpus.sources.stage_keys.detector_name", language.detector_name)
+    monkeypatch.setattr(language, "LIBRARIES", ("none-of-this-name",))
+    (tmp_path / "a.txt").write_text("text")
+    entry = {"name": "a", "kind": "text", "uri": "a.txt", "filters": {"languages": ["en"]}}
+    with pytest.raises(CorpusError, match=r"^languages are chosen .*pip install 'lemur-ray\[corpus\]'$"):
+        build(CorpusConfig(sources=write(entry)), tmp_path / "corpus", workers=0)
 
 
 def test_one_damaged_file_commits_nothing_unless_it_is_allowed_and_costs_no_finished_part(

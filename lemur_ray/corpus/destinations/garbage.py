@@ -37,7 +37,9 @@ def remove_leftovers(corpus: str | Path) -> None:
 def collect_garbage(corpus: str | Path) -> tuple[int, int]:
     """Remove outputs of steps that the corpus at ``corpus``, a folder or URL, did not use; returns (files, bytes).
     Without a committed corpus all outputs are removed; later builds make what they need again. Raises OSError, and
-    CorpusError while a build is running."""
+    CorpusError without such a folder or while a build is running."""
+    if not is_bucket(str(corpus)) and not Path(corpus).is_dir():
+        raise CorpusError(f"{corpus} does not exist")
     try:
         with contextlib.nullcontext() if is_bucket(str(corpus)) else hold(Path(corpus) / ".lock"):
             files, used = _files(f"{corpus}/{BUILDS}"), _used(corpus)

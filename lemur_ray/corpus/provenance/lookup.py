@@ -35,6 +35,14 @@ class RowDocument:
     end: int
 
 
+def parse_row(text: str) -> tuple[str, int]:
+    """(row set, number) of a row given as SOURCE:NUMBER. Raises CorpusError for another form."""
+    name, _, number = text.rpartition(":")
+    if not name or not number.isdecimal():
+        raise CorpusError(f"row {text!r}: expected SOURCE:NUMBER")
+    return name, int(number)
+
+
 def documents_of_rows(corpus: str | Path, row_set: str, rows: Sequence[int]) -> list[list[RowDocument]]:
     """Documents of each of the rows of a row set (a source, or ``heldout-SOURCE``) of the corpus at a path or URL.
     Raises CorpusError if the row set, its record of documents or a file is missing, IndexError if a row is."""

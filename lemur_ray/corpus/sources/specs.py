@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import yaml
 
-from lemur_ray.corpus.cleaning.filters import SETS
+from lemur_ray.corpus.cleaning.filters import filter_set
 from lemur_ray.corpus.documents import Kind
 from lemur_ray.host.exit_codes import CausedError
 from lemur_ray.outside_data.byte_stream import ReadFailure, read_all
@@ -71,8 +71,10 @@ class SourceSpec:
             raise CorpusError(f"source {self.name}: expected either uri or urls")
         if unknown := set(self.fields) - set(_COLUMNS):
             raise CorpusError(f"source {self.name}: fields {sorted(unknown)}, expected some of {', '.join(_COLUMNS)}")
-        if self.filter_set not in ("", *SETS):
-            raise CorpusError(f"source {self.name}: filters {self.filter_set!r}, expected one of {', '.join(SETS)}")
+        try:
+            filter_set(self.filters)
+        except ValueError as error:
+            raise CorpusError(f"source {self.name}: {error}") from error
         if self.tokens < 0:
             raise CorpusError(f"source {self.name}: tokens {self.tokens:g}, expected at least 0")
 
@@ -131,17 +133,28 @@ def read_sources(path: str) -> list[SourceSpec]:
 def _spec(entry: Mapping[str, Any]) -> SourceSpec:
     """Specification of one entry. Raises CorpusError, or TypeError, ValueError for values of a wrong type."""
     values = dict(entry)
-    licences = values.get("licences") or ()
-    if isinstance(licences, Mapping):
-        licences = licences.get("allow") or ()
-    values["licences"] = tuple(str(one) for one in licences)
+    values["licences"] = () if values.get("licences") is None else _licences(values["licences"])
     values["tokens"] = float(values.get("tokens") or 0)  # YAML reads 22.0e9 as text
     for name in ("name", "kind"):
         values.setdefault(name, "")
     for name in ("name", "kind", "uri", "urls", "licence", "language"):
         values[name] = str(values.get(name) or "")
-    values["fields"] = dict(values.get("fields") or {})
-    values["filters"] = values.get("filters") or ""
-    if not isinstance(values["filters"], str | Mapping):
-        raise ValueError(f"filters {values['filters']!r}, expected a name or a mapping")
+    for name, default, kinds, expected in (
+        ("fields", {}, Mapping, "a mapping such as {text: content}"),
+        ("filters", "", str | Mapping, "a name or a mapping"),
+        ("required", True, bool, "true or false"),
+        ("accept_terms", False, bool, "true or false"),
+    ):
+        values[name] = default if values.get(name) is None else values[name]
+        if not isinstance(values[name], kinds):
+            raise ValueError(f"{name} {values[name]!r}, expected {expected}")
     return SourceSpec(**values)
+
+
+def _licences(value: Any) -> tuple[str, ...]:
+    """Licences that are allowed, from a list of them or {allow: list}. Raises ValueError for anything else, because a
+    restriction that is not understood must not become none."""
+    allowed = value.get("allow") if isinstance(value, Mapping) and set(value) == {"allow"} else value
+    if not allowed or not isinstance(allowed, list | tuple):
+        raise ValueError(f"licences {value!r}, expected {{allow: [LICENCE, ...]}}")
+    return tuple(str(one) for one in allowed)

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lemur_ray.corpus.cleaning.filters import drop_rule, filter_set, mask_personal_data, pieces_of
@@ -112,8 +113,8 @@ def commit(base: Path, suffixes: tuple[str, ...], **more: Any) -> None:
 
 def clean_part(build: Path, name: str) -> dict[str, Any]:
     """Step: read, filter and mask the documents of part ``name``; writes ``clean/NAME.*`` in the build folder.
-    Returns the counts: read, dropped (by rule), masked (by kind), and ``failed`` of a part with a file that cannot be
-    read to its end, which is written without documents."""
+    Returns the counts: read, dropped (by rule), masked (by kind), ``failed`` of a part with a file that cannot be
+    read to its end, which is written without documents, and ``empty_columns`` if a named column has no values."""
     base = build / "clean" / name
     if part_done(build, name, "clean"):
         return read_json(base.with_suffix(".json"))
@@ -131,8 +132,16 @@ def clean_part(build: Path, name: str) -> dict[str, Any]:
     write_atomically(base.with_suffix(".sizes"), np.array(documents.sizes, "<i8").tobytes(), durable=False)
     write_atomically(base.with_suffix(".examples"), json.dumps(documents.examples).encode(), durable=False)
     read = len(documents.sizes) + sum(documents.dropped.values())
-    commit(base, _CLEAN, read=read, dropped=dict(documents.dropped), masked=dict(documents.masked), **failed)
+    empty = {"empty_columns": names} if (names := _empty_columns(part["files"], documents)) else {}
+    commit(base, _CLEAN, read=read, dropped=dict(documents.dropped), masked=dict(documents.masked), **failed, **empty)
     return read_json(base.with_suffix(".json"))
+
+
+def _empty_columns(files: Sequence[Sequence[Any]], documents: _Cleaned) -> list[str]:
+    """Which of licence, language and origin no document has although the source names a column for it."""
+    named = {name for file in files for name in FileRef(*file).fields if name != "text"}
+    filled = {name for name in named if any(pc.any(pc.not_equal(one[name], "")).as_py() for one in documents.about)}
+    return sorted(named - filled) if documents.sizes else []
 
 
 def _parquet(tables: Sequence[pa.Table]) -> bytes:

@@ -211,6 +211,8 @@ def test_garbage_is_what_the_committed_corpus_does_not_name(corpus: Corpus) -> N
     collect_garbage(corpus.out)
     assert (left.exists(), foreign.exists()) == (False, True)
     assert {path.name for path in (corpus.out / ".build").rglob("*") if path.is_file()} == {"tags.json", "used.json"}
+    with pytest.raises(CorpusError, match="else does not exist"):
+        collect_garbage(corpus.out / "else")
 
 
 def test_a_source_that_ends_empty_or_cannot_be_read_leaves_the_parts_of_the_others(corpus: Corpus) -> None:

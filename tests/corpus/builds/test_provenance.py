@@ -19,7 +19,7 @@ from lemur_ray.corpus import assembly
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.corpus.manifest import CorpusError, read_manifest
-from lemur_ray.corpus.provenance.lookup import documents_of_rows
+from lemur_ray.corpus.provenance.lookup import documents_of_rows, parse_row
 from lemur_ray.corpus.provenance.removal import Removal, remove_documents
 from lemur_ray.corpus.rows import RowReader
 from lemur_ray.storage.file_system import file_system
@@ -207,6 +207,13 @@ def test_rows_of_a_bucket_are_looked_up_and_removed_there(corpus: Path, tmp_path
     assert there == here
     with pytest.raises(CorpusError, match="expected two folders, or two addresses in buckets"):
         remove_documents(corpus, f"{url}/third", removal, quiet)
+
+
+def test_a_row_is_named_by_source_and_number() -> None:
+    assert parse_row("python:17") == ("python", 17)
+    for text in ("python", ":1", "python:", "python:-1", "python:x"):
+        with pytest.raises(CorpusError, match="expected SOURCE:NUMBER"):
+            parse_row(text)
 
 
 def test_a_corpus_of_an_earlier_release_names_the_command_that_rebuilds_it(corpus: Path, tmp_path: Path) -> None:
