@@ -154,21 +154,15 @@ def _check_sources(listing: Listing, clean: CleanDocuments, config: CorpusConfig
     for index, entry in enumerate(listing.sources):
         mine = clean.keep & (clean.source == index)
         size = int(clean.sizes[mine].sum())
+        read, dropped = clean.counts[index]["read"], clean.counts[index]["dropped"]
+        rules = ", ".join(f"{rule} {n}" for rule, n in sorted(dropped.items())) or "nothing"
+        why = f"of {read} in {entry['files']} files (dropped: {rules}); looked for {entry['looked_for']}"
         if entry["required"] and not size:
-            dropped = (
-                ", ".join(f"{rule} {n}" for rule, n in sorted(clean.counts[index]["dropped"].items())) or "nothing"
-            )
-            empty[entry["name"]] = (
-                f"no document is left of {clean.counts[index]['read']} in {entry['files']} files "
-                f"(dropped: {dropped}); looked for {entry['looked_for']}"
-            )
+            empty[entry["name"]] = f"no document is left {why}"
         if not entry["required"] and size < _SMALLEST_SOURCE_ROWS * config.seq_len * _BYTES_PER_TOKEN:
-            missing.append(
-                f"{entry['name']}: {int(mine.sum())} documents, {size} bytes: left out; "
-                f"looked for {entry['looked_for']}"
-            )
+            missing.append(f"{entry['name']}: left out, {int(mine.sum())} documents, {size} bytes, {why}")
             if size:
-                clean.counts[index]["dropped"]["source_too_small"] = int(mine.sum())
+                dropped["source_too_small"] = int(mine.sum())
             clean.keep[mine] = False
     return missing, empty
 

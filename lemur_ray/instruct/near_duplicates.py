@@ -105,6 +105,7 @@ def exceeds(a: np.ndarray, b: np.ndarray, threshold: float) -> bool:
 Encoder = Callable[[Sequence[str]], np.ndarray]
 
 _BATCH = 64
+_OTHERS = "pass --encoder hashing:1024 (same words, not same meaning) or --near-duplicate 0 (no such filter)"
 
 
 @functools.lru_cache(maxsize=2)
@@ -112,7 +113,7 @@ def encoder(spec: str, prompt: str = "") -> Encoder:
     """Function from texts to their vectors (texts, dim) float32. spec: ``sentence-transformers:MODEL``, as in the
     paper, which may download the model, or ``hashing:DIM``, without a model. prompt: text put before every input of a
     model. The last two are kept in the process. Raises ModuleNotFoundError if sentence-transformers is needed and not
-    installed."""
+    installed, OSError if the model cannot be loaded."""
     kind, _, what = spec.partition(":")
     if kind == "hashing":
         return functools.partial(hash_vectors, dim=int(what))
@@ -120,10 +121,16 @@ def encoder(spec: str, prompt: str = "") -> Encoder:
         from sentence_transformers import SentenceTransformer
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "the search for near-duplicates needs sentence-transformers: pip install 'lemur-ray[instruct]', or pass "
-            "--encoder hashing:1024 (same words, not same meaning) or --near-duplicate 0 (no such filter)"
+            "the search for near-duplicates needs sentence-transformers: pip install 'lemur-ray[instruct]', or "
+            + _OTHERS
         ) from error
-    model = SentenceTransformer(what)
+    try:
+        model = SentenceTransformer(what)
+    except OSError as error:
+        reason = str(error).partition("\n")[0]
+        raise OSError(
+            f"--encoder {spec} cannot be loaded ({reason}): name a folder with the model, or {_OTHERS}"
+        ) from error
 
     def encode(texts: Sequence[str]) -> np.ndarray:
         vectors = model.encode(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -73,6 +74,16 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, module: str, 
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ModuleNotFoundError, match=r"lemur-ray\[instruct\]"):
         encoder(spec) if spec else detected_language("x")
+
+
+def test_an_encoder_that_cannot_be_loaded_is_named_with_the_other_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(model: str) -> None:
+        raise OSError(f"no connection for {model}\nsee a page of the library")
+
+    monkeypatch.setitem(sys.modules, "sentence_transformers", SimpleNamespace(SentenceTransformer=unreachable))
+    message = r"^--encoder sentence-transformers:own/m cannot be loaded \(no connection for own/m\): .* hashing:1024 "
+    with pytest.raises(OSError, match=message):
+        encoder("sentence-transformers:own/m")
 
 
 # 19 / 20 = 0.95 exactly: the norm of (19, 6, 1, 1, 1) is 20.

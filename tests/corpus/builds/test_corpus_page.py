@@ -15,7 +15,7 @@ from test_changed_settings import QUESTION, write_texts
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.config import CorpusConfig
 from lemur_ray.report.inputs import ReportError
-from lemur_ray.report.pages.pretraining.corpus_page import write_corpus_page
+from lemur_ray.report.pages.pretraining.corpus_page import render_corpus, write_corpus_page
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,16 @@ def test_the_page_shows_the_numbers_and_escapes_texts(built: tuple[Path, dict[st
         assert expected in text, expected
     assert "nothing is fetched" not in page
     assert not re.findall(r'(?:src|href)="?http', page)
+
+
+def test_the_page_lists_what_was_not_read_left_out_and_removed(built: tuple[Path, dict[str, Any], list[str]]) -> None:
+    failed = {"part": 3, "source": "web", "file": "a.gz", "position": "byte 9", "reason": "cut short"}
+    manifest = {**built[1], "failed": [failed], "missing": ["books: left out, 0 documents"], "removed": 2}
+    assert re.findall(r"<li>([^<]+)</li>", str(render_corpus(manifest, {})).partition("<table")[0]) == [
+        "not read, part 3 of web: a.gz, byte 9: cut short",
+        "books: left out, 0 documents",
+        "2 documents were removed after the build",
+    ]
 
 
 def test_the_page_of_a_corpus_of_an_earlier_release_has_its_counts(

@@ -69,14 +69,14 @@ def render_corpus(manifest: Mapping[str, Any], statistics: Mapping[str, Any]) ->
     )
 
 
-def _problems(manifest: Mapping[str, Any]) -> list[Markup]:
+def _problems(manifest: Mapping[str, Any]) -> Markup:
     failed = [
         f"not read, part {one['part']} of {one['source']}: {one['file']}, {one['position']}: {one['reason']}"
         for one in manifest.get("failed", ())
     ]
     removed = manifest.get("removed", 0)
     removals = [f"{removed:,} documents were removed after the build"] if removed else []
-    return [warning(text) for text in (*failed, *manifest.get("missing", ()), *removals)]
+    return warning([*failed, *manifest.get("missing", ()), *removals])
 
 
 def _sources(manifest: Mapping[str, Any]) -> Markup:
