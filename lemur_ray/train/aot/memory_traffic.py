@@ -20,6 +20,8 @@ _FREE = {
 }  # fmt: skip
 _SLICES = ("dynamic-slice", "slice", "gather")
 _RESHAPES = ("bitcast", "copy", "convert", "reshape", "transpose")
+_ALIASED = "output_to_operand_aliasing={{}:"
+"""Attribute of a fusion within a fusion whose result is its operand in another layout."""
 _UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
 """Instruction that updates its first operand in place -> index of the operand that it writes."""
 _CALLED = re.compile(r"(?:calls|to_apply|body)=%?([\w.\-]+)")
@@ -81,7 +83,7 @@ class _Traffic:
         for i in self._computations[name]:
             if array in i.operands:
                 size = size_bytes(i.shapes)
-                passed_on = i.opcode in _RESHAPES and i is not root and size
+                passed_on = (i.opcode in _RESHAPES or _ALIASED in i.rest) and i is not root and size
                 read = self._read(name, i, i.operands.index(array))
                 most = max(most, self._used(name, i.name, size) * whole / size if passed_on else read)
         return min(most, whole)

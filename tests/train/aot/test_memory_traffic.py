@@ -59,6 +59,19 @@ def test_weights_that_are_copied_out_of_the_stack_are_written_as_well() -> None:
     assert memory_bytes(copied) == 10 * (2 * MATRIX + OUTPUT)
 
 
+def test_a_stack_whose_layout_changes_within_a_fusion_is_read_by_the_slice() -> None:
+    """As the compiler for TPU does with stacks of int8."""
+    turned = """%turn (stack: bf16[10,64,32]) -> bf16[10,64,32] {
+  %stack = bf16[10,64,32]{2,1,0} parameter(0)
+  ROOT %copy = bf16[10,64,32]{2,1,0:T(32,128)} copy(%stack)
+}
+
+%layer ("""
+    within = "%view = bf16[10,64,32]{2,1,0} fusion(%w), output_to_operand_aliasing={{}: (0, {})}, calls=%turn\n  %slice ="
+    hlo = LAYERS.replace("%layer (", turned).replace("%slice =", within).replace("dynamic-slice(%w", "dynamic-slice(%view")
+    assert memory_bytes(hlo) == memory_bytes(LAYERS)
+
+
 def test_a_product_that_is_compiled_here_reads_its_operands_and_writes_its_result() -> None:
     compiled = jax.jit(lambda x, w: x @ w).lower(jnp.ones((8, 64)), jnp.ones((64, 32))).compile()
     assert memory_bytes(compiled.as_text()) >= 4 * (8 * 64 + 64 * 32 + 8 * 32)

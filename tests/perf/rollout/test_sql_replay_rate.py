@@ -1,6 +1,6 @@
 """Steps per second of a replay of InterCode-SQL end to end through the pool; run by name, on a quiet machine.
 
-``python -m pytest tests/perf/test_sql_replay_rate.py -s``
+``python -m pytest tests/perf/rollout/test_sql_replay_rate.py -s``
 """
 
 import io
