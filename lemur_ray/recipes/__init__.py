@@ -23,7 +23,7 @@ def get_recipe(name: str) -> Recipe:
     with the nearest known one."""
     key = name.lower().replace("_", "-")
     if key not in NAMES:
-        raise ValueError(f"unknown recipe {name!r}{did_you_mean(key, NAMES)} (recipes: {', '.join(NAMES)})")
+        raise ValueError(f"unknown recipe {name!r}{did_you_mean(key, NAMES)}")
     recipe: Recipe = importlib.import_module(f"lemur_ray.recipes.{key.replace('-', '_')}").RECIPE
     return recipe
 

@@ -160,8 +160,9 @@ def total(part_TD: jax.Array, axis: str, sums: Sums) -> jax.Array:
     ``part_TD``. sums: "ordered" or "all_reduce". axis: ``Devices.axis``."""
     if sums == "all_reduce":
         return lax.psum(part_TD, axis)
-    rows, parts = part_TD.shape[0], lax.axis_size(axis)
-    pieces = lax.all_to_all(part_TD.reshape(rows, parts, -1), axis, 1, 0).astype(jnp.float32)
+    # In tiles: columns as an axis of their own would be copied twice before they are sent.
+    pieces = lax.all_to_all(part_TD, axis, 1, 0, tiled=True)
+    pieces = pieces.reshape(-1, part_TD.shape[0], pieces.shape[1]).astype(jnp.float32)
     while len(pieces) > 1:
         if len(pieces) % 2:
             pieces = jnp.pad(pieces, ((0, 1), (0, 0), (0, 0)))

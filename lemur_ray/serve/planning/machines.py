@@ -53,6 +53,11 @@ def parse_machine(slice_text: str, gpu_text: str) -> Devices | None:
     if slice_text and gpu_text:
         raise ValueError("--slice and --gpu are both given: choose one")
     if slice_text:
+        if not re.match(rf"(tpu-)?({'|'.join(GENERATIONS)}|v5litepod):", slice_text.strip().lower()):
+            known = ", ".join(GENERATIONS)
+            raise ValueError(
+                f"--slice is {slice_text!r}: expected GENERATION:TOPOLOGY, for example v4:2x2x4 (known: {known})"
+            )
         return parse_slice(slice_text)
     if not gpu_text:
         return None

@@ -27,7 +27,8 @@ def check_flags(given: set[str], tensor_parallel: int, where: Devices | None, ch
     used = _COMPILED | {"slice", "gpu", "check", "layers"} if where else _COMPILED | {"chip"} if chip else _FORMULA
     if unused := sorted(name for name in given - used if not name.startswith("model.")):
         kind = "a plan of devices" if where else "a plan of one chip" if chip else "a plan without --slice or --gpu"
-        raise ValueError(f"{', '.join(f'--{name}' for name in unused)}: {kind} does not use it, leave it out")
+        other = "" if where or chip else ", or name devices"
+        raise ValueError(f"{', '.join(f'--{name}' for name in unused)}: {kind} does not use it, leave it out{other}")
     devices = where.num_chips if where else 1
     if "engine.tensor-parallel" in given and tensor_parallel not in (0, devices):
         raise ValueError(f"--engine.tensor-parallel is {tensor_parallel}, but the plan is for {devices} device(s)")

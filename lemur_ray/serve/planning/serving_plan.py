@@ -5,6 +5,7 @@ Bytes and collectives come from compiled programs, of some layers if not of all;
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,6 +36,11 @@ from lemur_ray.train.aot.memory_traffic import memory_bytes
 from lemur_ray.train.pod.chips import GIB
 from lemur_ray.train.pod.gpu_hosts import Devices
 
+MOST_STEP_BYTES = {"tpu": STEP_BYTES, "gpu": 2**26}
+"""Platform -> bound on a step's temporaries and code."""
+_TRAFFIC, _V5P_TRAFFIC = (0.02, 0.20), (0.10, 0.70)
+"""Bounds on what a step moves in a TPU's memory beside its weights, as shares of them: of 64 decoding rows, and of 512
+prompt tokens. On a v5p activations pass through it."""
 PER_LAYER = {"all_reduce": 2, "ordered": 4, "gather": 4}
 """Kind of sums -> collectives of a layer."""
 _ON_CHIP = re.compile(r"= \S+S\([1-4]\)\} copy\(")
@@ -102,14 +108,26 @@ class ServingPlan:
         smallest = self.config.num_heads * self.config.head_dim * self.config.dim // self.machine.num_devices
         for planned in self.steps:
             step, kind = planned.step, name_of(planned.step)
-            if step.temporaries > STEP_BYTES:
-                out.append(f"{kind}: {gib(step.temporaries)} of temporaries and code, at most {gib(STEP_BYTES)}")
+            if step.temporaries > (most := MOST_STEP_BYTES[self.machine.platform]):
+                out.append(f"{kind}: {gib(step.temporaries)} of temporaries and code, at most {gib(most)}")
+            if planned.traffic_ratio > (times := self._most_traffic(step)):
+                out.append(f"{kind}: memory traffic {planned.traffic_ratio:.3f} times the weights, at most {times:.3f}")
             layers = sum(c.count for c in planned.collectives if _is_in_layers(c, self.config.num_layers))
             if layers != expected and self.config.num_layers > 1:
                 out.append(f"{kind}: {layers} collectives in layers, expected {expected} for sums {sums}")
             if planned.copied_bytes >= smallest * (1 if self.int8 else itemsize_of(self.options)):
                 out.append(f"{kind}: an array of {gib(planned.copied_bytes)} is copied, as large as a weight or pool")
         return out
+
+    def _most_traffic(self, step: Step) -> float:
+        """Bound on the memory traffic of a step, as a multiple of the weights; none on GPUs and on a single chip."""
+        if self.machine.platform != "tpu" or self.machine.num_devices == 1:
+            return math.inf
+        decode, prefill = _V5P_TRAFFIC if self.where.name == "v5p" else _TRAFFIC
+        share = decode if step.length == 1 else prefill
+        # Activations grow with the tokens; those of int8 weights are as large as those of bfloat16.
+        by_tokens = max(1.0, step.rows * step.length / (64 if step.length == 1 else 512))
+        return 1 + share * by_tokens * (1 + (self.int8 and self.where.name == "v5p"))
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object that ``jobs/plan_serving.py`` prints last."""

@@ -67,8 +67,14 @@ def test_a_stack_whose_layout_changes_within_a_fusion_is_read_by_the_slice() -> 
 }
 
 %layer ("""
-    within = "%view = bf16[10,64,32]{2,1,0} fusion(%w), output_to_operand_aliasing={{}: (0, {})}, calls=%turn\n  %slice ="
-    hlo = LAYERS.replace("%layer (", turned).replace("%slice =", within).replace("dynamic-slice(%w", "dynamic-slice(%view")
+    within = (
+        "%view = bf16[10,64,32]{2,1,0} fusion(%w), output_to_operand_aliasing={{}: (0, {})}, calls=%turn\n  %slice ="
+    )
+    hlo = (
+        LAYERS.replace("%layer (", turned)
+        .replace("%slice =", within)
+        .replace("dynamic-slice(%w", "dynamic-slice(%view")
+    )
     assert memory_bytes(hlo) == memory_bytes(LAYERS)
 
 

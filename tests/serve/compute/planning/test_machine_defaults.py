@@ -88,7 +88,7 @@ def test_the_smallest_devices_are_those_below_which_none_fits() -> None:
     ("slice_text", "gpu", "message"),
     [
         ("v4:2x2x3", "", "TPU-V4 has 2x2x1"),
-        ("v9:2x2", "", "accelerator_type is 'v9'"),
+        ("v9:2x2", "", "--slice is 'v9:2x2': expected GENERATION:TOPOLOGY, for example v4:2x2x4 .known: v4, v5p,"),
         ("", "h300x8", "expected NAMExGPUS, for example h200x8"),
         ("", "h200x3", "a host has 1, 2, 4, 8 GPUs, not 3"),
         ("v4:2x2x2", "h200x8", "choose one"),
