@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from lemur_ray.config.model import ModelConfig
 from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
 
 FEED_CPUS = 0.1
@@ -59,3 +61,14 @@ def axis_sizes(mesh: MeshConfig, num_devices: int, spelled: str = "") -> tuple[i
             + (", or -1 for what is left" if mesh.fsdp > 0 else "")
         )
     return mesh.dcn, fsdp, mesh.tp
+
+
+def check_heads(model: ModelConfig, tp: int) -> None:
+    """Raises ValueError with the possible values if ``tp`` does not divide the heads, whatever the devices are."""
+    heads = math.gcd(model.num_heads, model.num_kv_heads)
+    if heads % tp:
+        divisors = [str(n) for n in range(1, heads + 1) if heads % n == 0]
+        raise ValueError(
+            f"mesh.tp {tp} does not divide model.num_heads {model.num_heads} and model.num_kv_heads "
+            f"{model.num_kv_heads}: choose one of {', '.join(divisors)}"
+        )

@@ -18,6 +18,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from lemur_ray.config import MeshConfig, Recipe
+from lemur_ray.config.mesh import check_heads
 from lemur_ray.model.layout import MESH_AXES, spec
 from lemur_ray.model.sharding import make_mesh, param_shardings
 from lemur_ray.train.pod.slices import RunShape, run_shape, split_batch, worker_counts
@@ -43,7 +44,7 @@ def check_recipe(recipe: Recipe) -> list[RunShape]:
     """Check hosts, mesh and batch; returns the run's shape for every permitted number of workers, largest first.
     Raises ValueError if hosts, chips and mesh do not agree, a batch does not split, or a parameter does not divide."""
     shapes = []
-    _check_heads(recipe)
+    check_heads(recipe.model, recipe.mesh.tp)
     for count in worker_counts(recipe.mesh):
         try:
             where = run_shape(recipe.mesh, num_workers=count, cpu_devices=_cpu_devices())
@@ -56,18 +57,6 @@ def check_recipe(recipe: Recipe) -> list[RunShape]:
             raise ValueError(least + str(error)) from error
         shapes.append(where)
     return shapes
-
-
-def _check_heads(recipe: Recipe) -> None:
-    """Raises ValueError with the possible values if ``mesh.tp`` does not divide the heads, whatever the devices are."""
-    model, tp = recipe.model, recipe.mesh.tp
-    heads = math.gcd(model.num_heads, model.num_kv_heads)
-    if heads % tp:
-        divisors = [str(n) for n in range(1, heads + 1) if heads % n == 0]
-        raise ValueError(
-            f"mesh.tp {tp} does not divide model.num_heads {model.num_heads} and model.num_kv_heads "
-            f"{model.num_kv_heads}: choose one of {', '.join(divisors)}"
-        )
 
 
 def _check_shapes(recipe: Recipe, where: RunShape) -> None:

@@ -229,6 +229,10 @@ print(json.dumps(planning.run(recipe, parse_slice("v4:2x2x2"), search=0, describ
         (["--train.microbatches", "48"], "1024 rows"),
         (["--train.attention-block", "768"], "attention_block 768 does not divide data.seq_len 4096: choose a divisor"),
         (["--topology", "v4:3x3x3"], "multiples of 4"),
+        (
+            ["--topology", "v4:2x2x2", "--model.num-heads", "28", "--model.num-kv-heads", "4", "--mesh.tp", "8"],
+            "mesh.tp 8 does not divide model.num_heads 28 and model.num_kv_heads 4: choose one of 1, 2, 4",
+        ),
     ],
 )
 def test_what_cannot_run_on_the_slice_is_said_in_one_line(flags: list[str], message: str) -> None:
