@@ -16,9 +16,11 @@ ROOT = Path(__file__).resolve().parents[4]
 COMPILER = ROOT / ".venv-gpu-compiler" / "bin" / "python"
 
 
-def plan(*arguments: str, code: int = 0, python: str = sys.executable) -> tuple[dict[str, Any], str]:
-    """The JSON object and the whole output of a plan of lemur-70b-chat, in a process of its own."""
-    command = [python, str(ROOT / "jobs" / "plan_serving.py"), "lemur-70b-chat", *arguments]
+def plan(
+    *arguments: str, code: int = 0, python: str = sys.executable, recipe: str = "lemur-70b-chat"
+) -> tuple[dict[str, Any], str]:
+    """The JSON object and the whole output of a plan, in a process of its own."""
+    command = [python, str(ROOT / "jobs" / "plan_serving.py"), recipe, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == code, done.stdout[-2000:] + done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1]), done.stdout
@@ -96,3 +98,52 @@ def test_eight_gpus_hold_it_and_add_twice_a_layer() -> None:
     assert found["fits"] is True
     added = [c["count"] for c in found["steps"][0]["collectives"] if c["kind"] == "all-reduce"]
     assert sum(added) == 4
+
+
+GEMMA = (
+    *("--model.activation", "gelu_tanh", "--model.norm-offset", "True", "--model.post-norms", "True"),
+    *("--model.embed-scale", "True", "--model.tie-embeddings", "True", "--model.query-scalar", "256"),
+    *("--model.head-dim", "256", "--model.global-every", "2", "--model.vocab-size", "256000"),
+)
+GEMMA_2 = (
+    "--model.family",
+    "gemma2",
+    "--model.window",
+    "4096",
+    "--model.attention-cap",
+    "50",
+    "--model.logit-cap",
+    "30",
+)
+GEMMA_3 = (
+    *("--model.family", "gemma3_text", "--model.window", "1024", "--model.qk-norm", "True"),
+    *("--model.local-rope-theta", "10000"),
+)
+
+
+def shape(dim: int, ffn_dim: int, heads: int, kv_heads: int) -> tuple[str, ...]:
+    sizes = {"dim": dim, "ffn-dim": ffn_dim, "num-heads": heads, "num-kv-heads": kv_heads}
+    return tuple(word for name, size in sizes.items() for word in (f"--model.{name}", str(size)))
+
+
+@pytest.mark.sweep  # a minute each
+@pytest.mark.usefixtures("libtpu")
+@pytest.mark.parametrize(
+    ("flags", "kernel"),
+    [
+        pytest.param(("--model.family", "qwen3", "--model.qk-norm", "True"), True, id="Qwen3 8B"),
+        pytest.param(("--model.family", "qwen2", "--model.qkv-bias", "True"), True, id="Qwen2"),
+        pytest.param(("--model.family", "mistral", "--model.window", "4096"), True, id="Mistral with a window"),
+        pytest.param((*GEMMA, *GEMMA_3, *shape(1152, 6912, 4, 1)), True, id="Gemma 3 1B"),
+        pytest.param((*GEMMA, *GEMMA_3, *shape(2560, 10240, 8, 4)), False, id="Gemma 3 4B"),
+        pytest.param((*GEMMA, *GEMMA_2, *shape(3584, 14336, 16, 8)), False, id="Gemma 2 9B"),
+        pytest.param(("--model.head-dim", "64", *shape(2048, 8192, 32, 8)), False, id="heads of 64"),
+    ],
+)
+def test_two_layers_of_every_family_compile_with_the_kernel_that_takes_them(
+    flags: tuple[str, ...], kernel: bool
+) -> None:
+    found, _ = plan("--chip", "v5e", "--engine.context", "8192", "--model.num-layers", "2", *flags, recipe="llama3-8b")
+    assert found["fits"] is True
+    assert [step["kernel"] for step in found["steps"]] == [kernel, kernel]
+    assert max(step["temporaries"] for step in found["steps"]) < 0.7e9, "some copies of 64 rows of logits in float32"
