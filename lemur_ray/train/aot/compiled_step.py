@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from lemur_ray.config import MeshConfig, Recipe
-from lemur_ray.config.mesh import axis_sizes
+from lemur_ray.config.mesh import axis_sizes, check_heads
 from lemur_ray.train.aot import absent_gpus, absent_slice
 from lemur_ray.train.aot.hlo import Program, read
 from lemur_ray.train.aot.hlo_text import DTYPE_BYTES
@@ -27,7 +27,8 @@ _GPU_BLOCK = 128
 
 def placed(recipe: Recipe, where: Devices, mesh: MeshConfig) -> Recipe:
     """The recipe for ``mesh`` on the devices ``where``, in which fsdp -1 is replaced by a number and the workers are
-    those of ``where``. Raises ValueError if mesh and devices do not match."""
+    those of ``where``. Raises ValueError if ``tp`` does not divide the heads, or mesh and devices do not match."""
+    check_heads(recipe.model, mesh.tp)
     chips = where.devices_of(mesh)
     _, fsdp, _ = axis_sizes(mesh, chips, f"the {chips} chips of {mesh.dcn} x {where}")
     return dataclasses.replace(recipe, mesh=where.mesh_of(dataclasses.replace(mesh, fsdp=fsdp)))

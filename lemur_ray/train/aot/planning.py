@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 from lemur_ray.config import MeshConfig, Recipe
-from lemur_ray.config.mesh import check_heads
 from lemur_ray.recipes import get_recipe
 from lemur_ray.train.aot import absent_gpus, absent_slice, compiled_step
 from lemur_ray.train.aot.pod_plan import BlockDoesNotFit, PodPlan, StepDoesNotFit
@@ -36,8 +35,6 @@ def run(recipe: Recipe, where: Devices, *, search: int, describe: bool, say: Cal
     On devices other than the recipe's own, only dcn and tp of an unmodified mesh are used. search: maximum number of
     candidates to compile; 0: compile the recipe's own mesh. describe: only show the shardings. Sets environment
     variables of jax. Raises NoGpuCompiler, and ValueError if recipe, mesh and devices do not match."""
-    if not search:
-        check_heads(recipe.model, recipe.mesh.tp)  # first: a mesh that does not fill the devices is another error of it
     if (on_gpus := isinstance(where, GpuHosts)) and not describe:
         absent_gpus.check_installed()
     with_compiler = on_gpus or absent_slice.has_libtpu()
