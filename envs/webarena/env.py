@@ -225,7 +225,7 @@ class WebEnv(TextEnv):
         return replace(action, element_id=current_id(named, self.elements))
 
     def hints(self) -> dict[str, Any]:
-        """For scripted policies: "admissible" replies: scroll down, go back, click or type into any shown element."""
+        """{"admissible": replies for scripted policies}: scroll down, go back, click or type into any shown element."""
         actions = [Action(Kind.SCROLL, direction="down"), Action(Kind.GO_BACK)]
         for at, one in self.shown_elements.items():
             if one.role in _CLICKABLE:

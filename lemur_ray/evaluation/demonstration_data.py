@@ -35,8 +35,9 @@ def conversations(games: int, chats: int, slips: float = 0.0) -> Iterator[Conver
 
 @functools.lru_cache(maxsize=1)
 def own_conversations(files: Sequence[str]) -> tuple[Conversation, ...]:
-    """The conversations in the user's chat files (paths), read once per process. Raises ValueError that names the first
-    invalid rows, or for files without any row; OSError, ReadFailure for an unreadable file."""
+    """The conversations in the user's chat files, in order; empty without files. The last result is cached, so
+    ``files`` must be a tuple (paths or URLs, relative ones below LEMUR_HOME). Raises ValueError that names the first
+    invalid rows, or if the files have no row at all; OSError, ReadFailure for an unreadable file."""
     talks: list[Conversation] = []
     invalid: list[ValueError] = []
     for file in files:
@@ -106,7 +107,9 @@ def agent_texts() -> list[str]:
 
 
 def table_shelf(job: Any, out: str) -> str:
-    """Folder of the instruction tables of a job whose run is in ``out``."""
+    """Path or URL of the folder in which a tuning job builds its instruction tables (tokenised conversations):
+    ``table`` in the run folder ``out`` if that is a URL, else ``instruct/RECIPE`` in LEMUR_HOME. job: has a
+    ``recipe``. Creates nothing."""
     return resolve_out(f"{out}/table" if "://" in out else f"instruct/{job.recipe.name}", "")
 
 

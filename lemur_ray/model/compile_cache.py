@@ -31,7 +31,8 @@ class CacheCounts:
 
 def cache_folder(out: str = "", num_workers: int = 1) -> str:
     """Folder or URL for the cache: JAX_COMPILATION_CACHE_DIR if set, else in the run folder ``out`` if that is in a
-    bucket or there are several workers, else in LEMUR_HOME. num_workers: workers of the run."""
+    bucket or there are several workers, else in LEMUR_HOME. num_workers: workers of the run; with several, ``out`` must
+    not be empty. Creates nothing."""
     if folder := os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         return folder
     if "://" in out or num_workers > 1:

@@ -71,8 +71,9 @@ class EvaluationPlan:
         )
 
     def num_unsettled(self) -> int:
-        """Number of episodes without a score in the ledger; all if there is no ledger yet. Raises LedgerError, also
-        while another run writes to it."""
+        """Number of episodes without a score in the ledger; all if there is no ledger yet. Opens the ledger for
+        writing, which removes an incomplete last line. Raises LedgerError if it is damaged or another run writes to it,
+        ValueError if two tasks have the same id."""
         episodes = self.episodes
         if not (self.out / LEDGER).is_file():
             return len(episodes)

@@ -56,8 +56,8 @@ class _MissingLines(Exception):
 def sync_with_bucket(
     url: str, growing: str, small: Sequence[str], join: Callable[[Path, Path], None]
 ) -> Iterator[Path]:
-    """Context manager: a local copy of the bucket folder ``url``, in which the block works; it is uploaded meanwhile
-    and when the block ends.
+    """Context manager: yields a local copy of the bucket folder ``url`` for the block to work in. What changes there is
+    uploaded regularly during the block, and at its end.
 
     growing: name of the files that only grow, at any depth. small: names of files that belong to them. join: function
     that appends to the second file the records that only the first has (for a host that resumes after others).

@@ -39,7 +39,7 @@ ERROR_PAGE = "chrome-error://"
 @dataclass(frozen=True)
 class Rules:
     """Settings of an episode in the browser. ``compat``: format of the accessibility tree; ``strict``: correct
-    upstream's visibility, accept key aliases."""
+    upstream's formula for which elements are in view, and accept aliases of keys such as Ctrl."""
 
     compat: AxCompat = "2023"
     strict: bool = False

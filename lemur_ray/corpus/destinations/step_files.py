@@ -53,7 +53,9 @@ class SharedFolder:
         """Raise BuildGone if the build no longer exists in the bucket; nothing to do in a shared folder."""
 
     def runs(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """Function that runs ``step`` on any worker, called with the step's arguments other than the build folder."""
+        """``step`` with its first argument, the build folder, filled in: a function that can be sent to any worker,
+        takes the step's other arguments by keyword and returns what ``step`` returns. Through a bucket it also
+        downloads the inputs and uploads the outputs, and raises BuildGone, OSError."""
         return partial(step, self.work)
 
     def use(self, stage: str, names: Iterable[str]) -> list[str]:
@@ -163,8 +165,8 @@ def _fetch(url: str, to: Path) -> None:
 
 
 def end_builds(url: str, but: str = "") -> None:
-    """Remove listings of all builds of the corpus ``url`` and its claim, so that their steps upload nothing more. but:
-    name of an object to keep. Raises OSError if the bucket fails."""
+    """Remove the listings of all builds of the corpus ``url`` and its claim, so that steps still running upload nothing
+    more. but: object in the folder of builds to keep, such as ``claim.json``. Raises OSError if the bucket fails."""
     fs, there = file_system(f"{url}/{BUILDS}")
     ended = [
         path for path in fs.find(there) if path.endswith((f"/{LISTING}", f"/{CLAIM}")) and path != f"{there}/{but}"
@@ -175,8 +177,8 @@ def end_builds(url: str, but: str = "") -> None:
 
 
 def remove_build_files(url: str, but: str = "") -> None:
-    """Remove all files of builds of the corpus ``url``, the outputs of their steps included; listings first.
-    but: name of an object to keep. Raises OSError if the bucket fails."""
+    """Remove the folder of builds of the corpus ``url`` with the outputs of all steps; the corpus itself stays. The
+    listings go first (``end_builds``). but: object in that folder to keep. Raises OSError if the bucket fails."""
     end_builds(url, but)
     fs, there = file_system(f"{url}/{BUILDS}")
     for _ in range(3):

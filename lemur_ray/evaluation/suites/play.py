@@ -23,8 +23,8 @@ from lemur_ray.rollout.attempt import Prices
 
 @contextlib.contextmanager
 def live_suite(write: Callable[[], object], ledgers: Sequence[Path], every_s: float = EVERY_S) -> Iterator[None]:
-    """Context manager: meanwhile a thread calls ``write`` after each ``every_s`` seconds in which a file of ``ledgers``
-    has grown. An error of ``write`` is printed once and ignored."""
+    """Context manager: during the block a thread calls ``write`` every ``every_s`` seconds if a file of ``ledgers`` has
+    grown, less often if ``write`` is slow. An error of ``write`` is printed once and ignored."""
     over = threading.Event()
 
     def rewrite(last_bytes: int) -> None:

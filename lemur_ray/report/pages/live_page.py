@@ -38,8 +38,10 @@ SHARE = 0.1
 def live_page(
     out: Path, tasks: Sequence[Task], policy: str, recipe: str, epochs: int, every_s: float = EVERY_S
 ) -> Iterator[tuple[str, str, str]]:
-    """Context manager: meanwhile ``index.html`` in ``out`` is written every ``every_s`` seconds if the ledger has
-    grown, by a process of its own. Yields the parameter ``evaluation`` of ``render_run``. Both end with the block."""
+    """Context manager: during the block the pages of ``out`` are written every ``every_s`` seconds if its ledger has
+    grown, each time by a new process, which is killed if it still runs at the end. policy, recipe: as in the ledger
+    (``recipe``: hash of the settings). Yields (benchmark, ``policy``, ``recipe``) for ``render_run``, for the last page
+    after the block; the benchmark is that of ``tasks``, empty without tasks."""
     evaluation = (tasks[0].benchmark if tasks else "", policy, recipe)
     over = threading.Event()
     thread = threading.Thread(target=_rewrite, args=(out, evaluation, len(tasks) * epochs, every_s, over), daemon=True)
@@ -53,9 +55,9 @@ def live_page(
 
 @contextlib.contextmanager
 def live_view(out: Path, port: int | None, evaluations: Sequence[Path]) -> Iterator[None]:
-    """Context manager: meanwhile a process of lower priority serves the report of ``out`` on ``port`` (0: any free one;
-    None: nothing is served) and prints its address. ``evaluations``: folders whose running episodes write their turns
-    from the start. Raises EvaluationError if the port is taken."""
+    """Context manager: during the block a process of low priority serves the report of ``out`` on ``port`` (0: any that
+    is free; None: nothing is served) and prints its address. ``evaluations``: folders whose running episodes write
+    their turns from the start. Raises EvaluationError if the port is taken."""
     if port is None:
         yield
         return

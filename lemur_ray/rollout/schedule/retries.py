@@ -145,8 +145,9 @@ class SilenceWatch:
         self._detail = attempt.detail
 
     def check(self, now: float, in_flight: int) -> None:
-        """Raise PolicyUnreachable if all attempts since ``limit_s`` seconds before ``now`` did not reach the policy,
-        and they are more than ``in_flight``, at least 3."""
+        """Raise PolicyUnreachable if the latest attempts in a row did not reach the policy, the first of them ended at
+        least ``limit_s`` seconds before ``now`` (monotonic), and they are at least 3 and more than ``in_flight``, the
+        number of episodes in flight."""
         lasted = now - self._since
         if self._attempts > max(2, in_flight) and lasted >= self._limit_s:
             raise PolicyUnreachable(

@@ -102,7 +102,8 @@ def summed(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
 
 
 def top(x_RV: jax.Array, count: int, cut: Cut | None) -> tuple[jax.Array, jax.Array]:
-    """The ``count`` highest logits, highest first, and their ids, the lowest on ties: both (R, count)."""
+    """(highest logits of each row in descending order, their token ids in the whole vocabulary), both (R, count); the
+    lower id first on ties. x: a device's logits (``own_logits``), divided by ``cut``."""
     values, ids = lax.top_k(x_RV, min(count, x_RV.shape[-1]))
     if cut is None:
         return values, ids.astype(jnp.int32)

@@ -51,13 +51,13 @@ class Generation:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the reply takes the likeliest token at every step, from logits as they are, without
-        log-probabilities."""
+        """Whether every step takes the likeliest token (temperature 0), and ``is_unedited``."""
         return self.sampling.temperature <= 0 and self.is_unedited
 
     @property
     def is_unedited(self) -> bool:
-        """Whether tokens are drawn from the model's logits as they are, and log-probabilities are not asked for."""
+        """Whether no penalty, bias or constraint changes the model's logits and no log-probabilities of generated
+        tokens are requested. Temperature, top-k, top-p and min-p may have any value."""
         return not (self.logprobs or self.sampling.edits_logits or self.constraint is not None)
 
     def check(self, vocab_size: int, context: int) -> None:

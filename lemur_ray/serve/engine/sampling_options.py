@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 
 class InvalidRequest(ValueError):
-    """A request that no model with this vocabulary and context can answer. ``param``: name of the invalid option or
-    field."""
+    """Raised for an invalid option or field of a request, named by ``param``: unknown, empty, of a wrong type, out of
+    bounds, or with ids outside the vocabulary. A prompt that is too long raises ContextExceeded instead."""
 
     def __init__(self, param: str, problem: str):
         super().__init__(f"{param} {problem}")

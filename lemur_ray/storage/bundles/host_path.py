@@ -68,8 +68,8 @@ class HostOnly(str):
 
 
 def mark_host_paths(value: Any) -> Any:
-    """Copy of JSON values in which each string that is an absolute path of an existing file or folder is a HostPath.
-    Entries of the root folder (``/tmp``) are not marked: every host has its own."""
+    """Copy of JSON values in which each string that is the path of an existing file or folder, absolute or from ``~/``,
+    is a HostPath. Not marked: keys of objects, and entries of the root folder (``/tmp``), as every host has its own."""
 
     def one(inner: Any) -> Any:
         if not isinstance(inner, str) or not inner.startswith(("/", "~/")):
