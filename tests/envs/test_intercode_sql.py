@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from envs.intercode.sql import prompts as sql_prompts
 from envs.intercode.sql.reply import parse_sql
 from envs.intercode.sql.sample_database import build_sample
-from envs.intercode.sql.sample_questions import LEVELS, TEMPLATES
+from envs.intercode.sql.sample_questions import LEVELS, templates
 from envs.intercode.sql.sample_tasks import load_sql_tasks
 from envs.intercode.sql.sqlite_engine import Rows, SqliteDatabase
 from lemur_ray.agents.baselines.scripted import ExpertPolicy, RandomPolicy
@@ -151,7 +151,7 @@ def test_there_are_at_least_forty_tasks_in_four_levels_each_with_an_answer(sampl
         assert gold.rows
         assert not gold.cut
         assert "{" not in task.options["question"] + task.options["gold"]
-    assert len({template.name for template in TEMPLATES}) == len(TEMPLATES)
+    assert len({template.name for template in templates()}) == len(templates())
 
 
 def test_a_limit_takes_the_first_and_zero_is_an_error(sample: Path):

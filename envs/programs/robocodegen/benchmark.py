@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from envs.programs.robocodegen.env import MOST_FUNCTIONS
-from envs.programs.robocodegen.worked_examples import EXAMPLES
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, file_option
 from lemur_ray.benchmarks.needs import Requirement
@@ -52,6 +51,9 @@ WORDS = {
     "examples_file": ("examples of a file", "the project's examples"),
 }
 """Descriptions of the settings that make a variant, for report pages."""
+EXAMPLES = Path(__file__).with_name("worked_examples.txt")
+"""The project's worked examples, in the published form, which precede the function that a model is to write. Their
+functions are defined when an answer runs. The authors' text is no part of it; --examples-file reads it."""
 STOPS = ("# define function:", "# example:")
 REQUEST = (
     "Write this function. Reply with its code in a fenced block. np and the names of shapely.geometry and "
@@ -91,7 +93,7 @@ def _load(options: RoboCodeGenOptions, request: EvaluationRequest) -> Iterator[T
     path = find_file(request.data_folder("what RoboCodeGen asks"), FILES, SOURCE)
     data = _data(path)
     files = [path, *([Path(options.examples_file)] if options.examples_file else [])]
-    examples = read_text(files[-1]) if options.examples_file else EXAMPLES
+    examples = read_text(files[-1] if options.examples_file else EXAMPLES)
     objects = data["scene"]["get_obj_outer_pts_np"]
     for problem in _playable(options, data)[0]:
         reference = {name: problem[name] for name in ("name", "check", "tests")}

@@ -1,6 +1,6 @@
 """The benchmarks of each table of the Lemur paper, by the table's column that each benchmark declares.
 
-A table is a list of columns (``report/paper.py``); an installed benchmark that declares one is part of it, too."""
+A table is a list of columns (``report/paper.toml``); an installed benchmark that declares one is part of it, too."""
 
 from __future__ import annotations
 
