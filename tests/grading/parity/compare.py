@@ -1,8 +1,8 @@
 """Verdicts of this project's graders beside those of the published ones, on stored replies.
 
-``differences`` lists where two verdicts are not equal. A difference has a cause if a ``Cause`` fits it and, where the
-cause says how the published rule reads a reply, this project's grader gives that reading the published verdict. One
-without a cause is unexplained.
+``differences`` lists where two verdicts are not equal. A difference has a cause if a ``Cause`` fits it and passes the
+checks that the cause names: this project's grader gives the reply as the published rule reads it the published verdict,
+and the published grader gives another reply the verdict that then follows. One without a cause is unexplained.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 PEERS = Path(__file__).parent / "peers"
+Verdict = bool | str | list[Any]
+"""A published verdict; a text is a negative one with the published program's reason, a list has verdict and reason."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,9 @@ class Difference:
 class Cause:
     """Why two graders differ. ``ours``: this project's verdict; ``kinds``: of replies, whole or up to a comma, empty
     for all; ``comparisons``: their names, empty for all; ``fits``: whether a reply of these has the cause; ``read``:
-    the reply as the published rule reads it, in words that this project reads in the same way. None: not computed."""
+    the reply as the published rule reads it, in words that this project reads in the same way; ``again``: the reply
+    without what the cause names, to which the published grader must give this project's verdict, or if ``blind`` a task
+    with other answers, where it must give the same verdict as before."""
 
     why: str
     ours: bool
@@ -56,6 +60,8 @@ class Cause:
     comparisons: tuple[str, ...] = ()
     fits: Callable[[str], bool] = lambda text: True
     read: Callable[[Reply], str] | None = None
+    again: Callable[[Reply], Reply] | None = None
+    blind: bool = False
 
     def explains(self, one: Difference) -> bool:
         """Whether this is the cause of a difference."""
@@ -68,26 +74,38 @@ def differences(
     comparison: str,
     replies: Sequence[Reply],
     ours: Sequence[bool],
-    theirs: Sequence[bool | str],
+    theirs: Sequence[Verdict],
     causes: Iterable[Cause],
     grade: Callable[[Reply], bool] | None = None,
+    published: Callable[[Sequence[Reply]], Sequence[Verdict]] | None = None,
 ) -> list[Difference]:
-    """The replies whose verdicts differ, each with its cause, or an empty one. A text in ``theirs`` is a negative
-    verdict with the published program's reason. ``grade``: this project's verdict on a reply, for causes that read it
-    otherwise."""
+    """The replies whose verdicts differ, each with its cause, or an empty one. ``grade``: this project's verdict on a
+    reply, for causes with ``read``; ``published``: the published verdicts on replies, for those with ``again``."""
     causes = list(causes)
-    differing = []
+    differing, asked = [], []
     for reply, mine, other in zip(replies, ours, theirs, strict=True):
-        right = other is True
+        right, reason = _verdict(other)
         if mine == right:
             continue
         one = Difference(comparison, reply.kind, reply.item, mine, right, reply.text)
         cause = next((cause for cause in causes if cause.explains(one)), None)
-        why = cause.why if cause else other if isinstance(other, str) else ""
-        if cause and cause.read and grade and grade(replace(reply, text=cause.read(reply))) != right:
-            why = ""
-        differing.append(replace(one, cause=why))
+        if cause and cause.read and not (grade and grade(replace(reply, text=cause.read(reply))) == right):
+            cause, reason = None, ""
+        if cause and cause.again:
+            asked.append((len(differing), cause.again(reply), right if cause.blind else mine))
+        differing.append(replace(one, cause=cause.why if cause else reason))
+    verdicts = published([reply for _, reply, _ in asked]) if asked and published else [None] * len(asked)
+    for (place, _, expected), verdict in zip(asked, verdicts, strict=True):
+        if verdict is None or _verdict(verdict)[0] != expected:
+            differing[place] = replace(differing[place], cause="")
     return differing
+
+
+def _verdict(other: Verdict) -> tuple[bool, str]:
+    """A published verdict, and its reason if it has one."""
+    if isinstance(other, list):
+        return other[0], other[1]
+    return other is True, other if isinstance(other, str) else ""
 
 
 def ask_peer(python: str, script: str, asked: Any, *arguments: str, boxed: bool = False) -> Any:

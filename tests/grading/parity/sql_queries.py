@@ -13,7 +13,6 @@ from envs.programs.spider.execution import graded_query, query_in
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.rows import read_rows
 from tests.envs.questions import tasks_of
-from tests.grading.parity.causes import SPIDER
 from tests.grading.parity.compare import Difference, Reply, ask_peer, differences
 
 CHANGES: Mapping[str, tuple[str, str]] = {
@@ -108,14 +107,20 @@ def beside_spider(
         of_reply += [suites[row["db_id"]]] * len(own)
     differing = []
     for grader, files in (("test-suite", 2), ("spider", 1)):
-        asked = [
-            {"databases": suite[:files], "gold": reply.more["query"], "text": reply.text, "grader": grader}
-            for reply, suite in zip(replies, of_reply, strict=True)
-        ]
-        theirs = ask_peer(python, "spider_peer.py", asked, str(sources))
         mine = [
             graded_query(query_in(reply.text), {"query": reply.more["query"], "databases": suite[:files]}).score == 1
             for reply, suite in zip(replies, of_reply, strict=True)
         ]
-        differing.append((grader, replies, differences(grader, replies, mine, theirs, SPIDER)))
+        asked = [
+            {
+                "databases": suite[:files],
+                "gold": reply.more["query"],
+                "text": reply.text,
+                "grader": grader,
+                "ours": right,
+            }
+            for reply, suite, right in zip(replies, of_reply, mine, strict=True)
+        ]
+        theirs = ask_peer(python, "spider_peer.py", asked, str(sources))
+        differing.append((grader, replies, differences(grader, replies, mine, theirs, ())))
     return differing

@@ -164,14 +164,19 @@ def bbh_replies(data: Path, file: str) -> tuple[list[Row], dict[str, list[Reply]
 
 
 def compared(
-    name: str, replies: Sequence[Reply], grade: Grade, reading: str, theirs: Sequence[bool]
+    name: str,
+    replies: Sequence[Reply],
+    grade: Grade,
+    reading: str,
+    theirs: Sequence[bool],
+    published: Callable[[Sequence[Reply]], Sequence[bool]],
 ) -> list[Difference]:
-    """The differences of one reading of this project from the verdicts of one filter."""
+    """The differences of one reading of this project from the verdicts of one filter, ``published`` for replies."""
 
     def verdict(reply: Reply) -> bool:
         return bool(grade(reply.text, reply.more).scores[reading])
 
-    return differences(name, replies, [verdict(reply) for reply in replies], theirs, LM_EVAL, verdict)
+    return differences(name, replies, [verdict(reply) for reply in replies], theirs, LM_EVAL, verdict, published)
 
 
 def _family(task: str) -> str:
@@ -239,6 +244,12 @@ def beside_lm_eval(
             theirs = [one[filter_name] for one in own]
             every_reply, every_difference = gathered.setdefault(name, ([], []))
             every_reply += replies
-            every_difference += compared(name, replies, grade, reading, theirs)
+
+            def published(more: Sequence[Reply], task: str = task, of: str = filter_name) -> list[bool]:
+                again = [{"task": task, "row": reply.more["row"], "text": reply.text} for reply in more]
+                answered = ask_peer(python, "lm_eval_peer.py", {"tasks": {task: tasks[task]}, "replies": again})
+                return [verdict[of] for verdict in answered]
+
+            every_difference += compared(name, replies, grade, reading, theirs, published)
     for name, (replies, differing) in gathered.items():
         yield name, replies, differing
