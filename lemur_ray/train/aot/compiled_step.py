@@ -28,10 +28,11 @@ _GPU_BLOCK = 128
 def placed(recipe: Recipe, where: Devices, mesh: MeshConfig) -> Recipe:
     """The recipe for ``mesh`` on the devices ``where``, in which fsdp -1 is replaced by a number and the workers are
     those of ``where``. Raises ValueError if ``tp`` does not divide the heads, or mesh and devices do not match."""
+    mesh = where.mesh_of(mesh)
     check_heads(recipe.model, mesh.tp)
     chips = where.devices_of(mesh)
     _, fsdp, _ = axis_sizes(mesh, chips, f"the {chips} chips of {mesh.dcn} x {where}")
-    return dataclasses.replace(recipe, mesh=where.mesh_of(dataclasses.replace(mesh, fsdp=fsdp)))
+    return dataclasses.replace(recipe, mesh=dataclasses.replace(mesh, fsdp=fsdp))
 
 
 def lower(recipe: Recipe, mesh: Any) -> Any:
