@@ -139,6 +139,24 @@ def test_records_are_recognised_by_content_not_by_name(name: str, tmp_path: Path
     assert [(item.text, item.origin) for item in items] == [(r["text"], r["url"]) for r in RECORDS]
 
 
+@pytest.mark.parametrize("name", ["c4-00000.json.gz", "part-0.zst", "data.json", "noname"])
+def test_lines_of_json_are_records_whatever_the_first_ones_hold(name: str, tmp_path: Path) -> None:
+    packed = {".gz": gzip.compress, ".zst": lambda data: pa.Codec("zstd").compress(data, asbytes=True)}
+    others: list[dict[str, object]] = [{"id": 1}, {"text": None}]
+    for records in ([*others, *RECORDS], [{"prompt": record["text"], "n": 1} for record in RECORDS]):
+        lines = "".join(json.dumps(record) + "\n" for record in records).encode()
+        if records[0] is others[0]:
+            lines = b'{"text": "\xe9"}\n' + lines
+        (path := tmp_path / name).write_bytes(packed.get(path_suffix(name), bytes)(lines))
+        (ref,) = folder_source(f"mine:text:{path}").files
+        if records[0] is others[0]:
+            rules = [item.rule for item in read_texts(ref)]
+            assert rules == ["invalid_json", "no_text_field", "no_text_field", *[None] * len(RECORDS)]
+        else:
+            with pytest.raises(ReadFailure, match=r"20 of 20 records have no text .* there: prompt \(str\), n \(int\)"):
+                list(read_texts(ref))
+
+
 def path_suffix(name: str) -> str:
     return Path(name).suffix
 

@@ -54,8 +54,8 @@ _LINE_PER_BYTE = 4
 
 
 def is_records(ref: FileRef, stream: BinaryIO) -> bool:
-    """Whether the content of a file is records: parquet, WARC, or JSON objects with a text. stream: decompressed, its
-    position stays. Raises ReadFailure for JSON in UTF-16."""
+    """Whether the content of a file is records: parquet, WARC, an object of JSON a line, or a JSON list of objects with
+    a text. stream: decompressed, its position stays. Raises ReadFailure for JSON in UTF-16."""
     if is_parquet(stream):
         return True
     name = ref.name.lower().removesuffix(".gz").removesuffix(".zst")
@@ -69,7 +69,16 @@ def is_records(ref: FileRef, stream: BinaryIO) -> bool:
     begin = begin.removeprefix(b"\xef\xbb\xbf").lstrip()
     if begin.startswith(b"[") and name.endswith(".json"):
         return _begins_with_text(begin[1:].lstrip(), ref)
-    return begin.startswith(b"{") and _begins_with_text(begin.partition(b"\n")[0], ref)
+    return begin.startswith(b"{") and (_are_json_lines(begin) or _begins_with_text(begin.partition(b"\n")[0], ref))
+
+
+def _are_json_lines(begin: bytes) -> bool:
+    """Whether the first line is a whole JSON object and the next one begins like one: records, whatever they hold."""
+    first, _, rest = begin.partition(b"\n")
+    try:
+        return isinstance(json.loads(first.decode("utf-8", "replace")), dict) and rest.lstrip().startswith(b"{")
+    except (ValueError, RecursionError):
+        return False
 
 
 def _begins_with_text(begin: bytes, ref: FileRef) -> bool:
