@@ -162,10 +162,11 @@ def path_suffix(name: str) -> str:
 
 
 def test_a_json_list_of_records_and_a_json_file_that_is_code(tmp_path: Path) -> None:
-    (tmp_path / "list.json").write_text(json.dumps(RECORDS, indent=1))
+    (tmp_path / "list.json").write_text(json.dumps([{"id": 1}, {"text": None}, *RECORDS], indent=1))
     (tmp_path / "package.json").write_text('{"name": "x",\n "version": "1"}\n')
     listed = {ref.name: list(read_texts(ref)) for ref in folder_source(f"mine:code:{tmp_path}").files}
-    assert [item.text for item in listed["list.json"]] == [record["text"] for record in RECORDS]
+    assert [item.rule for item in listed["list.json"][:2]] == ["no_text_field"] * 2
+    assert [item.text for item in listed["list.json"][2:]] == [record["text"] for record in RECORDS]
     assert [item.text for item in listed["package.json"]] == ['{"name": "x",\n "version": "1"}\n']
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -49,6 +50,7 @@ _UNREADABLE = {
 """Rule that drops records -> end of the error message if it drops most of a file."""
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """First bytes of files in UTF-16; those in UTF-32 begin alike or with zeros."""
+_COMMA = re.compile(r"\s*,\s*")
 _LINE_PER_BYTE = 4
 """Maximum bytes of a JSON line per byte of the longest text: escapes make it longer."""
 
@@ -68,8 +70,8 @@ def is_records(ref: FileRef, stream: BinaryIO) -> bool:
         raise ReadFailure(ref.name, "byte 0", "UTF-16; expected JSON in UTF-8")
     begin = begin.removeprefix(b"\xef\xbb\xbf").lstrip()
     if begin.startswith(b"[") and name.endswith(".json"):
-        return _begins_with_text(begin[1:].lstrip(), ref)
-    return begin.startswith(b"{") and (_are_json_lines(begin) or _begins_with_text(begin.partition(b"\n")[0], ref))
+        return _has_text(begin[1:].lstrip(), ref)
+    return begin.startswith(b"{") and (_are_json_lines(begin) or _has_text(begin.partition(b"\n")[0], ref))
 
 
 def _are_json_lines(begin: bytes) -> bool:
@@ -81,14 +83,19 @@ def _are_json_lines(begin: bytes) -> bool:
         return False
 
 
-def _begins_with_text(begin: bytes, ref: FileRef) -> bool:
-    """Whether bytes begin with a JSON object that has a text; an object longer than they are counts as one."""
-    text = begin.decode("utf-8", "ignore")
-    try:
-        value, _ = json.JSONDecoder().raw_decode(text)
-    except (ValueError, RecursionError):
-        return len(begin) > 1 << 17 and any(f'"{name}"' in text for name in _names(ref, "text"))
-    return isinstance(value, dict) and isinstance(_first(value, _names(ref, "text")), str)
+def _has_text(begin: bytes, ref: FileRef) -> bool:
+    """Whether one of the JSON objects with which bytes begin, separated by commas, has a text; an object longer than
+    they are counts as one."""
+    text, end = begin.decode("utf-8", "ignore"), 0
+    while text.startswith("{", end):
+        try:
+            value, end = json.JSONDecoder().raw_decode(text, end)
+        except (ValueError, RecursionError):
+            return len(begin) - end > 1 << 17 and any(f'"{name}"' in text[end:] for name in _names(ref, "text"))
+        if isinstance(_first(value, _names(ref, "text")), str):
+            return True
+        end = next((one.end() for one in [_COMMA.match(text, end)] if one), len(text))
+    return False
 
 
 def read_records(ref: FileRef, stream: BinaryIO) -> Iterator[TextResult]:
