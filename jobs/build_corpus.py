@@ -23,7 +23,7 @@ class Arguments:
     out: str = ""
     """Folder of the corpus. Default: $LEMUR_HOME/corpus/embedded."""
     overwrite: bool = False
-    """Replace a complete corpus of another configuration in that folder."""
+    """Replace a complete corpus of another configuration, or build it again for files that have changed."""
     allow_failed: int = 0
     """Number of parts that may be left out because a file cannot be read to its end."""
     workers: int | None = None

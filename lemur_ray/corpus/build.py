@@ -72,7 +72,7 @@ def build(
     ``config.tokenizer_extra`` in the tokenizer's sample. ``workers``: tasks at once on the cluster that
     ``ray.init`` has joined (default: as many as it has cores), or 0 to do everything in this process without Ray;
     the rows do not depend on it. ``allow_failed``: number of parts that may be left out because their files cannot
-    be read to the end; the manifest lists them. ``overwrite``: replace a complete corpus of another configuration.
+    be read to the end; the manifest lists them. ``overwrite``: replace a complete corpus, whatever its configuration.
     Raises CorpusError if there is such a corpus and ``overwrite`` is False, a source has no documents, more than
     ``allow_failed`` parts cannot be read, the folder cannot be written, or the disk is full; finished parts stay."""
     location = corpus_location(folder, config, workers, overwrite, say, allow_failed)

@@ -106,7 +106,7 @@ def matches_build(
         say(f"{where} lacks {left_out} parts that could not be read: it is built again")
         return False
     if manifest.get("build") == build_hash(description):
-        say(f"{where} is complete and of this configuration: used as it is")
+        say(f"{where} is complete and of this configuration" + ("" if overwrite else ": used as it is"))
         return True
     differences = "; ".join(differing_fields(manifest.get("config", {}), description)) or "made by something else"
     if not overwrite:

@@ -77,7 +77,8 @@ class BucketCorpus:
     def find(
         self, description: dict[str, Any], overwrite: bool, say: Any
     ) -> tuple[dict[str, Any] | None, Replacement | None]:
-        """(manifest, None) if the described corpus is committed and intact, else (None, why the committed one is not).
+        """(manifest, None) if the described corpus is committed and intact and ``overwrite`` is False, because files of
+        its sources may have changed, else (None, why the committed one is not used).
         The second is None, too, if none is committed. Changes nothing. description: of the wanted build
         (``build_inputs.described``). say: gets a line on what is replaced, and why. Raises CorpusError if a corpus of
         another configuration or version is committed or being built and ``overwrite`` is False."""
@@ -103,7 +104,7 @@ class BucketCorpus:
             say(f"{self.url} is damaged ({damage}): it is built again")
             return Replacement.DAMAGED
         matches = matches_build(self.url, manifest, description, overwrite, say, self.allow_failed)
-        return None if matches else Replacement.OTHER_CONFIGURATION
+        return None if matches and not overwrite else Replacement.OTHER_CONFIGURATION
 
     def reusable(self, description: dict[str, Any], overwrite: bool, say: Any) -> dict[str, Any] | None:
         """Manifest if the described corpus is committed and intact. Else reserves the URL for this build, removes the

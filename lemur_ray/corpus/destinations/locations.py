@@ -60,14 +60,19 @@ class CorpusFolder:
         except CorpusError:
             return None
 
-    def reusable(self, description: dict[str, Any], overwrite: bool, say: Say) -> dict[str, Any] | None:
+    def reusable(
+        self, description: dict[str, Any], overwrite: bool, say: Say, again: bool | None = None
+    ) -> dict[str, Any] | None:
         """Manifest of the committed corpus if it has this description and is intact; else None, after removing
-        ``manifest.json``. say: reports the reason. Raises CorpusError if another corpus is there and ``overwrite`` is
-        False."""
+        ``manifest.json``. say: reports the reason. again: whether None is returned for that corpus, too, because files
+        of its sources may have changed; default: ``overwrite``. Raises CorpusError if another corpus is there and
+        ``overwrite`` is False."""
+        again = overwrite if again is None else again
         if not is_complete(self.folder):
             return None
         manifest = self._intact_manifest(overwrite, say)
-        if manifest and matches_build(self.folder, manifest, description, overwrite, say, self.allow_failed):
+        matches = manifest and matches_build(self.folder, manifest, description, overwrite, say, self.allow_failed)
+        if matches and not again:
             return manifest
         (self.folder / MANIFEST).unlink()
         return None
@@ -123,7 +128,7 @@ class UploadedCorpus(BucketCorpus):
         if (manifest := self.find(description, overwrite, say)[0]) is not None:
             return manifest
         check_writable(self.url)
-        local = self._local.reusable(description, True, say)  # built before, but its upload was cut off
+        local = self._local.reusable(description, True, say, overwrite)  # built before, but its upload was cut off
         return self._upload(local) if local else None
 
     @property

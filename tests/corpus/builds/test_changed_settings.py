@@ -55,13 +55,13 @@ class Corpus:
         self.lines: list[str] = []
         self.allow_failed = 0
 
-    def build(self, **changes: Any) -> dict[str, int]:
+    def build(self, overwrite: bool = True, **changes: Any) -> dict[str, int]:
         self.config = replace(self.config, sources=str(self.home / "sources.yaml"), **changes)
         (self.home / "sources.yaml").write_text(json.dumps(self.specs))
         before = self._written()
         self.lines.clear()
         self.manifest = build(
-            self.config, self.out, True, workers=0, benchmarks={"farm": [QUESTION]}, say=self.lines.append,
+            self.config, self.out, overwrite, workers=0, benchmarks={"farm": [QUESTION]}, say=self.lines.append,
             allow_failed=self.allow_failed,
         )  # fmt: skip
         after = self._written()
@@ -157,6 +157,18 @@ def test_a_change_redoes_only_what_depends_on_it(
     assert rows == {path: content for path, content in tree_hash(fresh.out).items() if not path.startswith(".build")}
 
 
+def test_the_same_command_with_overwrite_reads_changed_files_and_without_it_none(corpus: Corpus) -> None:
+    corpus.build()
+    add_file(corpus)
+    read = corpus.manifest["counts"]["first"]["read"]
+    assert corpus.build(overwrite=False) == {}
+    assert corpus.manifest["counts"]["first"]["read"] == read
+    assert corpus.lines[-1].endswith("used as it is")
+    assert corpus.build() == CHANGES["file added"][1]
+    assert corpus.manifest["counts"]["first"]["read"] == read + 1
+    assert corpus.build() == {}
+
+
 def test_a_setting_changed_back_redoes_the_rows_alone(corpus: Corpus) -> None:
     corpus.specs[0]["filters"] = "none"
     assert corpus.build()["clean"] == 3
@@ -170,8 +182,7 @@ def test_an_upgrade_of_the_rules_uses_no_output_of_the_old_ones(
 ) -> None:
     corpus.build()
     monkeypatch.setitem(stage_keys.VERSIONS, stage, 99)
-    assert corpus.build() == {}, "a complete corpus stays as it is"
-    (corpus.out / "manifest.json").unlink()
+    assert corpus.build(overwrite=False) == {}, "a complete corpus stays as it is"
     done = corpus.build()
     assert done[stage] == 6
     assert done.get("clean", 0) == (6 if stage == "clean" else 0)
@@ -254,9 +265,9 @@ def test_a_part_that_was_left_out_is_built_once_it_can_be_read(corpus: Corpus, m
         patch.setattr(stages, "read_texts", read)
         corpus.build()
     assert len(corpus.manifest["failed"]) == 1
-    assert corpus.build() == {}, "as many parts are missing as are allowed"
+    assert corpus.build(overwrite=False) == {}, "as many parts are missing as are allowed"
     corpus.allow_failed = 0
-    assert corpus.build() == {"clean": 1, "bands": 1, "hits": 1, "tokens": 1, "sets": 1}
+    assert corpus.build(overwrite=False) == {"clean": 1, "bands": 1, "hits": 1, "tokens": 1, "sets": 1}
     assert "failed" not in corpus.manifest
     assert corpus.manifest["counts"]["first"]["kept"] == 6
 
