@@ -1,5 +1,6 @@
 """Bounds of ``plan_serving.py --check`` on plans that nobody compiled."""
 
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,8 @@ def plan(
     devices = parse_machine(*((where, "") if ":" in where else ("", where)))
     assert devices is not None
     options = EngineOptions(dtype="bfloat16", batch_invariant=False, **engine)
-    step = Step(rows, length, 2**30, 2**30, temporaries, 0, True, 0, 0.0, "")
+    named: dict[str, Any] = {"rows": rows, "length": length, "weights": 2**30, "temporaries": temporaries}
+    step = Step(**{field.name: 0 for field in fields(Step)} | named)
     in_layers: Any = SimpleNamespace(count=160, origin="forward.py:1")
     planned = PlannedStep(step, (in_layers,), 0, traffic)
     return ServingPlan("chat", CHAT, options, devices, 80, (planned,)).broken()
