@@ -140,15 +140,21 @@ def test_a_run_on_two_replicas_whose_driver_is_killed_20_times_ends_with_the_sam
         serve.shutdown()
 
 
-@pytest.mark.sweep  # a cluster of three nodes
+@pytest.mark.sweep  # a cluster of three nodes for each round
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("moment", ["host@1", "host@2"])
 def test_a_run_one_of_whose_hosts_is_killed_in_a_round_ends_with_the_same_bits(
-    cluster: Cluster, start: Path, tmp_path: Path, undisturbed: Callable[[str], dict[str, Any]], monkeypatch: Any
+    cluster: Cluster,
+    start: Path,
+    tmp_path: Path,
+    undisturbed: Callable[[str], dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
 ) -> None:
     expected = undisturbed("alone")
     monkeypatch.setenv("RAY_ADDRESS", cluster.ray.address)
     out = tmp_path / "run"
-    assert play(start, out, "host@1", "replicas") == 0
+    assert play(start, out, moment, "replicas") == 0
     retried = {"attempts", "retried"}
     assert differing(without(content(out), retried), without(expected, retried)) == []
 

@@ -33,6 +33,12 @@ BANDIT = dataclasses.replace(
     optimizer=OptimizerConfig(name="adamw", peak_lr=1e-2, warmup_steps=1, weight_decay=0.0, clip_norm=1.0),
     train=dataclasses.replace(RECIPE.train, steps=UPDATES, rows_per_step=DRAWS, seed=5),
 )
+BAD_TRACES: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
+    "of other weights": ("behaviour", lambda logprobs: logprobs * np.float32(1.001)),
+    "no numbers": ("behaviour", lambda logprobs: logprobs * np.float32("nan")),
+    "ids that the model does not have": ("targets", lambda ids: ids + MODEL.vocab_size),
+}
+"""Field of the rows and what is done to it."""
 
 
 def surrogate(params: Any, batch: dict[str, jax.Array], recipe: Recipe) -> jax.Array:
@@ -154,7 +160,8 @@ def test_a_sampler_with_other_weights_than_the_learner_stops_the_run(bandit: Lea
     assert 0 < numbers["grad_norm"] < 10, "the sum is divided by the number of drawn ids, not by that of the weights"
     assert abs(numbers["loss"]) < 10
     assert (numbers["clipped"], numbers["updates"]) == (0.0, 1)
-    rows, _ = play(bandit, "rloo", 2)
-    rows["behaviour"] *= np.float32(1.001)
-    with pytest.raises(TrainingStopped, match="round 2: log-probabilities of the server and of the learner differ by"):
-        bandit.train(2, rows, order)
+    for field, change in BAD_TRACES.values():
+        rows, _ = play(bandit, "rloo", 2)
+        rows[field] = change(rows[field])
+        with pytest.raises(TrainingStopped, match="round 2: log-probabilities of the server and of the learner differ"):
+            bandit.train(2, rows, order)
