@@ -41,10 +41,13 @@ def test_attacks_score_nothing_and_right_replies_that_resemble_them_score(kind: 
     if kind in TOOLCHAINS and (absent := missing_programs(Sandboxed(), TOOLCHAINS[kind].programs)):
         pytest.skip(f"no {', '.join(absent)} on this machine")
     options = PYTHON_TASK if kind == "python" else options_of(kind, tmp_path, "")
-    replies = {**TABLE[kind]["attacks"], "right": TABLE[kind]["right"]}
+    right = {"right": TABLE[kind]["right"]} | {
+        f"twin, {name}": text for name, text in TABLE[kind].get("twins", {}).items()
+    }
+    replies = TABLE[kind]["attacks"] | right
     with ThreadPoolExecutor(2) as pool:
         scores = dict(zip(replies, pool.map(lambda reply: score(reply, options), replies.values()), strict=True))
-    assert {name: value for name, value in scores.items() if value} == {"right": 1.0}
+    assert {name: value for name, value in scores.items() if value} == dict.fromkeys(right, 1.0)
 
 
 def score(reply: str, options: Mapping[str, Any]) -> float:
