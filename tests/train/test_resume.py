@@ -13,13 +13,17 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
+from lemur_ray.config import Recipe
 from lemur_ray.host.ports import free_port
 from lemur_ray.recipes import with_vocabulary
 from lemur_ray.train.job_arguments import TrainingJob, parse_job
 from tests.e2e.processes import command_line, descendants, parents, wait_while_it_runs
 from tests.train.pod.pods import PATIENT_RAY
+from tests.weights.whole_models import params_of
 
 ROOT = Path(__file__).resolve().parents[2]
 Losses = Callable[[Path], dict[int, float]]
@@ -133,6 +137,34 @@ def test_after_a_kill_the_same_command_goes_on_bit_for_bit(
     assert result["replays_that_differ"] == []
     assert read_losses(tmp_path / "run") == read_losses(tmp_path / "whole")
     assert last_json(pretrain(head, arguments, tmp_path))["already_finished"]
+
+
+@pytest.mark.sweep  # two clusters; the slow tier ends a stage by an exception and kills the cluster of a run
+def test_a_stage_killed_with_its_cluster_ends_as_one_run_bit_for_bit(
+    tmp_path: Path, corpus: Path, heads: Callable[[], Head], pretrain: Callable, run_here: Callable, read_losses: Losses
+) -> None:
+    def recipe(flags: list[str]) -> Recipe:
+        return with_vocabulary(parse_job(TrainingJob, flags, prog="p").recipe, 320)
+
+    every = [*RECIPE, "--train.checkpoint-every-steps", "2", "--train.eval-rows", "0"]
+    decays = [*every, *f"--train.steps 150 --optimizer.schedule wsd --optimizer.decay-fraction {50 / 150}".split()]
+    run_here(recipe(decays), tmp_path / "straight")
+    run_here(recipe([*every, "--train.steps", "100", "--optimizer.schedule", "constant"]), tmp_path / "parent")
+    arguments = [*decays, "--resume-from", "parent", "--corpus", str(corpus), "--out", "stage"]
+    head, lines = heads(), tmp_path / "stage" / "metrics.jsonl"
+    first = pretrain(head, arguments, tmp_path)
+    wait_while_it_runs(
+        first, lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 5, 400, tmp_path / "log.txt"
+    )
+    os.kill(int((tmp_path / "stage" / ".rank0.lock").read_text()), signal.SIGKILL)  # first: it has 45 short steps left
+    head.kill()
+    first.kill()
+    first.communicate()
+    result = last_json(pretrain(heads(), arguments, tmp_path))
+    assert 100 < result["first_step"] < 150
+    assert result["replays_that_differ"] == []
+    assert {**read_losses(tmp_path / "parent"), **read_losses(tmp_path / "stage")} == read_losses(tmp_path / "straight")
+    assert jax.tree.all(jax.tree.map(np.array_equal, *(params_of(tmp_path / name) for name in ("straight", "stage"))))
 
 
 @pytest.mark.sweep  # the run that loses a host compares every step of two workers with one device

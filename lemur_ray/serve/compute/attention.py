@@ -116,7 +116,7 @@ def attend(
     With ``how.one_by_one``, a loop computes each row at its own length and no padding; otherwise rows are batched.
     window: a query attends only to that many last positions, and blocks before them are not read; 0: to all. cap: limit
     of the attention scores, which are squashed by tanh; 0: none. q_RKGMh: queries after the rotary embedding, (R, K, G,
-    M, h)."""
+    M, h). cache: with pools of three axes, those of ``cache_layout.ByToken``."""
     rows, kv_heads, groups, length, width = q_RKGMh.shape
     dtype = jnp.bfloat16 if cache.k.dtype == jnp.uint16 else cache.k.dtype
     q_RKQh = q_RKGMh.astype(dtype).reshape(rows, kv_heads, groups * length, width) * width**-0.5
@@ -129,6 +129,8 @@ def attend(
             highest, total, mixed = carry
             k = from_stored(lax.dynamic_index_in_dim(cache.k, table[i], keepdims=False))
             v = from_stored(lax.dynamic_index_in_dim(cache.v, table[i], keepdims=False))
+            if cache.k.ndim == 3:
+                k, v = (x.reshape(BLOCK, kv_heads, width).transpose(1, *axes) for x, axes in ((k, (2, 0)), (v, (0, 2))))
             score = tiled_queries(
                 partial(jnp.einsum, "kqh,khs->kqs", preferred_element_type=jnp.float32), q, k, how.tile
             )

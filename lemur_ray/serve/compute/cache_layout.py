@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute import attention
 from lemur_ray.serve.compute.attention import BLOCK, Cache, LayerCache, Place, block_bytes
+from lemur_ray.serve.compute.devices import AXIS
 from lemur_ray.serve.compute.invariant import Arithmetic
 from lemur_ray.serve.compute.paged_cache import Paged, unfit
 from lemur_ray.serve.config import EngineOptions
@@ -80,10 +81,33 @@ class Native(Plain):
     attend = staticmethod(_attend_natively)
 
 
+@dataclass(frozen=True)
+class ByToken:
+    """Two arrays (blocks, BLOCK, K h) per layer, a row of all heads for each token, with attention in plain XLA: for
+    TPUs, whose compiler converts the whole pool of ``Plain`` to another layout and back for every write."""
+
+    cut = PartitionSpec(None, None, AXIS)
+    attend = staticmethod(attention.attend)
+
+    def allocate(self, config: ModelConfig, num_blocks: int, dtype: Any) -> Cache:
+        """Zeroed pools of ``num_blocks`` blocks, including scrap block 0."""
+        shape = (num_blocks, BLOCK, config.num_kv_heads * config.head_dim)
+        return tuple(LayerCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(config.num_layers))
+
+    def write(self, cache: LayerCache, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -> LayerCache:
+        """The layer's pool after the new keys and values of all rows are written into their blocks."""
+        at, num_tokens = attention.targets(place, len(k_TKh)), len(k_TKh)
+        written = [
+            pool.at[at].set(x.reshape(num_tokens, -1).astype(pool.dtype), mode="promise_in_bounds")
+            for pool, x in zip(cache, (k_TKh, v_TKh), strict=True)
+        ]
+        return LayerCache(*written)
+
+
 def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = False) -> CacheLayout:
     """The layout for a platform: ``Paged`` on "tpu"; with ``native``, ``Native`` (the C++ kernel for CPUs); else
-    ``PLAIN``. Also ``PLAIN``, with a warning in the log, if the kernel does not support the model. config: the model
-    with the heads of one device."""
+    ``PLAIN``. If the kernel does not support the model, ``ByToken`` or ``PLAIN``, with a warning in the log. config:
+    the model with the heads of one device."""
     if platform != "tpu":
         if not native:
             return PLAIN
@@ -95,7 +119,7 @@ def layout_for(config: ModelConfig, dtype: Any, platform: str, native: bool = Fa
         return Native()
     if why := unfit(config, dtype):
         log.warning("attention without the kernel for TPU: %s", why)
-        return PLAIN
+        return ByToken()
     return Paged()
 
 

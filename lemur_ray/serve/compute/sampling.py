@@ -26,6 +26,7 @@ from lemur_ray.serve.compute.cut_logits import (
     own_ids,
     summed,
     top,
+    weighed,
 )
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.sampling_options import NUMBERS
@@ -176,8 +177,8 @@ def _cutoff_by_halving(
     mass_RV, wanted = jnp.exp(scaled_RV - log_total_R1), jnp.asarray(draw.top_p)[:, None]
     last = lowest_within(scaled_RV, jnp.ones_like(mass_RV), k.astype(jnp.float32), cut)
     above = scaled_RV > last
-    ties = k - summed(above.astype(jnp.float32), cut)
-    of_k = summed(jnp.where(above, mass_RV, 0.0), cut) + ties * jnp.exp(last - log_total_R1)
+    ties = k - weighed(above.astype(jnp.float32), cut)
+    of_k = weighed(jnp.where(above, mass_RV, 0.0), cut) + ties * jnp.exp(last - log_total_R1)
     least = lowest_within(scaled_RV, mass_RV, wanted * jnp.where(k < vocab, of_k, 1.0), cut)
     return jnp.maximum(last, jnp.where(wanted >= 1.0, -jnp.inf, least))
 

@@ -16,7 +16,7 @@ import pytest
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.attention import BLOCK, Place, copy_block
-from lemur_ray.serve.compute.cache_layout import PLAIN, CacheLayout, Native
+from lemur_ray.serve.compute.cache_layout import PLAIN, ByToken, CacheLayout, Native
 from lemur_ray.serve.compute.cpu.kernels import available
 from lemur_ray.serve.compute.invariant import ACCELERATOR, EXACT_CPU, TILE, Arithmetic
 from lemur_ray.serve.compute.paged_cache import Paged
@@ -35,6 +35,7 @@ LAYOUTS = {
     "plain, side by side": (PLAIN, ACCELERATOR),
     "native": (Native(), EXACT_CPU),
     "paged": (Paged(), ACCELERATOR),
+    "by token": (ByToken(), ACCELERATOR),
 }
 HEADS = [(2, 2), (2, 1), (1, 4)]
 """Kv heads and query heads of each: GQA, MHA, MQA."""

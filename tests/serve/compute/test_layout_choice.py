@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import pytest
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.serve.compute.cache_layout import PLAIN, layout_for
+from lemur_ray.serve.compute.cache_layout import PLAIN, ByToken, layout_for
 from lemur_ray.serve.compute.paged_cache import Paged, unfit
 
 
@@ -13,7 +13,7 @@ def test_the_kernel_is_for_tpu_and_for_shapes_that_it_can_take(caplog: pytest.Lo
     assert layout_for(config, jnp.bfloat16, "tpu") == Paged()
     assert layout_for(config, jnp.bfloat16, "cpu") == layout_for(config, jnp.bfloat16, "gpu") == PLAIN
     assert not caplog.messages
-    assert layout_for(ModelConfig(num_heads=8, num_kv_heads=8, head_dim=64), jnp.bfloat16, "tpu") == PLAIN
+    assert layout_for(ModelConfig(num_heads=8, num_kv_heads=8, head_dim=64), jnp.bfloat16, "tpu") == ByToken()
     assert caplog.messages == [
         "attention without the kernel for TPU: the paged kernel needs heads of a multiple of 128 features, got 64"
     ]

@@ -70,7 +70,11 @@ def test_the_kernel_is_in_both_steps_and_no_pool_is_copied(chip: str, cache_gib:
 
 
 def test_a_model_that_the_kernel_cannot_take_is_compiled_without_it_and_that_is_said() -> None:
-    found, text = plan_serving("nano", "--chip", "v5e")
+    """Neither a pool of its cache is copied nor its logits, into a layout in which a row takes the memory of eight."""
+    shape = ("--model.vocab-size", "151936", "--model.max-seq-len", "8192", "--engine.max-slots", "16")
+    found, text = plan_serving("nano", "--chip", "v5e", *shape)
+    logits, pool = 4 * 16 * 151_936, found["steps"][0]["cache"] / 8
+    assert max(step["temporaries"] - step["code"] for step in found["steps"]) < 3 * logits < pool
     assert [step["kernel"] for step in found["steps"]] == [False, False]
     assert text.count("attention without the kernel for TPU: the paged kernel needs heads of a multiple of 128") >= 1
 
