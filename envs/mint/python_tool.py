@@ -54,9 +54,9 @@ class PythonToolFault(Exception):
 
 
 class SandboxedPython:
-    """A Python session in a sandbox, started at the first cell and again after a cell that killed it. ``call(name,
-    arguments)`` answers cells' calls of ``tools``: ToolRefused is raised in the cell, other exceptions by ``run``.
-    ``time_s``: limit of a cell."""
+    """A Python session in a sandbox, started at the first cell and again after a cell that killed it. Cells may call
+    the functions ``tools``, which ``call(name, arguments)`` answers in this process: a ToolRefused from it is
+    raised in the cell, any other exception by ``run``. ``time_s``: limit of a cell in seconds."""
 
     def __init__(
         self,
@@ -183,7 +183,8 @@ class ToolRefused(Exception):
 
 
 def shown(out: str) -> str:
-    """A cell's output as MINT shows it: at most 2000 characters, or a notice if there is no output or it was cut."""
+    """A cell's output as MINT shows it, stripped: cut after 2000 characters with a notice appended; ``NO_OUTPUT`` if it
+    is empty."""
     text = out or NO_OUTPUT
     if len(text) > MAX_CHARS:
         text = text[:MAX_CHARS] + TRUNCATED

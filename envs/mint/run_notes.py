@@ -124,10 +124,10 @@ def _departures(subset: str, run: EvaluationRun) -> Sequence[str]:
 
 
 def mint_notes(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Notes of a run as JSON values. ``graders``: for each grader, the numbers of episodes that it finds solved and
-    that were scored. ``only_mint_2023``, ``only_strict``: ids of the tasks with an episode that only that grader finds
-    solved. If one grader ended an episode, the other's verdict on later turns is unknown: its number is a lower bound.
-    ``hash_seed``: PYTHONHASHSEED of the tested programs, only for HumanEval and MBPP."""
+    """Notes of a run as JSON values. ``graders``: {"strict" and "mint-2023": {"solved", "scored"}}, numbers of
+    episodes. ``only_mint_2023``, ``only_strict``: sorted ids of the tasks with an episode that only that grader finds
+    solved. If one grader's verdict ended an episode, the other's on later turns is unknown, so the other's number is a
+    lower bound. ``hash_seed``: PYTHONHASHSEED of the tested programs, only for HumanEval and MBPP."""
     from lemur_ray.grading.mint import GRADERS
     from lemur_ray.grading.python_tests import HASH_SEED
 

@@ -40,9 +40,9 @@ _HOUSE_FAMILY = {
 
 
 def load_mint_tasks(subset: str, data: Path, limit: int = 0, options: Mapping[str, Any] | None = None) -> list[Task]:
-    """The first ``limit`` (0: all) tasks of a subset. ``options`` are added to those of each task (see ``mint_env``).
-    Raises ValueError for an unknown subset or a malformed file (names file and line), FileNotFoundError with the
-    missing file and its source."""
+    """The first ``limit`` (0: all) tasks of a subset. ``options`` are added to those of each task (table in
+    ``envs.mint.mint_env``). Raises ValueError for an unknown subset or a malformed file (names file and line),
+    FileNotFoundError with the missing file and its source."""
     if subset not in SUBSETS:
         raise ValueError(f"MINT has no subset {subset!r}: expected one of {', '.join(SUBSETS)}")
     shared = {"subset": subset, "max_steps": MAX_STEPS, **(options or {})}

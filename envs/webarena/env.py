@@ -101,6 +101,7 @@ class Counts:
 
     steps: int = 0
     parse_failures: int = 0
+    """Number of replies in which no action was found."""
     coercions: int = 0
     in_vain: int = 0
     beyond_symbolic: int = 0
@@ -109,6 +110,7 @@ class Counts:
     outside: int = 0
     """Number of blocked requests to hosts outside the site set."""
     dialogs: int = 0
+    """Number of dialogs that pages raised."""
     verdict: bool = True
     """False if the score needs a judge's verdict and there is none."""
     artefacts: str = ""

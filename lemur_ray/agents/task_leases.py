@@ -41,7 +41,8 @@ class HeldLease(Protocol):
 
 
 class Leases(Protocol):
-    """Exclusive locks and notes that several processes share. Thread-safe. Names are relative paths."""
+    """Exclusive locks and notes (stored texts) that several processes share, and commands on the host that keeps them.
+    Thread-safe. Names are relative paths."""
 
     def take(self, names: Sequence[str]) -> HeldLease | None:
         """Lock the first free one of ``names``, without waiting; None if all are taken. Raises LeasesLost if the host

@@ -243,6 +243,7 @@ class Benchmark(Generic[Options]):
     has_hints: bool = False
     """Whether tasks have reference replies or hints, which the expert and random policies need"""
     details: BenchmarkDetails = BenchmarkDetails()
+    """Optional declarations"""
 
     def requirements(self, options: Options, request: EvaluationRequest) -> Sequence[Requirement]:
         """What must be there to play, as ``needs`` declares; without ``needs``, that the first task can be loaded."""

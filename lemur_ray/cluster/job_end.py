@@ -26,7 +26,7 @@ _STOP_WAIT_S = 60.0
 
 
 def run(main: Callable[[], int]) -> NoReturn:
-    """Call ``main`` and end the process with the exit code that it returns or its error has (``exit_codes``)."""
+    """Call ``main`` and end the process with the exit code that it returns or its error has (``host.exit_codes``)."""
     try:
         code = main()
     except SystemExit as error:

@@ -184,9 +184,9 @@ class MoreFilesNeeded(Exception):
 
 
 def sources_short_of_tokens(listing: Listing, clean: CleanDocuments) -> list[str]:
-    """A message for each source that has fewer tokens than wanted although all its files were read; [] if none has.
-    listing, clean: sources with their parts, and the selected documents. Raises MoreFilesNeeded if a source of which
-    only a sample of the files was read is short."""
+    """A message for each source that has some tokens, but fewer than wanted although all its files were read; [] if
+    none has. listing, clean: sources with their parts, and the selected documents. Raises MoreFilesNeeded if such a
+    source has files that were not read, because only a sample was."""
     lines, more = [], []
     for entry, counts in zip(listing.sources, clean.counts, strict=True):
         wanted, tokens = entry.get("spec", {}).get("tokens", 0), counts.get("tokens", 0)

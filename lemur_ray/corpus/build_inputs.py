@@ -22,8 +22,8 @@ def described(
     config: CorpusConfig, committed: dict[str, Any] | None, extra: Sequence[str], given: Tokenizer | None
 ) -> tuple[CorpusConfig, dict[str, Any]]:
     """(configuration with a word pattern filled in, JSON description of it, of the extra texts and of the tokenizer).
-    ``build_hash`` of the description identifies the build. committed: manifest at the destination, {} if damaged, None
-    without one. given: a tokenizer that is used unchanged."""
+    ``corpus.config.build_hash`` of the description identifies the build. committed: manifest at the destination, {} if
+    damaged, None without one. given: a tokenizer that is used unchanged."""
     if not config.word_pattern:
         config = dataclasses.replace(config, word_pattern=_word_pattern(committed))
     description = describe(config)

@@ -117,8 +117,10 @@ def make_table(
     job: Any, out: str, load_tokenizer: Callable[[str], Any], init_from: str, batch_parts: Callable[[Any], int]
 ) -> str:
     """Folder or URL of the instruction table (tokenised conversations) to train on: the one that ``job.corpus`` names,
-    else one built here from the job's ``sets`` of files, else from its conversations. ``load_tokenizer``: returns the
-    tokenizer of the model ``init_from``. ``batch_parts``: returns into how many parts a mesh splits a batch."""
+    else one built by this call, from the files of ``job.sets`` if it names any, else from the conversations of
+    ``job.talks``. ``out``: the run folder; the table is built in the folder that ``table_shelf`` returns for it.
+    ``load_tokenizer``: returns the tokenizer of the model ``init_from``. ``batch_parts``: returns into how many parts a
+    mesh, ``job.recipe.mesh``, splits a batch."""
     from lemur_ray.instruct.chat_tokens import with_chat_format
     from lemur_ray.instruct.config import SET_NAMES
     from lemur_ray.instruct.epochs import whole_epochs

@@ -53,8 +53,8 @@ def names_used(tests: str, setup: str = "") -> Names:
 
 
 def requested_values(defined: Any, asked: Sequence[str]) -> dict[str, Any]:
-    """The encoded values (``plain_values``) of the requested names that the solution defined. ``defined``: untrusted
-    answer of its process; anything malformed or not asked for is dropped."""
+    """The values, encoded as by ``sandbox.inside.payload.plain_values``, of the requested names that the solution
+    defined. ``defined``: untrusted answer of its process; anything malformed or not asked for is dropped."""
     if type(defined) is not list or len(defined) != 2 or defined[0] != "dict" or type(defined[1]) is not list:
         return {}
     values: dict[str, Any] = {}

@@ -44,8 +44,9 @@ def take(descriptor: int, *, wait_s: float | None = 0.0) -> bool:
 
 @contextlib.contextmanager
 def hold(path: Path, *, wait_s: float | None = 0.0, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Context manager that holds the lock of the file ``path``, which is created if absent and not removed afterwards.
-    ``waiting``: called once if another process has it. Raises FileHeld after ``wait_s`` seconds (None: never)."""
+    """Context manager that holds the lock file ``path``, which is created if absent and not removed afterwards; its
+    content is replaced by this process's id. ``waiting``: called once if another process holds it. Raises FileHeld
+    after ``wait_s`` seconds (0: at once, None: never)."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         if not take(descriptor):

@@ -142,8 +142,9 @@ class ImproveConfig:
         return (0.0 if self.control else self.keep) if self.teaches else 1.0
 
     def described(self, recipe: Recipe, init_from: str) -> dict[str, Any]:
-        """JSON values that identify a run; a run folder with other values belongs to another run.
-        recipe: with the shape of the model. init_from: identity of the weights that start the run (``weights_of``)."""
+        """JSON values that identify a run; a run folder with other values belongs to another run. recipe: with the
+        shape of the model. init_from: identity of the weights that start the run
+        (``weights.checkpoints.weights_of``)."""
         names = ("benchmark", "algorithm", "control", "rounds", "games", "samples", "keep", "temperature", "eval_games",
                  "eval_every", "first_task", "train_tasks", "eval_tasks")  # fmt: skip
         own = {name: getattr(self, name) for name in names} | {"samples": self.epochs}

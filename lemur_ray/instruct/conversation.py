@@ -64,10 +64,10 @@ def readable(text: str) -> str:
 
 
 def checked_conversations(file: str | Path) -> Iterator[Conversation | ValueError]:
-    """Yield the conversations of a chat file (``chat_rows``), a path, a URL or a data set of the Hub; for an invalid
-    row, a ValueError naming file and line. ``dataset`` and ``id`` of a row without them are the file's name and the
-    row's number. Raises ValueError for a damaged file or an ambiguous name, OSError (ReadFailure from the Hub) if it
-    cannot be read."""
+    """Yield the conversations of a chat file: a path, a URL or a data set of the Hub (formats: ``instruct.chat_rows``);
+    for an invalid row, a ValueError naming file and line. ``dataset`` and ``id`` of a row without them are the file's
+    name and the row's number. Raises ValueError for a damaged file or an ambiguous name, OSError (ReadFailure from the
+    Hub) if it cannot be read."""
     for name in chat_files(str(file)):
         with local_chat_file(name) as path:
             for place, row in _named(name, rows(path)):

@@ -37,9 +37,9 @@ class FetchOptions:
 
 
 def fetch(sets: Sequence[DataSet], options: FetchOptions, *, rows: int = 0) -> list[str]:
-    """Download the missing files of ``sets`` and verify them, and ``rows`` rows of each stream. Returns a line for each
-    failure, empty on success. Raises FetchError before anything is downloaded if terms are not accepted, a set is
-    withdrawn, or disk space is short."""
+    """Download and verify the missing files of ``sets``, then rows of each of their streams until ``rows`` of it are
+    stored or it ends. Returns a line for each failure, empty on success. Raises FetchError before anything is
+    downloaded if terms are not accepted, a set is withdrawn, or disk space is short."""
     _refuse(sets, options)
     wanted = {source.path: source for one in sets for source in one.sources}
     failed: list[str] = []

@@ -34,7 +34,8 @@ class Address:
 
     @property
     def uri(self) -> str:
-        """The address as a URI that ``open_ranges`` takes. A file of GitHub has none but its web address."""
+        """The address as a URI that ``byte_stream.open_ranges`` takes. A file of GitHub has none but its web
+        address."""
         return f"hf://datasets/{self.repo}@{self.commit}/{self.file}" if self.kind == "hub" else self.text
 
 

@@ -34,9 +34,9 @@ class AccessFailure(NamedTuple):
 
 def check_clients(url: str, environment: Mapping[str, str] | None = None) -> dict[str, AccessFailure | None]:
     """Write, read and remove a small object with each client; returns by client name its failure, None for success.
-    environment: variables to set in this process first, such as the driver's ``bucket_environment``. Client names:
-    files (gcsfs or s3fs), pyarrow (Ray Train and Ray Data), leases (conditional writes), and for ``gs://`` also epath
-    and tensorstore (checkpoints of orbax)."""
+    environment: variables to set in this process first, such as the driver's ``file_system.bucket_environment``. Client
+    names: files (gcsfs or s3fs), pyarrow (Ray Train and Ray Data), leases (conditional writes), and for ``gs://`` also
+    epath and tensorstore (checkpoints of orbax)."""
     os.environ.update(environment or {})
     clients: dict[str, Callable[[str, bytes], None]] = {"files": _files, "pyarrow": _arrow, "leases": _leases}
     if url.startswith("gs://"):

@@ -18,6 +18,7 @@ class Chat:
     tools: Sequence[Mapping[str, Any]] = ()
     """Each ``{"type": "function", "function": {name, description, parameters}}``"""
     documents: Sequence[Mapping[str, Any]] = ()
+    """Texts to answer from, for templates that support retrieval."""
     add_generation_prompt: bool = False
     """Whether to append the header of the next assistant turn."""
     continue_final_message: bool = False

@@ -73,8 +73,8 @@ class Worker:
             self.fence.check()
 
     def write_result(self, run: Run, result: dict[str, Any]) -> dict[str, Any]:
-        """Write ``result`` to ``result.json`` of the run folder; returns its content, with a fence including the
-        attempt number."""
+        """Write ``result`` to ``result.json`` of the run folder; returns what was written. If this worker has a
+        ``fence``, field ``attempt`` (the attempt number) is added, and Superseded raised if a newer attempt began."""
         if self.fence is None:
             write_json(f"{run.out}/result.json", result)
             return result

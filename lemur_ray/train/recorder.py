@@ -155,7 +155,8 @@ class Recorder:
                 self.log.close()
 
     def summary(self) -> dict[str, Any]:
-        """Last losses and totals of the run, for ``result.json``."""
+        """Last losses (``loss`` in nats per token, also by kind and source) and totals of the run, for ``result.json``:
+        skipped steps, tokens/s, seconds. ``loss`` and ``tokens_per_s`` are None if no step was logged."""
         last = self.last
         if not last and self.log is not None:
             last = self.log.last  # the run was killed between last checkpoint and result

@@ -64,6 +64,7 @@ class Start:
     lying: tuple[tuple[str, str], ...]
     """(thing, location) pairs. In the real games this is not always the receptacle's location."""
     opened: tuple[str, ...] = ()
+    """Receptacles that are open."""
     states: tuple[tuple[str, str], ...] = ()
     """(thing, one of clean, hot, cool, lit, sliced)."""
 

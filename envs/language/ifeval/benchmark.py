@@ -66,7 +66,8 @@ def _follows(texts: Sequence[str], name: str, arguments: Mapping[str, Any]) -> b
 
 
 def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Share of all instructions that were followed, and of prompts by the loose rule."""
+    """For reports: ``instruction_level_strict``, share of all instructions that were followed, and
+    ``prompt_level_loose``, share of prompts solved by the loose rule; {} if no episode is scored."""
     scored = [episode for episode in episodes if SHARE in episode.scores]
     counts = [int(episode.category.split()[0]) for episode in scored]
     if not scored:

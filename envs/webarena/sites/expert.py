@@ -30,8 +30,8 @@ class Expert:
         self._at = self._scrolled = 0
 
     def next(self, elements: Mapping[str, Named]) -> Action:
-        """The plan's next action, a scroll if its element is not among ``elements``, or a stop if it is still missing.
-        Call once per turn."""
+        """The plan's next action; a scroll down while its element is not among ``elements``, and a stop if it is still
+        missing after ``SCROLLS`` scrolls. Call once per turn. After the plan's end its last action is repeated."""
         step = self._plan[self._at]
         element_id = ""
         if "role" in step:

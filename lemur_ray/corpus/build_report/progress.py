@@ -30,8 +30,8 @@ class SourceProgress:
         self._dropped: dict[str, Counter[str]] = {name: Counter() for name in self._left}
 
     def add(self, part: str, counts: Mapping[str, Any]) -> None:
-        """Count a cleaned part. part: its key; counts: as ``clean_part`` returns them. Reports all sources every 10 s,
-        and a source when it is finished."""
+        """Count a cleaned part. part: its key; counts: as ``stages.clean_part`` returns them. Reports all sources every
+        10 s, and a source when it is finished."""
         name = self._source[part]
         dropped = counts["dropped"]
         self._counts[name] += Counter(

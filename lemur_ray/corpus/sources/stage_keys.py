@@ -47,8 +47,8 @@ def array_hash(*arrays: np.ndarray) -> str:
 
 def clean_key(files: Sequence[FileRef], tags: Sequence[str], kind: Kind, filters: Any) -> str:
     """Key of a cleaned part: hash of files, rules and versions of libraries. tags: tag of each file's content
-    (``file_tags``). filters: name or mapping for ``filter_set``. kind: code or text. Raises ImportError if languages
-    are chosen and no detector is installed."""
+    (``file_tags.file_tags``). filters: name or mapping for ``filter_set``. kind: code or text. Raises ImportError if
+    languages are chosen and no detector is installed."""
     rules = filter_set(filters, kind)
     # Ids of documents are hashes of normalised text; pyarrow reads records and compressed files.
     tools = [unicodedata.unidata_version, f"pyarrow {importlib.metadata.version('pyarrow')}"]

@@ -65,8 +65,8 @@ _BOOTSTRAP = (
 
 
 def section(benchmark: str, results: Results, earlier: Results = ()) -> Markup:
-    """The section of a page on one benchmark as HTML. ``results``: as ``with_distinct_names`` orders them; ``earlier``:
-    results of earlier versions of the policies, listed last."""
+    """The section of a page on one benchmark as HTML. ``results``: as ``policy_results.with_distinct_names`` orders
+    them; ``earlier``: results of earlier versions of the policies, listed last."""
     colours = _colours(results)
     pairs, pairs_note = _pairs(results)
     listed = any(r.links for r in results)

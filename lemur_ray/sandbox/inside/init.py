@@ -26,7 +26,7 @@ REPORT_FD, ORDERS_FD = 8, 9
 
 def main(read_fd: int, write_fd: int, spec: dict[str, Any]) -> None:
     """Serve the harness over the descriptors ``read_fd`` and ``write_fd`` until it disconnects; then exit, which ends
-    every process of the namespace. ``spec``: the settings that ``keeper_client`` sends."""
+    every process of the namespace. ``spec``: the settings that ``backends.keeper_client`` sends."""
     kernel.prctl(kernel.SET_DUMPABLE, 0)
     try:
         init = Init(Pipe(read_fd, write_fd), spec)
@@ -39,7 +39,8 @@ def main(read_fd: int, write_fd: int, spec: dict[str, Any]) -> None:
 
 
 class Init:
-    """Executes the harness's requests in the first process. ``spec``: the settings that ``keeper_client`` sends."""
+    """Executes the harness's requests in the first process. ``spec``: the settings that ``backends.keeper_client``
+    sends."""
 
     def __init__(self, pipe: Pipe, spec: dict[str, Any]) -> None:
         self.pipe, self.spec = pipe, spec

@@ -80,8 +80,8 @@ def end_generation(timeout_s: float = 5.0) -> int:
 
 def begin_generation(fd: int, spec: dict[str, Any], packed: bytes) -> None:
     """Fork the first process of a fresh set of namespaces (a generation), and return at once. ``fd``: socket to the
-    harness, to which errors are sent; ``spec``: the settings that ``keeper_client`` sends; ``packed``: file trees, see
-    ``tree.pack``."""
+    harness, to which errors are sent; ``spec``: the settings that ``backends.keeper_client`` sends; ``packed``: file
+    trees, see ``tree.pack``."""
     # A process namespace begins with the next child, so an intermediate process creates it and exits.
     middle = os.fork()
     if middle:
@@ -108,8 +108,8 @@ def _small_buffers(proc: str) -> None:
 
 def first_process(fd: int, spec: dict[str, Any], packed: bytes) -> None:
     """Build the root file system, enter it, and serve the harness on ``fd``; never returns. ``fd``: socket to the
-    harness; ``spec``: the settings that ``keeper_client`` sends; ``packed``: file trees, see ``tree.pack``. An error is
-    sent to the harness before the process exits."""
+    harness; ``spec``: the settings that ``backends.keeper_client`` sends; ``packed``: file trees, see ``tree.pack``. An
+    error is sent to the harness before the process exits."""
     os.dup2(fd, 3)
     os.closerange(4, 256)
     try:

@@ -46,7 +46,8 @@ def prctl(option: int, value: int = 0, pointer: ctypes.c_void_p | None = None) -
 
 
 def drop_bounding_set() -> None:
-    """Prevent all programs executed from here on from gaining a capability, even as user 0."""
+    """Prevent all programs that this process executes from here on from gaining a capability, even as user 0. Needs
+    the capability SETPCAP; without it nothing changes, and no error is raised."""
     for number in range(LAST_CAPABILITY + 1):
         # The kernel answers EINVAL for capabilities it does not know.
         _libc.prctl(CAPBSET_DROP, ctypes.c_ulong(number), ctypes.c_ulong(0), 0, 0)

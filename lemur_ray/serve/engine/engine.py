@@ -74,8 +74,8 @@ class Engine:
     # Called from any thread.
 
     def start(self, wait: bool = True) -> Engine:
-        """Start the engine's thread, which compiles all programs first. wait: return only when that is done. Raises
-        EngineClosed if it fails."""
+        """Start the engine's thread, which compiles all programs first; returns the engine. wait: return only when that
+        is done, and raise EngineClosed if it failed."""
         self._thread.start()
         if wait:
             self.ready.wait()

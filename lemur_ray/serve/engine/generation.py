@@ -40,6 +40,7 @@ class Generation:
     stop_ids: frozenset[int] = frozenset()
     """Ids that end the reply; the one that did is its last token"""
     constraint: Constraint | None = None
+    """Limits the reply to allowed tokens (a grammar); None: any"""
     sample_index: int = 0
     """Number among several replies to one request, each of which draws its own noise from the same seed"""
     logprobs: bool = False

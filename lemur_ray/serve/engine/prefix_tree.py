@@ -34,6 +34,7 @@ class Node:
     holders: int = 0
     """Number of running sequences and pins that hold this node"""
     used_at: int = 0
+    """Count of releases when its last holder released it: nodes with lower counts are evicted first"""
     logprobs: TokenLogprobs | None = None
     """Log-probabilities of its tokens, NaN where they were not requested"""
     full: dict[bytes, Node] = field(default_factory=dict)

@@ -29,6 +29,7 @@ class Running:
     name: str
     """Name of the model in requests"""
     spec: str
+    """Model, run or folder that it was loaded from"""
     version: str
     """Version of the weights that it uses now"""
     context: int = 0

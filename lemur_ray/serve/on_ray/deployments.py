@@ -61,9 +61,10 @@ def serve_handle(job: ServeJob, spec: str, app_name: str = "") -> str:
 
 
 def serve_policy(spec: PolicySpec) -> Callable[[], Policy]:
-    """Serve the model of a ``checkpoint`` or ``handle`` spec; returns a function that makes its policy in any process
-    of the cluster. A model that is served already (``attach``) is used with its own options, hosts and replicas. Raises
-    CannotServe, CannotUseVllm, or TimeoutError if the model cannot be reached."""
+    """Serve the model ``spec.target`` by HTTP (kind ``checkpoint``) or by Ray handle (kind ``handle``); returns a
+    picklable function that makes its policy in any process of the cluster. If ``spec.application`` (kind ``handle``)
+    names an application that serves the model already, that is used with its own options, hosts and replicas, and
+    nothing is started. Raises CannotServe, CannotUseVllm, or TimeoutError if the model cannot be reached."""
     job = ServeJob(model=spec.target, name=spec.label, chat_template=spec.chat_template)
     if spec.traits.by_handle:
         app_name = spec.application or serve_handle(job, spec.target)

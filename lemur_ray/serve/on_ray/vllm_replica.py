@@ -64,7 +64,8 @@ class VllmModel(_Server):
         return app
 
     async def about(self) -> dict[str, Any]:
-        """The model's name and folder (``spec``), version and spec of its weights, and its context in tokens."""
+        """The model's ``name`` and folder (``spec``), ``version`` and spec (``weights``) of its weights, its
+        ``context`` in tokens."""
         about = {"name": self._llm_config.model_id, "spec": self._folder, "version": self._version}
         context = self.engine._engine_client.model_config.max_model_len
         return {**about, "weights": self._choice.spec or self._folder, "context": context}

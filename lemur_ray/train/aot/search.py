@@ -72,7 +72,7 @@ def search(
 
 
 def guess(recipe: Recipe, where: Devices) -> Guess:
-    """Estimate bytes and seconds of a step from shapes alone. recipe: one that ``placed`` returned."""
+    """Estimate bytes and seconds of a step from shapes alone. recipe: one that ``compiled_step.placed`` returned."""
     model, mesh, train = recipe.model, recipe.mesh, recipe.train
     chips = where.devices_of(mesh)
     tokens = recipe.tokens_per_step / train.microbatches * mesh.tp / chips  # of one row of tp devices

@@ -50,8 +50,9 @@ class SaveAgreement:
 
     @classmethod
     def of_workers(cls, rank: int, world_size: int, step: int) -> SaveAgreement | None:
-        """The agreement of all processes of jax.distributed, which have taken ``step``; None for a process alone. rank,
-        world_size: this process among those of the run."""
+        """The agreement among all ``world_size`` processes of jax.distributed; None if there is only one. rank: of this
+        process. step: the last one taken, the same for all. Every process must make the same calls of this method, as
+        their order numbers the keys."""
         client, name = distributed.global_state.client, f"lemur/save/{next(_calls)}"
         return cls(client, rank, world_size, name, step) if world_size > 1 else None
 

@@ -37,6 +37,7 @@ class Stage:
     first_row: int
     """Plan row at which this run begins."""
     keep_guard: bool
+    """Whether the parent's state of the guard against loss spikes is kept, else it begins anew."""
     changed: tuple[str, ...]
     """Differences of the recipes: ``dotted.name: value of the parent != value of this run``."""
 
