@@ -109,7 +109,7 @@ def project(path: Sequence[str]) -> str:
         if spec is None or not spec.origin:
             return ""
         folder = Path(spec.origin).parent
-        for file in sorted(folder.rglob("*.py")):
+        for file in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".toml")):
             digest.update(f"{name}/{file.relative_to(folder).as_posix()}\0".encode() + file.read_bytes() + b"\0")
         if name == PACKAGES_OF_OURS[0]:
             version = _version(folder)
