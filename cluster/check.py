@@ -6,8 +6,6 @@ the rules are checked (--rules lists them). Names in your files may be of object
 `kubectl create` commands, also in comments. Exit code 1 where something is wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

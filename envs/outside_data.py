@@ -2,8 +2,6 @@
 
 Names are paths below ``DATA``. Checksums are those of the unpacked contents."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 
 gymnasium's own ``Text`` only has letters and digits of a bounded length."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

@@ -26,8 +26,6 @@ The keys of ``info`` at every reset and step:
 The reward is 0.0 until the end and the score at the end, unless the benchmark rewards every turn (``Turn.reward``). A
 solved or otherwise finished task is ``terminated``; the turn limit is ``truncated``, outcome ``turn_limit``."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rules for served models, which must survive a lost head, node or drain, and for retries and ends of jobs."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Rules for RayCluster, RayJob and RayService manifests, and for the Ray cluster that each describes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache

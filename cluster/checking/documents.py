@@ -1,7 +1,5 @@
 """Reads Kubernetes objects from YAML and JSON files and from samples in Markdown pages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

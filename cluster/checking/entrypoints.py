@@ -1,7 +1,5 @@
 """Rules for the entrypoint of a job or service: its command line, checked by the job's parser, and its hosts."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import importlib

@@ -1,7 +1,5 @@
 """Rules for one group of pods: resources, placement and shutdown. Knows nothing of the job."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

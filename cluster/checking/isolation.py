@@ -1,7 +1,5 @@
 """Rules for pods in which environments execute code that a model wrote, and for network policies."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

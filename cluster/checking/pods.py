@@ -1,7 +1,5 @@
 """The pods that documents of any kind describe, as Groups, and values in a document by path."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Other jobs in the queue are ignored: a job that fits alone may still wait.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

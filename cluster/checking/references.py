@@ -4,8 +4,6 @@ Each rule is a row of a table: the path of a name or a selector. An object exist
 ``kubectl create`` command in the documents or the README makes it.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set

@@ -1,7 +1,5 @@
 """Breaches of the rules in ``rules.json`` (name -> reason), each of which caught an error that a schema accepted."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

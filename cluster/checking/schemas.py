@@ -4,8 +4,6 @@ Definitions come from ``kubectl get crd -o json`` or the files of a release. The
 fields; here they are errors. Knows no rules.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

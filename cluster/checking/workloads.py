@@ -1,7 +1,5 @@
 """Rules for pods of every kind of document: access to the node, images, volumes, the bucket, placeholders."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence, Set

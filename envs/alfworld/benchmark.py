@@ -2,8 +2,6 @@
 
 All have text actions, one command a turn, and 50 turns."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

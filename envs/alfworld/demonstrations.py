@@ -1,7 +1,5 @@
 """Games that the expert wins as conversations to tune on, with or without slips."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from random import Random
 

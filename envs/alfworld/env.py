@@ -13,8 +13,6 @@ Options of ``reset`` (all optional):
 
 The reward is 1.0 in the turn that wins the game, else 0. Without a win, it is truncated after ``max_steps``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar

@@ -3,8 +3,6 @@
 Its next command depends only on the facts observed so far, so it can take over from any player in the middle of a game.
 It searches in the order of the room line and writes the new grammar."""
 
-from __future__ import annotations
-
 from envs.alfworld.games.catalogue import LAMP, TOOL_OF_VERB
 from envs.alfworld.games.game import Goal
 from envs.alfworld.knowledge import Knowledge, kind_of

@@ -6,8 +6,6 @@ action is a tuple of a verb and names. Knows no state: whether an action is poss
 
 Commands are matched as textworld matches them: all must be exact, case and inner blanks included."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

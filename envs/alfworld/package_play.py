@@ -3,8 +3,6 @@
 The package has one global parser, overwrites ``sys.argv`` and draws from the global ``random``: one process plays one
 game and ends with it. Needs the extra ``alfworld``."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -2,8 +2,6 @@
 
 Plays as ``AlfredTWEnv`` does: textworld's PDDL environment with ALFWorld's own names for things."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -3,8 +3,6 @@
 Surrounding whitespace of a command is dropped; an impossible one is answered with "Nothing happens.". There is
 no step limit here."""
 
-from __future__ import annotations
-
 from envs.alfworld.games.game import Game
 from envs.alfworld.grammar import GRAMMARS
 from envs.alfworld.sentences import NOTHING_HAPPENS, answer, opening

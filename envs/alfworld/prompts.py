@@ -1,7 +1,5 @@
 """Prompts of a game: a system prompt for any language model, or the bare opening for a tuned one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal, get_args
 

@@ -8,8 +8,6 @@
 A game is named by its path ``<task>/<trial>``, never by a number: the order of a folder is the machine's. Games that
 ALFWorld marks as not solvable are left out, as it does."""
 
-from __future__ import annotations
-
 import json
 import os
 import tarfile

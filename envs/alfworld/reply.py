@@ -10,8 +10,6 @@ Whether the command is possible is not checked here. The rule, in order:
 4. There is no command if nothing is left, if more than 500 characters are left, or if one of them cannot be printed
    (control characters, lone surrogates)."""
 
-from __future__ import annotations
-
 import re
 
 MAX_COMMAND_CHARACTERS = 500

@@ -2,8 +2,6 @@
 
 The wordings are ALFWorld's (``alfred.twl2`` of alfworld 0.3 and 0.4, MIT), byte for byte, which tests check."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from envs.alfworld.games.game import Thing

@@ -2,8 +2,6 @@
 
 A demonstration without them never holds "Nothing happens.", so a model tuned on it has not seen how to go on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 

@@ -1,7 +1,5 @@
 """Generated ALFWorld games as benchmark tasks."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

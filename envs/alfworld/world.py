@@ -4,8 +4,6 @@ ALFWorld's domain (``alfred.pddl``) on plain sets: the player's location, what i
 hand, clean, hot, cool, lit, sliced. Several receptacles may share a location and a thing may lie in several of them, as
 in the real games. A world is plain data: it can be copied and pickled."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """Benchmarks named by scheme: ``gym:module:Id`` for Gymnasium text environments, ``harbor:PATH`` for task folders."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ says so (``info["is_success"]`` or ``info["success"]``), or else if the sum of i
 score is that sum over ``solved_at``, from 0 to 1. A reply outside the action space uses up a turn and does not reach
 the environment. Exceptions that the environment raises count as faults of the environment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """The benchmarks ``intercode/sql``, ``bash``, ``ctf`` and ``python``: options, requirements, tasks."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

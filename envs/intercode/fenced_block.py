@@ -2,8 +2,6 @@
 
 One regular expression for the whole block would take seconds for an unclosed fence with a thousand blanks."""
 
-from __future__ import annotations
-
 import re
 
 FENCE = "```"

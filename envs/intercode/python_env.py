@@ -5,8 +5,6 @@ the share of tests that pass. Everything else is run and its output shown. Tests
 (``grading/python_tests``). Protocol: princeton-nlp/intercode c3e46d8, seven turns. With ``compat`` a ``def`` that does
 not compile scores 1, as it does upstream."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,6 @@
 
 The data (MBPP, CC BY 4.0) is not part of this project: ``DATA/intercode/python``."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from pathlib import Path

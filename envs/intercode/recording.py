@@ -5,8 +5,6 @@ each episode with ``query``, ``turn_history`` (lists of equal length) and ``summ
 action that upstream parsed, not the model's reply: it serves as the recorded reply, empty if nothing was parsed,
 ``skip`` if the episode was given up."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -3,8 +3,6 @@
 Some facts about a recorded run are only in its file name: ``ic_bash_multiturn_gpt-3.5_10_turns_fs_1.json.gz`` is
 gpt-3.5, 10 turns, file system 1."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The benchmarks ``mint/<subset>`` of MINT's eight subsets: options, requirements, tasks."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass

@@ -8,8 +8,6 @@
 
 Normalising removes paths, addresses, cell numbers, whitespace, and all but the last line of a traceback."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

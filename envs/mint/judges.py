@@ -2,8 +2,6 @@
 
 ``mint-2023`` and ``strict`` are both recorded, so that every episode has both verdicts."""
 
-from __future__ import annotations
-
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol

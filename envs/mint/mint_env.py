@@ -19,8 +19,6 @@
 
 All code of a model runs in a sandbox."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Mapping

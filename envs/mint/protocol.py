@@ -3,8 +3,6 @@
 Steps, chances and count-down lines are those of mint-bench 3f7f12c (Apache-2.0); tests recompute the 12,291 such lines
 of the published runs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal

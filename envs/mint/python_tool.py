@@ -4,8 +4,6 @@ The loop over cells is the sandbox's (``sandbox/inside/payload/repl.py``). A cel
 the session with the call, and the next step's message is the answer. So the code runs without network while searches
 run here, and it cannot reach the game. Limits are MINT's (mint-bench 3f7f12c): 30 s per cell, 2000 characters."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

@@ -8,8 +8,6 @@
 
 The subset of a log is in its file name (``gsm8k.results.jsonl.gz``), since five share a ``task_name``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@
 kind are joined, ``<thought>`` and code fences are ignored. ``lenient`` also accepts, in a reply without MINT's tags,
 fenced Python blocks and CodeLlama's ``[PYTHON]`` as code to run."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 
 A replay is named by its folders: ``replay:gpt-3.5-turbo-0613/F=gpt-4-0613`` had a teacher."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

@@ -2,8 +2,6 @@
 
 Files and indexes are opened once per process and shared by its episodes."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from functools import cache

@@ -3,8 +3,6 @@
 Layout: ``DATA/mint/tasks/<subset>.test_prompts.jsonl.gz``, ``DATA/mint/tasks/alfworld/`` and
 ``DATA/mint/in_context_examples/``; ``envs/outside_data.py`` lists the source of each file."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

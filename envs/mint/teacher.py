@@ -9,8 +9,6 @@ long is shown without its oldest turns. A teacher that knows the solution and gi
 after that the solution is removed from its feedback; one that solved the task itself may give it away, as upstream. All
 of these events are counted."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from dataclasses import dataclass

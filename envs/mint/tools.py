@@ -2,8 +2,6 @@
 
 Names, parameters and order are MINT's; the descriptions are this project's, used if there are no recorded runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 A replay must repeat the recorded prompts byte by byte, so their wording is read from the runs themselves
 (``DATA/mint/outputs``). Without recorded runs the same protocol has this project's wording."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

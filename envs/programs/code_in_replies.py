@@ -1,7 +1,5 @@
 """Extracts the program from a reply: a chat model's fenced block, a program between sentences, or a completion."""
 
-from __future__ import annotations
-
 import ast
 import re
 

@@ -1,7 +1,5 @@
 """Runs a Python program and its tests, each in a fresh sandbox without network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from envs.programs.code_in_replies import can_be_parsed

@@ -1,7 +1,5 @@
 """Environment of a single question: the model replies once, and the reply is graded."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from dataclasses import replace

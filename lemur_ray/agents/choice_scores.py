@@ -4,8 +4,6 @@ Each choice is one completion request: prompt and choice as the prompt, and one 
 (servers differ in their treatment of zero tokens). The choice's tokens are the last ones of the echo, because a server
 may add tokens before a prompt."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

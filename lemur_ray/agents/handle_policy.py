@@ -6,8 +6,6 @@ that the environment changed (cut, or with a prefix) is sent as text.
 
 The caller supplies the transport as a function, ``ask``."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict

@@ -13,8 +13,6 @@
 ``agents.endpoint_retries`` repeats requests, and limits concurrent ones to an overloaded endpoint (429, 503); its
 pauses let a server that died return. Endless responses are cut off; redirects are not followed. Thread-safe."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import threading

@@ -9,8 +9,6 @@
 
 Statuses are numbers, bodies are bytes or JSON values."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

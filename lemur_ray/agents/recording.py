@@ -3,8 +3,6 @@
 A *recording* is data; a *replay* is an evaluation whose policy repeats its replies (``agents/replay.py``). Each
 benchmark declares how its recordings are read, named and compared (``RecordingFormat``)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter

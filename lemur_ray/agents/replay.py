@@ -2,8 +2,6 @@
 
 Some recordings store parsed actions instead of replies: with the option ``recorded`` a reply is the action."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest, ContextOverflow

@@ -2,8 +2,6 @@
 
 Each benchmark declares its comparison; the report adds up the counts of all episodes and computes the shares."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

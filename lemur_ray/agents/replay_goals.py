@@ -1,7 +1,5 @@
 """Recorded runs on disk and the agreement that replays must reach: declared by benchmarks, for ``jobs/fidelity.py``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 
 A name selects a data set, all those of a benchmark family or of all benchmarks, or a file. Fetches nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from lemur_ray.benchmarks.discovery import offers

@@ -3,8 +3,6 @@
 A family is one or several benchmarks (variants) of a module. Built-in families are packages under ``HOMES`` with a
 module ``benchmark``; installed packages declare theirs in the entry-point group ``lemur_ray.benchmarks``."""
 
-from __future__ import annotations
-
 import functools
 import pkgutil
 import sys

@@ -1,7 +1,5 @@
 """Screenshots and whole texts of an episode, in files beside its ledger, for its transcript page."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """The list of benchmarks on this machine: number of tasks, size and licence of the data, other requirements, and which
 of them are not met."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

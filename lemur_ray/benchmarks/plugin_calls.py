@@ -2,8 +2,6 @@
 
 An error is printed once to stderr and takes the place of the result."""
 
-from __future__ import annotations
-
 import json
 import sys
 import traceback

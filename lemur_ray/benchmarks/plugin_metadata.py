@@ -2,8 +2,6 @@
 
 Built-in benchmarks need none: they are called again for every page."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields

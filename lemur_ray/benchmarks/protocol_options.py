@@ -1,7 +1,5 @@
 """Options of question sets: the protocol, and whether the model chats or continues a text."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 

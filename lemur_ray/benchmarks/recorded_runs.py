@@ -1,7 +1,5 @@
 """Finds, beneath a data folder, recorded runs that paper authors published and that a benchmark can replay."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A column's expected settings are those of the script released with the paper's models, or if there is none the
 benchmark's defaults. Settings that differ from them are departures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Dependencies of tasks in a selection: a dependency that is left out is replaced by its own dependencies."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 

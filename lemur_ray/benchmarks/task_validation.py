@@ -1,7 +1,5 @@
 """Validation of the tasks that a benchmark yields, before anything is played. Errors name benchmark and task."""
 
-from __future__ import annotations
-
 import math
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping

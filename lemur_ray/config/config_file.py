@@ -3,8 +3,6 @@
 Keys are names of flags with underscores or hyphens, nested (``train: {steps: 100}``) or dotted (``train.steps: 100``).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import enum

@@ -1,7 +1,5 @@
 """Data options: the mixture of sources, row length and order, and the text form of a source."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -2,8 +2,6 @@
 
 Made from the complete help text that tyro prints (``--help-all``), so flags, types and defaults are written once."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import io

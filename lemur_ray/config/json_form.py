@@ -1,7 +1,5 @@
 """Rebuilds configuration dataclasses from stored JSON, and suggests known names for unknown ones."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 from collections.abc import Iterable

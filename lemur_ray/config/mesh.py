@@ -1,7 +1,5 @@
 """Mesh options: workers requested from Ray and the mesh over their devices. Knows neither Ray nor jax."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The shape of a decoder-only model as a frozen value. Knows nothing of jax, files or training."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

@@ -4,8 +4,6 @@ Command lines, recipe hashes and checkpoints hold the flat `OptimizerConfig`; co
 new optimizer is a dataclass and a case of ``rule`` here, and its mathematics in ``train/optimizer.py``. Imports no jax.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

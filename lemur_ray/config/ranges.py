@@ -1,7 +1,5 @@
 """Range checks of configuration fields, with an error that names the field."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

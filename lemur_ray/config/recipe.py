@@ -2,8 +2,6 @@
 
 Knows nothing of jax, Ray or files; recipes live in ``lemur_ray/recipes``."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Training options: length, batches, precision, checkpoints, and rematerialisation. Knows nothing of jax."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Instruction tuning options: passes over conversations instead of steps, and LoRA adapters."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges

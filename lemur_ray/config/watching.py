@@ -1,7 +1,5 @@
 """Monitoring options: metrics sinks and profiler traces. They change no result and are not in the recipe hash."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

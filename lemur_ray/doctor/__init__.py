@@ -3,8 +3,6 @@
 Uses the standard library alone, so it runs before anything is installed. Ray and jax run in processes of their own,
 with a time limit. Checks access the machine only through ``Machine``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from lemur_ray.doctor import cluster, packages, programs, resources, sandbox_tools

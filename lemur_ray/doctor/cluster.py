@@ -1,7 +1,5 @@
 """Checks of Ray: the package, authentication, the address, the folder of its sockets. Starts no cluster."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -2,8 +2,6 @@
 
 Reads system files and the output of nvidia-smi; starts neither jax nor Ray."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

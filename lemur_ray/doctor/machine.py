@@ -1,7 +1,5 @@
 """Input and result of a check: ``Machine``, through which alone checks read the system, and ``Check``."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import shutil

@@ -2,8 +2,6 @@
 
 Imports none of them: jax runs in a process of its own."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import os
 import sys

@@ -1,7 +1,5 @@
 """Checks of optional programs: sandboxes, a browser, a compiler, a game engine, a database."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 

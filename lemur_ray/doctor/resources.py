@@ -1,7 +1,5 @@
 """Checks of the memory, shared memory, disk and cores that this process may use."""
 
-from __future__ import annotations
-
 import os
 import re
 

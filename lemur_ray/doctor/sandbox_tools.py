@@ -2,8 +2,6 @@
 
 bubblewrap uses this machine's programs; the image of the Docker sandbox has all of these but crontab."""
 
-from __future__ import annotations
-
 from lemur_ray.doctor.machine import Check, Machine
 
 BASH = {

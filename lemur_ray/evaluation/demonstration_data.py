@@ -1,7 +1,5 @@
 """Instruction data of an expert's games and questions about code, and the inputs of corpora that need it."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

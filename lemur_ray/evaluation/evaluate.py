@@ -2,8 +2,6 @@
 
 Ray, the server of a model and the pool are started only if there is something to play."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@ and each question whose prompt holds its own answer or a hidden test.
 
 The expert policy supplies the answers: a question's gold, a game's plan. Episodes are not stored."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Export of solved episodes as instruction data: filtered by rules and confirmed by a replay of their replies."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence

@@ -2,8 +2,6 @@
 
 Also the reply without its markup, in which they are searched. Knows no form of answers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

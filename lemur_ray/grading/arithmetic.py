@@ -4,8 +4,6 @@ For graders whose rule says "evaluate the answer". Accepts numbers, strings, boo
 ``math.NAME`` (also ``np.NAME``), ``Rational(a, b)`` and a few functions; everything else raises. Run time is bounded:
 values, powers, roundings and strings of numbers have a maximum size. Knows no benchmark."""
 
-from __future__ import annotations
-
 import ast
 import cmath
 import math

@@ -4,8 +4,6 @@
 answer is enough, only the letter a is ever extracted, and wrong options are removed from a list during iteration over
 it. ``choice_matches`` requires one letter as a word of its own, or the text of exactly one option."""
 
-from __future__ import annotations
-
 import re
 
 from lemur_ray.grading.short_answers import normalised

@@ -4,8 +4,6 @@ reward = 0.01 + changes + contents + output, each of the three at most 0.33 and 
 Source: princeton-nlp/intercode c3e46d8, by its behaviour; ``compat`` reproduces its faults. Pure functions of tree
 listings and texts; knows no sandbox."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

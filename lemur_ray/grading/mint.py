@@ -3,8 +3,6 @@
 Every proposal is graded by both, whichever decides the episode; reports show both and the tasks on which they differ.
 ALFWorld is absent, since its game decides success. Knows no episode."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 

@@ -3,8 +3,6 @@
 A solution supplies only the names under test: with a ``math`` or a ``poly`` of its own it could change what its tests
 compute. Knows no sandbox and runs nothing."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import sys

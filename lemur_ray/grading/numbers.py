@@ -1,7 +1,5 @@
 """Parses numbers in answers and compares them with a tolerance. Pure functions; knows no benchmark."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -5,8 +5,6 @@ which never receives a test or an expected value. A solution therefore cannot pa
 equality, builtins or its exit, and supplies only the names under test (``names_in_tests.py``). Verdicts on honest
 programs equal those of one shared interpreter, as in mint-bench 3f7f12c (HumanEval, MBPP). Knows no benchmark."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

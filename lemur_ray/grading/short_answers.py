@@ -3,8 +3,6 @@
 ``mint-2023`` is the rule of the recorded runs (mint-bench as of 2023-09): a tolerance that a negative reference never
 meets, or any text that contains the reference. ``strict`` parses one number, or compares whole words."""
 
-from __future__ import annotations
-
 import re
 import string
 

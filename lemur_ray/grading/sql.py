@@ -3,8 +3,6 @@
 Published numbers use one or the other (protocol: princeton-nlp/intercode c3e46d8 and its logs), so every result must
 name its reward. Pure functions of two lists of rows; knows nothing of databases."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

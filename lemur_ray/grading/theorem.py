@@ -4,8 +4,6 @@ The parsing rules are those of the recorded runs (mint-bench 3f7f12c), with a sa
 ``legacy`` and ``head`` are its two rules for options: the recorded runs used the first; since 2023-10-11 "(b)" is
 accepted too."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from typing import Any, Literal

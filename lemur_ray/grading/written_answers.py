@@ -4,8 +4,6 @@ Each function takes the reply and the form of the answer, and returns the answer
 answer is ...", ``\\boxed{...}``, ``#### ...``) takes precedence, the last one over earlier ones; then an answer set
 apart at the start or in the last line; then the only candidate that the reply does not rule out. Knows no benchmark."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation

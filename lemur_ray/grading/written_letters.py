@@ -3,8 +3,6 @@
 An announced letter takes precedence, the last one over earlier ones and over what the reply takes back; then a letter
 set apart at the start; then one that is chosen, confirmed or inferred; then the only one that is not ruled out."""
 
-from __future__ import annotations
-
 import re
 
 from lemur_ray.grading.announced_answers import CUE, FILLER, announced, is_spurious, plain

@@ -3,8 +3,6 @@
 An installed wheel has the same scripts in ``lemur_ray/commands``. Messages name commands as a checkout has them;
 ``as_typed`` turns them into what the user of this process can type. Imports nothing heavy."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

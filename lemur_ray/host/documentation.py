@@ -2,8 +2,6 @@
 
 Python names are documented by docstrings, flags by a command's help text. Needs the extra ``docs`` and a checkout."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import importlib.util

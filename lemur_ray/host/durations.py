@@ -1,7 +1,5 @@
 """Formats durations as short texts."""
 
-from __future__ import annotations
-
 
 def duration(seconds: float) -> str:
     """A number of seconds as a short text, rounded down: 65 -> 1:05, 4000 -> 1:06:40, 300000 -> 3 d 11 h."""

@@ -3,8 +3,6 @@
 docs/guides/pods.md has the table for users. An exception class may set its own code in the field ``exit_code``. Knows
 nothing of Ray, of buckets and of what jobs do."""
 
-from __future__ import annotations
-
 import enum
 import errno
 from collections.abc import Iterable, Iterator

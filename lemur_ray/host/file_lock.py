@@ -2,8 +2,6 @@
 
 A lock file contains the holder's pid, for error messages. ``train.run.lease`` locks between machines and in buckets."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """HTTP server of the files in a folder, for viewing pages on this machine."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import sys

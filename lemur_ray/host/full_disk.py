@@ -1,7 +1,5 @@
 """Recognises errors that mean a full disk."""
 
-from __future__ import annotations
-
 import errno
 
 

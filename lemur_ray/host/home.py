@@ -1,7 +1,5 @@
 """Default folders below ``$LEMUR_HOME``, and resolution of paths from the command line. Reads no file."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

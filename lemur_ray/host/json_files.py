@@ -2,8 +2,6 @@
 
 Gzip is recognised by its first bytes; a file named ``.gz`` must be gzip."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -3,8 +3,6 @@
 For code of installed or fetched packages. The program imports this module, which imports nothing else of the project.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

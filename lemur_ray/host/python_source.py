@@ -1,7 +1,5 @@
 """Thread-safe parsing of Python source: one thread at a time uses Python's parser."""
 
-from __future__ import annotations
-
 import ast
 import threading
 import warnings

@@ -2,8 +2,6 @@
 
 Plug-ins and scripts written for an earlier release keep working."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import warnings

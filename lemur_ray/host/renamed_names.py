@@ -1,7 +1,5 @@
 """Old names of a module's classes and functions: each still works, with a DeprecationWarning, for one release."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Callable

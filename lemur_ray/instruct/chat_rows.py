@@ -2,8 +2,6 @@
 
 A row is ``{"messages": [...]}`` or ``{"prompt": ..., "completion": ...}``; in JSON lines, a JSON list or parquet."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

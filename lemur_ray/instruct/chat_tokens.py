@@ -2,8 +2,6 @@
 
 For ChatML, two special tokens may be appended to the vocabulary; the training run then extends the embeddings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from lemur_ray.text.chat_template import TemplateMissing

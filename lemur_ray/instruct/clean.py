@@ -2,8 +2,6 @@
 
 Language and letters are tested in the instruction, the first user turn. Duplicates: see ``near_duplicates``."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable

@@ -2,8 +2,6 @@
 
 Defaults follow the paper where it states them (2.2, A.2); docs/guides/instruct.md gives the reasons for the others."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A valid conversation has at most one system turn, first, then alternating turns of user and assistant, beginning with
 the user. Tool calls of the assistant are followed by their results and another assistant turn."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The paper's batch is 128 conversations (2.2), but rows hold several of them. So 
 table, which is padded with empty rows until ``epochs`` passes are whole batches: the run then trains on every
 conversation exactly ``epochs`` times."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

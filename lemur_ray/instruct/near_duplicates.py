@@ -3,8 +3,6 @@
 Float32 products decide clear cases, and pairs within rounding error of the threshold are computed exactly. So the
 result depends on the vectors alone, not on block sizes or the number of machines."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

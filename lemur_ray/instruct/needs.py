@@ -1,8 +1,6 @@
 """Checks before an instruction table is built or used: installed packages, one source of conversations, a usable chat
 template, a conversation that is left. The public sets are not read."""
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 from collections.abc import Callable, Iterator, Sequence

@@ -3,8 +3,6 @@
 The same files and options give the same bytes with any number of workers: tables keep their order and size, decisions
 across rows depend on their position in the input, and rows are sorted by (set, id) before packing."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

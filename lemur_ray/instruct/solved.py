@@ -1,7 +1,5 @@
 """Training conversations from solved agent episodes: selection by quality, removal of duplicates, conversion."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace

@@ -2,8 +2,6 @@
 
 A dropped row stays in its table, marked with stage and rule, until it is counted, so that all counts add up."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 The paper does not state the unit of its lengths, so both are reported: tokens of the model's tokenizer and words
 between blanks. Lengths are means over turns; a system turn counts towards the next question."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ The trainer reads a table like any corpus. Data sets are packed together, so tha
 change of distribution. Only the assistant's tokens are trained; a conversation longer than a row is cut on the right,
 and dropped and counted if no trained token is left. A table is named by its content and never rewritten."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Files of the public sets of Table 1, by their names in the catalogue: those that are there, else fetched."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 Bytes are fetched by range. A failed or short fetch is retried from the first missing byte, unnoticed by decompressors
 and parsers. A lasting failure raises ``ReadFailure`` with file and position; no read ends early without an error."""
 
-from __future__ import annotations
-
 import io
 import os
 import random

@@ -2,8 +2,6 @@
 
 A file appears at its final path only after it was verified completely. Knows no benchmark."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Lists the files of a remote data set: of the Hub, of a bucket, or at web addresses. Reads no content but lists."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Ranges of a file at an http or https address, with the server's limits respected."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import os

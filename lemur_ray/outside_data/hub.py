@@ -3,8 +3,6 @@
 The library's own download does not resume in a new process, so only its metadata query and its ranged reading are
 used. It takes the token from HF_TOKEN or ``hf auth login``."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

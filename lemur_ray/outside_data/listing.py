@@ -1,7 +1,5 @@
 """Prints the declared data sets and the state of a data folder: ``--list`` and ``--check``. Changes nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

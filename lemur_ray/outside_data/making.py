@@ -2,8 +2,6 @@
 
 The caller moves the result to its final path. Knows no network and no data set."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Provenance records of fetched files, stored in ``FOLDER/.provenance/NAME.json``. Knows no network."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -2,8 +2,6 @@
 
 Formats are recognised by content, never by the name. Knows no field of a record."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator, Sequence

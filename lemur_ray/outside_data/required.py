@@ -1,7 +1,5 @@
 """Paths of files that a benchmark reads, or an error with the command that fetches them. Knows no benchmark."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 
 After a failure or an interruption the same call continues after the last complete file. Knows no benchmark."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from itertools import islice

@@ -1,7 +1,5 @@
 """Declarations of external files: path in the data folder, address, checksum, licence. Fetches and reads nothing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -2,8 +2,6 @@
 
 A note beside the partial file names the version of the remote file that it belongs to. Knows no protocol."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 
 LEMUR_GIT_MIRROR names a host that serves GitHub's raw files and archives, for networks without access to GitHub."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

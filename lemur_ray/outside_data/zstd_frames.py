@@ -2,8 +2,6 @@
 
 A frame's end is found in the table of frames at the end of the file, or by the headers of its blocks."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from typing import Any, BinaryIO

@@ -3,8 +3,6 @@
 At every block boundary the counts are the largest-remainder rounding of the exact shares; inside a block rows go to the
 source with the earliest deadline. A source deviates by less than one row at a boundary, and less than two anywhere."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

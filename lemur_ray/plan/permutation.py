@@ -3,8 +3,6 @@
 A Feistel network on the grid ceil(sqrt n) x ceil(n / ceil(sqrt n)), iterated until the value lies inside [0, n) (Black
 and Rogaway, "Ciphers with arbitrary finite domains", 2002, generalised Feistel with cycle walking)."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -9,8 +9,6 @@
 
 An episode without a score counts as a disagreement on success and is listed by name; its turns are not compared."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field

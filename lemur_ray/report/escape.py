@@ -2,8 +2,6 @@
 
 Model replies and observations are arbitrary text and must not act on a page or on a terminal that prints them."""
 
-from __future__ import annotations
-
 import html
 import re
 

@@ -2,8 +2,6 @@
 
 A goal is a share over all runs that it concerns; an episode without a score counts against it. Plays nothing."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 A missing input becomes a line of ``missing``, which the page shows; a broken one is an error that names the file. Knows
 the layout of the folders, nothing of drawing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Command-line arguments of a report, and the folders they name; files in buckets are copied to this host."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 All values are percentages as printed, and stand in ``paper.toml``. ``NOTES`` says where a printed number is known to
 differ from its public log."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

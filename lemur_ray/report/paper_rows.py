@@ -2,8 +2,6 @@
 
 A row names the protocol of its runs (protocol.py); two runs share a cell only as parts of a column. Draws nothing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace

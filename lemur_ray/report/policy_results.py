@@ -2,8 +2,6 @@
 
 Knows tables and protocols; draws nothing."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Collection, Sequence

@@ -2,8 +2,6 @@
 
 Settings are those in ``evaluations.json``; a run without them counts as unknown. Knows no page and no benchmark."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

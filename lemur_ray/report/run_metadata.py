@@ -2,8 +2,6 @@
 
 Also joins recorded runs that are stored in several files, one for each part of a data set."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -3,8 +3,6 @@
 Both are averages over tasks of unbiased estimates from n samples of which c are right, with an interval by resampling
 tasks. Only tasks with at least k scored samples are counted."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any

@@ -3,8 +3,6 @@
 Pure functions of counts and values; knows nothing of episodes. All intervals are two-sided. The choice between scipy
 and own code is explained in docs/decisions/017-statistics.md."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Tasks that share a database, a template or a subject are not independent observations (Miller, arXiv 2411.00640). Knows
 no interval and draws nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 
 from lemur_ray.agents.trajectory import Episode, Outcome

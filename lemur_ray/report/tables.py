@@ -4,8 +4,6 @@ Every rate has its n and a Wilson interval, clustered by task where tasks were p
 (the policy was not the cause of its end) is counted by blame and left out of rates; a second rate counts it as failed.
 Knows nothing of files, HTML or figures."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections import Counter

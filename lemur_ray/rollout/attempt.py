@@ -2,8 +2,6 @@
 
 Frozen and picklable."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """A benchmark's part of an evaluation: command-line flags, selected tasks, and its configuration as JSON."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import sys

@@ -30,8 +30,6 @@ newest one is recorded beside the detail). The last ``info`` may
 hold ``score``, if that is not the last reward, and ``scores`` by grader; after tool calls ``results`` has one text for
 each, else the observation is the result; ``tools`` of a step are offered natively from the next request on."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The growing record of one episode, complete after every turn, so that it survives an exception in the turn loop."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

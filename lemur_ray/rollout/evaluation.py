@@ -1,7 +1,5 @@
 """Plays one evaluation to its end: every episode without a score in its ledger, in a pool of threads or actors."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import sys

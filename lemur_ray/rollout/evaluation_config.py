@@ -2,8 +2,6 @@
 
 Flags that only one benchmark has are in ``options``, of a class of that benchmark."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """The folder of an evaluation: its creation, its local copy if it is in a bucket, and the settings of recipe hashes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

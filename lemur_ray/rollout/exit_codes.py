@@ -1,7 +1,5 @@
 """How a job that plays episodes ends: warnings on stderr, a JSON line on stdout, the exit code."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

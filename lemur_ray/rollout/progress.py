@@ -1,8 +1,6 @@
 """The progress line of a run: counts of episodes, rate, time left, tokens, cost, refused requests of endpoints; and
 counts of cut replies."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

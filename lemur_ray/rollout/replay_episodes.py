@@ -2,8 +2,6 @@
 
 An episode that then ends differently has a wrong record, or an environment that is not deterministic."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

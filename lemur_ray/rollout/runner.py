@@ -7,8 +7,6 @@ its host or with other episodes does not count (``Attempt.excused``), so a lost 
 episode that is lost again and again is played isolated after all others: if its process dies then, it is the cause.
 The run stops if no attempt reaches the policy for ``RetryPolicy.silence_s``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 

@@ -3,8 +3,6 @@
 Each episode in flight has one daemon thread and a companion thread for its calls (``rollout.calls.deadline``). Both
 mostly wait for a model's reply over HTTP, so hundreds fit in a process."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

@@ -3,8 +3,6 @@
 Files are interpreted as in ``transformers`` 5: tokens that only the config files name are added, and the tokenizer
 class of a folder may change how ``tokenizer.json`` is read (``tokenizer_classes.py``)."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Training of this project's vocabularies: byte-level BPE with its special tokens, on texts cut by a word pattern."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Literal
 

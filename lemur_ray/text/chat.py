@@ -4,8 +4,6 @@ Training, serving and evaluation share it: the chat template renders the whole c
 once, as ``transformers`` does. Special tokens spelled in a message are ordinary text. If no template is passed, that of
 the tokenizer is used."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import json

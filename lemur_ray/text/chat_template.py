@@ -1,7 +1,5 @@
 """Interface of chat templates, which render messages as the text that a model reads: input, errors and methods."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol

@@ -4,8 +4,6 @@ Each turn is ``<|im_start|>role\\n``, the stripped content, ``<|im_end|>\\n``; B
 The assistant's content, its ``<|im_end|>`` and the newline after it are trained. There is no syntax for tools: callers
 describe them in text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

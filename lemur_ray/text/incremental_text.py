@@ -3,8 +3,6 @@
 Two implementations: concatenated bytes if the tokenizer's decoder works token by token, else the change of the decoded
 text of the last few ids."""
 
-from __future__ import annotations
-
 import codecs
 import itertools
 from collections.abc import Callable, Collection, Sequence

@@ -3,8 +3,6 @@
 A role that the files do not assign is None. This project's vocabularies have seven special tokens with fixed names and
 need no other file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

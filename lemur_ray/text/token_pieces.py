@@ -4,8 +4,6 @@ Each decoder step is applied to the tokens; nothing is guessed from their spelli
 the text of ids is the concatenation of their bytes (``exact``). Otherwise the bytes are those of each token decoded
 alone, and texts must be decoded by the library."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ the model type in its ``config.json`` is known to name a wrong class or to use f
 (``AutoTokenizer.from_pretrained``). A class whose changes are not implemented here is rejected, as its ids would
 differ."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

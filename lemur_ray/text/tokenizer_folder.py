@@ -1,7 +1,5 @@
 """Load and save the tokenizer of a folder or URL: ``tokenizer.json`` and the config files of its special tokens."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 
 Most chat templates print results without call ids, so a model can only match them by order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lemur_ray.agents.messages import Message

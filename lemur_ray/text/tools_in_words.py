@@ -2,8 +2,6 @@
 
 A call is a JSON object between two tags, as is common for ChatML models; a result is a turn with role ``tool``."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,6 @@
 
 Derived from the steps that a tokenizer's file declares; an unknown step counts as lossy."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

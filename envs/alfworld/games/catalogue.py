@@ -4,8 +4,6 @@ Class names are ALFRED's (AI2-THOR object types). The facts (what fits where, wh
 opened) are those of alfworld 0.4.2's ``gen/constants.py``, restricted to the classes used here; a test compares them.
 Room contents are chosen here: smaller than the real scenes, same classes. The long tables are in ``household.toml``."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The domain determines which furniture cleans, heats and cools (some older games have another rule for sinks);
 the grammar has the task in words and the wording of commands."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

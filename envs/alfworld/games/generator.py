@@ -5,8 +5,6 @@ any goal of their split that the layout can pose; held-out and novel-object game
 shuffled order, so that a short list already covers most of them. Every game is solvable: the goal object has a home
 outside the target, the tool or lamp is there, and nothing can be used up."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Collection

@@ -3,8 +3,6 @@
 Several receptacles may share a location and a thing may lie in several of them, as in the real games. An
 unsupported predicate raises ValueError that names it, because the game would play differently from textworld's."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -7,8 +7,6 @@ Train and held-out games are disjoint because each split draws its goals from it
   object class stays a goal object somewhere in training;
 - ``train``: the rest."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """The benchmark ``harbor:PATH``: a task folder of Harbor, or all task folders below a folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial

@@ -7,8 +7,6 @@ the score, and 1 is solved; a reward that is no number from 0 to 1 counts as 0.
 Options of ``reset``: ``folder`` (on the machine that plays), ``database_id`` (the hash of its content; a folder with
 another hash is rejected), ``command_s`` (seconds per command), ``network`` (see ``HarborOptions``)."""
 
-from __future__ import annotations
-
 import math
 import re
 import time

@@ -5,8 +5,6 @@ Unsupported features (``NOT_PLAYED``, several containers, several steps, variabl
 nothing.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator, Mapping

@@ -6,8 +6,6 @@ contain the reward, this is an oracle-feedback setting, and reports must say so.
 at ``skip``, or after ``max_steps`` turns; its score is the best reward of any turn. Protocol: princeton-nlp/intercode
 c3e46d8; a model sees the last seven messages."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace

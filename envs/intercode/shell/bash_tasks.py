@@ -2,8 +2,6 @@
 
 The data (MIT, from NL2Bash) is not part of this project: ``DATA/intercode/nl2bash``."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

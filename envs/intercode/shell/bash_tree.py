@@ -2,8 +2,6 @@
 
 A manifest lists path, mode, type (dir or file), content (``text`` or ``b64``) and, if it matters, mtime."""
 
-from __future__ import annotations
-
 import base64
 import os
 import shutil

@@ -4,8 +4,6 @@ Only ``submit FLAG`` is graded, ignoring case; a wrong flag does not end the epi
 where the challenge does. Protocol: princeton-nlp/intercode c3e46d8; a model sees the last five messages. Upstream's
 prompt has three tasks of its own test set with their flags; this one has none."""
 
-from __future__ import annotations
-
 import importlib.util
 import shlex
 from collections.abc import Mapping

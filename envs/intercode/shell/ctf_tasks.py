@@ -3,8 +3,6 @@
 The data is under picoCTF's own terms and not part of this project: ``DATA/intercode/ctf``. All flags are public: models
 may have seen them in training, and reports must say so."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 With ``compat`` an action is put between double quotes unescaped, and the line is split by a shell lexer without
 expansion, as upstream does: inner quotes vanish or cut it short. (princeton-nlp/intercode c3e46d8.)"""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Mapping, Sequence

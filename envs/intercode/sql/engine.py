@@ -1,7 +1,5 @@
 """Interface of InterCode's SQL engines: a query gives rows or an error, within limits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -10,8 +10,6 @@
 
 Works on the tokens of a statement and never fails: it rejects nothing that it cannot parse."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import NamedTuple

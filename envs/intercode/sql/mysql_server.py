@@ -3,8 +3,6 @@
 Use a dedicated server: the dump replaces tables in databases of 20 names. The URL's account loads them and makes
 another, ``lemur_reader``, that can only read and is the only one environments use."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -3,8 +3,6 @@
 ``full`` explains the game for a model that follows instructions; ``brief`` has a few dozen tokens, for small tuned
 models. The wording is the project's; the content is the protocol's (multi-turn game, unknown tables)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 

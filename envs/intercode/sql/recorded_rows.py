@@ -2,8 +2,6 @@
 
 Parses literals and the four constructors that such a text can contain, and evaluates nothing."""
 
-from __future__ import annotations
-
 import ast
 import datetime
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Extracts the SQL statement from a model's reply, by InterCode's rule."""
 
-from __future__ import annotations
-
 import re
 
 from envs.intercode.fenced_block import first_fenced

@@ -8,8 +8,6 @@
 
 The same machine gives the same bytes."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import hashlib

@@ -3,8 +3,6 @@
 A template is used once for each result of its ``values`` query, so questions fit the machine's data; a question with an
 empty gold result is left out. The wording breaks ties, so that every question has one answer."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Tasks of InterCode-SQL on the sample database, which need no downloaded data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from envs.intercode.sql.prompts import PROMPTS, Prompt

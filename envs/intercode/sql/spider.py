@@ -2,8 +2,6 @@
 
 The data (CC BY-SA 4.0) is not part of this project: ``DATA/intercode/sql``."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Parses mysqldump's format: one column or key per line of CREATE TABLE, one INSERT per line, backslash escapes. Text
 columns get a collation that ignores case and trailing blanks, as utf8mb4_general_ci does."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import hashlib

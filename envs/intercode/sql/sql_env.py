@@ -5,8 +5,6 @@ setting, and reports must say so. The episode ends at reward 1 exactly, at ``ski
 score is the best reward of any turn. Protocol: princeton-nlp/intercode c3e46d8; its public code shows a model the last
 five messages besides system prompt and question (``dialogue_limit``)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

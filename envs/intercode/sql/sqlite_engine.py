@@ -10,8 +10,6 @@
 
 SHOW TABLES, SHOW DATABASES, SHOW COLUMNS, DESC and DESCRIBE answer as MySQL's would."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import sqlite3

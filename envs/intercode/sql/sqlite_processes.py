@@ -3,8 +3,6 @@
 If a query kills its process, its answer is an error, and the next query gets another process. Answers are size-limited,
 and parsed one at a time, because parsing takes more memory than the text."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os

@@ -6,8 +6,6 @@ words, brackets). ``released``: as in the scripts released with Lemur: the text 
 and punctuation, so that brackets and minus signs do not count, and an empty answer equals a reference of brackets. The
 score is the strict verdict in mode standard, the released one in mode lemur."""
 
-from __future__ import annotations
-
 import math
 import re
 import string

@@ -4,8 +4,6 @@ Data below ``DATA`` as in the authors' repository: ``bbh/<file>.json`` and ``cot
 then three worked examples). ``direct`` asks for the answer alone; the answers of its examples are the texts after their
 last "so the answer is"."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

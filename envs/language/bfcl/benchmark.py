@@ -5,8 +5,6 @@ A reply's calls are judged by the published rules (``calls.py``); in the categor
 there is a call at all.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy

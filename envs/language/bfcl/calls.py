@@ -4,8 +4,6 @@ A call is ``{name: arguments}``; an accepted answer is ``{name: {parameter: [acc
 marks a parameter that may be absent.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Categories of BFCL: the option that chooses them, and the share solved in each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean

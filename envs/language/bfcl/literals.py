@@ -5,8 +5,6 @@ The rules, their regular expressions included, are those of the published checke
 rule stays a text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any

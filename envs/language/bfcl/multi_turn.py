@@ -2,8 +2,6 @@
 are those of the installed package bfcl-eval; nothing of it is part of this project.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Environment of BFCL's multi-turn tasks: a user's requests one after another, and simulated APIs behind the tools."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

@@ -5,8 +5,6 @@ The classes are those of the package bfcl-eval; verdicts follow its ``multi_turn
 between tasks (the precision of mpmath), then concerns one episode alone.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import inspect

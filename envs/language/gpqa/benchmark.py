@@ -3,8 +3,6 @@
 Data: ``gpqa/gpqa_<subset>.csv`` of ``Idavidrein/gpqa``, which is gated, and whose authors ask that no example be
 published. The prompt follows the authors' zero-shot chain of thought in this project's words."""
 
-from __future__ import annotations
-
 import csv
 import io
 import random

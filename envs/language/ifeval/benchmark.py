@@ -3,8 +3,6 @@
 Data: ``ifeval/input_data.jsonl`` of ``google/IFEval``. A task is solved if every instruction is followed (prompt-level
 strict). Rules are the published ones but for two: sentences and words in capitals are counted without NLTK's models."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

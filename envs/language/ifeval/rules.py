@@ -2,8 +2,6 @@
 
 They are the published ones, but sentences and words in capitals are counted by regular expressions, without NLTK."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

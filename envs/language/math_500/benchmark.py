@@ -3,8 +3,6 @@ r"""MATH-500 (Lightman et al. 2023, arXiv 2305.20050): 500 problems of MATH's te
 Data: ``math_500/test.jsonl`` of ``HuggingFaceH4/MATH-500``. Strict: the answer equals the reference as MATH's authors
 normalise both (Hendrycks et al. 2021, ``math_equivalence``). Flexible: also equal numbers in other forms."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

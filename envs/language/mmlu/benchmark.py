@@ -3,8 +3,6 @@
 Data below ``DATA``: the authors' ``mmlu/dev/<subject>_dev.csv`` and ``mmlu/test/<subject>_test.csv``, or the parquet
 files of ``cais/mmlu`` (``mmlu/all``). Base models are scored by the likeliest next letter; chat models write one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

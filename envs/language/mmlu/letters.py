@@ -1,7 +1,5 @@
 """Extracts the chosen letter from a reply, and averages over subjects and fields."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The 57 subjects of MMLU, each with its subfield and field as the authors group them (hendrycks/test, categories)."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

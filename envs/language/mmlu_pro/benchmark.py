@@ -3,8 +3,6 @@
 Data: ``mmlu_pro/test-00000-of-00001.parquet`` and ``validation-...``, the examples, of ``TIGER-Lab/MMLU-Pro``, or
 their rows as JSON lines. The prompt follows the authors' script in this project's words; the strict rule is theirs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Data: the authors' package as one archive, ``tau_bench/package.tar.gz``; nothing of it is part of this project.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing

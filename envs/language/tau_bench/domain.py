@@ -4,8 +4,6 @@
 litellm, is replaced by a module that sends the package's requests for a user's message to this side.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module

@@ -5,8 +5,6 @@ the reward: the database is the one that the gold actions lead to, and replies c
 Of several calls in a reply only the first is carried out, as in the published runs. The turn limit scores 0.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

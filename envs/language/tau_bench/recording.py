@@ -3,8 +3,6 @@
 Replays repeat the agent's messages and the user's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache

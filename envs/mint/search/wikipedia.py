@@ -3,8 +3,6 @@
 The rule is that of mint-bench 3f7f12c: the first 300 characters of the query, the two best titles, "Page: ...",
 "Summary: ...", 1000 characters in all. Without a page it is "no result"; ``compat`` gives upstream's odd sentence."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -3,8 +3,6 @@
 Reads MediaWiki XML dumps (``pages-articles.xml``, plain, .gz or .bz2) and lines of ``{"title", "text"}`` (.jsonl, plain
 or .gz). Redirects, disambiguation pages and other namespaces are left out."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import html

@@ -5,8 +5,6 @@ of Lemur publishes neither protocol nor script, so both modes are the same: the 
 end of the solution, the item's own tests with the libraries that the data was made for. Prompts of the older form have
 a gap: a chat model sees the whole prompt, a base model continues the part before the gap."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

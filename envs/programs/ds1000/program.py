@@ -5,8 +5,6 @@ data (frames, tensors, figures), so solution and verdict are in one process. ``g
 thread of its own and undoes what it changed in modules; the verdict is a random word at the end of the program. A
 solution that searches the memory of the process can still find it."""
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Mapping

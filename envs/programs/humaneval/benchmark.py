@@ -3,8 +3,6 @@
 Data below ``DATA``: ``humaneval/HumanEval.jsonl`` of openai/human-eval, or the parquet file of the Hub. A completion of
 the prompt, or a whole function, is tested in sandboxes with 3 s each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

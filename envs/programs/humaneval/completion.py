@@ -1,7 +1,5 @@
 """Turns a reply to a HumanEval prompt into a program, and grades it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any

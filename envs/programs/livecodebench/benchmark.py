@@ -4,8 +4,6 @@
 Data below ``DATA``: ``livecodebench/test.jsonl``, ``test2.jsonl``, ... of code_generation_lite, those that are there. A
 problem's private tests are packed (base64, zlib, a pickled text of JSON); they are read without running any pickle."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

@@ -3,8 +3,6 @@
 Data below ``DATA``: ``mbpp/mbpp.jsonl`` of google-research, or the Hub's parquet files (``mbpp/full``). The examples
 are tasks 2, 3 and 4. A reply is tested in sandboxes by the three assertions in its prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Turns a reply to an MBPP task into a program, and grades it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ HumanEval's prompts in another language, unchanged. A completion up to the item'
 run in a sandbox. The paper publishes no protocol for it, so this one is the project's. Data below ``DATA``:
 ``multipl_e/humaneval-<language>`` as JSON lines or parquet."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

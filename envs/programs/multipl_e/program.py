@@ -3,8 +3,6 @@
 After the last test the program prints a random word, so that leaving early or quoting the tests does not pass, and
 ``guarded_tests`` keeps the solution from changing what the tests check; upstream only requires exit code 0."""
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Mapping, Sequence

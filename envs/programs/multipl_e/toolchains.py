@@ -2,8 +2,6 @@
 
 A program prints a random word at the end of its tests, since exit code 0 before that is no success."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from envs.programs.multipl_e import typescript

@@ -5,8 +5,6 @@ have no tests; else the published notebook, whose problems get inputs of the pro
 recursion and number of turns behind the paper's 28 of 37 are not published, so every page names the variant. This data
 set assigns the labels spatial, geometric and controls."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec

@@ -3,8 +3,6 @@ that its code calls are requested one by one.
 
 The model never learns what its function returns, and a wrong result ends the episode."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 from collections.abc import Mapping

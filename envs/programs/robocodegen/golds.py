@@ -1,7 +1,5 @@
 """The reference functions as programs in the form of a model's answer. They must score 1 (``--check-gold``)."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ The notebook is parsed, never run. It draws its inputs without a seed and has co
 fixed and expected results come from the project's references. Inputs without a clear verdict are avoided: matrices of
 which none is stable, a ring with one point, objects whose equal size depends on rounding."""
 
-from __future__ import annotations
-
 import ast
 import zlib
 from collections.abc import Callable, Iterator, Mapping

@@ -5,8 +5,6 @@ peculiarities of the published references: only one of a line's two normals is r
 corner twice, axes of an ellipse are half axes, distances are measured from the first object, and an object's distance
 is that of its nearest corner."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

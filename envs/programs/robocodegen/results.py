@@ -3,8 +3,6 @@
 The function runs in a sandbox with numpy and shapely. Arguments and results are plain lists with the exact type of each
 value (``called.py``). A result of any other type, an exception or a timeout fails the problem."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Five draws per problem. Matrices are not scaled, so that none is stable; a ring 
 reference divides by zero and every answer fails; shapes are compared laxly. Problems about the scene's objects have the
 data's inputs, with the pair of equal blocks whose order depends on rounding. Draws depend on seed and name alone."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -4,8 +4,6 @@ The paper publishes no protocol, so this one is the project's: no examples, the 
 execution accuracy by the test-suite rule on every available database file. Data below ``DATA``: ``spider/dev.json`` and
 ``spider/database`` (or the test suite's), as the authors pack them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Spider's databases: SQLite files of the user, or one built from schema.sql and cached if there is none."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sqlite3

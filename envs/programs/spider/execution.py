@@ -1,7 +1,5 @@
 """Extracts the SQL query from a reply, and compares its rows with the gold query's on every file of its database."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Mapping

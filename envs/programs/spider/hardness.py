@@ -3,8 +3,6 @@
 Rules: taoyds/spider b7b5b8c, evaluation.py, ``Evaluator.eval_hardness``. Counts tokens; a SELECT in brackets is a query
 of its own. Executes nothing."""
 
-from __future__ import annotations
-
 import re
 
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\w+(?:\.\w+|\.\*)?|[<>!=]=|[^\s\w]")

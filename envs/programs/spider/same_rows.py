@@ -2,8 +2,6 @@
 
 Rows are a multiset, whose order counts if the gold query orders; columns may be in any order."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 A function is named by ``module:name``, or registered under a name by ``register`` if it cannot be imported again. It
 must be safe to call from several threads."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import sys

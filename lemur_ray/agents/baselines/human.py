@@ -4,8 +4,6 @@ A reply is one line, or all lines up to the end of a code fence (```) that it op
 raises KeyboardInterrupt, which stops the run as Ctrl-C does; it can be resumed. Each turn prints the messages since
 the last reply, with terminal escapes as text. Episodes are played one at a time."""
 
-from __future__ import annotations
-
 import io
 import sys
 import threading

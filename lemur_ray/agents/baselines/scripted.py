@@ -3,8 +3,6 @@
 They read ``request.hints``, which environments supply to policies with ``wants_hints`` and never to a model. The same
 request always gets the same reply (``repeats``)."""
 
-from __future__ import annotations
-
 import random
 
 from lemur_ray.agents.messages import ChatReply, ChatRequest

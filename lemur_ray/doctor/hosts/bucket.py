@@ -1,7 +1,5 @@
 """Checks, from attempts made on each host, whether every host can use a bucket through each client that a job uses."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

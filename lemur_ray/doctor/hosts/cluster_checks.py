@@ -1,7 +1,5 @@
 """All checks of a cluster's hosts, in the order in which they are printed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from lemur_ray.doctor.hosts import bucket, consistency, headroom, slices

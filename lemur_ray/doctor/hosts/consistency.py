@@ -2,8 +2,6 @@
 
 Expected are the packages of the lock file, or the values of most hosts (in a tie the first host's)."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

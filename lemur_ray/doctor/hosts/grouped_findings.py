@@ -1,7 +1,5 @@
 """Joins sentences about many hosts into one text in which equal sentences appear once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 FEW = 4

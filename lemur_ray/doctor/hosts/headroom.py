@@ -1,7 +1,5 @@
 """Checks of the hosts' free disk, object stores, and cores for Ray Data, without which training waits for ever."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lemur_ray.config.mesh import FEED_CPUS

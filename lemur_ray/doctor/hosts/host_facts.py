@@ -2,8 +2,6 @@
 
 Uses the standard library alone: its source is sent to hosts that may hold another version of the project, or none."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.machinery
 import importlib.metadata

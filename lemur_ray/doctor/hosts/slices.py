@@ -2,8 +2,6 @@
 
 Where one of these is wrong, jax waits without a message although the cluster looks healthy."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 Written before the first episode, as episodes end (``play.py``) and after every benchmark; each benchmark
 also has a page in its subfolder."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

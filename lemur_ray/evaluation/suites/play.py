@@ -1,7 +1,5 @@
 """Plays all benchmarks of a suite one after another: one preflight of all, episodes, and one page about all."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import threading

@@ -3,8 +3,6 @@
 Remaining time is estimated from the episodes played in this session, remaining cost from those in the ledgers: for a
 benchmark from its own episodes, or from all if it has none yet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

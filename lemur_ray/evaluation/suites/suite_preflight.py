@@ -2,8 +2,6 @@
 
 Starts no Ray and sends no paid request (``lemur_ray/evaluation/preflight.py``)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

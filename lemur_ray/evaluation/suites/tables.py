@@ -2,8 +2,6 @@
 
 A table is a list of columns (``report/paper.toml``); an installed benchmark that declares one is part of it, too."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

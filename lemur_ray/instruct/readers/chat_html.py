@@ -3,8 +3,6 @@
 A code block keeps its language, which pages give as a class or as a label above the code, and every line break; buttons
 are removed; nothing is escaped, because a model reads the text literally."""
 
-from __future__ import annotations
-
 import functools
 import re
 import warnings

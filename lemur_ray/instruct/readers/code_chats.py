@@ -2,8 +2,6 @@
 
 ``standard_library`` yields the source texts of this machine's Python as input."""
 
-from __future__ import annotations
-
 import ast
 import sysconfig
 from collections.abc import Iterable, Iterator

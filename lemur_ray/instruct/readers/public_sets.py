@@ -2,8 +2,6 @@
 
 A record yields conversations or a Dropped with the reason; none is skipped silently."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

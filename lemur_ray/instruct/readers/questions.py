@@ -1,7 +1,5 @@
 """Readers of sets with one question and one answer per record: OpenOrca, and sets in Alpaca's format."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Reader of ShareGPT and chat logs: maps senders to roles, converts HTML to Markdown, drops malformed records."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@ the data of benchmarks that the project does not implement: the sets of ``traini
 
 Implemented benchmarks declare their own sources. An empty checksum means that none is published. Fetches nothing."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Searches ledgers, and exports them as logs of inspect_ai; results are lines for a terminal."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A ZIP of ``header.json``, ``summaries.json`` and ``samples/{id}_epoch_{n}.json``, written sample by sample. Episodes
 without a start time get times derived from the ledger's modification time. Uses inspect's format, not its code."""
 
-from __future__ import annotations
-
 import json
 import os
 import zipfile

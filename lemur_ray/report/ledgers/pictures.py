@@ -3,8 +3,6 @@
 A file that cannot be hard-linked is copied, so that the folder can be moved. Only PNG files are accepted, since paths
 in a ledger are not to be trusted. Knows no page and no benchmark."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct

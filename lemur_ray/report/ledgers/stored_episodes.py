@@ -3,8 +3,6 @@
 Fifty thousand episodes are gigabytes of conversation, but pages count a few numbers per turn. A ``StoredEpisode`` has
 those numbers and the position of its line in the ledger. Knows nothing of what is counted or drawn."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator

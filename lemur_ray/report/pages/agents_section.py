@@ -2,8 +2,6 @@
 
 Knows tables and figures; nothing of training."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 

@@ -2,8 +2,6 @@
 
 Knows neither tables nor figures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lemur_ray.agents.trajectory import Outcome

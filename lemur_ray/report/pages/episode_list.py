@@ -3,8 +3,6 @@
 Episodes are rows of JSON in the page, about a hundred bytes each and written one by one; a script draws them. Knows
 nothing of the texts of episodes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The table of replayed runs as files: ``fidelity.json``, ``fidelity.md`` and ``index.html`` in one folder."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

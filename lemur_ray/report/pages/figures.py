@@ -3,8 +3,6 @@
 Pure functions of numbers. Elements are written in code and not in a template because each one is a scale applied to a
 number (docs/decisions/044-pages-by-templates.md). Labels are escaped here; nothing is measured in a browser."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A separate process of the lowest priority writes it, one at a time and for at most a tenth of the time, because a thread
 would slow the evaluation down. A failure is reported once and stops nothing. Knows nothing of the page's content."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

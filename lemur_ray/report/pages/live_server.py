@@ -4,8 +4,6 @@ Pages lie in a temporary folder, so of the results folders only that of running 
 for the version of the report and loads itself again once there is a newer one, unless an episode is open on it; then it
 offers a link. Knows nothing of the content of pages."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

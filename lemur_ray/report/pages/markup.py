@@ -2,8 +2,6 @@
 
 Knows nothing of episodes or runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

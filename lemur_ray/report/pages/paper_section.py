@@ -3,8 +3,6 @@
 Our cells are solved of scored episodes with an interval; the paper's are the printed numbers. A table appears only if
 there are episodes for it, an average only if all its columns are present. Knows no other section."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A template file lays out, Python computes the values. Every value that is not ``Markup`` is escaped and made printable
 (``escape.py``), so text of models and environments is safe wherever a template puts it."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

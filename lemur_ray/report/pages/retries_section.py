@@ -2,8 +2,6 @@
 
 A retry gives a hard input another chance, so a report must show what was retried and why. Knows nothing of files."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The page of the episodes that are being played, with their turns until now; part of a live report alone."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Sequence

@@ -2,8 +2,6 @@
 
 Knows run folders as ``inputs`` reads them; nothing of agents."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 All episodes of a task are on one page, whichever policy played them, so that two can be shown side by side. Episodes
 are read from the ledger one by one while a page is written: no page or run is in memory as a whole. Knows no rates."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

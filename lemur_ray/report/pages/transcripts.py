@@ -2,8 +2,6 @@
 
 Knows nothing of rates or of the page that holds the episode."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Each page stands alone; the same numbers are in JSON and CSV files next to it. Knows the sections and their order, not
 their content."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping, Sequence

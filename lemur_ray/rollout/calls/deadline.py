@@ -4,8 +4,6 @@ A Python thread cannot be killed. A call that misses its deadline is therefore *
 does not delay the end of the process, its result is discarded, and it is counted, so that the pool can replace a
 process with too many of them."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

@@ -1,7 +1,5 @@
 """One environment, called with deadlines: a call returns a checked result or raises an error with its blame."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any

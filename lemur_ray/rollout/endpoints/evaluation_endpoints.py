@@ -2,8 +2,6 @@
 
 Keys are read from environment variables, once, in the process that starts the evaluation."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Resolves ``--policy`` to a model and the policy's name in episode keys, by run folders and queries of endpoints."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import sys

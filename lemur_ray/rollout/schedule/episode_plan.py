@@ -2,8 +2,6 @@
 
 Even in a run of a hundred thousand episodes, only those in flight are in memory."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import overload

@@ -1,7 +1,5 @@
 """Which attempts at episodes are repeated, when, and the history of earlier attempts. Time is always an argument."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from collections import Counter, deque

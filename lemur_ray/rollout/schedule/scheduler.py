@@ -3,8 +3,6 @@
 Holds an index into the plan and the indices of episodes that wait for others, so memory grows with the episodes in
 flight and not with the length of the run."""
 
-from __future__ import annotations
-
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ A sample has the same share of every category. It depends on ids, categories and
 same one; a smaller sample is part of a larger one, so a larger run plays nothing twice. A task that must follow an
 omitted task (``Task.after``) follows the predecessors of that one instead."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import re

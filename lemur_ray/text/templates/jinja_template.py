@@ -3,8 +3,6 @@
 A template with ``{% generation %}`` marks the spans itself. For others they are determined by rendering prefixes of the
 conversation: a span is the text that an assistant turn adds to the prompt for it, including the end of the turn."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 A template that loops, recurses, uses too much memory, or opens files or connections gives an error that names the
 cause, and the next request starts a new process if that one has ended."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json

@@ -3,8 +3,6 @@
 ``chat_template.jinja``, else ``chat_template`` of ``tokenizer_config.json`` (one, or a list of named ones), else
 ``chat_template.json`` of older processors. This project's tokenizers have no such files and use ChatML."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Mapping
 from pathlib import Path

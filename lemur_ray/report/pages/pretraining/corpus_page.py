@@ -2,8 +2,6 @@
 
 Reads the manifest and ``statistics.json`` of a corpus; knows nothing of how it was built."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Draws a quantity of code and of text against the share of code in the mixture, with ratios as ticks, as SVG."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -2,8 +2,6 @@
 
 Reads ``study.json`` and the run folders next to it; writes the numbers as JSON and CSV too. Runs no trial."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
