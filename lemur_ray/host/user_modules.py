@@ -49,7 +49,7 @@ def was_edited(module: ModuleType) -> bool:
 
 def _code_of(module: ModuleType) -> str:
     try:
-        source = Path(module.__file__ or "").read_text(encoding="utf-8")
+        source = Path(module.__file__ or "").read_text(encoding="utf-8-sig")
         return hashlib.sha256("\0".join(_words(source)).encode()).hexdigest()[:DIGEST_DIGITS]
     except (OSError, ValueError, SyntaxError, AttributeError, tokenize.TokenError):
         return ""

@@ -157,6 +157,18 @@ def test_lines_of_json_are_records_whatever_the_first_ones_hold(name: str, tmp_p
                 list(read_texts(ref))
 
 
+@pytest.mark.parametrize(
+    "first", ['{"id": 1, "text"\n', '{"id": 1}', json.dumps({"id": "i" * (1 << 18), "text": "last"}) + "\n"]
+)
+def test_a_file_named_as_lines_of_json_is_records_if_it_begins_with_a_brace(first: str, tmp_path: Path) -> None:
+    (path := tmp_path / "own.jsonl").write_text(first)
+    (ref,) = folder_source(f"mine:text:{path}").files
+    expected = {'{"id": 1, "text"\n': (None, "invalid_json"), '{"id": 1}': (None, "no_text_field")}.get(
+        first, ("last", None)
+    )
+    assert [(item.text or None, item.rule) for item in read_texts(ref)] == [expected]
+
+
 def path_suffix(name: str) -> str:
     return Path(name).suffix
 

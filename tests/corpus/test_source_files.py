@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import io
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -127,6 +128,12 @@ def test_a_set_of_the_hub_is_listed_at_one_commit_and_read_with_its_columns(hub:
         ({"required": "no"}, "required 'no', expected true or false"),
         ({"fields": "content"}, "fields 'content', expected a mapping"),
         ({"fields": {"body": "x"}}, r"fields \['body'\], expected some of text, licence"),
+        ({"fields": {"text": ["a", "b"]}}, r"fields name \[\['a', 'b'\]\], expected names of columns"),
+        ({"fields": {"text": None}}, r"fields name \[None\]"),
+        ({"filters": {"base": ["prose"]}}, r"filters \['prose'\]: expected one of"),
+        ({"filters": {"languages": ["da", False]}}, r"languages \['da', False\]: expected codes .*write no in quotes"),
+        ({"filters": {"languages": None}}, "languages None: expected codes"),
+        ({"tokens": math.nan}, "tokens nan, expected at least 0"),
         ({"urls": "x"}, "expected either uri or urls"),
         ({"tokens": "many"}, "source 1 .python.: could not convert"),
         ({"token": 5}, r"unknown token; expected some of name, kind, uri"),

@@ -86,16 +86,19 @@ def filter_set(value: str | Mapping[str, Any], kind: Kind = "text") -> FilterSet
     ``kind``. Raises ValueError on an unknown name or threshold, or a threshold that is no number."""
     changes: dict[str, Any] = dict(value) if isinstance(value, Mapping) else {"base": value}
     base = changes.pop("base", "") or ("code" if kind == "code" else "prose")
-    if base not in SETS:
+    if not isinstance(base, str) or base not in SETS:
         raise ValueError(f"filters {base!r}: expected one of {', '.join(get_args(Rules))}")
     known = {field.name for field in dataclasses.fields(FilterSet)} - {"base"}
-    if unknown := sorted(changes.keys() - known):
+    if unknown := sorted(map(str, changes.keys() - known)):
         raise ValueError(
             f"filters: unknown threshold {', '.join(unknown)}; expected some of {', '.join(sorted(known))}"
         )
     if "languages" in changes:
         codes = changes["languages"]
-        changes["languages"] = tuple([codes] if isinstance(codes, str) else codes)
+        codes = [codes] if isinstance(codes, str) else codes
+        if not isinstance(codes, list | tuple) or not all(isinstance(code, str) for code in codes):
+            raise ValueError(f"filters: languages {codes!r}: expected codes of languages (in YAML, write no in quotes)")
+        changes["languages"] = tuple(codes)
     for name, number in changes.items():
         if name != "languages" and (isinstance(number, bool) or not isinstance(number, int | float)):
             raise ValueError(f"filters: {name} {number!r}: expected a number")

@@ -35,7 +35,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "origin": ("origin", "url", "repo_name"),
 }
 """Columns that may hold the parts of a document, in order of preference, where a source names none."""
-_RECORDS_ENDINGS = (".json", ".jsonl", ".ndjson")
+_LINES_ENDINGS = (".jsonl", ".ndjson")
+_RECORDS_ENDINGS = (".json", *_LINES_ENDINGS)
 _TEXT_ENDINGS = (".txt", ".md", ".rst", ".tex", ".html")
 """Endings of files that are never records, whatever their first line."""
 _MOSTLY = 0.5
@@ -71,7 +72,9 @@ def is_records(ref: FileRef, stream: BinaryIO) -> bool:
     begin = begin.removeprefix(b"\xef\xbb\xbf").lstrip()
     if begin.startswith(b"[") and name.endswith(".json"):
         return _has_text(begin[1:].lstrip(), ref)
-    return begin.startswith(b"{") and (_are_json_lines(begin) or _has_text(begin.partition(b"\n")[0], ref))
+    if not begin.startswith(b"{"):
+        return False
+    return name.endswith(_LINES_ENDINGS) or _are_json_lines(begin) or _has_text(begin.partition(b"\n")[0], ref)
 
 
 def _are_json_lines(begin: bytes) -> bool:

@@ -71,11 +71,13 @@ class SourceSpec:
             raise CorpusError(f"source {self.name}: expected either uri or urls")
         if unknown := set(self.fields) - set(_COLUMNS):
             raise CorpusError(f"source {self.name}: fields {sorted(unknown)}, expected some of {', '.join(_COLUMNS)}")
+        if wrong := [name for name in self.fields.values() if not isinstance(name, str) or not name]:
+            raise CorpusError(f"source {self.name}: fields name {wrong}, expected names of columns")
         try:
             filter_set(self.filters)
         except ValueError as error:
             raise CorpusError(f"source {self.name}: {error}") from error
-        if self.tokens < 0:
+        if not self.tokens >= 0:  # also NaN
             raise CorpusError(f"source {self.name}: tokens {self.tokens:g}, expected at least 0")
 
     @property
