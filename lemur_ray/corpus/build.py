@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lemur_ray.config import DataConfig
 from lemur_ray.corpus import assembly
-from lemur_ray.corpus.build_inputs import benchmark_index, described, given_tokenizer, read_extra_texts
+from lemur_ray.corpus.build_inputs import benchmark_index, described, given_tokenizer, list_sources, read_extra_texts
 from lemur_ray.corpus.build_report.progress import SourceProgress
 from lemur_ray.corpus.build_report.statistics import STATISTICS, statistics
 from lemur_ray.corpus.cleaning.decontaminate import NgramIndex
@@ -33,8 +33,7 @@ from lemur_ray.corpus.manifest import CorpusError
 from lemur_ray.corpus.on_ray import Workers
 from lemur_ray.corpus.rows import write_atomically
 from lemur_ray.corpus.selection import CleanDocuments, losses, select_documents, write_keep
-from lemur_ray.corpus.sources.embedded import embedded_sources
-from lemur_ray.corpus.sources.folders import Source, list_source
+from lemur_ray.corpus.sources.folders import Source
 from lemur_ray.corpus.sources.listing import Listing, files_hash, read_listing, write_listing
 from lemur_ray.corpus.sources.stage_keys import stage_key
 from lemur_ray.corpus.steps import stages
@@ -84,6 +83,7 @@ def build(
         description |= {"benchmarks": index.digest} if index else {}
         work_folder.mkdir(parents=True, exist_ok=True)
         with _exclusive(work_folder, say):
+            sources = list_sources(config) if overwrite else []  # if that fails, the corpus there stays
             if manifest := location.reusable(description, overwrite, say):
                 if location.shared_folder:  # the process that committed it may have been killed before that
                     remove_leftovers(location.store)
@@ -92,7 +92,7 @@ def build(
             if reason := cluster.fallback_reason:
                 say(f"only this host works: {reason}; with --out and every --source in a bucket all hosts do")
             made = _Build(config, location, work_folder, description, cluster, allow_failed, index, say)
-            return made.run(extra, given)
+            return made.run(sources or list_sources(config), extra, given)
     except (ImportError, OSError) as error:  # a worker's host may lack the bucket's client
         if description and (manifest := location.made_meanwhile(description)):
             say(f"{location.name} was made by another process meanwhile: used as it is")
@@ -131,9 +131,8 @@ class _Build:
     def work(self) -> Path:
         return self.folder / BUILDS
 
-    def run(self, extra: Sequence[str], given: Tokenizer | None) -> dict[str, Any]:
+    def run(self, sources: list[Source], extra: Sequence[str], given: Tokenizer | None) -> dict[str, Any]:
         """Execute all steps and commit the corpus; returns its manifest. given: tokenizer to use, None to train one."""
-        sources = self._sources()
         state = hashlib.sha256("".join(files_hash(source) for source in sources).encode()).hexdigest()[:12]
         handover = self.location.handover(self.work, f"{build_hash(self.description)}-{state}")
         repaired = set()
@@ -308,15 +307,6 @@ class _Build:
         if len(to_do) < len(set(listing.parts)):
             self.say(f"{len(set(listing.parts)) - len(to_do)} parts are clean from an earlier build")
         return listing
-
-    def _sources(self) -> list[Source]:
-        config = self.config
-        if not (config.source or config.sources):
-            return embedded_sources(int(config.embedded_mb * 1e6), config.code_to_text, config.seed)
-        names = [spec.name for spec in config.specs()]
-        if len(set(names)) < len(names):
-            raise CorpusError(f"sources {', '.join(names)}: every source needs a name of its own")
-        return [list_source(spec) for spec in config.specs()]
 
     def _parallel(
         self,

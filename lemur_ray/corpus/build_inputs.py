@@ -1,4 +1,4 @@
-"""Inputs of a corpus build besides its sources: extra texts, benchmarks, a given tokenizer, and what identifies it."""
+"""Inputs of a corpus build: its sources, extra texts, benchmarks, a given tokenizer, and what identifies it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 from lemur_ray.corpus.cleaning.decontaminate import NgramIndex
 from lemur_ray.corpus.config import DEFAULT_OLD_PATTERN, CorpusConfig, WordPattern, describe
 from lemur_ray.corpus.manifest import CorpusError
-from lemur_ray.corpus.sources.folders import folder_source
+from lemur_ray.corpus.sources.embedded import embedded_sources
+from lemur_ray.corpus.sources.folders import Source, folder_source, list_source
 from lemur_ray.corpus.sources.texts import read_texts
 from lemur_ray.host.home import resolve_out
 from lemur_ray.text.bpe_training import GENERAL
@@ -72,3 +73,14 @@ def given_tokenizer(config: CorpusConfig) -> Tokenizer | None:
         return load_path(resolve_out(config.tokenizer, ""))
     except (ImportError, OSError, ValueError) as error:
         raise CorpusError(f"--tokenizer: {error}") from error
+
+
+def list_sources(config: CorpusConfig) -> list[Source]:
+    """The sources of a configuration, in its order, with their files; the embedded ones if it names none. Reads folders
+    and lists of files, also remote ones. Raises CorpusError if one cannot be listed or two have the same name."""
+    if not (config.source or config.sources):
+        return embedded_sources(int(config.embedded_mb * 1e6), config.code_to_text, config.seed)
+    names = [spec.name for spec in config.specs()]
+    if len(set(names)) < len(names):
+        raise CorpusError(f"sources {', '.join(names)}: every source needs a name of its own")
+    return [list_source(spec) for spec in config.specs()]

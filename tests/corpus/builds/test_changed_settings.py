@@ -167,6 +167,11 @@ def test_the_same_command_with_overwrite_reads_changed_files_and_without_it_none
     assert corpus.build() == CHANGES["file added"][1]
     assert corpus.manifest["counts"]["first"]["read"] == read + 1
     assert corpus.build() == {}
+    shutil.rmtree(corpus.home / "second")
+    with pytest.raises(CorpusError, match=r"source second: .* does not exist"):
+        corpus.build()
+    assert corpus.build(overwrite=False) == {}, "a source that is away costs no corpus"
+    assert corpus.lines[-1].endswith("used as it is")
 
 
 def test_a_setting_changed_back_redoes_the_rows_alone(corpus: Corpus) -> None:
