@@ -14,7 +14,17 @@ from ray import serve
 from lemur_ray.serve.config import ServeJob
 from lemur_ray.serve.needs import engine_faults, vllm_on_cpus
 from lemur_ray.serve.on_ray.weights_record import new_record_name
+from lemur_ray.text.special_tokens import CONFIG
+from lemur_ray.text.tokenizer_folder import PROCESSOR, TEMPLATE
 from lemur_ray.weights.hf_config import raw_config
+
+_TOOL_PARSERS = {
+    "<function=": "qwen3_coder",
+    "<tool_call>": "hermes",
+    "[TOOL_CALLS]": "mistral",
+    "<|python_tag|>": "llama3_json",
+}
+"""Text in a chat template -> vLLM's parser of the calls that such a model writes; the first that occurs counts."""
 
 
 class CannotUseVllm(ValueError):
@@ -53,6 +63,8 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "tensor_parallel_size": max(1, job.engine.tensor_parallel),
     }
+    if parser := _tool_parser(path):
+        engine |= {"enable_auto_tool_choice": True, "tool_call_parser": parser}
     on_cpus: dict[str, Any] = {"accelerator_config": {"kind": "cpu"}} if vllm_on_cpus() else {}
     return {
         **on_cpus,
@@ -60,6 +72,13 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
         "engine_kwargs": engine,
         "log_engine_metrics": False,  # else they are at Ray's port instead of /metrics
     }
+
+
+def _tool_parser(folder: Path) -> str:
+    """vLLM's parser of tool calls for the chat template of a Hugging Face folder; "" if it has none that is known."""
+    files = [path for name in (TEMPLATE, CONFIG, PROCESSOR) if (path := folder / name).is_file()]
+    text = "".join(path.read_text(encoding="utf-8") for path in files)
+    return next((parser for mark, parser in _TOOL_PARSERS.items() if mark in text), "")
 
 
 def vllm_app(job: ServeJob, folder: str, key_digest: bytes, options: Mapping[str, Any]) -> Any:

@@ -43,6 +43,20 @@ def test_the_settings_of_both_engines_are_handed_on(folder: Path) -> None:
     assert vllm_settings(ServeJob.parse(["--engine=vllm"]), str(folder))["engine_kwargs"]["max_model_len"] == 256
 
 
+@pytest.mark.parametrize(
+    ("template", "parser"),
+    [("{{ '<tool_call>' }}", "hermes"), ("[TOOL_CALLS]", "mistral"), ("<tool_call>\n<function=x>", "qwen3_coder"),
+     ("<|python_tag|>", "llama3_json"), ("{{ messages }}", None)],
+)  # fmt: skip
+def test_tool_calls_are_read_as_the_chat_template_has_them(
+    template: str, parser: str | None, folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path / "calls")
+    (tmp_path / "calls" / "chat_template.jinja").write_text(template)
+    engine = vllm_settings(ServeJob(backend="vllm"), str(tmp_path / "calls"))["engine_kwargs"]
+    assert (engine.get("tool_call_parser"), engine.get("enable_auto_tool_choice", False)) == (parser, bool(parser))
+
+
 def test_the_build_of_vllm_for_cpus_takes_no_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job, devices = ServeJob(backend="vllm"), Devices(8, memory_bytes=2**40)
     assert any("take 1 GPUs" in fault for fault in device_faults(job, devices))

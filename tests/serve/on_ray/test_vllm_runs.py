@@ -45,6 +45,13 @@ out["metrics"] = ask("/metrics", root=url[:-3])
 (running,) = attach.served()
 out["attached"] = [running.name, running.context, attach.num_tokens(running.application, "a b")]
 policy = HandleSpec(running.application, "x")()
+look = {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
+tool = {"type": "function", "function": look}
+call = '<tool_call>\\n{"name": "look", "arguments": {"at": "b"}}\\n</tool_call>'
+forced = {"max_tokens": 200, "structured_outputs": {"choice": [call]}}
+out["called"] = json.loads(ask("/chat/completions", {**chat, **forced, "tools": [tool]}))
+reply = policy.reply(ChatRequest((Message("user", "a b"),), Sampling(max_tokens=5), "t", tools=(tool,)))
+out["tools_by_handle"] = reply.usage.prompt_tokens
 sampling = Sampling(max_tokens=5)
 reply = policy.reply(ChatRequest((Message("user", "a b"),), sampling, "e"))
 out["by_handle"] = [reply.text, reply.version, reply.usage.completion_tokens]
@@ -112,6 +119,15 @@ print("RESULT" + json.dumps(asyncio.run(main())))
 """
 
 
+TEMPLATE = """{%- if tools %}<|im_start|>system
+{{ tools | tojson }}
+Answer with <tool_call> and </tool_call> around a call.<|im_end|>
+{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[str, str]:
     """An exported model, and another of its shape."""
@@ -120,6 +136,7 @@ def folders(tmp_path: Path) -> tuple[str, str]:
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     convert = [sys.executable, str(ROOT / "jobs" / "convert.py"), "--model", "random:nano", "--out", first]
     subprocess.run([*convert, "--dtype", "bfloat16"], check=True, timeout=300)
+    (Path(first) / "chat_template.jinja").write_text(TEMPLATE)
     shutil.copytree(first, second)
     for path in Path(second).glob("*.safetensors"):
         moved = {name: x.roll(1, 0) if x.dim() == 2 else x for name, x in load_file(path).items()}
@@ -162,6 +179,9 @@ def test_keys_ids_versions_metrics_handles_and_new_weights(folders: tuple[str, s
     assert out["attached"][:2] == ["tiny", 1024]
     assert out["attached"][2] > 0
     assert out["by_handle"] == [before["choices"][0]["message"]["content"], old, before["usage"]["completion_tokens"]]
+    (call,) = out["called"]["choices"][0]["message"]["tool_calls"]
+    assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == ("look", {"at": "b"})
+    assert out["tools_by_handle"] > before["usage"]["prompt_tokens"] + 20, "the tools are not in the prompt"
     assert "no Hugging Face folder" in out["refused"]
     assert old != new
     assert (before["system_fingerprint"], after["system_fingerprint"]) == (old, new)
