@@ -124,7 +124,7 @@ def encoder(spec: str, prompt: str = "") -> Encoder:
         ) from error
     try:
         model = SentenceTransformer(what)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a folder without a model
         reason = str(error).partition("\n")[0]
         raise OSError(
             f"--encoder {spec} cannot be loaded ({reason}): name a folder with the model, or {_OTHERS}"

@@ -76,9 +76,12 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, module: str, 
         encoder(spec) if spec else detected_language("x")
 
 
-def test_an_encoder_that_cannot_be_loaded_is_named_with_the_other_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [OSError, ValueError])
+def test_an_encoder_that_cannot_be_loaded_is_named_with_the_other_choices(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
     def unreachable(model: str) -> None:
-        raise OSError(f"no connection for {model}\nsee a page of the library")
+        raise kind(f"no connection for {model}\nsee a page of the library")
 
     monkeypatch.setitem(sys.modules, "sentence_transformers", SimpleNamespace(SentenceTransformer=unreachable))
     message = r"^--encoder sentence-transformers:own/m cannot be loaded \(no connection for own/m\): .* hashing:1024 "
