@@ -131,10 +131,9 @@ class BrowserPlay:
         except PlaywrightError as error:
             raise BrowserLost(f"looking at a page: {str(error).splitlines()[0]}") from error
         wanted = self._shown or (self._artefacts.folder and self._artefacts.screenshots)
-        picture = self._screenshot() if wanted and not self.seen.problem else b""
-        if self._shown == "marked" and picture:
-            picture = self._with_marks(picture)
-        self._keep(picture)
+        page = self._screenshot() if wanted and not self.seen.problem else b""
+        picture = self._with_marks(page) if self._shown == "marked" and page else page
+        self._keep(picture or (page if self._artefacts.screenshots else b""))
         self.picture = data_url(picture) if self._shown and picture else ""
         self.without_picture += bool(self._shown) and not picture
         return self.seen

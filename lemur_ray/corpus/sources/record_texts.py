@@ -58,7 +58,8 @@ _LINE_PER_BYTE = 4
 
 def is_records(ref: FileRef, stream: BinaryIO) -> bool:
     """Whether the content of a file is records: parquet, WARC, an object of JSON a line, or a JSON list of objects with
-    a text. stream: decompressed, its position stays. Raises ReadFailure for JSON in UTF-16."""
+    a text. Of a file named ``.jsonl`` or ``.ndjson`` the first brace is enough. stream: decompressed, its position
+    stays. Raises ReadFailure for JSON in UTF-16."""
     if is_parquet(stream):
         return True
     name = ref.name.lower().removesuffix(".gz").removesuffix(".zst")

@@ -125,6 +125,18 @@ def test_a_page_is_shown_with_its_marks_and_knows_nothing_of_them(env: WebEnv) -
     assert "Tab 0 (current): Shop\n" in observation, "no other tab is seen"
 
 
+def test_a_page_whose_marks_cannot_be_drawn_is_not_shown_but_its_screenshot_is_stored(
+    env: WebEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = {"marks": True, "artefacts": str(tmp_path), "screenshots": True, "wait_s": 0.1, "settles_s": 0.1}
+    env.reset(options={"record": record(), **more})
+    play = env._running()
+    monkeypatch.setattr(play, "_with_marks", lambda picture: b"")
+    play.look()
+    assert (play.picture, play.without_picture) == ("", 1)
+    assert len(list(tmp_path.rglob("*.png"))) == 2
+
+
 def test_a_model_is_sent_the_page_as_the_browser_shows_it_and_the_page_of_the_run_has_that_picture(
     env: WebEnv, tmp_path: Path
 ) -> None:
