@@ -26,6 +26,7 @@ from lemur_ray.serve.compute.programs import (
     decode_buckets,
     is_scanned,
     prefill_buckets,
+    singles_of,
     sums_for,
 )
 from lemur_ray.serve.compute.quantized import Quantized
@@ -58,6 +59,8 @@ class Step:
     compile_s: float
     hlo: str
     """Text of the compiled program; no part of ``to_json``"""
+    singles: int = 0
+    """Decoding rows beside these rows, in a mixed step"""
 
     @property
     def total(self) -> int:
@@ -66,6 +69,7 @@ class Step:
 
     def __str__(self) -> str:
         kind = "decode" if self.length == 1 else f"prefill by {self.length}"
+        kind = f"{self.singles} decoding beside {kind}" if self.singles else kind
         parts = (f"{name} {getattr(self, name) / 2**30:.3f}" for name in ("weights", "cache", "temporaries"))
         kernel = "the kernel" if self.kernel else "no kernel"
         return f"{kind}, {self.rows} rows: {self.total / 2**30:.2f} GiB ({', '.join(parts)}), {kernel}"
@@ -130,7 +134,8 @@ def weight_bytes(config: ModelConfig, options: EngineOptions, parts: int, platfo
 def compile_step(
     config: ModelConfig, options: EngineOptions, devices: Sequence[Any], rows: int, length: int, platform: str = "tpu"
 ) -> Step:
-    """Compile a step for ``rows`` sequences of ``length`` new tokens each (1: decoding), and measure its memory.
+    """Compile a step for ``rows`` sequences of ``length`` new tokens each (1: decoding; more rows than tiles of prompts:
+    a mixed step, whose first rows have one token), and measure its memory.
     devices: jax's, attached or described by a topology; together they hold one model. platform: "tpu" or "gpu". Raises
     EngineDoesNotFit if a device's memory does not suffice, and ValueError if the model does not divide over the
     devices."""
@@ -144,8 +149,9 @@ def compile_step(
     where = weight_specs(config, form, how.sums, scanned=scanned)
     weights = abstract_weights(config, dtype, form, parts=group.parts, scanned=scanned)
     cache = group.abstract(partial(allocate, layout, part, num_blocks, dtype, scanned=scanned), layout.cut)
-    inputs, last_ids = empty_inputs(rows, length, table_width), np.zeros(max(options.max_slots, rows), np.int32)
-    step = partial(step_and_draw, length=length, config=config, how=how, layout=layout)
+    inputs, last_ids = empty_inputs(rows, length, table_width), np.zeros(_mixed_rows(options), np.int32)
+    singles = singles_of(rows, length, options.prefill_tiles)
+    step = partial(step_and_draw, length=length, singles=singles, config=config, how=how, layout=layout)
     program = group.program(step, *step_specs(where, layout.cut, cut_of(config, how)), donate=(1,))
     began = time.monotonic()
     try:
@@ -160,15 +166,20 @@ def compile_step(
     used = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
     used += memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
     return Step(
-        rows, length, held, cache_bytes, int(used - held - cache_bytes),
+        rows - singles, length, held, cache_bytes, int(used - held - cache_bytes),
         int(memory.generated_code_size_in_bytes), "ragged_paged_attention" in hlo, inputs.nbytes,
-        time.monotonic() - began, hlo,
+        time.monotonic() - began, hlo, singles,
     )  # fmt: skip
 
 
 def shapes(options: EngineOptions, *, every_shape: bool = False) -> list[tuple[int, int]]:
-    """(rows, new tokens per row) of the engine's largest decode step, then of its largest prefill step; with
-    ``every_shape`` all decode steps, then all prefill steps, each in ascending order."""
+    """(rows, new tokens per row) of the engine's largest decode step, then of its mixed step, which is larger than any
+    prefill step; with ``every_shape`` all decode steps and all prefill steps before it, each in ascending order."""
     decode, prefill = decode_buckets(options.max_slots, lone=False), prefill_buckets(options.prefill_tiles)
     sizes = [(rows, 1) for rows in (decode if every_shape else decode[-1:])]
-    return sizes + [(rows, TILE) for rows in (prefill if every_shape else prefill[-1:])]
+    sizes += [(rows, TILE) for rows in prefill if every_shape]
+    return [*sizes, (_mixed_rows(options), TILE)]
+
+
+def _mixed_rows(options: EngineOptions) -> int:
+    return decode_buckets(options.max_slots, lone=False)[-1] + options.prefill_tiles

@@ -4,14 +4,16 @@ A call takes R rows of M new tokens each, every row with its own table of cache 
 M = ``TILE``; both can give the same bits (see ``invariant.py``). If several devices share a model, each runs this on
 its own part of every matrix and its own heads, and what is whole again after attention and after the feed-forward is
 combined as ``devices.Sums`` says. Stacked layers are scanned. On accelerators a step also draws the next token of each
-row, and takes its inputs as one array (``step_and_draw``). Knows nothing of requests or queues.
+row, takes its inputs as one array, and may be mixed: decoding rows and tiles of prompts, whose tokens lie behind each
+other, so that every weight is read once (``step_and_draw``). Knows nothing of requests or queues.
 
-Legend: R rows, M new tokens of a row, T = R * M, D model, H heads, K kv heads, G = H / K, h head width, F feed-forward,
+Legend: R rows, M new tokens of a row, T tokens of all rows, D model, H heads, K kv heads, G = H / K, h head width, F feed-forward,
 V vocabulary; of H, K, F and V a device may have a part."""
 
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -32,6 +34,10 @@ from lemur_ray.serve.compute.sampling import Draw, compute_logprobs, empty_draw,
 from lemur_ray.serve.compute.weights import LayerWeights, Weights
 
 
+Places = tuple[Place, ...]
+"""Of each group of rows with equally many new tokens: one group, or in a mixed step decoding rows, then tiles."""
+
+
 class Model(NamedTuple):
     """Arguments of a layer's forward pass that are the same for all layers."""
 
@@ -39,6 +45,15 @@ class Model(NamedTuple):
     """Configuration with the number of heads of one device"""
     how: Arithmetic
     layout: CacheLayout
+    lengths: tuple[int, ...]
+    """New tokens of a row, for each group of rows"""
+
+    def by_group(self, x_T: jax.Array, places: Places) -> list[jax.Array]:
+        """Values of all tokens, divided into those of each group of rows."""
+        if len(places) == 1:
+            return [x_T]
+        sizes = [len(place.starts) * length for place, length in zip(places, self.lengths, strict=True)]
+        return jnp.split(x_T, np.cumsum(sizes)[:-1])
 
 
 def _combined(x_TI: jax.Array, w: Matrix, how: Arithmetic, real: jax.Array) -> jax.Array:
@@ -49,22 +64,28 @@ def _combined(x_TI: jax.Array, w: Matrix, how: Arithmetic, real: jax.Array) -> j
 
 
 def _layer(
-    w: LayerWeights, cache: Any, x_TD: jax.Array, rope: Table, place: Place, model: Model, window: int
+    w: LayerWeights, cache: Any, x_TD: jax.Array, rope: Table, places: Places, model: Model, window: int
 ) -> tuple[jax.Array, Any]:
-    (c, how, layout), rows, tokens, dtype = model, place.starts.shape[0], x_TD.shape[0], x_TD.dtype
-    length, kv_heads, groups = tokens // rows, c.num_kv_heads, c.num_heads // c.num_kv_heads
-    real = place.num_rows * length
+    (c, how, layout, lengths), tokens, dtype = model, x_TD.shape[0], x_TD.dtype
+    kv_heads, groups = c.num_kv_heads, c.num_heads // c.num_kv_heads
+    # Padding behind the rows is not multiplied; in a mixed step there is some between them.
+    real = places[0].num_rows * lengths[0] if len(places) == 1 else None
     times = partial(product, tile=how.tile, real=real)
     qkv = times(rms_norm(x_TD, w.attn_norm, c.norm_eps), w.wqkv)
     qkv = (qkv if w.qkv_bias is None else qkv + w.qkv_bias).reshape(tokens, -1, c.head_dim)
     q, k, v = jnp.split(qkv, (kv_heads * groups, kv_heads * (groups + 1)), axis=1)
     if w.q_norm is not None and w.k_norm is not None:
         q, k = rms_norm(q, w.q_norm, c.norm_eps), rms_norm(k, w.k_norm, c.norm_eps)
-    cache = layout.write(cache, apply_rope(k, rope), v, place)
+    k = apply_rope(k, rope)
+    for new_k, new_v, place in zip(model.by_group(k, places), model.by_group(v, places), places, strict=True):
+        cache = layout.write(cache, new_k, new_v, place)
     q = apply_rope(q, rope) if c.query_gain == 1.0 else apply_rope(q, rope) * c.query_gain
-    q_RMKGh = q.reshape(rows, length, kv_heads, groups, c.head_dim)
-    mixed = layout.attend(cache, q_RMKGh.transpose(0, 2, 3, 1, 4), place, how, window, c.attention_cap)
-    mixed_TD = _combined(mixed.transpose(0, 3, 1, 2, 4).reshape(tokens, -1).astype(dtype), w.wo, how, real)
+    attended = []
+    for q_Thd, place, length in zip(model.by_group(q, places), places, lengths, strict=True):
+        q_RMKGh = q_Thd.reshape(-1, length, kv_heads, groups, c.head_dim)
+        mixed = layout.attend(cache, q_RMKGh.transpose(0, 2, 3, 1, 4), place, how, window, c.attention_cap)
+        attended.append(mixed.transpose(0, 3, 1, 2, 4).reshape(len(q_Thd), -1).astype(dtype))
+    mixed_TD = _combined(_joined(attended), w.wo, how, real)
     if w.post_attn_norm is not None:
         mixed_TD = rms_norm(mixed_TD, w.post_attn_norm, c.norm_eps)
     x_TD = (x_TD + mixed_TD).astype(dtype)
@@ -75,8 +96,12 @@ def _layer(
     return (x_TD + out_TD).astype(dtype), cache
 
 
+def _joined(groups: list[jax.Array]) -> jax.Array:
+    return groups[0] if len(groups) == 1 else jnp.concatenate(groups)
+
+
 def _scan(
-    layers: LayerWeights, pool: Any, x_TD: jax.Array, rope: Table, place: Place, model: Model, window: int
+    layers: LayerWeights, pool: Any, x_TD: jax.Array, rope: Table, places: Places, model: Model, window: int
 ) -> tuple[jax.Array, Any]:
     """All stacked layers as one loop over a single pool, in which a layer's blocks follow those of the one before."""
     num_layers = len(layers.attn_norm)
@@ -84,7 +109,8 @@ def _scan(
 
     def layer(carry: tuple[jax.Array, Any], inputs: tuple[LayerWeights, jax.Array]) -> tuple[Any, None]:
         (x, pool), (w, i) = carry, inputs
-        return _layer(w, pool, x, rope, place._replace(tables=place.tables + i * blocks), model, window), None
+        shifted = tuple(place._replace(tables=place.tables + i * blocks) for place in places)
+        return _layer(w, pool, x, rope, shifted, model, window), None
 
     return jax.lax.scan(layer, (x_TD, pool), (layers, jnp.arange(num_layers)))[0]
 
@@ -104,22 +130,40 @@ def forward(
     blocks already or in another row of this call. how: arithmetic of products and attention. layout: the one that
     allocated the cache. Returns the logits (R, V) float32 after the last token of each row (of devices that add, each
     has its own: ``cut_logits``), the last layer's hidden states of every token (T, D), and the cache."""
-    rows, length = tokens_RM.shape
-    ropes = rope_tables((place.starts[:, None] + jnp.arange(length)).reshape(-1), config)
-    x = gather_columns(weights.embed[tokens_RM.reshape(-1)], how.axis)
+    return _forward(weights, cache, [tokens_RM], (place,), config, how, layout)
+
+
+def _forward(
+    weights: Weights,
+    cache: Cache,
+    tokens: list[jax.Array],
+    places: Places,
+    config: ModelConfig,
+    how: Arithmetic,
+    layout: CacheLayout,
+) -> tuple[jax.Array, jax.Array, Cache]:
+    """``forward`` for groups of rows. tokens, places: of each group; results are in the order of the groups."""
+    lengths = tuple(ids.shape[1] for ids in tokens)
+    starts = [(place.starts[:, None] + jnp.arange(m)).reshape(-1) for place, m in zip(places, lengths, strict=True)]
+    ropes = rope_tables(_joined(starts), config)
+    x = gather_columns(weights.embed[_joined([ids.reshape(-1) for ids in tokens])], how.axis)
     x = x * jnp.asarray(config.dim**0.5, x.dtype) if config.embed_scale else x
-    model = Model(part_of(config, jax.lax.axis_size(how.axis) if how.axis else 1), how, layout)
+    model = Model(part_of(config, jax.lax.axis_size(how.axis) if how.axis else 1), how, layout, lengths)
     pools = []
     if isinstance(weights.layers, LayerWeights):
-        x, pool = _scan(weights.layers, cache[0], x, ropes[config.window > 0], place, model, config.window)
+        x, pool = _scan(weights.layers, cache[0], x, ropes[config.window > 0], places, model, config.window)
         pools.append(pool)
     else:
         for i, (w, pool) in enumerate(zip(weights.layers, cache, strict=True)):
             window = config.window_of(i)
-            x, pool = _layer(w, pool, x, ropes[window > 0], place, model, window)
+            x, pool = _layer(w, pool, x, ropes[window > 0], places, model, window)
             pools.append(pool)
-    last_RD = x.reshape(rows, length, -1)[jnp.arange(rows), jnp.maximum(place.counts - 1, 0)]
-    return _logits(weights, last_RD, config, how, place.num_rows), x, tuple(pools)
+    last = []
+    for x_TD, place, length in zip(model.by_group(x, places), places, lengths, strict=True):
+        rows = len(place.starts)
+        last.append(x_TD.reshape(rows, length, -1)[jnp.arange(rows), jnp.maximum(place.counts - 1, 0)])
+    real = places[0].num_rows if len(places) == 1 else None
+    return _logits(weights, _joined(last), config, how, real), x, tuple(pools)
 
 
 def _logits(
@@ -158,7 +202,8 @@ def empty_inputs(rows: int, length: int, table_width: int) -> np.ndarray:
 
 def pack(tokens_RM: np.ndarray, place: Place, draw: Draw, source_R: np.ndarray) -> np.ndarray:
     """Everything that a step takes from the host as one array (R, columns) of int32, because each transfer has a fixed
-    cost. source_R: row of the previous step that draws a row's only token, else -1."""
+    cost. source_R: row of the previous step that draws a row's only token, else -1. place: in a mixed step with
+    ``num_rows`` (R,), the number of the group of each row."""
     rows = len(tokens_RM)
     numbers = (source_R, place.starts, place.counts, np.full(rows, place.num_rows, np.int32))
     settings = [np.asarray(field).reshape(rows, -1).view(np.int32) for field in draw]
@@ -166,13 +211,14 @@ def pack(tokens_RM: np.ndarray, place: Place, draw: Draw, source_R: np.ndarray) 
 
 
 def unpack(inputs: jax.Array, length: int) -> tuple[jax.Array, Place, Draw, jax.Array]:
-    """Inverse of ``pack``, inside a program: tokens, place, draw, source. length: tokens per row."""
+    """Inverse of ``pack``, inside a program: tokens, place (with ``num_rows`` of each row), draw, source. length: tokens
+    per row."""
     at, settings = 4, []
     for like in empty_draw(1):
         column = jax.lax.bitcast_convert_type(inputs[:, at : at + like.size], like.dtype)
         settings.append(column.reshape(len(inputs), *like.shape[1:]))
         at += like.size
-    place = Place(inputs[:, at + length :], inputs[:, 1], inputs[:, 2], inputs[0, 3])
+    place = Place(inputs[:, at + length :], inputs[:, 1], inputs[:, 2], inputs[:, 3])
     return inputs[:, at : at + length], place, Draw(*settings), inputs[:, 0]
 
 
@@ -183,18 +229,27 @@ def step_and_draw(
     inputs: jax.Array,
     *,
     length: int,
+    singles: int = 0,
     config: ModelConfig,
     how: Arithmetic,
     layout: CacheLayout,
 ) -> tuple[jax.Array, jax.Array, jax.Array, Cache]:
-    """Run ``forward`` on packed inputs and draw a token for each row. Returns logits, hidden states, the drawn ids (in
-    an array of the size of ``last_ids``, zeros behind the last row) and the cache.
-    last_ids: ids that the previous step drew. length: tokens per row. how: arithmetic of products and attention;
-    layout: of the cache."""
-    tokens, place, draw, source = unpack(inputs, length)
+    """Run ``forward`` on packed inputs and draw a token for each row. Returns logits, hidden states (of rows of
+    ``length`` tokens), the drawn ids (in an array of the size of ``last_ids``, zeros behind the last row) and the
+    cache.
+    last_ids: ids that the previous step drew. length: tokens per row; singles: rows at the beginning that have one
+    token each, in the first column (a mixed step). how: arithmetic of products and attention; layout: of the cache."""
+    tokens_RM, place, draw, source = unpack(inputs, length)
     before = last_ids[jnp.maximum(source, 0)][:, None]
-    tokens = jnp.where(source[:, None] >= 0, before, tokens) if length == 1 else tokens
-    logits, hidden, cache = forward(weights, cache, tokens, place, config=config, how=how, layout=layout)
+    bounds = (0, singles, len(inputs)) if singles else (0, len(inputs))
+    tokens, places = [], []
+    for begin, end in pairwise(bounds):
+        ids = tokens_RM[begin:end, : 1 if end == singles else length]
+        tokens.append(jnp.where(source[begin:end, None] >= 0, before[begin:end], ids) if ids.shape[1] == 1 else ids)
+        tables, starts, counts, num_rows = (field[begin:end] for field in place)
+        places.append(Place(tables, starts, counts, num_rows[0]))
+    logits, hidden, cache = _forward(weights, cache, tokens, tuple(places), config, how, layout)
+    hidden = hidden[singles:]
     cut, is_drawn = cut_of(config, how), jnp.any(draw.temperature > 0)
     ids = jax.lax.cond(is_drawn, lambda: sample(logits, draw, cut=cut, halve=True), lambda: greedy(logits, cut=cut))
     return logits, hidden, jnp.zeros_like(last_ids).at[: len(ids)].set(ids), cache

@@ -16,7 +16,7 @@ from lemur_ray.serve.compute.devices import Devices
 from lemur_ray.serve.compute.forward import empty_step
 from lemur_ray.serve.compute.invariant import TILE
 from lemur_ray.serve.compute.lockstep import Group, LeadingPrograms
-from lemur_ray.serve.compute.programs import Programs, device_bytes, load_weights, stage
+from lemur_ray.serve.compute.programs import Programs, device_bytes, load_weights, singles_of, stage
 from lemur_ray.serve.compute.sampling import empty_draw
 from lemur_ray.serve.compute.token_choice import next_tokens, write_row
 from lemur_ray.serve.compute.weights import Weights
@@ -68,8 +68,12 @@ class OnDevices:
         if wanted and not is_exact:
             log.warning("logits depend on the shape of a step on this machine: every step is padded to one shape")
             programs.pad()
+        mixes = programs.draws and is_exact == wanted
+        if mixes and wanted and not is_batch_invariant(programs, self.sizes.table_width, mixed=True):
+            log.warning("logits of a mixed step differ on this machine: prompts and decoding rows are two programs")
+            mixes = False
         programs.synchronise()
-        return WarmOnDevices(programs, self.sizes.table_width, is_exact, wanted and not is_exact)
+        return WarmOnDevices(programs, self.sizes.table_width, is_exact, wanted and not is_exact, mixes)
 
     def close(self) -> None:
         if self._group is not None:
@@ -79,34 +83,40 @@ class OnDevices:
 class WarmOnDevices:
     """The engine's ``WarmPrograms`` in jax: compiled programs with weights and cache on devices."""
 
-    def __init__(self, programs: Programs, table_width: int, is_exact: bool, is_padded: bool):
+    def __init__(self, programs: Programs, table_width: int, is_exact: bool, is_padded: bool, mixes: bool):
         self.programs, self._table_width = programs, table_width
-        self.is_exact, self.is_padded = is_exact, is_padded
+        self.is_exact, self.is_padded, self.mixes = is_exact, is_padded, mixes
         self.copy, self.replace, self.runs_ahead = programs.copy, programs.replace, programs.draws
 
     @property
     def compiled_after_warmup(self) -> int:
         return self.programs.compiled_after_warmup
 
-    def step(self, rows: Sequence[Row], length: int) -> StepOnDevices:
-        num_rows = self.programs.bucket(len(rows), length)
+    def step(self, rows: Sequence[Row], length: int, decoding: Sequence[Row] = ()) -> StepOnDevices:
+        singles, tiles = self.programs.mixed_rows if decoding else (0, self.programs.bucket(len(rows), length))
+        num_rows, numbered = singles + tiles, [*enumerate(decoding), *enumerate(rows, singles)]
         tokens, place = empty_step(num_rows, length, self._table_width)
-        for r, row in enumerate(rows):
+        for r, row in numbered:
             tokens[r, : len(row.tokens)], place.tables[r] = row.tokens, row.table
             place.starts[r], place.counts[r] = row.start, len(row.tokens)
-        place = place._replace(num_rows=np.int32(len(rows)))
+        of_group = np.repeat(np.array([len(decoding), len(rows)], np.int32), [singles, tiles])
+        place = place._replace(num_rows=of_group if decoding else np.int32(len(rows)))
         if not self.runs_ahead:
             return StepOnDevices(self.programs, *self.programs.forward(tokens, place))
         draw, source = empty_draw(num_rows), np.full(num_rows, -1, np.int32)
-        for r, row in enumerate(rows):
+        for r, row in numbered:
             source[r] = row.source
             place.counts[r] = max(place.counts[r], row.source >= 0)
             write_row(draw, r, row.sequence, row.start + int(place.counts[r]))
-        return StepOnDevices(self.programs, *self.programs.forward(tokens, place, draw, source))
+        step = StepOnDevices(self.programs, *self.programs.forward(tokens, place, draw, source))
+        step.first_tile = singles
+        return step
 
 
 class StepOnDevices:
     """The engine's ``Step`` in jax: logits of a step, and the ids that it drew, on devices."""
+
+    first_tile = 0
 
     def __init__(self, programs: Programs, logits: jax.Array, hidden: jax.Array, ids: jax.Array | None):
         self._programs, self._ids, self.num_rows = programs, ids, int(logits.shape[0])
@@ -132,9 +142,9 @@ _LENGTH = 45
 _NUM_PREFIX = 40
 
 
-def is_batch_invariant(programs: Programs, width: int) -> bool:
-    """Measure whether the logits after a test prompt are bit-equal in programs of all shapes. Runs every program, and
-    overwrites cache block 1. width: blocks of a table."""
+def is_batch_invariant(programs: Programs, width: int, *, mixed: bool = False) -> bool:
+    """Measure whether the logits after a test prompt are bit-equal in programs of all shapes, of which a mixed step
+    counts only with ``mixed``. Runs these programs, and overwrites cache block 1. width: blocks of a table."""
     table, scrap = np.zeros(width, np.int32), np.zeros(width, np.int32)
     table[0] = 1
     vocab = programs.config.vocab_size
@@ -144,9 +154,11 @@ def is_batch_invariant(programs: Programs, width: int) -> bool:
         """Logits of the prompt computed from ``start`` on in row ``row``, with other work in the rows before it."""
         out = np.zeros(0)
         while start < _LENGTH:
-            piece = tokens[start : start + length]
+            singles = singles_of(rows, length, programs.prefill_rows[-1])
+            piece = tokens[start : start + (1 if row < singles else length)]
             ids, place = empty_step(rows, length, len(table))
-            place = place._replace(num_rows=np.int32(row + 1))
+            of_group = np.repeat(np.array(programs.mixed_rows, np.int32), programs.mixed_rows)
+            place = place._replace(num_rows=of_group if singles else np.int32(row + 1))
             ids[row, : len(piece)], place.tables[row] = piece, table
             place.starts[row], place.counts[row] = start, len(piece)
             for other in range(row):
@@ -160,6 +172,10 @@ def is_batch_invariant(programs: Programs, width: int) -> bool:
 
     prefill, decode = programs.prefill_rows, programs.decode_rows
     reference = run(prefill[-1], 32, 0, 0)
+    if mixed:
+        singles, rows = programs.mixed_rows[0], sum(programs.mixed_rows)
+        begins = [(_NUM_PREFIX, 0), (_NUM_PREFIX, singles - 1), (0, singles), (17, rows - 1)]
+        return all(np.array_equal(reference, run(rows, 32, *begin)) for begin in begins)
     others = [run(rows, 32, start, rows - 1) for rows in prefill for start in (0, 17)]
     others += [run(rows, 1, _NUM_PREFIX, row) for rows in decode for row in {0, rows - 1}]
     others.append(run(prefill[0], 32, _LENGTH - 1, 0))

@@ -3,7 +3,7 @@
 Shapes are few: a decode step for each bucket of rows, a prefill step for each number of tiles, and for each of these
 the greedy choice and the selection of ``ROWS`` rows, on which all sampling runs. On accelerators a step draws the next
 token of every row itself, takes one array from the host, and may start from the tokens of the step before, which then
-need not have arrived there. Compiling releases the interpreter lock, so threads compile in parallel. Knows nothing of
+need not have arrived there; one more step, the mixed one, has all decoding rows and all tiles. Compiling releases the interpreter lock, so threads compile in parallel. Knows nothing of
 requests."""
 
 from __future__ import annotations
@@ -65,6 +65,12 @@ def decode_buckets(num_slots: int, *, lone: bool) -> tuple[int, ...]:
     may sum in another order."""
     sizes = [n for n in (1, 2, 8, 32, 64, 128, 256, 512) if n < num_slots and (n > 1 or lone)]
     return (*sizes, max(num_slots, 2))
+
+
+def singles_of(rows: int, length: int, prefill_tiles: int) -> int:
+    """Rows of one new token at the beginning of a step of ``rows`` rows of ``length``: all but the tiles of a mixed step,
+    0 in any other."""
+    return max(0, rows - prefill_tiles) if length > 1 else 0
 
 
 MAX_SECOND_COPY_BYTES = 2**29
@@ -158,8 +164,9 @@ class Programs:
         how = on_cpu if jax.default_backend() == "cpu" else ACCELERATOR
         self._how = how._replace(axis=devices.axis, sums=sums_for(options, jax.default_backend()))
         self.form, self._cut = _form(options, self._scanned), cut_of(config, self._how)
-        most = max(self.decode_rows + self.prefill_rows)
-        self._last_ids = devices.allocate(partial(jnp.zeros, most, jnp.int32), WHOLE)
+        self.mixed_rows = self.decode_rows[-1], self.prefill_rows[-1]
+        """Decoding rows and tiles of a mixed step"""
+        self._last_ids = devices.allocate(partial(jnp.zeros, sum(self.mixed_rows), jnp.int32), WHOLE)
         kinds = (self._how, self._layout, dtype, self.form, devices)
         self._shape = (config, num_blocks, self._table_width, kinds)
         self._programs: dict[tuple[str, int, int], Any] = {}
@@ -171,6 +178,7 @@ class Programs:
         sizes = sorted({rows for rows, _ in shapes})
         drawn = sizes if self.draws else [ROWS]
         keys = [("forward", *shape) for shape in shapes]
+        keys += [("forward", sum(self.mixed_rows), TILE)] * self.draws
         keys += [(name, rows, 1) for name in ("sample", "edit", "shift", "logprobs") for rows in drawn]
         if not self.draws:
             keys += [(name, rows, 1) for name in ("greedy", "pick") for rows in sizes]
@@ -197,8 +205,8 @@ class Programs:
     def forward(
         self, tokens_RM: np.ndarray, place: Place, draw: Draw | None = None, source_R: np.ndarray | None = None
     ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-        """Run a step of a bucket's shape; returns logits (R, V), hidden states (T, D) and drawn ids (at least R,), on
-        the device. The ids are None if steps do not draw (on CPUs). draw: sampling options of the rows; by default
+        """Run a step of a bucket's shape, or a mixed one, whose rows of one token come first; returns logits (R, V),
+        hidden states (of a mixed step those of tiles) and drawn ids (at least R,), on the device. The ids are None if steps do not draw (on CPUs). draw: sampling options of the rows; by default
         greedy. source_R: for each row -1, or the row of the previous step whose drawn id is this row's only token.
         tokens_RM: ids of the new tokens, padded. place: where they go."""
         rows, length = tokens_RM.shape
@@ -290,7 +298,8 @@ class Programs:
         model: dict[str, Any] = {"config": self.config, "how": self._how, "layout": self._layout}
         if self.draws:
             specs = step_specs(where, cut, self._cut)
-            drawing = program(partial(step_and_draw, length=length, **model), *specs, donate=(1,))
+            singles = singles_of(rows, length, self._options.prefill_tiles)
+            drawing = program(partial(step_and_draw, length=length, singles=singles, **model), *specs, donate=(1,))
             inputs = empty_inputs(rows, length, self._table_width)
             return drawing.lower(self._weights, self._cache, self._last_ids, inputs)
         steps = program(partial(forward, **model), (where, cut, WHOLE, WHOLE), (WHOLE, WHOLE, cut), donate=(1,))

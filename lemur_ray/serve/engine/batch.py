@@ -1,12 +1,12 @@
 """One step of the engine: admit waiting sequences, prefill tiles of prompts, decode one token of each reply.
 
-A step is at most two calls of the programs, one for tiles of prompts and one for a token each. If programs run ahead, a
-step that only decodes is sent before the tokens of the step before have arrived; it starts from them on the devices,
-and rows of replies that end meanwhile are dropped. Runs in the engine's thread."""
+A step is at most two calls of the programs, one for tiles of prompts and one for a token each, or where programs mix
+them a single one. If programs run ahead, a step that decodes is sent before the tokens of the step before have arrived;
+it starts from them on the devices, and rows of replies that end meanwhile are dropped. Runs in the engine's thread."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,11 +22,13 @@ Drawn = list[tuple[LiveSequence, int | None]]
 
 
 class Sent(NamedTuple):
-    """A decode step that was sent to the devices and whose tokens have not arrived."""
+    """A step that was sent to the devices and whose tokens have not arrived."""
 
     step: Step
     rows: tuple[tuple[int, LiveSequence, int], ...]
     """Row of the step, its sequence, and the sequence's number of admissions when it was sent"""
+    num_decoding: int
+    """Rows from here on are tiles"""
 
     @property
     def running(self) -> list[tuple[int, LiveSequence]]:
@@ -77,14 +79,17 @@ class Batch:
             self._sent = self._send_ahead(before)
             yield self._draw(before.step, before.running)
             if self._sent is not None:
-                for _, sequence in self._sent.running:
-                    self.scheduler.decoded(sequence)
+                for r, sequence in self._sent.running:
+                    if r < self._sent.num_decoding:
+                        self.scheduler.decoded(sequence)
                 return
         decoding = self.scheduler.decoding()
-        if tiles := self.scheduler.tiles():
+        runs_ahead = self.programs.runs_ahead and all(s.is_up_to_date and s.request.is_unedited for s in decoding)
+        beside = self._beside() if decoding and runs_ahead else None
+        if beside is None and (tiles := self.scheduler.tiles()):
             yield self._prefill(tiles)
         if decoding:
-            yield self._decode(decoding)
+            yield self._decode(decoding, beside or [], runs_ahead=runs_ahead)
 
     def settle(self) -> Drawn:
         """The tokens of a step that was sent ahead, if there is one; the devices have nothing to do afterwards."""
@@ -120,36 +125,55 @@ class Batch:
         ends = [(r, tile.sequence) for r, tile in enumerate(tiles) if tile.is_last]
         return self._draw(step, [end for end in ends if end[1].is_complete])
 
-    def _decode(self, sequences: list[LiveSequence]) -> Drawn:
+    def _beside(self) -> list[Tile] | None:
+        """The next tiles of prompts, if they can be computed in one program with decoding rows and without waiting; []
+        if there are none, None if they need a program of their own."""
+        tiles = self.scheduler.tiles()
+        if not tiles or (self.programs.mixes and all(tile.is_unedited for tile in tiles)):
+            return tiles
+        return None
+
+    def _decode(self, sequences: list[LiveSequence], tiles: list[Tile], *, runs_ahead: bool) -> Drawn:
         rows = [Row(s.next_decoded, self.cache.table(s.handle), s.computed, s) for s in sequences]
-        step = self._send(rows)
+        step = self._send(rows, tiles)
         for sequence in sequences:
             self.scheduler.decoded(sequence)
-        if self.programs.runs_ahead and all(s.is_complete and s.request.is_unedited for s in sequences):
-            step.keep_ids()
-            self._sent = Sent(step, tuple((r, s, s.admissions) for r, s in enumerate(sequences)))
+        if runs_ahead:
+            self._sent = self._record(step, sequences, tiles)
             return []
         return self._draw(step, [(r, s) for r, s in enumerate(sequences) if s.is_complete])
 
-    def _send(self, rows: list[Row]) -> Step:
-        step = self.programs.step(rows, 1)
+    def _send(self, rows: list[Row], tiles: Sequence[Tile]) -> Step:
+        prompts = [Row(tile.tokens, self.cache.table(tile.sequence.handle), tile.start, tile.sequence) for tile in tiles]
+        step = self.programs.step(prompts, self._tile, rows) if prompts else self.programs.step(rows, 1)
         self._stats.decode_steps += 1
         self._stats.decode_rows += len(rows)
-        self._stats.padding_rows += step.num_rows - len(rows)
+        self._stats.padding_rows += (step.first_tile or step.num_rows) - len(rows)
         return step
+
+    def _record(self, step: Step, decoding: list[LiveSequence], tiles: Sequence[Tile]) -> Sent:
+        """Record the tiles of a step that was sent and is not waited for."""
+        step.keep_ids()
+        drawn = [*enumerate(decoding)]
+        for row, tile in enumerate(tiles, step.first_tile):
+            self.scheduler.prefilled(tile)
+            self._stats.prefill_tokens += len(tile.tokens)
+            if tile.is_last:
+                drawn.append((row, tile.sequence))
+        return Sent(step, tuple((r, s, s.admissions) for r, s in drawn), len(decoding))
 
     def _send_ahead(self, before: Sent) -> Sent | None:
         """Send the step after ``before``; None if other work comes first or all its sequences are about to end."""
         drawn = before.running
         going_on = [(r, s) for r, s in drawn if len(s.generated) + 1 < s.request.max_tokens]
-        if len(drawn) < len(self.scheduler.running) or not going_on:
+        tiles, all_decoding = self._beside(), [s for s in self.scheduler.running if not s.is_prefilling]
+        if tiles is None or len(drawn) < len(all_decoding) or not going_on:
             return None
         if not all(self.cache.reserve(s.handle, s.computed + 1) for _, s in going_on):
             return None
         nothing = np.zeros(0, np.int32)
-        step = self._send([Row(nothing, self.cache.table(s.handle), s.computed, s, r) for r, s in going_on])
-        step.keep_ids()
-        return Sent(step, tuple((r, s, s.admissions) for r, (_, s) in enumerate(going_on)))
+        rows = [Row(nothing, self.cache.table(s.handle), s.computed, s, r) for r, s in going_on]
+        return self._record(self._send(rows, tiles), [s for _, s in going_on], tiles)
 
     @staticmethod
     def _draw(step: Step, rows: list[tuple[int, LiveSequence]]) -> Drawn:

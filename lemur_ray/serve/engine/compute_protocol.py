@@ -55,6 +55,10 @@ class Step(Protocol):
     def num_rows(self) -> int:
         """Computed rows, including padding."""
 
+    @property
+    def first_tile(self) -> int:
+        """Row of the first tile of a mixed step, in which decoding rows come before; else 0."""
+
     def keep_ids(self) -> None:
         """Free all but the tokens that the step has drawn itself, before ``next_tokens`` of unedited rows."""
 
@@ -69,13 +73,15 @@ class Step(Protocol):
 
 class WarmPrograms(Protocol):
     """Compiled programs with their weights and cache. For one thread at a time. ``is_exact``: results do not depend on
-    the load; ``runs_ahead``: a step may start before the previous one's tokens arrive; ``is_padded``: all steps have
-    one shape."""
+    the load; ``runs_ahead``: a step may start before the previous one's tokens arrive; ``mixes``: tiles and decoding rows may
+    be one step; ``is_padded``: all steps have one shape."""
 
     is_exact: bool
     """Measured: logits do not depend, to the last bit, on what else a step computes"""
     runs_ahead: bool
     """A step can start from the tokens that the step before draws: they need not have arrived"""
+    mixes: bool
+    """A step can have tiles of prompts and decoding rows, with the same bits to the last if ``is_exact``"""
     is_padded: bool
     """Logits depend on it despite ``batch_invariant``, so steps are padded to one shape and only whole tiles reused"""
 
@@ -83,9 +89,9 @@ class WarmPrograms(Protocol):
     def compiled_after_warmup(self) -> int:
         """Number of programs compiled after the warm-up, which delayed requests; 0 is expected."""
 
-    def step(self, rows: Sequence[Row], length: int) -> Step:
+    def step(self, rows: Sequence[Row], length: int, decoding: Sequence[Row] = ()) -> Step:
         """Compute ``length`` (1, or a tile) or fewer new tokens of each row; their keys and values are written to the
-        cache blocks."""
+        cache blocks. decoding: with ``mixes``, rows of one token beside ``rows``, which are tiles."""
 
     def copy(self, source: int, target: int) -> None:
         """Copy cache block ``source`` to ``target``."""

@@ -65,6 +65,11 @@ class LiveSequence:
         """Whether all tokens so far are computed, so that the next one can be drawn."""
         return self.computed == self.length
 
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether all tokens but the last are computed, so that a decode step draws the next one."""
+        return self.computed + 1 == self.length
+
     def take_over(self, version: str) -> None:
         """Record that weights ``version`` compute this sequence from now on. ``version`` is replaced if nothing was
         computed or generated before; otherwise "+VERSION" is appended to it, with "-kept" if keys and values of the
@@ -95,6 +100,12 @@ class Tile:
     @property
     def is_last(self) -> bool:
         return self.start + len(self.tokens) == len(self.sequence.prefill)
+
+    @property
+    def is_unedited(self) -> bool:
+        """Whether at most a token is drawn after the tile, from unedited logits, and nothing else is asked for."""
+        sequence = self.sequence
+        return not sequence.needs_prompt_logprobs and (sequence.request.is_unedited or not self.is_last)
 
     def following(self, length: int) -> np.ndarray:
         """(length,) int32: the prompt's id after each token of the tile; 0 after the end of the prompt or the tile."""

@@ -181,8 +181,8 @@ class ServingPlan:
 
 
 def name_of(step: Step) -> str:
-    """ "decode" or "prefill"."""
-    return "decode" if step.length == 1 else "prefill"
+    """ "decode", "prefill" or "mixed"."""
+    return "decode" if step.length == 1 else "mixed" if step.singles else "prefill"
 
 
 def plan(

@@ -23,6 +23,8 @@ BLOCK, WIDTH, TILE = 16, 16, 8
 
 
 class HashStep:
+    first_tile = 0
+
     def __init__(self, sums: list[int]):
         self._sums, self.num_rows = sums, len(sums)
 
@@ -39,12 +41,12 @@ class HashStep:
 class HashPrograms:
     """A cache whose entries are hashes; only whole tiles of prompts are equal however they came to be."""
 
-    is_exact, is_padded, compiled_after_warmup, runs_ahead = False, True, 0, False
+    is_exact, is_padded, compiled_after_warmup, runs_ahead, mixes = False, True, 0, False, False
 
     def __init__(self, num_blocks: int):
         self._cache = np.zeros((num_blocks, BLOCK), np.uint32)
 
-    def step(self, rows: Sequence[Row], length: int) -> HashStep:
+    def step(self, rows: Sequence[Row], length: int, decoding: Sequence[Row] = ()) -> HashStep:
         sums = []
         for row in rows:
             for at, token in enumerate(row.tokens, row.start):
