@@ -134,11 +134,10 @@ def weight_bytes(config: ModelConfig, options: EngineOptions, parts: int, platfo
 def compile_step(
     config: ModelConfig, options: EngineOptions, devices: Sequence[Any], rows: int, length: int, platform: str = "tpu"
 ) -> Step:
-    """Compile a step for ``rows`` sequences of ``length`` new tokens each (1: decoding; more rows than tiles of prompts:
-    a mixed step, whose first rows have one token), and measure its memory.
-    devices: jax's, attached or described by a topology; together they hold one model. platform: "tpu" or "gpu". Raises
-    EngineDoesNotFit if a device's memory does not suffice, and ValueError if the model does not divide over the
-    devices."""
+    """Compile a step for ``rows`` sequences of ``length`` new tokens each (1: decoding; more rows than tiles of
+    prompts: a mixed step, whose first rows have one token), and measure its memory. devices: jax's, attached or
+    described by a topology; together they hold one model. platform: "tpu" or "gpu". Raises EngineDoesNotFit if a
+    device's memory does not suffice, and ValueError if the model does not divide over the devices."""
     group = Devices(Mesh(np.asarray(devices), (AXIS,), axis_types=(AxisType.Auto,)))
     check_split(config, group.parts)
     dtype, part = jnp.dtype(options.dtype), part_of(config, group.parts)

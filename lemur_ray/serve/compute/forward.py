@@ -7,8 +7,8 @@ combined as ``devices.Sums`` says. Stacked layers are scanned. On accelerators a
 row, takes its inputs as one array, and may be mixed: decoding rows and tiles of prompts, whose tokens lie behind each
 other, so that every weight is read once (``step_and_draw``). Knows nothing of requests or queues.
 
-Legend: R rows, M new tokens of a row, T tokens of all rows, D model, H heads, K kv heads, G = H / K, h head width, F feed-forward,
-V vocabulary; of H, K, F and V a device may have a part."""
+Legend: R rows, M new tokens of a row, T tokens of all rows, D model, H heads, K kv heads, G = H / K, h head width,
+F feed-forward, V vocabulary; of H, K, F and V a device may have a part."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ from lemur_ray.serve.compute.invariant import Arithmetic, Matrix, product, rms_n
 from lemur_ray.serve.compute.sampling import Draw, compute_logprobs, empty_draw, greedy, sample
 from lemur_ray.serve.compute.weights import LayerWeights, Weights
 
-
 Places = tuple[Place, ...]
 """Of each group of rows with equally many new tokens: one group, or in a mixed step decoding rows, then tiles."""
 
@@ -56,7 +55,7 @@ class Model(NamedTuple):
         return jnp.split(x_T, np.cumsum(sizes)[:-1])
 
 
-def _combined(x_TI: jax.Array, w: Matrix, how: Arithmetic, real: jax.Array) -> jax.Array:
+def _combined(x_TI: jax.Array, w: Matrix, how: Arithmetic, real: jax.Array | None) -> jax.Array:
     """x @ w, where every device has some columns of x: (T, O) on each of them; real: as in ``product``."""
     if how.axis is None or how.sums == "gather":
         return gather_columns(product(gather_columns(x_TI, how.axis), w, how.tile, real), how.axis)
@@ -211,8 +210,8 @@ def pack(tokens_RM: np.ndarray, place: Place, draw: Draw, source_R: np.ndarray) 
 
 
 def unpack(inputs: jax.Array, length: int) -> tuple[jax.Array, Place, Draw, jax.Array]:
-    """Inverse of ``pack``, inside a program: tokens, place (with ``num_rows`` of each row), draw, source. length: tokens
-    per row."""
+    """Inverse of ``pack``, inside a program: tokens, place (with ``num_rows`` of each row), draw, source. length:
+    tokens per row."""
     at, settings = 4, []
     for like in empty_draw(1):
         column = jax.lax.bitcast_convert_type(inputs[:, at : at + like.size], like.dtype)

@@ -3,8 +3,8 @@
 Shapes are few: a decode step for each bucket of rows, a prefill step for each number of tiles, and for each of these
 the greedy choice and the selection of ``ROWS`` rows, on which all sampling runs. On accelerators a step draws the next
 token of every row itself, takes one array from the host, and may start from the tokens of the step before, which then
-need not have arrived there; one more step, the mixed one, has all decoding rows and all tiles. Compiling releases the interpreter lock, so threads compile in parallel. Knows nothing of
-requests."""
+need not have arrived there; one more step, the mixed one, has all decoding rows and all tiles. Compiling releases the
+interpreter lock, so threads compile in parallel. Knows nothing of requests."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def decode_buckets(num_slots: int, *, lone: bool) -> tuple[int, ...]:
 
 
 def singles_of(rows: int, length: int, prefill_tiles: int) -> int:
-    """Rows of one new token at the beginning of a step of ``rows`` rows of ``length``: all but the tiles of a mixed step,
-    0 in any other."""
+    """Rows of one new token at the beginning of a step of ``rows`` rows of ``length``: all but the tiles of a mixed
+    step, 0 in any other."""
     return max(0, rows - prefill_tiles) if length > 1 else 0
 
 
@@ -206,9 +206,10 @@ class Programs:
         self, tokens_RM: np.ndarray, place: Place, draw: Draw | None = None, source_R: np.ndarray | None = None
     ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         """Run a step of a bucket's shape, or a mixed one, whose rows of one token come first; returns logits (R, V),
-        hidden states (of a mixed step those of tiles) and drawn ids (at least R,), on the device. The ids are None if steps do not draw (on CPUs). draw: sampling options of the rows; by default
-        greedy. source_R: for each row -1, or the row of the previous step whose drawn id is this row's only token.
-        tokens_RM: ids of the new tokens, padded. place: where they go."""
+        hidden states (of a mixed step those of tiles) and drawn ids (at least R,), on the device. The ids are None if
+        steps do not draw (on CPUs). draw: sampling options of the rows; by default greedy. source_R: for each row -1,
+        or the row of the previous step whose drawn id is this row's only token. tokens_RM: ids of the new tokens,
+        padded. place: where they go."""
         rows, length = tokens_RM.shape
         program = self._program("forward", rows, length)
         if not self.draws:

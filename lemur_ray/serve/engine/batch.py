@@ -144,7 +144,9 @@ class Batch:
         return self._draw(step, [(r, s) for r, s in enumerate(sequences) if s.is_complete])
 
     def _send(self, rows: list[Row], tiles: Sequence[Tile]) -> Step:
-        prompts = [Row(tile.tokens, self.cache.table(tile.sequence.handle), tile.start, tile.sequence) for tile in tiles]
+        prompts = [
+            Row(tile.tokens, self.cache.table(tile.sequence.handle), tile.start, tile.sequence) for tile in tiles
+        ]
         step = self.programs.step(prompts, self._tile, rows) if prompts else self.programs.step(rows, 1)
         self._stats.decode_steps += 1
         self._stats.decode_rows += len(rows)

@@ -39,8 +39,9 @@ def test_a_slice_of_16_chips_holds_8_kv_heads_and_adds_twice_a_layer() -> None:
     found, text = plan("--slice", "v4:2x2x4", "--engine.batch-invariant", "False", "--check")
     assert (found["devices"], found["layers"], found["compiled_layers"], found["broken"]) == (16, 80, 80, [])
     assert found["fits"] is True
-    decode, prefill = found["steps"]
-    for step, tokens in ((decode, 64), (prefill, 128)):
+    decode, mixed = found["steps"]
+    assert (mixed["singles"], mixed["rows"], mixed["length"]) == (64, 4, 32)
+    for step, tokens in ((decode, 64), (mixed, 64 + 128)):
         assert step["kernel"] is True
         assert 0.97 < step["traffic_ratio"] < 1.02, "every weight is read once"
         (added,) = (c for c in step["collectives"] if c["kind"] == "all-reduce")
@@ -51,7 +52,8 @@ def test_a_slice_of_16_chips_holds_8_kv_heads_and_adds_twice_a_layer() -> None:
         (embedding,) = (c for c in others if "cut_logits.py" not in c["origin"])
         assert (embedding["count"], embedding["shape"]) == (1, [tokens, 8192])
         drawing = [c for c in others if c is not embedding]
-        assert sum(c["sent_bytes"] for c in drawing) < step["rows"] * 32_000 * 4 / 4, "logits travel"
+        drawn = step["singles"] + step["rows"]
+        assert sum(c["sent_bytes"] for c in drawing) < drawn * 32_000 * 4 / 4, "logits travel"
     assert decode["host_bytes"] == 64 * (4 + 8 + 1 + 32) * 4, "place, settings, token and table of each row"
     assert f"1 array of {decode['host_bytes'] / 1e3:.1f} kB" in text
     assert "an estimate, nothing was measured" in text
