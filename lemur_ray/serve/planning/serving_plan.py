@@ -126,7 +126,7 @@ class ServingPlan:
         decode, prefill = _V5P_TRAFFIC if self.where.name == "v5p" else _TRAFFIC
         share = decode if step.length == 1 else prefill
         # Activations grow with the tokens; those of int8 weights are as large as those of bfloat16.
-        by_tokens = max(1.0, step.rows * step.length / (64 if step.length == 1 else 512))
+        by_tokens = max(1.0, (step.singles + step.rows * step.length) / (64 if step.length == 1 else 512))
         return 1 + share * by_tokens * (1 + (self.int8 and self.where.name == "v5p"))
 
     def to_json(self) -> dict[str, Any]:
