@@ -20,7 +20,7 @@ from lemur_ray.serve.compute.attention import block_bytes
 from lemur_ray.serve.compute.cache_layout import allocate, layout_for, pool_size
 from lemur_ray.serve.compute.cut_logits import cut_of
 from lemur_ray.serve.compute.devices import AXIS, Devices, check_split, part_of
-from lemur_ray.serve.compute.forward import empty_inputs, step_and_draw, step_specs
+from lemur_ray.serve.compute.forward import StepShape, empty_inputs, step_and_draw, step_specs
 from lemur_ray.serve.compute.invariant import ACCELERATOR, TILE, Transposed
 from lemur_ray.serve.compute.programs import (
     decode_buckets,
@@ -150,7 +150,7 @@ def compile_step(
     cache = group.abstract(partial(allocate, layout, part, num_blocks, dtype, scanned=scanned), layout.cut)
     inputs, last_ids = empty_inputs(rows, length, table_width), np.zeros(_mixed_rows(options), np.int32)
     singles = singles_of(rows, length, options.prefill_tiles)
-    step = partial(step_and_draw, length=length, singles=singles, config=config, how=how, layout=layout)
+    step = partial(step_and_draw, shape=StepShape(length, singles), config=config, how=how, layout=layout)
     program = group.program(step, *step_specs(where, layout.cut, cut_of(config, how)), donate=(1,))
     began = time.monotonic()
     try:

@@ -37,6 +37,15 @@ Places = tuple[Place, ...]
 """Of each group of rows with equally many new tokens: one group, or in a mixed step decoding rows, then tiles."""
 
 
+class StepShape(NamedTuple):
+    """Tokens of the rows of a step that draws."""
+
+    length: int
+    """New tokens of a row"""
+    singles: int = 0
+    """Rows at the beginning that have one token each, in the first column, in a mixed step"""
+
+
 class Model(NamedTuple):
     """Arguments of a layer's forward pass that are the same for all layers."""
 
@@ -227,17 +236,16 @@ def step_and_draw(
     last_ids: jax.Array,
     inputs: jax.Array,
     *,
-    length: int,
-    singles: int = 0,
+    shape: StepShape,
     config: ModelConfig,
     how: Arithmetic,
     layout: CacheLayout,
 ) -> tuple[jax.Array, jax.Array, jax.Array, Cache]:
     """Run ``forward`` on packed inputs and draw a token for each row. Returns logits, hidden states (of rows of
-    ``length`` tokens), the drawn ids (in an array of the size of ``last_ids``, zeros behind the last row) and the
-    cache.
-    last_ids: ids that the previous step drew. length: tokens per row; singles: rows at the beginning that have one
-    token each, in the first column (a mixed step). how: arithmetic of products and attention; layout: of the cache."""
+    ``shape.length`` tokens), the drawn ids (in an array of the size of ``last_ids``, zeros behind the last row) and
+    the cache.
+    last_ids: ids that the previous step drew. how: arithmetic of products and attention; layout: of the cache."""
+    length, singles = shape
     tokens_RM, place, draw, source = unpack(inputs, length)
     before = last_ids[jnp.maximum(source, 0)][:, None]
     bounds = (0, singles, len(inputs)) if singles else (0, len(inputs))

@@ -26,6 +26,7 @@ from lemur_ray.serve.compute.cpu.kernels import available
 from lemur_ray.serve.compute.cut_logits import cut_of, logits_spec, padded_vocab
 from lemur_ray.serve.compute.devices import ONE, WHOLE, Devices, Sums, part_of
 from lemur_ray.serve.compute.forward import (
+    StepShape,
     empty_inputs,
     empty_step,
     forward,
@@ -300,7 +301,7 @@ class Programs:
         if self.draws:
             specs = step_specs(where, cut, self._cut)
             singles = singles_of(rows, length, self._options.prefill_tiles)
-            drawing = program(partial(step_and_draw, length=length, singles=singles, **model), *specs, donate=(1,))
+            drawing = program(partial(step_and_draw, shape=StepShape(length, singles), **model), *specs, donate=(1,))
             inputs = empty_inputs(rows, length, self._table_width)
             return drawing.lower(self._weights, self._cache, self._last_ids, inputs)
         steps = program(partial(forward, **model), (where, cut, WHOLE, WHOLE), (WHOLE, WHOLE, cut), donate=(1,))
