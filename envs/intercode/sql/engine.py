@@ -47,7 +47,8 @@ class SqlDatabase(Protocol):
         ...
 
     def execute(self, query: str, limits: QueryLimits = ...) -> Rows | SqlError:
-        """Run one statement within limits. Returns its rows or, if it fails, an SqlError; never raises for a query."""
+        """Run one statement that only reads, within limits. Returns its rows or, if it fails or would write, an
+        SqlError; never raises for a query."""
         ...
 
     def close(self) -> None:

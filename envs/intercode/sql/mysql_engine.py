@@ -109,7 +109,8 @@ class MySqlDatabase:
         return {name: self._must(f"DESCRIBE `{name}`") for (name,) in self._must("SHOW TABLES")}
 
     def execute(self, query: str, limits: QueryLimits = DEFAULT_LIMITS) -> Rows | SqlError:
-        """Run one statement within limits; returns its rows or error. Raises ConnectionError if the server is gone."""
+        """Run one statement that only reads, within limits; returns its rows, or an SqlError if it fails or would
+        write. Raises ConnectionError if the server is gone."""
         with self._lock:
             if self._closed:
                 return SqlError("the database was closed")

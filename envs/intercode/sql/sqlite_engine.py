@@ -40,7 +40,8 @@ class SqliteDatabase:
         """Table name -> rows of DESCRIBE."""
 
     def execute(self, query: str, limits: QueryLimits = DEFAULT_LIMITS) -> Rows | SqlError:
-        """Run one statement within limits. Returns its rows or, if it fails, an SqlError; never raises for a query."""
+        """Run one statement that only reads, within limits. Returns its rows (none may match) or an SqlError if it
+        fails, would write, takes too long, or the database is closed; never raises for a query."""
         answered = self._show(query)
         if answered is not None:
             return answered

@@ -32,8 +32,9 @@ _MAP = re.compile(r"new\s+HashMap<.*?>\s*\(\)\s*\{\s*\{?\s*(.*?)\s*\}?\s*\}", re
 
 
 def java_value(text: str, kind: str, nested: str = "") -> Any:
-    """Parse Java source of a value of type ``kind`` (its elements of type ``nested``); ``text`` itself if no rule fits.
-    Raises NotImplementedError for the types that the published checker cannot read."""
+    """Parse Java source of a value of type ``kind``; ``text`` itself if no rule fits. nested: type of the elements of
+    an Array or ArrayList; without it, and for a HashMap, their form decides. Raises NotImplementedError for the types
+    Set, Hashtable, Queue and Stack, which the published checker cannot read."""
     if kind in ("Set", "Hashtable", "Queue", "Stack"):
         raise NotImplementedError(kind)
     if kind == "Array":
@@ -55,7 +56,8 @@ def java_value(text: str, kind: str, nested: str = "") -> Any:
 
 
 def javascript_value(text: str, kind: str, nested: str = "") -> Any:
-    """Parse JavaScript source of a value of type ``kind``; ``text`` itself if no rule fits."""
+    """Parse JavaScript source of a value of type ``kind``; ``text`` itself if no rule fits. nested: type of the
+    elements of an array; without it their form decides."""
     if kind == "String":
         return text[1:-1] if _is_quoted(text, "\"'") else text
     if kind == "array":

@@ -179,7 +179,9 @@ def expected_form(value: Any) -> Any:
 
 
 def value_of(form: Any) -> Any:
-    """Build the value of a result in the form [kind, content]. Raises ValueError, TypeError for anything else."""
+    """Build the value of a result in the form [kind, content]. Kinds: plain (a number, bool or str), list (of such
+    forms), ndarray (numpy), polygon, linestring, linearring (shapely; a polygon's content is [shell, holes]). Raises
+    ValueError, TypeError or a ShapelyError for anything else."""
     import numpy as np
     from shapely.geometry import LinearRing, LineString, Polygon
 

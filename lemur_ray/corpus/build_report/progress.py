@@ -30,8 +30,9 @@ class SourceProgress:
         self._dropped: dict[str, Counter[str]] = {name: Counter() for name in self._left}
 
     def add(self, part: str, counts: Mapping[str, Any]) -> None:
-        """Count a cleaned part. part: its key; counts: as ``stages.clean_part`` returns them. Reports all sources every
-        10 s, and a source when it is finished."""
+        """Count a cleaned part under its source; each part is added once. part: its key, one of ``to_do``; counts: as
+        ``stages.clean_part`` returns them. Reports a line for each source in progress if the last such report is more
+        than 10 s old, else a line for the part's source if this was its last part."""
         name = self._source[part]
         dropped = counts["dropped"]
         self._counts[name] += Counter(

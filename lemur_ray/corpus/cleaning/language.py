@@ -25,13 +25,15 @@ def detector_name() -> str:
 
 
 def detected_language(text: str) -> tuple[str, float]:
-    """(ISO 639-1 code, probability) of the text's language; ("", 0.0) for a text without letters."""
+    """(ISO 639-1 code, probability) of the text's language; ("", 0.0) for a text without letters. Only the
+    first 10,000 characters count. Raises ImportError if no detector is installed."""
     return _detect()(text[:_CHARACTERS])
 
 
 def language_rule(text: str, rules: FilterSet) -> str | None:
-    """Name of the rule that drops a text: "other_language" if ``rules.languages`` do not contain its language,
-    "uncertain_language" if its probability is too low; None if it is kept."""
+    """Name of the rule that drops a text: "other_language" if ``rules.languages`` do not contain its language
+    (so every text if they are empty: ask only if there are some), "uncertain_language" if its probability is below
+    ``rules.min_language_probability``; None if it is kept. Raises ImportError if no detector is installed."""
     language, probability = detected_language(text)
     if language not in rules.languages:
         return "other_language"

@@ -52,9 +52,10 @@ def resolve_policy(spec: PolicySpec, runs: Path, options: EndpointOptions, chat_
 
 
 def served_model(spec: PolicySpec, quiet: bool = False) -> PolicySpec:
-    """Complete an endpoint's spec with its model and label: ``openai:NAME@VERSION``, without a version ``openai:NAME``.
-    ``quiet``: print no warning about a missing version. Raises PolicyUnreachable if the endpoint does not answer,
-    EvaluationError if the model is not served or not named."""
+    """Query an endpoint for its models; returns the spec completed with the model (the only one served, if the spec
+    names none), the context length (0 if unknown) and the label ``openai:NAME@VERSION``, or ``openai:NAME`` without a
+    version. ``quiet``: print no warning about a missing version. Raises PolicyUnreachable if the endpoint does not
+    answer, EvaluationError if the model is not served or not named."""
     patience_s = min(spec.options.patience_s, PROBE_S)
     probe = OpenAIPolicy(spec.target, spec.model or "unknown", options=spec.options, patience_s=patience_s)
     with contextlib.closing(probe):

@@ -106,15 +106,15 @@ class Devices:
         return jax.tree.map(one, jax.tree.broadcast(specs, placed[0], is_leaf=_is_spec), *placed, is_leaf=_is_spec)
 
     def abstract(self, make: Callable[[], Any], spec: P) -> Any:
-        """Shapes and dtypes of the whole arrays, of which ``make`` returns one device's part. spec: PartitionSpec of
-        each array. ``make`` is only traced."""
+        """Tree of shapes and dtypes (ShapeDtypeStruct) of whole arrays. make: returns the tree of one device's parts;
+        only traced. spec: the one PartitionSpec that applies to every array."""
         return jax.tree.map(
             lambda part: jax.ShapeDtypeStruct(self._whole_shape(part.shape, spec), part.dtype), jax.eval_shape(make)
         )
 
     def allocate(self, make: Callable[[], Any], spec: P) -> Any:
-        """Arrays of zeros on the devices, without memory on the host. make: returns the zeros of one device; spec:
-        PartitionSpec of each array."""
+        """Arrays of zeros on the devices, without memory on the host. make: returns the tree of one device's zeros;
+        spec: the one PartitionSpec that applies to every array."""
         if self.mesh is None:
             return make()
         sharding = self._sharding(spec)
