@@ -16,12 +16,14 @@ CHAT = get_recipe("lemur-70b-chat").model
 
 
 def plan(
-    where: str, *, traffic: float = 1.0, rows: int = 64, length: int = 1, temporaries: int = 0, **engine: Any
-) -> Any:
+    where: str, *, traffic: float = 1.0, rows: int = 64, length: int = 1, singles: int = 0, temporaries: int = 0,
+    **engine: Any,
+) -> Any:  # fmt: skip
     devices = parse_machine(*((where, "") if ":" in where else ("", where)))
     assert devices is not None
     options = EngineOptions(dtype="bfloat16", batch_invariant=False, **engine)
     named: dict[str, Any] = {"rows": rows, "length": length, "weights": 2**30, "temporaries": temporaries}
+    named["singles"] = singles
     step = Step(**{field.name: 0 for field in fields(Step)} | named)
     in_layers: Any = SimpleNamespace(count=160, origin="forward.py:1")
     planned = PlannedStep(step, (in_layers,), 0, traffic)
@@ -49,8 +51,12 @@ def test_a_step_may_not_move_more_in_memory_than_its_weights_and_some(
     assert sentence == f"{kind}: memory traffic {most + 0.001:.3f} times the weights, at most {most:.3f}"
 
 
-@pytest.mark.parametrize(("where", "most", "text"), [("v4:2x2x2", 96, "0.09"), ("h200x8", 64, "0.06")])
-def test_temporaries_with_code_are_bounded_by_platform(where: str, most: int, text: str) -> None:
-    assert plan(where, temporaries=most * 2**20, traffic=1.0) == []
-    (sentence,) = plan(where, temporaries=most * 2**20 + 2**23, traffic=1.0)
+@pytest.mark.parametrize(
+    ("where", "singles", "most", "text"),
+    [("v4:2x2x2", 0, 96, "0.09"), ("h200x8", 0, 64, "0.06"), ("h200x8", 64, 96, "0.09")],
+)
+def test_temporaries_with_code_are_bounded_by_platform(where: str, singles: int, most: int, text: str) -> None:
+    step = {"rows": 4, "length": 32, "singles": singles}
+    assert plan(where, temporaries=most * 2**20, **step) == []
+    (sentence,) = plan(where, temporaries=most * 2**20 + 2**23, **step)
     assert sentence.endswith(f"of temporaries and code, at most {text} GiB")
