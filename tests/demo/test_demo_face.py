@@ -49,10 +49,10 @@ def until(true: Callable[[], bool], what: str) -> None:
 def of_made_up_head(folder: Path) -> list[int]:
     """Processes of the made-up head and its jobs."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if f"token-of-{folder}".encode() in path.read_bytes():
-                found.append(int(path.parent.name))
+            if f"token-of-{folder}".encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
     return found
 
 

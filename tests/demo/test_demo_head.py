@@ -88,10 +88,10 @@ def named_by_ray(pids: list[int]) -> list[int]:
 def holding(folder: str) -> list[int]:
     """Processes with an open file under that folder, removed or not: other clusters of the machine do not count."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/fd"):
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if any(opened(file).startswith(f"{folder}/") for file in path.iterdir()):
-                found.append(int(path.parent.name))
+            if any(opened(file).startswith(f"{folder}/") for file in (process / "fd").iterdir()):
+                found.append(int(process.name))
     return found
 
 
@@ -106,10 +106,10 @@ def opened(file: Path) -> str:
 def carrying(entry: str) -> list[int]:
     """Processes with that entry in their environment, the ended ones that nobody has waited for left out."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if entry.encode() in path.read_bytes():
-                found.append(int(path.parent.name))
+            if entry.encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
     return found
 
 

@@ -13,9 +13,9 @@ from typing import Any
 def parents() -> dict[int, int]:
     """Every process -> its parent."""
     found: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for folder in Path("/proc").glob("[0-9]*"):  # of a longer pattern, glob itself looks at processes that end
         try:
-            found[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+            found[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue  # it ended while we looked
     return found
