@@ -169,7 +169,8 @@ class Programs:
         """Decoding rows and tiles of a mixed step"""
         self._last_ids = devices.allocate(partial(jnp.zeros, sum(self.mixed_rows), jnp.int32), WHOLE)
         kinds = (self._how, self._layout, dtype, self.form, devices)
-        self._shape = (config, num_blocks, self._table_width, kinds)
+        # Rows of a step do not determine how a mixed one is divided, or how many ids it takes.
+        self._shape = (config, num_blocks, self._table_width, kinds, self.mixed_rows * self.draws)
         self._programs: dict[tuple[str, int, int], Any] = {}
         self._warm = False
 

@@ -15,7 +15,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 RUN = """
-import json, queue, random, threading
+import dataclasses, json, queue, random, threading
 import jax, numpy as np
 from lemur_ray.serve.compute import lockstep, on_devices, programs
 from lemur_ray.serve.compute.attention import block_bytes
@@ -120,6 +120,14 @@ def compared(parts, exact):
     engine.close()
     return out
 
+def divided_otherwise():
+    "Tokens of an engine of the same process whose mixed step has as many rows, more of them tiles."
+    own = dataclasses.replace(options(1, False), max_slots=SLOTS - 2, prefill_tiles=TILES + 2)
+    engine = Engine(on_devices.OnDevices(random_weights(TINY, 0), own), "0").start()
+    tokens = generate(engine, edges())
+    engine.close()
+    return tokens
+
 class FollowersLine:
     "A follower's end and the leader's, without a network."
     def __init__(self):
@@ -149,7 +157,8 @@ def followed():
     same = all(np.array_equal(a, b) for a, b in pairs) and np.array_equal(leader._last_ids, follower._last_ids)
     return {"messages": names, "steps": steps, "same": bool(same)}
 
-print(json.dumps({"unrolled": compared(1, False), "stacked": compared(2, False), "followed": followed()}))
+results = {"unrolled": compared(1, False), "stacked": compared(2, False), "followed": followed()}
+print(json.dumps(results | {"divided otherwise": divided_otherwise()}))
 """
 MIXED = ["forward", 5, 32]
 """The mixed program of four slots and one tile"""
@@ -186,6 +195,10 @@ def test_prompts_beside_a_decoding_row_take_one_program_one_array_and_no_wait(fo
     assert found[how]["mixed"]["waits"] <= 1
     assert found[how]["separate"]["waits"] > 10
     assert MIXED not in separate
+
+
+def test_engines_of_one_process_divide_equally_many_rows_in_their_own_way(found: dict) -> None:
+    assert found["divided otherwise"] == found["unrolled"]["separate"]["edges"]
 
 
 def test_a_follower_makes_every_mixed_step_from_one_message(found: dict) -> None:
