@@ -105,6 +105,9 @@ class BlockCache:
         missing = wanted - len(nodes) - (extended is not None)
         reused = [*nodes, *([source] if source is not None else [])]
         self._hold(reused)
+        if self.available < missing + spare and source is not None and extended is None:
+            self._release_nodes([reused.pop()])  # it was only to be copied, and its block may be the one that lacks
+            source, extra = None, 0
         if self.available < missing + spare:
             self._release_nodes(reused)
             if pin is not None:

@@ -88,6 +88,13 @@ def test_nothing_is_given_where_running_sequences_hold_everything() -> None:
     assert cache.reserve(first.handle, 33)
 
 
+def test_a_block_that_would_only_be_copied_is_given_where_it_is_the_one_that_lacks() -> None:
+    cache = BlockCache(5, BLOCK, 4, min_copy=4)  # one sequence's blocks and the scrap block
+    play(cache, ids(range(40)))
+    place = admit(cache, ids(range(28), range(500, 530)))  # shares a block, and of the next one 12 tokens
+    assert (place.cached, place.copy) == (16, None)
+
+
 def test_after_forgetting_nothing_is_found_and_running_sequences_keep_their_blocks(cache: BlockCache) -> None:
     play(cache, ids(range(100, 150)))
     running = admit(cache, ids(range(60)))
