@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import io
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.cleaning import language
@@ -26,10 +24,10 @@ from lemur_ray.outside_data import byte_stream
 from lemur_ray.outside_data.catalogue import TRAINING
 from lemur_ray.recipes.lemur_mixture import TABLE_8
 from lemur_ray.storage.file_system import file_system
+from tests.corpus.source_entries import Write, code
 from tests.outside_data.local_hub import COMMIT, Fault, LocalHub, serve
 from tests.source_tree import ROOT
 
-Write = Callable[..., str]
 REPO = "them/code"
 
 
@@ -45,24 +43,9 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalHub]:
         yield served
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    """Writes a YAML file of sources; returns its path."""
-
-    def put(*entries: dict[str, object]) -> str:
-        (path := tmp_path / "sources.yaml").write_text(yaml.safe_dump(list(entries), sort_keys=False))
-        return str(path)
-
-    return put
-
-
 def parquet(**columns: list[object]) -> bytes:
     pq.write_table(pa.table(columns), out := io.BytesIO(), row_group_size=20)
     return out.getvalue()
-
-
-def code(part: str, count: int = 50) -> list[str]:
-    return [f"def function_{part}_{i}(a, b):\n    return a + b * {i}\n" * 3 for i in range(count)]
 
 
 def put_code(hub: LocalHub) -> None:
@@ -300,55 +283,3 @@ def test_the_sources_of_table_8_ship_with_the_tokens_that_a_run_visits() -> None
 def test_a_specification_survives_as_json() -> None:
     spec = SourceSpec("a", "code", "x", fields={"text": "t"}, licences=("MIT",), filters={"base": "code"}, tokens=2.0)
     assert SourceSpec(**{**spec.to_json(), "licences": ("MIT",)}) == spec
-
-
-def test_as_many_tokens_of_a_source_as_are_wanted_and_a_line_where_it_has_fewer(write: Write, tmp_path: Path) -> None:
-    for name in "abc":
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in code(name, 300)))
-    entry = {"name": "a", "kind": "code", "uri": "{a,b,c}.jsonl"}
-    config = CorpusConfig(vocab_size=300, seq_len=64, heldout_rows=0)
-
-    def built(tokens: str) -> tuple[int, dict[str, object], list[str]]:
-        sized = dataclasses.replace(config, sources=write({**entry, "tokens": tokens}))
-        manifest = build(sized, tmp_path / f"corpus-{tokens}", workers=0, say=lambda line: None)
-        return manifest["sources"][0]["tokens"], manifest["counts"]["a"], manifest["missing"]
-
-    everything, counts, missing = built("9e6")
-    assert (counts["read"], counts["kept"]) == (900, 900)
-    assert missing == [f"a: {everything:,} tokens, of 9,000,000 wanted: it has no more"]
-    tokens, counts, missing = built("3e3")
-    assert 3000 <= tokens < 3200
-    assert counts["read"] == 300, "one file is enough"
-    assert counts["kept"] == 300 - counts["dropped"]["tokens"]  # type: ignore[index, operator]
-    assert missing == []
-
-
-def test_of_every_source_of_a_file_rows_are_held_out_up_to_a_hundredth_of_it(write: Write, tmp_path: Path) -> None:
-    for name, count in (("large", 700), ("small", 250)):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in code(name, count)))
-    entries = [{"name": name, "kind": "code", "uri": f"{name}.jsonl"} for name in ("large", "small")]
-    config = CorpusConfig(sources=write(*entries), vocab_size=300, seq_len=64, heldout_rows=4)
-    manifest = build(config, tmp_path / "corpus", workers=0, say=lambda line: None)
-    heldout = {entry["source"]: entry["text_bytes"] for entry in manifest["heldout"]}
-    trained = {entry["name"]: entry["text_bytes"] for entry in manifest["sources"]}
-    assert heldout.keys() == trained.keys()
-    assert 0.5 * 4 * 64 * 3 < heldout["large"] <= 4 * 64 * 3
-    assert 0 < heldout["small"] <= 0.01 * (trained["small"] + heldout["small"])
-
-
-def test_more_files_are_read_where_too_few_tokens_are_left_of_the_first(write: Write, tmp_path: Path) -> None:
-    """Of 300 documents of a file 30 are unlike all others, so one file, which is enough by its size, is not."""
-    for name in "abcdef":
-        texts = [*code(name, 30), *code("same", 1) * 270]
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
-    entry = {"name": "a", "kind": "code", "uri": "{a,b,c,d,e,f}.jsonl", "tokens": "5e3"}
-    config = CorpusConfig(sources=write(entry), vocab_size=300, seq_len=64, heldout_rows=0, part_mb=0.04)
-    lines: list[str] = []
-    manifest = build(config, tmp_path / "corpus", workers=0, say=lines.append)
-    assert 5000 <= manifest["sources"][0]["tokens"] < 5200
-    assert manifest["missing"] == []
-    assert 300 < manifest["counts"]["a"]["read"] < 1800
-    again = [line for line in lines if "too few tokens are left of the files that were read" in line]
-    assert again
-    done = [line.split()[3] for line in lines if line.startswith("read and filter: ")]
-    assert sum(map(int, done)) * 300 == manifest["counts"]["a"]["read"], "no part is read twice"

@@ -10,7 +10,6 @@ import pytest
 
 from lemur_ray.config import Recipe
 from lemur_ray.train.metrics import MetricsLog, Window
-from lemur_ray.train.pod.compiler_options import FLAGS, MEMORY_FRACTION_NAME
 from lemur_ray.train.run.console import progress_lines
 from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 from tests.train.clock_fields import CLOCK
@@ -340,16 +339,3 @@ def test_starting_from_another_architecture_names_the_fields_that_differ(
         run_here(wider, tmp_path / "second", init_from=str(tmp_path / "first"))
     with pytest.raises(RunFolderError, match="no model at"):
         run_here(wider, tmp_path / "third", init_from=str(tmp_path / "nowhere"))
-
-
-def test_settings_that_the_step_was_compiled_with_are_in_the_first_lines_and_the_result(
-    run_here: RunHere, small_recipe: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in (*FLAGS, MEMORY_FRACTION_NAME):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NCCL_ALGO", "Ring")
-    lines: list[str] = []
-    run_here(small_recipe(steps=1), tmp_path / "run", lines=lines)
-    first = "\n".join(lines).partition("step 1")[0]
-    assert "compiled with NCCL_ALGO=Ring" in first
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["compiled_with"] == {"NCCL_ALGO": "Ring"}

@@ -85,11 +85,11 @@ class Batch:
                 return
         decoding = self.scheduler.decoding()
         runs_ahead = self.programs.runs_ahead and all(s.is_up_to_date and s.request.is_unedited for s in decoding)
-        beside = self._beside() if decoding and runs_ahead else None
-        if beside is None and (tiles := self.scheduler.tiles()):
+        mixed = self._tiles_to_mix() if decoding and runs_ahead else None
+        if mixed is None and (tiles := self.scheduler.tiles()):
             yield self._prefill(tiles)
         if decoding:
-            yield self._decode(decoding, beside or [], runs_ahead=runs_ahead)
+            yield self._decode(decoding, mixed or [], runs_ahead=runs_ahead)
 
     def settle(self) -> Drawn:
         """The tokens of a step that was sent ahead, if there is one; the devices have nothing to do afterwards."""
@@ -114,8 +114,7 @@ class Batch:
         self._stats.recompiles_after_warmup = self.programs.compiled_after_warmup
 
     def _prefill(self, tiles: list[Tile]) -> Drawn:
-        rows = [Row(tile.tokens, self.cache.table(tile.sequence.handle), tile.start, tile.sequence) for tile in tiles]
-        step = self.programs.step(rows, self._tile)
+        step = self.programs.step(self._rows_of(tiles), self._tile)
         for r, tile in enumerate(tiles):
             logprobs = None
             if tile.sequence.needs_prompt_logprobs:
@@ -125,7 +124,10 @@ class Batch:
         ends = [(r, tile.sequence) for r, tile in enumerate(tiles) if tile.is_last]
         return self._draw(step, [end for end in ends if end[1].is_complete])
 
-    def _beside(self) -> list[Tile] | None:
+    def _rows_of(self, tiles: Sequence[Tile]) -> list[Row]:
+        return [Row(tile.tokens, self.cache.table(tile.sequence.handle), tile.start, tile.sequence) for tile in tiles]
+
+    def _tiles_to_mix(self) -> list[Tile] | None:
         """The next tiles of prompts, if they can be computed in one program with decoding rows and without waiting; []
         if there are none, None if they need a program of their own."""
         tiles = self.scheduler.tiles()
@@ -144,10 +146,7 @@ class Batch:
         return self._draw(step, [(r, s) for r, s in enumerate(sequences) if s.is_complete])
 
     def _send(self, rows: list[Row], tiles: Sequence[Tile]) -> Step:
-        prompts = [
-            Row(tile.tokens, self.cache.table(tile.sequence.handle), tile.start, tile.sequence) for tile in tiles
-        ]
-        step = self.programs.step(prompts, self._tile, rows) if prompts else self.programs.step(rows, 1)
+        step = self.programs.step(self._rows_of(tiles), self._tile, rows) if tiles else self.programs.step(rows, 1)
         self._stats.decode_steps += 1
         self._stats.decode_rows += len(rows)
         self._stats.padding_rows += (step.first_tile or step.num_rows) - len(rows)
@@ -168,7 +167,7 @@ class Batch:
         """Send the step after ``before``; None if other work comes first or all its sequences are about to end."""
         drawn = before.running
         going_on = [(r, s) for r, s in drawn if len(s.generated) + 1 < s.request.max_tokens]
-        tiles, all_decoding = self._beside(), [s for s in self.scheduler.running if not s.is_prefilling]
+        tiles, all_decoding = self._tiles_to_mix(), [s for s in self.scheduler.running if not s.is_prefilling]
         if tiles is None or len(drawn) < len(all_decoding) or not going_on:
             return None
         if not all(self.cache.reserve(s.handle, s.computed + 1) for _, s in going_on):

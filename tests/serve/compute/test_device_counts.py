@@ -3,13 +3,11 @@
 Runs in one process of its own, which has as many devices as it started with, and prints what it computed.
 """
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+
+from tests.serve.fake_devices import results_of
 
 pytestmark = pytest.mark.slow
 
@@ -117,13 +115,7 @@ print(json.dumps(found))
 @pytest.fixture(scope="module")
 def found() -> dict[str, dict[str, Any]]:
     """Results by number of kv heads, number of devices and kind of sums."""
-    quickly = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"  # half of it is compilation
-    flags = f"--xla_force_host_platform_device_count=16 {quickly}"
-    env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
-    done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, timeout=300, env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    result: dict = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return results_of(RUN, 16)
 
 
 @pytest.mark.parametrize("kv_heads", KV_HEADS)

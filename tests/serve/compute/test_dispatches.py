@@ -4,13 +4,11 @@ Two simulated devices take every way of an accelerator but its kernel: stacked l
 that start from tokens that have not arrived. They run in one process of its own.
 """
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+
+from tests.serve.fake_devices import results_of
 
 pytestmark = pytest.mark.slow
 
@@ -137,13 +135,7 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, dict[str, Any]]:
-    quickly = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    flags = f"--xla_force_host_platform_device_count=2 {quickly}"
-    env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
-    done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, timeout=500, env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    result: dict = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return results_of(RUN, 2)
 
 
 def test_a_token_takes_one_program_one_array_and_no_wait(found: dict) -> None:

@@ -4,13 +4,11 @@ One simulated device with unrolled layers, and two with stacked ones, whose sums
 one process of its own, where a follower makes a leader's calls, too.
 """
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+
+from tests.serve.fake_devices import results_of
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +83,7 @@ def answers(engine):
     long = Waiter(engine, request(1, (5, 6, 7), 180))
     long.next()
     forwards.clear(), arrays.clear(), waits.clear()
-    out["beside"] = generate(engine, [one for one in edges() if 1 < len(one.prompt) < 100])
+    out["with a decoding row"] = generate(engine, [one for one in edges() if 1 < len(one.prompt) < 100])
     out["programs"], out["arrays"], out["waits"] = list(forwards), sorted(set(arrays)), sum(waits)
     engine.cancel(long.number)
     before = engine.stats.preemptions
@@ -165,44 +163,38 @@ MIXED = ["forward", 5, 32]
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, dict[str, Any]]:
-    quickly = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    flags = f"--xla_force_host_platform_device_count=2 {quickly}"
-    env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
-    done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, timeout=500, env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    result: dict = json.loads(done.stdout.splitlines()[-1])
-    return result
+def results() -> dict[str, dict[str, Any]]:
+    return results_of(RUN, 2)
 
 
 @pytest.mark.parametrize("how", ["unrolled", "stacked"])
-def test_tokens_are_those_of_two_programs(found: dict, how: str) -> None:
-    assert found[how]["mixes"] is True
-    for what in ("edges", "beside", "at random"):
-        assert found[how]["mixed"][what] == found[how]["separate"][what], what
-    assert found[how]["mixed"]["preemptions"] > 0
-    assert (found[how]["swapped"], found[how]["recompiles"], found[how]["left"]) == (True, 0, [0, 0])
+def test_tokens_are_those_of_two_programs(results: dict, how: str) -> None:
+    assert results[how]["mixes"] is True
+    for what in ("edges", "with a decoding row", "at random"):
+        assert results[how]["mixed"][what] == results[how]["separate"][what], what
+    assert results[how]["mixed"]["preemptions"] > 0
+    assert (results[how]["swapped"], results[how]["recompiles"], results[how]["left"]) == (True, 0, [0, 0])
 
 
 @pytest.mark.parametrize("how", ["unrolled", "stacked"])
-def test_prompts_beside_a_decoding_row_take_one_program_one_array_and_no_wait(found: dict, how: str) -> None:
-    mixed, separate = (found[how][name]["programs"] for name in ("mixed", "separate"))
+def test_prompts_beside_a_decoding_row_take_one_program_one_array_and_no_wait(results: dict, how: str) -> None:
+    mixed, separate = (results[how][name]["programs"] for name in ("mixed", "separate"))
     forwards = [key for key in mixed if key[0] == "forward"]
     assert forwards.count(MIXED) > 7
     assert all(key == MIXED or key[2] == 1 for key in forwards), "a program for prompts alone"
     assert {key[0] for key in mixed} <= {"forward", "copy"}
-    assert found[how]["mixed"]["arrays"] in ([1], [0, 1]), "a copied block takes numbers"
-    assert found[how]["mixed"]["waits"] <= 1
-    assert found[how]["separate"]["waits"] > 10
+    assert results[how]["mixed"]["arrays"] in ([1], [0, 1]), "a copied block takes numbers"
+    assert results[how]["mixed"]["waits"] <= 1
+    assert results[how]["separate"]["waits"] > 10
     assert MIXED not in separate
 
 
-def test_engines_of_one_process_divide_equally_many_rows_in_their_own_way(found: dict) -> None:
-    assert found["divided otherwise"] == found["unrolled"]["separate"]["edges"]
+def test_engines_of_one_process_divide_equally_many_rows_in_their_own_way(results: dict) -> None:
+    assert results["divided otherwise"] == results["unrolled"]["separate"]["edges"]
 
 
-def test_a_follower_makes_every_mixed_step_from_one_message(found: dict) -> None:
-    followed = found["followed"]
+def test_a_follower_makes_every_mixed_step_from_one_message(results: dict) -> None:
+    followed = results["followed"]
     assert followed["steps"].count(MIXED) > 10
     assert [name for name in followed["messages"] if name != "copy"] == ["forward"] * len(followed["steps"])
     assert followed["same"], "the caches and tokens of leader and follower"

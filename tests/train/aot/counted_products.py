@@ -16,10 +16,10 @@ def products(model: ModelConfig, tokens: int, again: bool) -> float:
     return 2.0 * tokens * (model.num_layers * passes + 3 * model.vocab_size * model.dim)
 
 
-def backward_is_twice_forward(found: dict[str, Any]) -> int:
+def backward_is_twice_forward(plan: dict[str, Any]) -> int:
     """Number of lines of the block with products, each of whose matrices has two products backward for one forward."""
     of_pass: dict[str, dict[str, float]] = {"forward": {}, "backward": {}, "recomputed": {}}
-    for origin, flops in found["product_flops_per_chip"].items():
+    for origin, flops in plan["product_flops_per_chip"].items():
         which, line, _ = origin.split(", ")
         if line.startswith("model/llama.py:"):
             of_pass[which][line] = flops

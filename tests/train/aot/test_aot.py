@@ -1,7 +1,6 @@
 """Planning a pod: what the TPU compiler says of a step, the search for a plan that fits, and the check without it."""
 
 import dataclasses
-import importlib.util
 import json
 import math
 import os
@@ -21,7 +20,8 @@ from lemur_ray.train.aot.pod_plan import LIMIT, PodPlan, StepDoesNotFit
 from lemur_ray.train.aot.search import candidates, search
 from lemur_ray.train.pod.chips import CHIPS, StepTime, axis_bytes_per_s, step_time
 from lemur_ray.train.pod.slices import parse_slice
-from tests.train.aot.counted_products import backward_is_twice_forward, products
+from tests.train.aot.counted_products import backward_is_twice_forward
+from tests.train.aot.plan_runs import libtpu, plan_pod
 
 ROOT = Path(__file__).resolve().parents[3]
 TINY = [
@@ -30,21 +30,6 @@ TINY = [
     *("--optimizer.name", "adamw", "--train.rows-per-step", "16", "--train.microbatches", "2"),
     *("--train.compute-dtype", "bfloat16", "--mesh.tp", "2"),
 ]
-
-
-def libtpu() -> None:
-    if importlib.util.find_spec("libtpu") is None:
-        if os.environ.get("CI"):
-            pytest.fail("libtpu is not installed: in CI it must be (requirements-dev.lock)")
-        pytest.skip("libtpu is not installed: pip install 'lemur-ray[tpu]'")
-
-
-def plan_pod(*arguments: str, code: int = 0, limit_s: float = 500.0) -> tuple[dict[str, Any], str]:
-    """The job in a process of its own, as jax must not be there before its environment is."""
-    command = [sys.executable, str(ROOT / "jobs" / "plan_pod.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
-    assert done.returncode == code, done.stdout[-2000:] + done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1]), done.stdout
 
 
 def test_a_step_compiled_for_a_slice_that_is_not_there_tells_memory_operations_and_transfers() -> None:
@@ -71,19 +56,6 @@ def test_a_step_compiled_for_a_slice_that_is_not_there_tells_memory_operations_a
     assert "a range, nothing was measured" in text
     low, high = found["estimate"]["mfu_6n_causal"]
     assert 0 < low <= high <= 0.654
-
-
-@pytest.mark.sweep  # five minutes of compiling; above, a small model
-@pytest.mark.timeout(1800)
-def test_each_matrix_of_7b_has_two_products_backward_for_one_forward() -> None:
-    """On v6e the compiler makes windowed products: rings in loops that count by two."""
-    libtpu()
-    flags = ("--model.num-layers", "2", "--train.remat", "full")
-    found, _ = plan_pod("llama2-7b", "--topology", "v6e:2x4", *flags, limit_s=1700)
-    assert backward_is_twice_forward(found) == 4
-    recipe = get_recipe("llama2-7b")
-    expected = products(dataclasses.replace(recipe.model, num_layers=2), recipe.tokens_per_step, again=True) / 8
-    assert sum(found["product_flops_per_chip"].values()) == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.slow
@@ -336,31 +308,3 @@ def test_no_estimate_is_faster_than_what_was_ever_measured(slice_: str, best: fl
     assert hidden.mfu == pytest.approx((best, best))
     slow = PodPlan(**made | {"time": StepTime(ideal_s / 0.8, 4 * ideal_s, {})})
     assert slow.mfu == pytest.approx((1 / 5.25, 1 / 4))
-
-
-@pytest.mark.slow
-def test_the_run_of_the_paper_fits_its_pod_with_hardly_any_recomputation() -> None:
-    libtpu()
-    found, _ = plan_pod("lemur-70b", "--topology", "v4:4x8x8", limit_s=850)
-    assert found["hbm_peak_gib"] <= 24.5
-    assert found["executed_over_model"] <= 1.01
-    assert found["compile_s"] <= 600
-    assert found["model_flops_per_step"] == pytest.approx(4.30e11 * 1024 * 4096, rel=0.01)
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize("slices", [1, 2, 3, 4])
-@pytest.mark.parametrize("name", ["llama2-70b", "lemur-70b"])
-def test_slices_of_the_70b_recipes_send_each_other_one_gradient_a_step(name: str, slices: int) -> None:
-    """Two of the layers in full width, on the slices of the recipe: a loop over layers sends the same for each."""
-    libtpu()
-    flags = ("--model.num-layers", "2", "--mesh.dcn", str(slices))
-    found, _ = plan_pod(name, "--topology", "v4:4x8x8", *flags, limit_s=850)
-    assert found["mesh"] == {"dcn": slices, "fsdp": 64, "tp": 4}
-    model = dataclasses.replace(get_recipe(name).model, num_layers=2)
-    gradient = 4 * model.num_params / 256  # in float32, of the part that a chip owns
-    between = [c for c in found["collectives"] if "dcn" in c["axis"]]
-    assert sum(c["sent_bytes"] for c in between) == pytest.approx(2 * gradient * (slices - 1) / slices, rel=0.01)
-    # Within a slice neither activations nor gradients of matrices are summed whole: every device keeps its part.
-    whole = [c for c in found["collectives"] if c["kind"] == "all-reduce" and "dcn" not in c["axis"]]
-    assert max(math.prod(c["shape"]) for c in whole) <= model.dim * 4

@@ -177,13 +177,13 @@ def test_a_step_compiled_for_gpus_has_the_products_that_a_hand_counts(topology: 
     [("llama3-8b", "full", 1.35), ("llama3-8b", "save_dots", 1.03), ("qwen3-8b", "save_dots", 1.03)],
 )
 def test_the_recipes_for_eight_gpus_fit_and_compute_little_twice(recipe: str, remat: str, most: float) -> None:
-    found, _ = plan(recipe, "--topology", "h100:8", "--train.remat", remat)
-    assert found["fits"] is True
-    assert found["executed_over_model"] <= most
+    planned, _ = plan(recipe, "--topology", "h100:8", "--train.remat", remat)
+    assert planned["fits"] is True
+    assert planned["executed_over_model"] <= most
     tokens = get_recipe(recipe).tokens_per_step
     expected = products(get_recipe(recipe).model, tokens, again=remat == "full") / 8
-    assert sum(found["product_flops_per_chip"].values()) == pytest.approx(expected, rel=0.02)
-    assert backward_is_twice_forward(found) == 4
+    assert sum(planned["product_flops_per_chip"].values()) == pytest.approx(expected, rel=0.02)
+    assert backward_is_twice_forward(planned) == 4
 
 
 CALL = """

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from lemur_ray.config import MeshConfig
+from lemur_ray.config import MeshConfig, Recipe
 from lemur_ray.train.on_ray import worker_environment
 from lemur_ray.train.on_ray.worker_environment import adopt_driver_folders, worker_env
-from lemur_ray.train.pod.compiler_options import attention_block, described_settings, step_options
+from lemur_ray.train.pod.compiler_options import (
+    FLAGS,
+    MEMORY_FRACTION_NAME,
+    attention_block,
+    described_settings,
+    step_options,
+)
 
 NOTE = worker_environment._DRIVER_FOLDERS
 FOLDERS = {"LEMUR_HOME": "/of/driver", "LEMUR_DATA": "/of/driver/data", "JAX_COMPILATION_CACHE_DIR": "/of/driver/jax"}
@@ -102,3 +110,16 @@ def test_options_and_blocks_of_a_tpu_are_those_of_its_generation(monkeypatch: py
     assert memory not in step_options(v6e)
     assert attention_block(v6e) == 512
     assert described_settings(v6e)["LIBTPU_INIT_ARGS"] == f"--{memory}=65536"
+
+
+def test_settings_that_the_step_was_compiled_with_are_in_the_first_lines_and_the_result(
+    run_here: Callable[..., dict], small_recipe: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*FLAGS, MEMORY_FRACTION_NAME):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NCCL_ALGO", "Ring")
+    lines: list[str] = []
+    run_here(small_recipe(steps=1), tmp_path / "run", lines=lines)
+    first = "\n".join(lines).partition("step 1")[0]
+    assert "compiled with NCCL_ALGO=Ring" in first
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["compiled_with"] == {"NCCL_ALGO": "Ring"}

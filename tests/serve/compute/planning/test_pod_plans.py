@@ -145,7 +145,9 @@ def shape(dim: int, ffn_dim: int, heads: int, kv_heads: int) -> tuple[str, ...]:
 def test_two_layers_of_every_family_compile_with_the_kernel_that_takes_them(
     flags: tuple[str, ...], kernel: bool
 ) -> None:
-    found, _ = plan("--chip", "v5e", "--engine.context", "8192", "--model.num-layers", "2", *flags, recipe="llama3-8b")
-    assert found["fits"] is True
-    assert [step["kernel"] for step in found["steps"]] == [kernel, kernel]
-    assert max(step["temporaries"] for step in found["steps"]) < 0.7e9, "some copies of 64 rows of logits in float32"
+    planned, _ = plan(
+        "--chip", "v5e", "--engine.context", "8192", "--model.num-layers", "2", *flags, recipe="llama3-8b"
+    )
+    assert planned["fits"] is True
+    assert [step["kernel"] for step in planned["steps"]] == [kernel, kernel]
+    assert max(step["temporaries"] for step in planned["steps"]) < 2**28, "some copies of 64 rows of logits in float32"
