@@ -82,7 +82,7 @@ RULES: tuple[tuple[str, Run | By | Needs], ...] = (
     (r"view\.py ", Run("--port 0", says="until Ctrl-C")),
     # Plans of absent devices
     (r"plan_pod\.py .*--describe|plan_serving\.py lemur-70b-chat$", Run()),
-    (r"plan_pod\.py ", By("train/aot/test_aot.py::test_the_run_of_the_paper_fits_its_pod")),
+    (r"plan_pod\.py ", By("train/aot/test_large_plans.py::test_the_run_of_the_paper_fits_its_pod")),
     (r"plan_serving\.py .*--slice", By("serve/compute/planning/test_pod_plans.py::test_a_slice_of_16_chips")),
     (r"plan_serving\.py .*--chip", By("serve/compute/test_plan_serving.py::test_the_kernel_is_in_both_steps")),
     # Data and corpora

