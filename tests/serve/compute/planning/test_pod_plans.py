@@ -150,4 +150,4 @@ def test_two_layers_of_every_family_compile_with_the_kernel_that_takes_them(
     )
     assert planned["fits"] is True
     assert [step["kernel"] for step in planned["steps"]] == [kernel, kernel]
-    assert max(step["temporaries"] for step in planned["steps"]) < 2**28, "some copies of 64 rows of logits in float32"
+    assert max(step["temporaries"] for step in planned["steps"]) < 0.7e9, "some copies of 64 rows of logits in float32"
