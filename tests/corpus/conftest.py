@@ -9,9 +9,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
-
-from tests.corpus.source_entries import Write
 
 
 @pytest.fixture(scope="session")
@@ -25,14 +22,3 @@ def small_sources(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     with open(folder / "text.jsonl", "w") as f:
         f.writelines(json.dumps({"text": text}) + "\n" for _, text in sorted(topics.items()))
     return f"code:code:{folder / 'code'}", f"text:text:{folder / 'text.jsonl'}"
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    """Writes a YAML file of sources; returns its path."""
-
-    def put(*entries: dict[str, object]) -> str:
-        (path := tmp_path / "sources.yaml").write_text(yaml.safe_dump(list(entries), sort_keys=False))
-        return str(path)
-
-    return put

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.serve.fake_devices import results_of
+from tests.fake_devices import results_of
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.config import CorpusConfig
-from tests.corpus.source_entries import Write, code
+from tests.corpus.sources.source_entries import Write, code
 
 
 def test_as_many_tokens_of_a_source_as_are_wanted_and_a_line_where_it_has_fewer(write: Write, tmp_path: Path) -> None:

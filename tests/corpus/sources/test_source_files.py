@@ -24,7 +24,7 @@ from lemur_ray.outside_data import byte_stream
 from lemur_ray.outside_data.catalogue import TRAINING
 from lemur_ray.recipes.lemur_mixture import TABLE_8
 from lemur_ray.storage.file_system import file_system
-from tests.corpus.source_entries import Write, code
+from tests.corpus.sources.source_entries import Write, code
 from tests.outside_data.local_hub import COMMIT, Fault, LocalHub, serve
 from tests.source_tree import ROOT
 
