@@ -120,6 +120,7 @@ check: dev
 	$(BIN)/ruff format --check . || failed=1; \
 	$(BIN)/ruff check . || failed=1; \
 	$(BIN)/python -m pytest -q $(LAYERING) || failed=1; \
+	$(BIN)/python -m pytest -qq --collect-only -m 'slow or sweep or not slow' >/dev/null || failed=1; \
 	wait $$types || failed=1; \
 	exit $$failed
 

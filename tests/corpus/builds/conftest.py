@@ -4,8 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from changed_corpus import Corpus, write_texts
-from test_build import PROSE
+from small_corpora import PROSE, Corpus, write_texts
 
 from lemur_ray.text.tokenizer import Tokenizer
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 import shutil
@@ -15,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import ray
+from small_corpora import PROSE, quiet, small_config, texts_in, tree_hash
 
 from lemur_ray.config import DataConfig
 from lemur_ray.corpus.build import build
@@ -29,24 +29,6 @@ from lemur_ray.corpus.sources.texts import read_texts
 from lemur_ray.corpus.steps.stages import DamagedOutput
 from lemur_ray.text.tokenizer import Tokenizer
 
-PROSE = "The package keeps a list of all the files that it has written and of the time of each of them. "
-
-
-def tree_hash(folder: Path) -> dict[str, str]:
-    """Content hash of every file of a corpus but its lock, by relative path."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-def texts_in(folder: Path, name: str) -> list[str]:
-    """Decoded pieces of a row set."""
-    reader, tokenizer = RowReader(row_folder(folder, name)), Tokenizer.load(folder / "tokenizer.json")
-    packed = reader.read(np.arange(len(reader)))
-    pieces = []
-    for tokens, segments in zip(packed.tokens, packed.segment_ids, strict=True):
-        pieces += [tokenizer.decode(tokens[segments == number].tolist()) for number in range(1, segments.max() + 1)]
-    return pieces
-
 
 @pytest.fixture(scope="module")
 def built(small_sources: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -54,17 +36,6 @@ def built(small_sources: tuple[str, str], tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("built") / "corpus"
     build(small_config(small_sources), folder, workers=0)
     return folder
-
-
-def small_config(sources: tuple[str, ...], **changes: Any) -> CorpusConfig:
-    config = CorpusConfig(
-        source=sources, seq_len=256, vocab_size=600, tokenizer_sample_mb=0.3, heldout_rows=4, part_mb=0.1
-    )
-    return dataclasses.replace(config, **changes)
-
-
-def quiet(line: str) -> None:
-    pass
 
 
 def test_every_text_that_passes_the_filters_is_in_exactly_one_row_set(

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_build import PROSE, tree_hash
-from test_changed_settings import QUESTION, write_texts
+from small_corpora import PROSE, QUESTION, tree_hash, write_texts
 
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.config import CorpusConfig

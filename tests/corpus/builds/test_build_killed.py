@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_build import tree_hash
+from small_corpora import tree_hash
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # a minute alone, far more on a machine that is busy

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from changed_corpus import Corpus, write_texts
-from test_build import PROSE, tree_hash
+from small_corpora import PROSE, Corpus, tree_hash, write_texts
 
 from lemur_ray.corpus.manifest import CorpusError
 from lemur_ray.corpus.sources import stage_keys

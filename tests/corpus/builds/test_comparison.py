@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_build import quiet, small_config, texts_in
+from small_corpora import quiet, small_config, texts_in
 
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.manifest import CorpusError

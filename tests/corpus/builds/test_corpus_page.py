@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_build import PROSE
-from test_changed_settings import QUESTION, write_texts
+from small_corpora import PROSE, QUESTION, write_texts
 
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.config import CorpusConfig

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_build import quiet, tree_hash
+from small_corpora import quiet, tree_hash
 
 from lemur_ray.corpus import assembly
 from lemur_ray.corpus.build import build

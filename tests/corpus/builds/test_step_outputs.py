@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from changed_corpus import Corpus
-from test_build import PROSE, tree_hash
+from small_corpora import PROSE, Corpus, tree_hash
 
 from lemur_ray.corpus.build import build
 from lemur_ray.corpus.destinations.garbage import collect_garbage

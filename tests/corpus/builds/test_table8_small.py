@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_build import PROSE, tree_hash
+from small_corpora import PROSE, tree_hash
 
 from lemur_ray.corpus import build as builds
 from lemur_ray.corpus.build import build
