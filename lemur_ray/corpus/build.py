@@ -75,11 +75,12 @@ def build(
     Raises CorpusError if there is such a corpus and ``overwrite`` is False, a source has no documents, more than
     ``allow_failed`` parts cannot be read, the folder cannot be written, or the disk is full; finished parts stay."""
     location = corpus_location(folder, config, workers, overwrite, say, allow_failed)
-    work_folder, description = location.folder, None
+    work_folder, description, replaced = location.folder, None, None
     try:
         extra, given = [*read_extra_texts(config), *extra_texts], given_tokenizer(config)
         index = benchmark_index(config, benchmarks)
-        config, description = described(config, location.committed(), extra, given)
+        replaced = location.committed()
+        config, description = described(config, replaced, extra, given)
         description |= {"benchmarks": index.digest} if index else {}
         work_folder.mkdir(parents=True, exist_ok=True)
         with _exclusive(work_folder, say):
@@ -88,13 +89,14 @@ def build(
                 if location.shared_folder:  # the process that committed it may have been killed before that
                     remove_leftovers(location.store)
                 return manifest
+            replaced = location.committed()  # only a host that uploads leaves it there until then
             cluster = Workers(workers, location.shared_folder)
             if reason := cluster.fallback_reason:
                 say(f"only this host works: {reason}; with --out and every --source in a bucket all hosts do")
             made = _Build(config, location, work_folder, description, cluster, allow_failed, index, say)
             return made.run(sources or list_sources(config), extra, given)
     except (ImportError, OSError) as error:  # a worker's host may lack the bucket's client
-        if description and (manifest := location.made_meanwhile(description)):
+        if description and (manifest := location.made_meanwhile(description)) and manifest != replaced:
             say(f"{location.name} was made by another process meanwhile: used as it is")
             return manifest
         if is_full_disk(error):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 
 import pytest
@@ -181,8 +182,9 @@ def test_a_filter_set_is_named_or_has_thresholds_of_its_own() -> None:
         filter_set({"base": "code", "max_lines": 20})
     with pytest.raises(ValueError, match="'pages': expected one of code, prose, web, book, none"):
         filter_set("pages")
-    with pytest.raises(ValueError, match="max_line '20': expected a number"):
-        filter_set({"base": "code", "max_line": "20"})
+    for wrong in ("20", True, math.nan):
+        with pytest.raises(ValueError, match=rf"max_line {wrong!r}: expected a number"):
+            filter_set({"base": "code", "max_line": wrong})
 
 
 def test_the_language_of_a_text_is_detected() -> None:

@@ -214,5 +214,7 @@ def test_the_project_is_what_would_be_imported_and_its_hash_changes_with_it(tmp_
     before = host_facts.project([str(tmp_path), *sys.path])
     assert before.startswith("7.7, source ")
     assert host_facts.project([*sys.path, str(tmp_path)]) != before
-    (tmp_path / "envs/more.py").write_text("x = 1\n")
-    assert host_facts.project([str(tmp_path), *sys.path]) != before
+    for more in ("envs/more.py", "envs/table.toml", "envs/prompt.txt", "lemur_ray/kernel.cc"):
+        (tmp_path / more).write_text("x = 1\n")
+        assert host_facts.project([str(tmp_path), *sys.path]) != before, more
+        before = host_facts.project([str(tmp_path), *sys.path])

@@ -1,10 +1,12 @@
 """A corpus in a bucket: built there, read on any host, also by processes that were not told of the service."""
 
+import errno
 import json
 import pickle
 import shutil
 import uuid
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -99,6 +101,20 @@ def test_a_reader_that_travels_fetches_on_the_host_where_it_arrives(
     shutil.rmtree(lemur_home)
     after = pickle.loads(sent).fetch(wanted)
     np.testing.assert_array_equal(after["tokens"], before["tokens"])
+
+
+def test_a_corpus_that_could_not_be_made_again_is_not_taken_for_the_new_one(
+    texts: Path, lemur_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"memory://{uuid.uuid4().hex}/corpus"
+    made = build(config(texts), url, workers=0, say=lambda line: None)
+    shutil.copy(texts / "0.txt", texts / "new.txt")
+    with monkeypatch.context() as full:
+        full.setattr("lemur_ray.corpus.build.write_keep", Mock(side_effect=OSError(errno.ENOSPC, "no space")))
+        with pytest.raises(CorpusError, match="the disk is full"):
+            build(config(texts), url, True, workers=0, say=lambda line: None)
+    assert read_manifest(url) == made, "until the new one is there, the old one stays"
+    assert build(config(texts), url, True, workers=0, say=lambda line: None)["counts"]["notes"]["read"] == 41
 
 
 def of_another_version(url: str) -> None:

@@ -100,7 +100,7 @@ def filter_set(value: str | Mapping[str, Any], kind: Kind = "text") -> FilterSet
             raise ValueError(f"filters: languages {codes!r}: expected codes of languages (in YAML, write no in quotes)")
         changes["languages"] = tuple(codes)
     for name, number in changes.items():
-        if name != "languages" and (isinstance(number, bool) or not isinstance(number, int | float)):
+        if name != "languages" and (type(number) not in (int, float) or number != number):  # NaN exceeds nothing
             raise ValueError(f"filters: {name} {number!r}: expected a number")
     return dataclasses.replace(SETS[base], **changes)
 

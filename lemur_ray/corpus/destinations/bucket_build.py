@@ -34,7 +34,8 @@ class Replacement(Enum):
     """Reason why a committed corpus is replaced by the described one."""
 
     DAMAGED = auto()
-    OTHER_CONFIGURATION = auto()
+    OUTDATED = auto()
+    """It has another configuration, or files of its sources may have changed."""
 
 
 class BucketCorpus:
@@ -77,11 +78,11 @@ class BucketCorpus:
     def find(
         self, description: dict[str, Any], overwrite: bool, say: Any
     ) -> tuple[dict[str, Any] | None, Replacement | None]:
-        """(manifest, None) if the described corpus is committed and intact and ``overwrite`` is False, because files of
-        its sources may have changed, else (None, why the committed one is not used).
-        The second is None, too, if none is committed. Changes nothing. description: of the wanted build
-        (``build_inputs.described``). say: gets a line on what is replaced, and why. Raises CorpusError if a corpus of
-        another configuration or version is committed or being built and ``overwrite`` is False."""
+        """(manifest, None) if the described corpus is committed and intact, else (None, why the committed one is
+        replaced; None if none is committed). With ``overwrite`` it is always replaced, because files of its sources may
+        have changed. Changes nothing. description: of the wanted build (``build_inputs.described``). say: gets a line
+        on what is replaced, and why. Raises CorpusError if a corpus of another configuration or version is committed or
+        being built and ``overwrite`` is False."""
         manifest = self.committed()
         reason = None if manifest is None else self._replacement_reason(manifest, description, overwrite, say)
         if manifest is not None and not reason:
@@ -104,7 +105,7 @@ class BucketCorpus:
             say(f"{self.url} is damaged ({damage}): it is built again")
             return Replacement.DAMAGED
         matches = matches_build(self.url, manifest, description, overwrite, say, self.allow_failed)
-        return None if matches and not overwrite else Replacement.OTHER_CONFIGURATION
+        return None if matches and not overwrite else Replacement.OUTDATED
 
     def reusable(self, description: dict[str, Any], overwrite: bool, say: Any) -> dict[str, Any] | None:
         """Manifest if the described corpus is committed and intact. Else reserves the URL for this build, removes the
@@ -124,8 +125,8 @@ class BucketCorpus:
         return None
 
     def made_meanwhile(self, description: dict[str, Any]) -> dict[str, Any] | None:
-        """Manifest of the described corpus if another process has committed it; None if not, or if it cannot be read.
-        description: of the wanted build."""
+        """Manifest of the described corpus if it is committed; None if not, or if it cannot be read. description: of
+        the wanted build."""
         with contextlib.suppress(OSError, CorpusError):
             manifest = self.committed()
             if manifest is not None and manifest.get("build") == build_hash(description):

@@ -5,6 +5,7 @@ Written as ``NAME:KIND:PATH`` on the command line or as entries of a YAML file. 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -77,7 +78,7 @@ class SourceSpec:
             filter_set(self.filters)
         except ValueError as error:
             raise CorpusError(f"source {self.name}: {error}") from error
-        if not self.tokens >= 0:  # also NaN
+        if not 0 <= self.tokens < math.inf:  # also NaN
             raise CorpusError(f"source {self.name}: tokens {self.tokens:g}, expected at least 0")
 
     @property
@@ -136,11 +137,11 @@ def _spec(entry: Mapping[str, Any]) -> SourceSpec:
     """Specification of one entry. Raises CorpusError, or TypeError, ValueError for values of a wrong type."""
     values = dict(entry)
     values["licences"] = () if values.get("licences") is None else _licences(values["licences"])
-    values["tokens"] = float(values.get("tokens") or 0)  # YAML reads 22.0e9 as text
-    for name in ("name", "kind"):
-        values.setdefault(name, "")
-    for name in ("name", "kind", "uri", "urls", "licence", "language"):
+    for name in ("name", "kind", "uri", "urls", "licence", "language", "tokens"):
+        if isinstance(values.get(name), bool):
+            raise ValueError(f"{name} {values[name]!r}, expected a text or number (in YAML, write no in quotes)")
         values[name] = str(values.get(name) or "")
+    values["tokens"] = float(values["tokens"] or 0)  # YAML reads 22.0e9 as text
     for name, default, kinds, expected in (
         ("fields", {}, Mapping, "a mapping such as {text: content}"),
         ("filters", "", str | Mapping, "a name or a mapping"),

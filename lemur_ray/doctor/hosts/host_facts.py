@@ -18,6 +18,8 @@ from typing import Any
 
 TPU_VARIABLES = ("TPU_NAME", "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "TPU_TOPOLOGY", "TPU_ACCELERATOR_TYPE")
 PACKAGES_OF_OURS = ("lemur_ray", "envs")
+_SOURCES = (".py", ".toml", ".txt", ".cc", ".h")
+"""Suffixes of files in the source hash: code, tables, prompts and kernels."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def project(path: Sequence[str]) -> str:
         if spec is None or not spec.origin:
             return ""
         folder = Path(spec.origin).parent
-        for file in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".toml")):
+        for file in sorted(path for path in folder.rglob("*") if path.suffix in _SOURCES):
             digest.update(f"{name}/{file.relative_to(folder).as_posix()}\0".encode() + file.read_bytes() + b"\0")
         if name == PACKAGES_OF_OURS[0]:
             version = _version(folder)

@@ -15,6 +15,7 @@ from lemur_ray.serve.config import ServeJob
 from lemur_ray.serve.needs import engine_faults, vllm_on_cpus
 from lemur_ray.serve.on_ray.weights_record import new_record_name
 from lemur_ray.text.special_tokens import CONFIG
+from lemur_ray.text.templates.template_files import named_templates
 from lemur_ray.text.tokenizer_folder import PROCESSOR, TEMPLATE
 from lemur_ray.weights.hf_config import raw_config
 
@@ -75,10 +76,15 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
 
 
 def _tool_parser(folder: Path) -> str:
-    """vLLM's parser of tool calls for the chat template of a Hugging Face folder; "" if it has none that is known."""
-    files = [path for name in (TEMPLATE, CONFIG, PROCESSOR) if (path := folder / name).is_file()]
-    text = "".join(path.read_text(encoding="utf-8") for path in files)
-    return next((parser for mark, parser in _TOOL_PARSERS.items() if mark in text), "")
+    """vLLM's parser of tool calls for the chat template of a Hugging Face folder; "" if none is known for it. Raises
+    CannotUseVllm if the template's file is damaged."""
+    try:
+        paths = [path for name in (TEMPLATE, CONFIG, PROCESSOR) if (path := folder / name).is_file()]
+        templates = named_templates({path.name: path.read_text(encoding="utf-8") for path in paths}).values()
+    except ValueError as error:
+        raise CannotUseVllm(f"{folder}: {error}") from error
+    # Not in all of the files: vocabularies have tokens for calls that the template does not use.
+    return next((parser for mark, parser in _TOOL_PARSERS.items() if any(mark in text for text in templates)), "")
 
 
 def vllm_app(job: ServeJob, folder: str, key_digest: bytes, options: Mapping[str, Any]) -> Any:

@@ -51,7 +51,7 @@ def with_template(tokenizer: Tokenizer, source: str) -> Tokenizer:
 
 
 def _lookup(tokenizer: Tokenizer) -> ChatTemplate:
-    named = _named(tokenizer.files)
+    named = named_templates(tokenizer.files)
     tokens = {role: token for role, token in named_tokens(tokenizer.files).items() if token is not None}
     if tokenizer.is_ours and not tokens:
         tokens = OUR_TOKENS
@@ -66,7 +66,10 @@ def _lookup(tokenizer: Tokenizer) -> ChatTemplate:
     return JinjaTemplate(named, tokens)
 
 
-def _named(files: Mapping[str, str]) -> dict[str, str]:
+def named_templates(files: Mapping[str, str]) -> dict[str, str]:
+    """Jinja sources of the chat templates in a tokenizer's files (contents by name), by their names: "default" for a
+    single one; {} if there is none. Raises TemplateUnusable for one of an invalid form, ValueError for files that are
+    no JSON."""
     if TEMPLATE in files:
         return {"default": files[TEMPLATE]}
     written = json_file(files, CONFIG).get("chat_template")

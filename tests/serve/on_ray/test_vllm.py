@@ -53,6 +53,8 @@ def test_tool_calls_are_read_as_the_chat_template_has_them(
 ) -> None:
     shutil.copytree(folder, tmp_path / "calls")
     (tmp_path / "calls" / "chat_template.jinja").write_text(template)
+    vocabulary = {"added_tokens_decoder": {"151657": {"content": "<tool_call>"}, "151658": {"content": "[TOOL_CALLS]"}}}
+    (tmp_path / "calls" / "tokenizer_config.json").write_text(json.dumps(vocabulary))
     engine = vllm_settings(ServeJob(backend="vllm"), str(tmp_path / "calls"))["engine_kwargs"]
     assert (engine.get("tool_call_parser"), engine.get("enable_auto_tool_choice", False)) == (parser, bool(parser))
 
