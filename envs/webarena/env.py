@@ -198,8 +198,8 @@ class WebEnv(TextEnv):
         self._actions.append(action)
         self.counts.steps += 1
         self.counts.coercions += reading.coerced
-        said_in_python = self.playing.language == "python" and action.kind is not Kind.NONE
-        self.counts.beyond_symbolic += said_in_python and loses(action)
+        if self.playing.language == "python" and action.kind is not Kind.NONE:
+            self.counts.beyond_symbolic += loses(action)
         assert self._lease is not None
         if action.kind is Kind.STOP:
             return self._ended(with_real_urls(action, self._lease.urls).answer, action)
@@ -244,7 +244,7 @@ class WebEnv(TextEnv):
     @property
     def shown_elements(self) -> Mapping[str, Any]:
         """The subset of ``elements`` whose lines the model sees, since long observations are truncated."""
-        return {at: one for at, one in self.elements.items() if at in self._told}
+        return {at: one for at, one in self.elements.items() if at in self._shown_ids}
 
     def close(self) -> None:
         """End the episode: close its browser context and release its sites. Safe to call without a running episode."""
@@ -269,7 +269,7 @@ class WebEnv(TextEnv):
         assert self._lease is not None
         url, text = to_public(seen.url, self._lease.urls), self._cut(seen.text)
         whole = text if seen.text[len(text) :][:1] in ("", "\n") else text.rpartition("\n")[0]
-        self._told = frozenset(_ID.findall(whole))
+        self._shown_ids = frozenset(_ID.findall(whole))
         return self._prompt.shown(text, url, self.record["intent"], previous)
 
     def _fenced(self, action: Action) -> str:

@@ -45,7 +45,7 @@ _RESULT = re.compile(r"\[Result\] \((PASS|FAIL)\) \S*?(\d+)\.json")
 _PAGE = re.compile(r"<h2>New Page</h2>\s*<h3 class=[\"']url[\"']>")
 _PICTURE = re.compile(r"<img src=[\"']data:image/[^>]*>")
 _OBSERVATION = re.compile(r"<div class=[\"']state_obv[\"']><pre>(.*?)</pre></?div>\s*(?:\n|<div class=)", re.DOTALL)
-_SAID = re.compile(
+_REPLY = re.compile(
     r"<div class=[\"']raw_parsed_prediction[\"'][^>]*><pre>(.*)</pre></div>\s*<div class=[\"']action_object", re.DOTALL
 )
 _UNDERSTOOD = re.compile(r"<div class=[\"']parsed_action[\"'][^>]*><pre>(.*)</pre></div>", re.DOTALL)
@@ -158,7 +158,7 @@ def read_render(text: str, task: str, solved: bool) -> WebEpisode:
         raise ValueError(f"expected the task {task} and its intent at the beginning")
     seen, replies = [], []
     for number, page in enumerate(pages, 1):
-        observation, raw, understood = _OBSERVATION.search(page), _SAID.search(page), _UNDERSTOOD.search(page)
+        observation, raw, understood = _OBSERVATION.search(page), _REPLY.search(page), _UNDERSTOOD.search(page)
         if observation is None or raw is None or understood is None:
             raise ValueError(f"page {number} lacks an observation, a prediction or an action")
         seen.append(observation[1])

@@ -160,7 +160,7 @@ class Progress:
             if warning := self._cut.warning():
                 self._write(f"{self._label}: {warning}\n".removeprefix(": "))
 
-    def retried(self, outcome: Outcome) -> None:
+    def retried(self) -> None:
         self._retries += 1
 
     def show(self, in_flight: int, waiting: int, pressure: Pressure | None = None) -> None:

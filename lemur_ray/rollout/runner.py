@@ -64,7 +64,7 @@ def run_episodes(
                 continue
             history = queue.finish(spec, attempt, clock())
             if history is None:
-                progress.retried(attempt.outcome)
+                progress.retried()
                 continue
             scheduler.ended(spec.key)
             ended.append(episode_of(spec, attempt, history, cluster(spec.task)))

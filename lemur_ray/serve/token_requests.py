@@ -11,7 +11,7 @@ distribution. All are plain values, so a client needs none of these classes. Kno
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from lemur_ray.agents.messages import Message
@@ -66,7 +66,7 @@ async def converse(served: TextEngine, request: Mapping[str, Any]) -> dict[str, 
         extra["trace"] = {"prompt": list(prompt), "drawn": list(reply.tokens), "logprobs": logprobs}
     return {
         "text": text,
-        "ids": content_ids(served, reply, stop),
+        "ids": content_ids(served, reply),
         "finish_reason": reply.finish_reason,
         "version": reply.version,
         "prompt_tokens": len(prompt),
@@ -88,7 +88,7 @@ def _refusal(error: EngineError | ValueError) -> dict[str, Any]:
     return {**answer, "retry_after_s": float(error.retry_after_s)} if isinstance(error, QueueFull) else answer
 
 
-def content_ids(served: TextEngine, reply: Reply, stop: Sequence[str]) -> list[int]:
+def content_ids(served: TextEngine, reply: Reply) -> list[int]:
     """Ids of a reply's text: without the id that ended the turn, and without those of a stop string.
     If a stop string begins inside a token, the part of the token before it is encoded by itself."""
     if reply.finish_reason == "length":

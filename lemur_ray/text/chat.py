@@ -26,13 +26,12 @@ def encode_chat(
     tokenizer: Tokenizer,
     messages: Sequence[Message],
     max_tokens: int | None = None,
-    template: ChatTemplate | None = None,
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[list[int], list[bool]]:
     """(token ids of a training conversation, whether each is trained), both cut on the right at ``max_tokens`` (None:
-    not cut). The assistant's messages are trained, except those with weight 0. template: by default the tokenizer's.
-    tools: the offered tools, as in ``Chat``. Raises TemplateError if the template cannot render the conversation."""
-    template = template or template_of(tokenizer)
+    not cut). The assistant's messages are trained, except those with weight 0. tools: the offered tools, as in
+    ``Chat``. Raises TemplateError if the tokenizer's template cannot render the conversation."""
+    template = template_of(tokenizer)
     marked, chat = marked_text(tokenizer), training_chat(template, messages, tools)
     disguise = marked.disguise(iter_texts([chat.messages, chat.tools]))
     text, spans = template.render_with_spans(_disguised(chat, disguise), disguise.characters)

@@ -267,7 +267,7 @@ def test_the_progress_line_says_what_is_going_on():
     now[0] = 4.0
     progress.ended(episode)
     progress.ended(episode)
-    progress.retried(Outcome.ENV_ERROR)
+    progress.retried()
     assert progress.line(3, 1) == (
         "toy 2/10 done, 2 solved, 3 in flight, 1 retries, 1 wait for a retry, 0.50/s, 0:16 left, 0k tokens in, 0k out"
     )

@@ -112,11 +112,11 @@ def test_ids_of_a_cut_reply_spell_its_text_and_nothing_else(pieces: list[str], t
                 return [1000 + ord(c) for c in text]
 
     reply = Reply(text, list(range(len(pieces))), "stop")
-    ids = content_ids(Stub(), reply, ("\n",))  # type: ignore[arg-type]
+    ids = content_ids(Stub(), reply)  # type: ignore[arg-type]
     assert ids[:kept] == list(range(kept))
     assert "".join(chr(i - 1000) for i in ids[kept:]) == text[len("".join(pieces[:kept])) :]
-    assert content_ids(Stub(), Reply("x", [5, 99], "stop"), ()) == [5]  # type: ignore[arg-type]
-    assert content_ids(Stub(), Reply("x", [5, 6], "length"), ()) == [5, 6]  # type: ignore[arg-type]
+    assert content_ids(Stub(), Reply("x", [5, 99], "stop")) == [5]  # type: ignore[arg-type]
+    assert content_ids(Stub(), Reply("x", [5, 6], "length")) == [5, 6]  # type: ignore[arg-type]
 
 
 OPTIONS: list[dict[str, Any]] = [

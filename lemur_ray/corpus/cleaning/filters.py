@@ -181,7 +181,7 @@ def _prose_rule(text: str, rules: FilterSet) -> str | None:
     if (text.count("#") + ellipses) / len(words) > rules.max_symbols_per_word:
         return "symbols"
     lines = [line for line in map(str.strip, text.splitlines()) if line]
-    # Lines are looked at one by one only where the whole text has enough of the characters.
+    # Lines are checked one by one only where the whole text has enough of the characters.
     most = rules.max_bullets * len(lines)
     if sum(map(text.count, _BULLETS)) > most and sum(line.startswith(_BULLETS) for line in lines) > most:
         return "bullets"

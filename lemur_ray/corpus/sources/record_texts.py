@@ -187,14 +187,14 @@ def _lines_of_part(ref: FileRef, stream: BinaryIO, longest: int) -> Iterator[tup
             return
         if not peek(stream, 1):
             raise EOFError("the file ends before this part of it")
-        for _, value in json_lines(_OneLine(stream, longest), Path(ref.name), longest):
+        for _, value in json_lines(_OneLine(stream), Path(ref.name), longest):
             yield f"{begin}.{number}", value
 
 
 class _OneLine:
     """One line of a stream, as a stream of its own."""
 
-    def __init__(self, stream: BinaryIO, longest: int) -> None:
+    def __init__(self, stream: BinaryIO) -> None:
         self._stream, self._ended = stream, False
 
     def readline(self, limit: int = -1, /) -> bytes:

@@ -125,7 +125,7 @@ def _refresh_until(
         began = time.monotonic()
         try:
             refresh()
-        except Exception as error:  # a file that is being replaced, or what a plug-in shows; looked at again
+        except Exception as error:  # a file that is being replaced, or what a plug-in shows; read again later
             if str(error) != complaint:
                 complaint = str(error)
                 say(complaint or type(error).__name__)

@@ -18,7 +18,7 @@ from ray.experimental import internal_kv
 log = logging.getLogger(__name__)
 
 CHECK_S = 5.0
-"""Seconds between two looks at the record of chosen weights, for an update that did not reach a replica."""
+"""Seconds between two reads of the record by a replica that an update may not have reached."""
 MOST_ATTEMPTS = 3
 """Attempts of a replica to switch to one choice, each of which reads all weights; faults are seldom temporary."""
 _NAMESPACE = "lemur-weights"
@@ -65,9 +65,9 @@ class WeightsRecord:
         return numbers[-1] == choice.number
 
     def watch(self, switch: Callable[[Choice], object], ended: threading.Event) -> None:
-        """Call ``switch`` with each new choice, for updates that ended, or replicas that started, before they met.
-        Returns when ``ended`` is set. What ``switch`` raises is logged, and it is called for one choice at most
-        ``MOST_ATTEMPTS`` times."""
+        """Read the record every ``CHECK_S`` seconds and call ``switch`` with each new choice, such as one that was
+        recorded while the replica started. Returns when ``ended`` is set. What ``switch`` raises is logged; it is
+        called for one choice at most ``MOST_ATTEMPTS`` times."""
         attempts: Counter[int] = Counter()
         while not ended.wait(CHECK_S):
             try:
