@@ -51,7 +51,7 @@ class Step:
     temporaries: int
     """Everything else: logits, code and intermediate results"""
     code: int
-    """Machine code, a part of ``temporaries``"""
+    """Machine code, a part of ``temporaries``; 0 on GPUs, where XLA does not count it"""
     kernel: bool
     """Whether attention uses the TPU kernel"""
     host_bytes: int

@@ -144,6 +144,8 @@ def attend(
 
         empty = jnp.zeros((kv_heads, groups * length, 1), jnp.float32)
         begin = (empty + _MASKED, empty, jnp.zeros((kv_heads, groups * length, width), jnp.float32))
+        if not how.one_by_one:  # of constants XLA would fill those of all unrolled layers first, and keep them
+            begin = jax.tree.map(lambda x: x + 0 * q[..., :1].astype(x.dtype), begin)
         num_blocks = jnp.maximum((start + count + BLOCK - 1) // BLOCK, 1)
         first = jnp.maximum(start - window + 1, 0) // BLOCK if window else 0
         _, total, mixed = lax.fori_loop(first, num_blocks, step, begin)

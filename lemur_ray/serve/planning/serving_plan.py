@@ -36,8 +36,8 @@ from lemur_ray.train.aot.memory_traffic import memory_bytes
 from lemur_ray.train.pod.chips import GIB
 from lemur_ray.train.pod.gpu_hosts import Devices
 
-_GPU_STEP_BYTES = 2**26
-"""Bound on temporaries and code of a step on GPUs that is not mixed."""
+_MOST_BYTES = {"tpu": STEP_BYTES, "gpu": 2**26}
+"""Platform -> bound on a step's temporaries and code."""
 _TRAFFIC, _V5P_TRAFFIC = (0.02, 0.20), (0.10, 0.70)
 """Bounds on what a step moves in a TPU's memory beside its weights, as shares of them: of 64 decoding rows, and of 512
 prompt tokens. On a v5p activations pass through it."""
@@ -108,7 +108,7 @@ class ServingPlan:
         smallest = self.config.num_heads * self.config.head_dim * self.config.dim // self.machine.num_devices
         for planned in self.steps:
             step, kind = planned.step, name_of(planned.step)
-            if step.temporaries > (most := self._most_bytes(step)):
+            if step.temporaries > (most := _MOST_BYTES[self.machine.platform]):
                 out.append(f"{kind}: {gib(step.temporaries)} of temporaries and code, at most {gib(most)}")
             if planned.traffic_ratio > (times := self._most_traffic(step)):
                 out.append(f"{kind}: memory traffic {planned.traffic_ratio:.3f} times the weights, at most {times:.3f}")
@@ -118,10 +118,6 @@ class ServingPlan:
             if planned.copied_bytes >= smallest * (1 if self.int8 else itemsize_of(self.options)):
                 out.append(f"{kind}: an array of {gib(planned.copied_bytes)} is copied, as large as a weight or pool")
         return out
-
-    def _most_bytes(self, step: Step) -> int:
-        """Bound on a step's temporaries and code. A mixed step on GPUs has those of decoding and of prompts."""
-        return _GPU_STEP_BYTES if self.machine.platform == "gpu" and not step.singles else STEP_BYTES
 
     def _most_traffic(self, step: Step) -> float:
         """Bound on the memory traffic of a step, as a multiple of the weights; none on GPUs and on a single chip."""

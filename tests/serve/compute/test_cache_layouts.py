@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lemur_ray.config import ModelConfig
-from lemur_ray.serve.compute.attention import BLOCK, Place, copy_block
+from lemur_ray.serve.compute.attention import BLOCK, LayerCache, Place, copy_block
 from lemur_ray.serve.compute.cache_layout import PLAIN, ByToken, CacheLayout, Native
 from lemur_ray.serve.compute.cpu.kernels import available
 from lemur_ray.serve.compute.invariant import ACCELERATOR, EXACT_CPU, TILE, Arithmetic
@@ -236,3 +236,18 @@ def test_bfloat16_is_attended_to_as_well_as_it_can_be(kind: Kind) -> None:
     pool = Pool(*kind, dtype=jnp.bfloat16)
     pool.fill([3, 1], 140)
     pool.step(1, ([3, 1], 140, 1), ([5], 0, 1))
+
+
+def test_attention_of_more_layers_takes_no_more_memory() -> None:
+    def temporaries(layers: int) -> int:
+        def attend(cache: Any, q: jax.Array, place: Place) -> jax.Array:
+            for layer in cache:
+                q = PLAIN.attend(layer, q, place, ACCELERATOR)
+            return q
+
+        q, at = jnp.zeros((16, 1, 8, 1, WIDTH)), jnp.zeros(16, jnp.int32)
+        pool = LayerCache(jnp.zeros((NUM_BLOCKS, 1, WIDTH, BLOCK)), jnp.zeros((NUM_BLOCKS, 1, BLOCK, WIDTH)))
+        place = Place(jnp.zeros((16, TABLE), jnp.int32), at, at, at[0])
+        return jax.jit(attend).lower((pool,) * layers, q, place).compile().memory_analysis().temp_size_in_bytes
+
+    assert temporaries(4) < temporaries(1) + 16 * 8 * WIDTH * 4, "what a layer's softmax begins with is kept for all"
