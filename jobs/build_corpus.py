@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from lemur_ray.cluster import connection
 from lemur_ray.config import parse
+from lemur_ray.config.help_page import topics
 from lemur_ray.host.home import resolve_out
-from lemur_ray.corpus.config import CORPUS_TOPICS, Corpus, CorpusConfig
+from lemur_ray.corpus.config import Corpus, CorpusConfig
 from lemur_ray.evaluation.demonstration_data import corpus_inputs
 from lemur_ray.report.pages.pretraining.corpus_page import write_corpus_page
 
@@ -18,7 +19,7 @@ from lemur_ray.report.pages.pretraining.corpus_page import write_corpus_page
 class Arguments:
     """Build a corpus of packed token rows, or use the one that exists."""
 
-    HELP = CORPUS_TOPICS
+    HELP = topics("corpus")
     config: Corpus = CorpusConfig()
     out: str = ""
     """Folder of the corpus. Default: $LEMUR_HOME/corpus/embedded."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from lemur_ray.cluster import connection
 from lemur_ray.config.config_file import config_text
+from lemur_ray.config.help_page import topics
 from lemur_ray.evaluation.demonstration_data import conversations_of, make_table, own_conversations, table_shelf
 from lemur_ray.host.home import resolve_out
-from lemur_ray.instruct.config import INSTRUCT_TOPICS, Sets, SetsConfig, Talks, TalksConfig, Template
+from lemur_ray.instruct.config import Sets, SetsConfig, Talks, TalksConfig, Template
 from lemur_ray.train.job_arguments import RunJob, parse_job
 from lemur_ray.instruct.epochs import with_whole_epochs
 
@@ -18,7 +19,7 @@ from lemur_ray.instruct.epochs import with_whole_epochs
 class InstructJob(RunJob):
     """Tune a run on conversations; the same command again resumes. First argument: a recipe, by default nano-chat."""
 
-    HELP = INSTRUCT_TOPICS
+    HELP = topics("instruct")
     corpus: str = ""
     """Instruction table. Empty: it is built, in instruct/<name of the recipe>, or in the run's folder in a bucket."""
     init_from: str = ""

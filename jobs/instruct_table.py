@@ -9,8 +9,9 @@ from typing import Annotated
 import tyro
 from lemur_ray.cluster import connection
 from lemur_ray.config import parse
+from lemur_ray.config.help_page import topics
 from lemur_ray.host.home import lemur_home, outside_data, resolve_out
-from lemur_ray.instruct.config import SETS_TOPICS, Sets, SetsConfig
+from lemur_ray.instruct.config import Sets, SetsConfig
 from lemur_ray.instruct.table_1 import table_1_files, table_tokenizer
 from lemur_ray.outside_data.source import FetchError
 
@@ -19,7 +20,7 @@ from lemur_ray.outside_data.source import FetchError
 class TableJob:
     """Fetch the public sets of Table 1, or use those that are there, and build their instruction table."""
 
-    HELP = SETS_TOPICS
+    HELP = topics("instruct-table")
     out: str = ""
     """Path or URI of the folder for the table. Default: $LEMUR_HOME/instruct/table1."""
     tokenizer: str = ""

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lemur_ray.cluster import connection
+from lemur_ray.config.help_page import topics
 from lemur_ray.evaluation.demonstration_data import demo_corpus
 from lemur_ray.corpus.manifest import CorpusError, is_complete
 from lemur_ray.host.home import find_model, resolve_out
-from lemur_ray.train.job_arguments import STUDY_TOPICS, TrainingJob, parse_job
+from lemur_ray.train.job_arguments import TrainingJob, parse_job
 from lemur_ray.report.pages.pretraining.mixture_page import ReportError, render_study
 from lemur_ray.train.run.folder import RunFolderError
 from lemur_ray.train.study import RATIOS, check_place, make_trials
@@ -24,7 +25,7 @@ from lemur_ray.train.study import RATIOS, check_place, make_trials
 class StudyJob(TrainingJob):
     """A mixture study. First argument: a recipe, by default nano-mixture, a few minutes for all trials on 2 cores."""
 
-    HELP = STUDY_TOPICS
+    HELP = topics("study", "training")
     out: str = ""
     """Folder of the study, local: one run folder for each trial, and the page. Empty: studies/<name of the recipe>."""
     ratios: tuple[str, ...] = RATIOS

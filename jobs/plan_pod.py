@@ -10,10 +10,9 @@ import _path
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from lemur_ray.config import Recipe
-from lemur_ray.config.help_page import Topics
+from lemur_ray.config.help_page import topics
 from lemur_ray.train.job_arguments import Flat, parse_job
 from lemur_ray.train.aot import planning
 from lemur_ray.train.pod.gpu_hosts import parse_devices
@@ -23,11 +22,7 @@ from lemur_ray.train.pod.gpu_hosts import parse_devices
 class PlanJob:
     """Plan a recipe on a TPU slice or on GPUs. First argument: a recipe, by default lemur-70b."""
 
-    HELP: ClassVar[Topics] = {
-        "devices": ("topology", "mesh.dcn", "mesh.fsdp", "mesh.tp"),
-        "what is compiled": ("search", "describe", "train.microbatches", "train.remat", "data.seq_len",
-                             "train.rows_per_step"),
-    }  # fmt: skip
+    HELP = topics("plan")
 
     topology: str = ""
     """A slice, for example v4:4x8x8, v5e:4x4, v5p:4x4x8, v6e:16x16; or GPUs, h100:8, h100:2x8 (hosts x GPUs), h200:8,

@@ -9,13 +9,15 @@ import os
 import re
 import shutil
 import textwrap
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 Topics = Mapping[str, Sequence[str]]
-"""Heading -> names of fields as flags are dotted (``train.steps``), in the order of the help. The name of a field that
-is a dataclass stands for the first flags of that class. Declared as ``HELP`` by a command's dataclass."""
+"""Heading -> names of fields as flags are dotted (``train.steps``), in the order of the help."""
 ALWAYS = {
     "--config FILE.yaml": "Read flags from a file. Those of the command line win.",
     "--help-all": "Show every flag (--no-NAME switches one off).",
@@ -54,6 +56,16 @@ def entries(text: str) -> dict[str, Entry]:
         description, _, default = words.partition(" (default: ")
         result[re.split(r"[ ,]", given)[0]] = Entry(given.partition(", ")[0], description, default.removesuffix(")"))
     return result
+
+
+def topics(*sections: str) -> Topics:
+    """Value of ``HELP`` of a command's dataclass: the topics in these sections of ``help_topics.toml``, in order."""
+    return {heading: names for section in sections for heading, names in _sections()[section].items()}
+
+
+@cache
+def _sections() -> dict[str, dict[str, list[str]]]:
+    return tomllib.loads(Path(__file__).with_name("help_topics.toml").read_text(encoding="utf-8"))
 
 
 def help_page(text: str, topics: Topics, more: Mapping[str, str], default: Any) -> str:

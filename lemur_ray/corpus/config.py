@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from lemur_ray.config.help_page import Topics
 from lemur_ray.corpus.cleaning.minhash import minhash_name
 from lemur_ray.corpus.sources.specs import SourceSpec, parse_source, read_sources
 from lemur_ray.text.bpe_training import NUMBERED, SMALLEST
@@ -18,14 +17,6 @@ from lemur_ray.text.bpe_training import NUMBERED, SMALLEST
 WordPattern = Literal["", "general", "numbered"]
 DEFAULT_OLD_PATTERN: WordPattern = NUMBERED
 """Word pattern of corpora from before the option existed: their description has no word_pattern."""
-
-CORPUS_TOPICS: Topics = {
-    "corpus": ("source", "sources", "out", "overwrite", "embedded_mb", "seq_len", "heldout_rows"),
-    "tokenizer": ("tokenizer", "vocab_size", "word_pattern"),
-    "cleaning": ("near_duplicates", "decontaminate", "allow_failed"),
-    "work": ("workers", "part_mb", "seed"),
-}
-"""Flags of a corpus job that most builds need."""
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from lemur_ray.config import Recipe, identity
-from lemur_ray.config.help_page import Topics
+from lemur_ray.config.help_page import topics
 from lemur_ray.host.exit_codes import CausedError, ExitCode
 from lemur_ray.recipes.nano_improve import RECIPE
 from lemur_ray.train.job_arguments import Flat
@@ -29,12 +29,7 @@ class BadInput(CausedError):
 class ImproveConfig:
     """Improve a chat model by play: rounds of episodes, selection and training. The same command again resumes."""
 
-    HELP: ClassVar[Topics] = {
-        "run": ("init_from", "out", "algorithm", "control"),
-        "play": ("benchmark", "rounds", "games", "samples", "keep", "temperature", "train_tasks", "data"),
-        "evaluation": ("eval_games", "eval_every", "eval_tasks"),
-        "work and training": ("in_flight", "actors", "replicas", "train.steps", "optimizer.peak_lr", "mesh.use_gpu"),
-    }
+    HELP = topics("improve")
 
     init_from: str = "nano-chat"
     """Run or its name, or checkpoint, whose parameters start the run."""

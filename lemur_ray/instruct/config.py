@@ -9,27 +9,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from lemur_ray.config.help_page import Topics
 from lemur_ray.config.ranges import FROM_ZERO, check_ranges
 from lemur_ray.host.home import resolve_input
 
-INSTRUCT_TOPICS: Topics = {
-    "run": ("init_from", "out", "preflight"),
-    "conversations": ("conversations", "demo", "corpus", "chat_template"),
-    "files of the public sets": ("oasst1", "openorca", "sharegpt", "evol", "verified"),
-    "length, batch and rate": (
-        "tuning.epochs", "tuning.batch_examples", "train.steps", "data.seq_len", "optimizer.peak_lr", "lora.rank",
-    ),
-    "devices": ("mesh.num_workers", "mesh.use_gpu"),
-}  # fmt: skip
-"""Flags of an instruct job that most runs need."""
-SETS_TOPICS: Topics = {
-    "table": ("out", "tokenizer", "seq_len", "packing", "workers"),
-    "fetching": ("data", "accept", "fetch"),
-    "files of the public sets": ("oasst1", "openorca", "sharegpt", "evol", "verified"),
-    "filters of the sets": ("language", "near_duplicate", "encoder", "decontaminate"),
-}
-"""Flags that most tables of the public sets need."""
 Packing = Literal["best_fit", "lemur", "none"]
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from lemur_ray.agents.endpoint import AUTO_THINKING, parse_json_object
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.config.help_page import Topics
+from lemur_ray.config.help_page import topics
 from lemur_ray.rollout.attempt import EpisodeLimits, Prices
 
 A_WEEK_S = 7 * 86_400.0
@@ -27,12 +27,7 @@ Options = TypeVar("Options")
 class EvalConfig(Generic[Options]):
     """Play a benchmark's tasks with a policy; the same command again resumes."""
 
-    HELP: ClassVar[Topics] = {
-        "what is played": ("benchmark", "limit", "tasks", "epochs", "out", "data"),
-        "options of the benchmark": ("options",),
-        "policy": ("policy", "policy_model", "policy_key_env", "temperature", "reply_tokens"),
-        "work": ("in_flight", "actors"),
-    }
+    HELP = topics("eval")
     HELP_MORE: ClassVar[Mapping[str, str]] = {
         "--list": "List all benchmarks, what they need, and what of it is missing here.",
         "--suite NAME": "Play the benchmarks of a table of the paper, table3 to table7, or paper; --without NAME,...",

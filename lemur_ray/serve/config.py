@@ -8,10 +8,10 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 from lemur_ray.config import parse
-from lemur_ray.config.help_page import Topics
+from lemur_ray.config.help_page import topics
 from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
 
 InFlight = Literal["recompute", "keep", "drain"]
@@ -101,13 +101,7 @@ class Hosts:
 class ServeJob:
     """Serve a model behind the OpenAI protocol."""
 
-    HELP: ClassVar[Topics] = {
-        "model": ("model", "name", "chat_template", "follow_s"),
-        "address": ("host", "port", "api_key"),
-        "engine": ("backend", "engine.context", "engine.max_slots", "engine.cache_bytes", "engine.dtype",
-                   "engine.quantization", "engine.tensor_parallel"),
-        "Ray": ("no_ray", "replicas", "max_replicas", "num_cpus", "hosts.num", "hosts.use_gpu"),
-    }  # fmt: skip
+    HELP = topics("serve")
 
     model: str = ""
     """Run folder or its name, checkpoint step folder, Hugging Face folder, random:nano, or random:nano@RUN (with that

@@ -5,27 +5,16 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
 from lemur_ray.config import Recipe, parse
 from lemur_ray.config.config_file import take_config
-from lemur_ray.config.help_page import Topics
+from lemur_ray.config.help_page import topics
 from lemur_ray.recipes import NAMES, get_recipe
 
 T = TypeVar("T")
-TRAINING_TOPICS: Topics = {
-    "length, batch and rate": (
-        "train.steps", "train.rows_per_step", "data.seq_len", "data.sources", "optimizer.peak_lr",
-    ),
-    "devices": (
-        "mesh.num_workers", "mesh.use_gpu", "mesh.topology", "mesh.fsdp", "train.compute_dtype",
-    ),
-    "checkpoints and logs": ("train.checkpoint_every_steps", "watch.sinks"),
-}  # fmt: skip
-"""Flags of the recipe that most runs need."""
-STUDY_TOPICS: Topics = {"study": ("corpus", "out", "init_from", "ratios", "seeds"), **TRAINING_TOPICS}
 Flat = Annotated[Recipe, tyro.conf.arg(name="")]
 """A recipe whose flags have no prefix: ``--train.steps``, not ``--recipe.train.steps``."""
 
@@ -34,7 +23,7 @@ Flat = Annotated[Recipe, tyro.conf.arg(name="")]
 class TrainingJob:
     """Train a model on a corpus folder; the same command again resumes. First argument: a recipe, by default nano."""
 
-    HELP: ClassVar[Topics] = {"run": ("corpus", "out", "init_from", "resume_from", "preflight"), **TRAINING_TOPICS}
+    HELP = topics("pretrain", "training")
 
     corpus: str = ""
     """Corpus folder or URI (jobs/build_corpus.py makes them). Empty: the embedded corpus, built if it is missing (for a

@@ -7,10 +7,10 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from lemur_ray.config import Recipe
-from lemur_ray.config.help_page import Topics
+from lemur_ray.config.help_page import topics
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.planning import machines
 from lemur_ray.serve.planning.machine_defaults import USABLE, chosen, gib
@@ -28,12 +28,7 @@ Say = Callable[[str], None]
 class PlanServingJob:
     """Plan the engine of a recipe's model on absent devices. First argument: a recipe, by default llama2-7b."""
 
-    HELP: ClassVar[Topics] = {
-        "devices": ("slice", "gpu", "chip"),
-        "engine": ("quantization", "engine.context", "engine.max_slots", "engine.cache_bytes", "engine.dtype",
-                   "engine.tensor_parallel"),
-        "what is compiled and printed": ("layers", "every_shape", "check", "json"),
-    }  # fmt: skip
+    HELP = topics("plan-serving")
 
     slice: str = ""
     """TPU slice whose chips share the model, for example v4:2x2x4."""
