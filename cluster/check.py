@@ -24,7 +24,7 @@ from cluster.checking.rules import RULES, Breach  # noqa: E402
 from cluster.checking.schemas import SchemaMissing, Schemas  # noqa: E402
 
 ACROSS_DOCUMENTS = (references, workloads, isolation, availability, surroundings)
-"""Modules of rules; each has ``breaches(documents, context)``."""
+"""Modules of rules; each has ``breaches(document, documents, context)``."""
 
 
 def files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -63,7 +63,8 @@ def breaches(
     for document in documents:
         yield from _readable(document, zip(itertools.repeat(document), clusters.breaches(document)))
     for module in ACROSS_DOCUMENTS:
-        yield from _readable(None, module.breaches(documents, context))
+        results = ((one, breach) for one in documents for breach in module.breaches(one, documents, context))
+        yield from _readable(None, results)
 
 
 def _readable(

@@ -18,28 +18,28 @@ RETRIED_BY, KUBERAY = "LEMUR_RETRIED_BY", "kuberay"
 _FLAG = re.compile(r"--(policy-key-env|policy|out)[ =](\S+)")
 
 
-def breaches(documents: Sequence[Document], context: Sequence[Document]) -> Iterator[tuple[Document, Breach]]:
-    """Yield (document, breach) for each rule of this module that one breaks. context: other existing documents."""
+def breaches(document: Document, documents: Sequence[Document], context: Sequence[Document]) -> Iterator[Breach]:
+    """Yield a Breach for each rule of this module that ``document`` breaks. documents: all that are checked, in order;
+    context: other existing ones."""
     everything = [*documents, *context]
-    outs: dict[str, str] = {}
-    for document in documents:
-        results: list[Breach] = []
-        if document.kind == "RayService":
-            results += _of_service(document, everything)
-        if document.kind == "RayJob":
-            results += _of_job(document, everything)
-            out = dict(_FLAG.findall(_entrypoint(document))).get("out", "")
-            if out and (first := outs.setdefault(out, document.name)) != document.name:
-                results.append(Breach("same-out", f"--out {out} is also that of RayJob {first}: give each its own"))
-        if document.kind == "Job":
-            results += _of_kubernetes_job(document)
-        if document.kind == "PodDisruptionBudget":
-            results += _of_budget(document, everything)
-        yield from ((document, breach) for breach in results)
+    match document.kind:
+        case "RayService":
+            yield from _of_service(document, everything)
+        case "RayJob":
+            yield from _of_job(document, everything)
+            out = _flags(document).get("out", "")
+            first = next(d.name for d in documents if d.kind == "RayJob" and _flags(d).get("out", "") == out)
+            if out and first != document.name:
+                yield Breach("same-out", f"--out {out} is also that of RayJob {first}: give each its own")
+        case "Job":
+            yield from _of_kubernetes_job(document)
+        case "PodDisruptionBudget":
+            yield from _of_budget(document, everything)
 
 
-def _entrypoint(document: Document) -> str:
-    return str((document.value.get("spec") or {}).get("entrypoint", ""))
+def _flags(document: Document) -> dict[str, str]:
+    """Flags of ``_FLAG`` in the entrypoint of a RayJob."""
+    return dict(_FLAG.findall(str((document.value.get("spec") or {}).get("entrypoint", ""))))
 
 
 def _of_service(document: Document, everything: Sequence[Document]) -> Iterator[Breach]:
@@ -95,7 +95,7 @@ def _of_job(document: Document, everything: Sequence[Document]) -> Iterator[Brea
         yield Breach("no-end", f"activeDeadlineSeconds {most} is over before preRunningDeadlineSeconds")
     if spec.get("suspend") and "kueue.x-k8s.io/queue-name" not in (document.value["metadata"].get("labels") or {}):
         yield Breach("held", "suspend is true and no queue will change it: the job never begins")
-    flags = dict(_FLAG.findall(_entrypoint(document)))
+    flags = _flags(document)
     if pods and (variable := flags.get("policy-key-env")) and variable not in head:
         yield Breach("key-variable", f"head: --policy-key-env {variable} is not among its variables")
     host = urlsplit(flags.get("policy", "").removeprefix("openai:")).hostname or ""

@@ -25,24 +25,21 @@ SECRETS = (
 _DNS = 53
 
 
-def breaches(documents: Sequence[Document], context: Sequence[Document]) -> Iterator[tuple[Document, Breach]]:
-    """Yield (document, breach) for each rule of this module that one breaks. context: other existing documents."""
-    policies = [d for d in (*documents, *context) if d.kind == "NetworkPolicy"]
-    for document in documents:
-        if document.kind == "NetworkPolicy":
-            yield from ((document, breach) for breach in _of_policy(document.value.get("spec") or {}))
-        pods = pods_of(document)
-        for pod in pods if document.kind in CLUSTER_OF else ():
-            own = [p.value.get("spec") or {} for p in policies if p.namespace == document.namespace]
-            selecting = [policy for policy in own if matches(policy.get("podSelector") or {}, pod.labels)]
-            hostile = runs_code_of_models(document, pod)
-            results = _of_environment(pod, pods, selecting) if hostile else _of_pod(pod, own, selecting)
-            yield from ((document, breach) for breach in results)
-
-
-def _of_pod(pod: Group, own: Sequence[Any], selecting: Sequence[Any]) -> Iterator[Breach]:
-    if own and not any("Ingress" in (policy.get("policyTypes") or ["Ingress"]) for policy in selecting):
-        yield pod.breach("network", "no NetworkPolicy of the namespace selects its labels: everything reaches it")
+def breaches(document: Document, documents: Sequence[Document], context: Sequence[Document]) -> Iterator[Breach]:
+    """Yield a Breach for each rule of this module that ``document`` breaks. documents: all that are checked, in order;
+    context: other existing ones."""
+    if document.kind == "NetworkPolicy":
+        yield from _of_policy(document.value.get("spec") or {})
+    if document.kind not in CLUSTER_OF:
+        return
+    policies = (d for d in (*documents, *context) if d.kind == "NetworkPolicy" and d.namespace == document.namespace)
+    own, pods = [policy.value.get("spec") or {} for policy in policies], pods_of(document)
+    for pod in pods:
+        selecting = [policy for policy in own if matches(policy.get("podSelector") or {}, pod.labels)]
+        if runs_code_of_models(document, pod):
+            yield from _of_environment(pod, pods, selecting)
+        elif own and not any("Ingress" in (policy.get("policyTypes") or ["Ingress"]) for policy in selecting):
+            yield pod.breach("network", "no NetworkPolicy of the namespace selects its labels: everything reaches it")
 
 
 def _of_environment(pod: Group, pods: Sequence[Group], selecting: Sequence[Any]) -> Iterator[Breach]:

@@ -5,7 +5,6 @@ Each rule is a row of a table: the path of a name or a selector. An object exist
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
@@ -74,20 +73,20 @@ def created_by_commands(text: str) -> list[Document]:
     ]
 
 
-def breaches(documents: Sequence[Document], context: Sequence[Document]) -> Iterator[tuple[Document, Breach]]:
-    """Yield (document, breach) for each rule of this module that one breaks. context: other existing documents."""
-    own = Counter(name_of(document) for document in documents if document.name)
-    existing = own.keys() | {name_of(document) for document in context}
+def breaches(document: Document, documents: Sequence[Document], context: Sequence[Document]) -> Iterator[Breach]:
+    """Yield a Breach for each rule of this module that ``document`` breaks. documents: all that are checked, in order;
+    context: other existing ones."""
     everything = [*documents, *context]
-    for document in documents:
-        near = [pod for one in everything if one.namespace == document.namespace for pod in pods_of(one)]
-        results = [*_of_identity(document, own), *_of_names(document, existing), *_of_selectors(document, near)]
-        yield from ((document, breach) for breach in results)
-
-
-def _of_identity(document: Document, own: Mapping[Name, int]) -> Iterator[Breach]:
-    if (times := own.get(name_of(document), 0)) > 1:
+    times = [name_of(one) for one in documents if one.name].count(name_of(document))
+    if times > 1:
         yield Breach("duplicate", f"there are {times} of this kind and name")
+    yield from _of_namespace(document)
+    yield from _of_names(document, {name_of(one) for one in everything if one.name})
+    near = (pod for one in everything if one.namespace == document.namespace for pod in pods_of(one))
+    yield from _of_selectors(document, list(near))
+
+
+def _of_namespace(document: Document) -> Iterator[Breach]:
     if document.kind not in OF_NO_NAMESPACE and "namespace" not in (document.value.get("metadata") or {}):
         yield Breach("reference", "metadata.namespace is not set: it would be made in default, away from the others")
 

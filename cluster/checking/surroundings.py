@@ -23,18 +23,12 @@ OF_RAY = frozenset((
 ))  # fmt: skip
 """Ray's metrics that the dashboard and alerts use."""
 _METRIC = re.compile(r"\b(?:lemur|ray)_(?!io_)\w+")
-Named = Mapping[str, Document]
 
 
-def breaches(documents: Sequence[Document], context: Sequence[Document] = ()) -> Iterator[tuple[Document, Breach]]:
-    """Yield (document, breach) for each rule of this module that one breaks. context: not used."""
+def breaches(document: Document, documents: Sequence[Document], context: Sequence[Document]) -> Iterator[Breach]:
+    """Yield a Breach for each rule of this module that ``document`` breaks. documents: all that are checked, in order;
+    context: not used."""
     queues, cluster_queues, flavors = (named(documents, k) for k in ("LocalQueue", "ClusterQueue", "ResourceFlavor"))
-    for document in documents:
-        for breach in _of_document(document, queues, cluster_queues, flavors):
-            yield document, breach
-
-
-def _of_document(document: Document, queues: Named, cluster_queues: Named, flavors: Named) -> Iterator[Breach]:
     spec = document.value.get("spec") or {}
     queue = dict((document.value.get("metadata") or {}).get("labels") or {}).get(QUEUE)
     if queues and queue and queue not in queues:

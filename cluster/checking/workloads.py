@@ -34,20 +34,21 @@ _BUCKET = re.compile(r"\b(?:gs|s3)://([a-z0-9][\w.-]*)")
 _RAY_IN_TAG = re.compile(r"\bray[-:_]?v?(\d+\.\d+\.\d+)")
 
 
-def breaches(documents: Sequence[Document], context: Sequence[Document]) -> Iterator[tuple[Document, Breach]]:
-    """Yield (document, breach) for each rule of this module that one breaks. context: other existing documents."""
-    accounts = {(d.namespace, d.name): d for d in (*context, *documents) if d.kind == "ServiceAccount"}
-    for document in documents:
-        results, pods = [*_of_placeholders(document)], pods_of(document)
-        for pod in pods:
-            results += [*_of_node(pod), *_of_volumes(pod)]
-        if document.kind in CLUSTER_OF:
-            trusted = [pod for pod in pods if not runs_code_of_models(document, pod)]
-            results += _of_builds(pods, {pod.env.get("LEMUR_STORE", "") for pod in trusted})
-            for pod in trusted:
-                account = accounts.get((document.namespace, str(pod.pod.get("serviceAccountName", ""))))
-                results += _of_bucket(pod, account)
-        yield from ((document, breach) for breach in results)
+def breaches(document: Document, documents: Sequence[Document], context: Sequence[Document]) -> Iterator[Breach]:
+    """Yield a Breach for each rule of this module that ``document`` breaks. documents: all that are checked, in order;
+    context: other existing ones."""
+    pods = pods_of(document)
+    yield from _of_placeholders(document)
+    for pod in pods:
+        yield from _of_node(pod)
+        yield from _of_volumes(pod)
+    if document.kind in CLUSTER_OF:
+        trusted = [pod for pod in pods if not runs_code_of_models(document, pod)]
+        yield from _of_builds(pods, {pod.env.get("LEMUR_STORE", "") for pod in trusted})
+        accounts = {(d.namespace, d.name): d for d in (*context, *documents) if d.kind == "ServiceAccount"}
+        for pod in trusted:
+            account = accounts.get((document.namespace, str(pod.pod.get("serviceAccountName", ""))))
+            yield from _of_bucket(pod, account)
 
 
 def _of_placeholders(document: Document) -> Iterator[Breach]:
