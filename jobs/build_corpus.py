@@ -7,8 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from lemur_ray.cluster import connection
-from lemur_ray.config import parse
-from lemur_ray.config.help_page import topics
+from lemur_ray.config import parse, topics
 from lemur_ray.host.home import resolve_out
 from lemur_ray.corpus.config import Corpus, CorpusConfig
 from lemur_ray.evaluation.demonstration_data import corpus_inputs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from lemur_ray.cluster import connection
 from lemur_ray.config.config_file import config_text
-from lemur_ray.config.help_page import topics
+from lemur_ray.config import topics
 from lemur_ray.evaluation.demonstration_data import conversations_of, make_table, own_conversations, table_shelf
 from lemur_ray.host.home import resolve_out
 from lemur_ray.instruct.config import Sets, SetsConfig, Talks, TalksConfig, Template

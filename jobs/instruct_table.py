@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 import tyro
 from lemur_ray.cluster import connection
-from lemur_ray.config import parse
-from lemur_ray.config.help_page import topics
+from lemur_ray.config import parse, topics
 from lemur_ray.host.home import lemur_home, outside_data, resolve_out
 from lemur_ray.instruct.config import Sets, SetsConfig
 from lemur_ray.instruct.table_1 import table_1_files, table_tokenizer

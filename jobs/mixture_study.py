@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lemur_ray.cluster import connection
-from lemur_ray.config.help_page import topics
+from lemur_ray.config import topics
 from lemur_ray.evaluation.demonstration_data import demo_corpus
 from lemur_ray.corpus.manifest import CorpusError, is_complete
 from lemur_ray.host.home import find_model, resolve_out

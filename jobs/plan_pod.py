@@ -11,8 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lemur_ray.config import Recipe
-from lemur_ray.config.help_page import topics
+from lemur_ray.config import Recipe, topics
 from lemur_ray.train.job_arguments import Flat, parse_job
 from lemur_ray.train.aot import planning
 from lemur_ray.train.pod.gpu_hosts import parse_devices

@@ -2,6 +2,7 @@
 
 from lemur_ray.config.command_line import parse
 from lemur_ray.config.data import DataConfig, SourceConfig, format_source, parse_source
+from lemur_ray.config.help_page import topics
 from lemur_ray.config.json_form import did_you_mean, from_dict
 from lemur_ray.config.mesh import MeshConfig
 from lemur_ray.config.model import ModelConfig, RopeScaling
@@ -15,4 +16,5 @@ __all__ = [
     "REMAT_POLICIES", "REMAT_VALUES", "DataConfig", "LoraConfig", "MeshConfig", "ModelConfig", "OptimizerConfig",
     "Recipe", "RopeScaling", "SourceConfig", "TrainConfig", "TuningConfig", "WatchConfig", "did_you_mean",
     "differing_fields", "format_source", "from_dict", "identity", "parse", "parse_remat", "parse_source",
+    "topics",
 ]  # fmt: skip

@@ -7,8 +7,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lemur_ray.config import Recipe, identity
-from lemur_ray.config.help_page import topics
+from lemur_ray.config import Recipe, identity, topics
 from lemur_ray.host.exit_codes import CausedError, ExitCode
 from lemur_ray.recipes.nano_improve import RECIPE
 from lemur_ray.train.job_arguments import Flat

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from lemur_ray.agents.endpoint import AUTO_THINKING, parse_json_object
 from lemur_ray.agents.messages import Sampling
 from lemur_ray.agents.trajectory import Task
-from lemur_ray.config.help_page import topics
+from lemur_ray.config import topics
 from lemur_ray.rollout.attempt import EpisodeLimits, Prices
 
 A_WEEK_S = 7 * 86_400.0

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lemur_ray.config import parse
-from lemur_ray.config.help_page import topics
+from lemur_ray.config import parse, topics
 from lemur_ray.config.ranges import COUNT, FROM_ZERO, check_ranges
 
 InFlight = Literal["recompute", "keep", "drain"]

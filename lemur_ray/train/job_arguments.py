@@ -9,9 +9,8 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from lemur_ray.config import Recipe, parse
+from lemur_ray.config import Recipe, parse, topics
 from lemur_ray.config.config_file import take_config
-from lemur_ray.config.help_page import topics
 from lemur_ray.recipes import NAMES, get_recipe
 
 T = TypeVar("T")

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from lemur_ray.config import Recipe
-from lemur_ray.config.help_page import topics
+from lemur_ray.config import Recipe, topics
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.planning import machines
 from lemur_ray.serve.planning.machine_defaults import USABLE, chosen, gib
