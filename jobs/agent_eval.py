@@ -1,6 +1,6 @@
 """Play a benchmark with a policy and report it; resumes. With no arguments: ALFWorld games, newest local checkpoint.
 
-``--list`` shows all benchmarks, built in or installed: number of tasks, requirements, and which of them are missing.
+``--list`` shows all benchmarks, built in or installed: number of tasks, and what is missing here, with its size.
 ``--suite table5`` (table3 to table7, paper) plays all benchmarks of a table of the paper as one run with one report;
 ``--without NAME,...`` leaves some out; any other flag applies to the benchmarks that have it.
 ``--out gs://...`` or s3:// stores everything in a bucket, from which the same command resumes on any machine.

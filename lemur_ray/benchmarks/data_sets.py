@@ -2,15 +2,21 @@
 
 A name selects a data set, all those of a benchmark family or of all benchmarks, or a file. Fetches nothing."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
+from lemur_ray.benchmarks.contract import Benchmark
 from lemur_ray.benchmarks.discovery import offers
+from lemur_ray.benchmarks.needs import NoDataProblem
 from lemur_ray.config import did_you_mean
 from lemur_ray.outside_data.catalogue import TRAINING
-from lemur_ray.outside_data.source import DataSet, Source
+from lemur_ray.outside_data.checking import is_there
+from lemur_ray.outside_data.source import DataSet, Source, readable
 
 ALL_BENCHMARKS = "benchmarks"
 """The name that selects the data of every benchmark."""
+FilesByProblem = Mapping[str, Sequence[Source]]
+"""Problem of a benchmark -> missing files of its data that it is about"""
 
 
 def data_sets(complain: Callable[[str], None]) -> list[DataSet]:
@@ -46,6 +52,44 @@ def select_data_sets(names: Sequence[str], sets: Sequence[DataSet]) -> list[Data
             raise ValueError(f"{name}: no such data set{did_you_mean(name, list(dict.fromkeys(known)))}")
         chosen += [one for one in matches if one not in chosen]
     return chosen
+
+
+def files_to_fetch(benchmark: Benchmark, data: Path | None, problems: Iterable[str]) -> FilesByProblem:
+    """The ``problems`` of a benchmark about declared files that are not in the data folder -> these files: all that a
+    program can fetch, or the one to bring by hand. ``data``: None if there is no folder."""
+    absent = [source for source in benchmark.sources if data is None or not is_there(source, data)]
+    fetched = [source for source in absent if not source.by_hand]
+    by_hand = {source.path: source for source in absent if source.by_hand}
+    remedies: dict[str, list[Source]] = {}
+    for problem in problems:
+        named = [source for path, source in by_hand.items() if path in problem]
+        is_about = isinstance(problem, NoDataProblem) or any(one.path.removesuffix(".gz") in problem for one in fetched)
+        if named or (fetched and is_about):
+            remedies[problem] = named or fetched
+    return remedies
+
+
+def how_to_fetch(files: Mapping[str, Iterable[Source]], names: str, whose: str = "") -> Iterator[str]:
+    """Lines on the missing files of benchmarks (name -> files): how much is missing, the command that fetches all that
+    a program can fetch, and files to bring by hand. ``names``: the words of the command; ``whose``: the benchmarks, by
+    default their number."""
+    fetched = {one.path: one for sources in files.values() for one in sources if not one.by_hand}
+    if fetched:
+        unknown = [one.size for one in fetched.values()].count(0)
+        total = readable(sum(one.size for one in fetched.values()))
+        total += f" and {unknown} files of unknown size" if unknown else ""
+        with_terms = [name for name, sources in files.items() if any(one.terms for one in sources)]
+        families = dict.fromkeys(name.partition("/")[0] for name in with_terms)
+        accept = "".join(f" --accept {family}" for family in families)
+        whose = whose or f"{len(files)} benchmarks"
+        yield f"The data of {whose} is not there ({total}). One command fetches all of it:"
+        yield f"  python jobs/fetch_data.py {names}{accept}"
+        terms = "--accept accepts the terms that `python jobs/fetch_data.py --list` shows. " if accept else ""
+        yield f"{terms}Data elsewhere: --data or LEMUR_DATA."
+    by_hand = {one.path: one for sources in files.values() for one in sources if one.by_hand}
+    if by_hand:
+        first, total = next(iter(by_hand.values())), readable(sum(one.size for one in by_hand.values()))
+        yield f"- By hand, {len(by_hand)} files ({total}) such as {first.path}: {first.by_hand}"
 
 
 def _refuse_where_refused(name: str) -> None:

@@ -54,19 +54,29 @@ def requirement_of(what: str, look: Callable[[], object]) -> Requirement:
     return Requirement(what, missing)
 
 
-def first_task_loads(load: Callable[[Any, Any], Iterable[Any]]) -> Callable[[Any, Any], Sequence[Requirement]]:
-    """A function for ``Benchmark.needs`` whose one requirement is that the first task of ``load`` can be loaded."""
-    return lambda options, request: (requirement_of("data", lambda: next(iter(load(options, request)), None)),)
+def first_task_loads(
+    load: Callable[[Any, Any], Iterable[Any]], what: str = "data"
+) -> Callable[[Any, Any], Sequence[Requirement]]:
+    """A function for ``Benchmark.needs`` whose one requirement is that the first task of ``load`` can be loaded.
+    ``what``: its kind."""
+    return lambda options, request: (requirement_of(what, lambda: next(iter(load(options, request)), None)),)
 
 
 def missing_requirements(needs: Sequence[Requirement]) -> list[str]:
     """Check requirements in parallel (16 threads). Returns the problems of those not met, in their order, without
     duplicates; empty if all are met."""
-    if not needs:
-        return []
-    with ThreadPoolExecutor(min(16, len(needs))) as pool:
-        problems = list(pool.map(_check, needs))
-    return list(dict.fromkeys(filter(None, problems)))
+    return list(problems_by_requirement(needs))
+
+
+def problems_by_requirement(needs: Sequence[Requirement]) -> dict[str, Requirement]:
+    """Check requirements in parallel (16 threads). Returns the problem of each that is not met -> the first requirement
+    that has it, in their order; empty if all are met."""
+    problems: dict[str, Requirement] = {}
+    with ThreadPoolExecutor(16) as pool:
+        for need, problem in zip(needs, pool.map(_check, needs), strict=True):
+            if problem:
+                problems.setdefault(problem, need)
+    return problems
 
 
 def _check(need: Requirement) -> str | None:

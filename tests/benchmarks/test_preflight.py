@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import pytest
 
 from lemur_ray.benchmarks import sandboxed
 from lemur_ray.benchmarks.contract import EvaluationRequest
+from lemur_ray.benchmarks.data_sets import files_to_fetch
 from lemur_ray.benchmarks.discovery import find, names
-from lemur_ray.benchmarks.listing import BenchmarkStatus, benchmark_statuses, status_lines
+from lemur_ray.benchmarks.listing import WIDTH, BenchmarkStatus, benchmark_statuses, status_lines
 from lemur_ray.benchmarks.needs import NoDataProblem, Requirement, missing_requirements, requirement_of
 from lemur_ray.benchmarks.sandboxed import Sandboxed, missing_programs, missing_programs_departure, sandbox_requirement
 from lemur_ray.outside_data.source import Source
@@ -198,19 +200,32 @@ def test_the_words_of_mint_are_ours_where_no_run_is_at_hand(data_dir: Path, tmp_
         assert tasks[0].options["prompt"] in mint.details.opening(tasks[0])
 
 
-def test_the_list_has_every_benchmark_and_what_is_missing_once(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_list_has_every_benchmark_and_what_is_missing_on_one_screen(run: Run, tmp_path: Path) -> None:
     code, said = run("--list", "--data", str(tmp_path))
     assert code == 0
-    first = {line.split()[0] for line in said if line and not line.startswith(" ")}
-    assert set(names()) <= first
-    assert said[0].split() == ["BENCHMARK", "HERE", "DATA", "TO", "FETCH", "OTHER", "NEEDS", "TASKS"]
-    assert any(line.startswith("alfworld/text") and line.split()[1:3] == ["ready", "as"] for line in said)
-    assert any(line.startswith("intercode/ctf") and "15 MB, picoCTF's own terms" in line for line in said)
+    assert set(names()) <= set(_rows(said))
+    assert said[0].split() == ["BENCHMARK", "STATE", "DATA", "TO", "FETCH", "TASKS"]
+    assert said.index("") < len(_rows(said)) * 0.9, "benchmarks of one family that lack the same share a row"
+    assert all(len(line) <= WIDTH for line in said[said.index("") :] if " " in line.strip() and "--accept" not in line)
+    assert _rows(said)["alfworld/text"].startswith("ready any")
+    assert _rows(said)["alfworld/valid_seen"] == "no data 36 MB, MIT 140, 134"
+    assert "15 MB, picoCTF's own terms" in _rows(said)["intercode/ctf"]
+    assert not any("unknown" in line for line in said)
     assert run("--list", "--policy", "expert")[0] == 1
-    _, said = run("--list")
-    assert sum("fetch_data.py benchmarks` fetches all of it" in line for line in said) == 1
+    (command,) = [line for line in said if "fetch_data.py benchmarks" in line]
+    assert command.split("benchmarks ")[1] == f"--data {tmp_path} --accept ds1000 --accept gpqa --accept intercode"
+    assert sum("By hand, 4 files" in line for line in said) == 1
+
+
+def _rows(lines: Sequence[str]) -> dict[str, str]:
+    """The table of the list: name of each benchmark -> the rest of its row, blanks collapsed."""
+    rows, name, text = dict[str, str](), "", ""
+    for line in lines[1 : lines.index("") if "" in lines else None]:
+        name = f"{name}{line.split()[0]}" if line.startswith(" ") else line.split()[0]
+        text = " ".join(line.split()[1:]) or text
+        family, _, variants = name.rstrip("}").partition("{")
+        rows |= {f"{family}{variant}": text for variant in variants.split(",")}
+    return rows
 
 
 def test_a_package_that_cannot_be_imported_is_in_the_list_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,18 +236,42 @@ def test_a_package_that_cannot_be_imported_is_in_the_list_with_the_reason(monkey
 
 
 def test_the_list_says_size_and_licence_of_missing_data_and_one_command_fetches_all_of_it() -> None:
-    known = Source("a/one.json", "https://example.org/one.json", "", 2_000_000, "MIT; after others")
+    known = Source("a/one.json", "https://example.org/one.json", "", 2_000_000, "MIT; after others", terms="be kind")
     unknown = Source("a/two.json", "https://example.org/two.json", "", 0, "CC BY 4.0")
     by_hand = Source("a/three.json", "", "", 5, "MIT", by_hand="ask for it")
-    here = BenchmarkStatus("a", "7", ("data",), ())
-    absent = BenchmarkStatus("b", "8", ("data", "sandbox"), (f"b: {known.path}: not there",), (known,))
-    folder = BenchmarkStatus("c", "9", ("data",), (NoDataProblem("no folder"),), (known, unknown))
-    manual = BenchmarkStatus("d", "9", ("data",), (f"d: {by_hand.path}: not there. By hand",), (by_hand,))
-    lines = [line for text in status_lines([here, absent, folder, manual]) for line in text.splitlines()]
-    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in lines[1:5]}
+    here = BenchmarkStatus("a", "7")
+    absent = BenchmarkStatus("b/x", "8", ("absent", "no user"), ("data", "user"), (known,), frozenset({"absent"}))
+    twin = replace(absent, name="b/y", size="9")
+    folder = BenchmarkStatus("c", "9", ("no folder",), ("data",), (known, unknown), frozenset({"no folder"}))
+    manual = BenchmarkStatus("d", "9", ("by hand",), ("data",), (by_hand,), frozenset({"by hand"}))
+    lines = list(status_lines([here, absent, twin, folder, manual]))
+    rows = _rows(lines)
     assert rows["a"] == "ready 7"
-    assert rows["b"] == "1 missing 2.0 MB, MIT sandbox 8"
-    assert rows["c"] == "1 missing size unknown, MIT, CC BY 4.0 9"
-    (summary,) = [line for line in lines if "fetch_data.py benchmarks" in line]
-    assert "data of 2 benchmarks is not there (2.0 MB and 1 files of unknown size)" in summary
-    assert lines[-2:] == ["Missing for d:", f"  {by_hand.path}: not there. By hand"]
+    assert rows["b/x"] == rows["b/y"] == "no data, user 2.0 MB, MIT 8, 9"
+    assert rows["c"] == "no data size unknown, MIT, CC BY 4.0 9"
+    assert lines[lines.index("") + 1 :] == [
+        "The data of 4 benchmarks is not there (2.0 MB and 1 files of unknown size). One command fetches all of it:",
+        "  python jobs/fetch_data.py benchmarks --accept b --accept c",
+        "--accept accepts the terms that `python jobs/fetch_data.py --list` shows. "
+        "Data elsewhere: --data or LEMUR_DATA.",
+        "- By hand, 1 files (5 B) such as a/three.json: ask for it",
+        "- b/x, b/y: no user",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("problem", "paths"),
+    [
+        (NoDataProblem("no folder"), ["one.json.gz", "two.json"]),
+        ("none of one.json, 1.json is there", ["one.json.gz", "two.json"]),
+        ("three.json: not there. By hand", ["three.json"]),
+        ("no sandbox", None),
+    ],
+)
+def test_a_problem_is_about_the_files_that_it_names(problem: str, paths: list[str] | None, tmp_path: Path) -> None:
+    sources = [Source(name, "https://example.org", "", 1, "MIT") for name in ("one.json.gz", "two.json", "here.json")]
+    sources.append(Source("three.json", "", "", 5, "MIT", by_hand="ask for it"))
+    (tmp_path / "here.json").touch()
+    benchmark = replace(find("bfcl"), sources=tuple(sources))
+    found = files_to_fetch(benchmark, tmp_path, [problem])
+    assert {about: [one.path for one in files] for about, files in found.items()} == ({problem: paths} if paths else {})

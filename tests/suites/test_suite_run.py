@@ -25,8 +25,9 @@ def test_what_lacks_anywhere_is_said_once_before_anything_is_played(run: Run, le
     assert code == 1
     assert not out
     assert "table4 is not begun" in err
-    for subset in ("gsm8k", "math", "theoremqa", "hotpotqa", "mmlu"):
-        assert f"{subset}.test_prompts.jsonl.gz: not there" in err
+    subsets = ", ".join(f"mint/{subset}" for subset in ("gsm8k", "math", "theoremqa", "hotpotqa", "mmlu"))
+    assert f"The data of {subsets} is not there (89 kB). One command fetches all of it:" in err
+    assert f"python jobs/fetch_data.py mint --data {tmp_path}\n" in err
     assert err.count("http://127.0.0.1:9/v1") == 1, "said once for all five"
     assert "Nothing was played" in err
     assert not list((lemur_home / "s").glob("*/episodes.jsonl"))

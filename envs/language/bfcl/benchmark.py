@@ -136,10 +136,11 @@ def _gold(reference: Mapping[str, Any]) -> str | None:
 
 
 _PATTERNS = tuple(f"{home}/BFCL_v4_*.json" for home in _HOMES)
+_DETAILS = BenchmarkDetails("3641, single-turn", notes=summary, file_patterns=_PATTERNS, protocol=SINGLE_TURN)
 BENCHMARKS = {
     "": Benchmark(
         BfclOptions, _load, {"full": 1024, "brief": 1024}, needs=first_task_loads(_load), sources=SOURCES,
-        has_hints=True, details=BenchmarkDetails("3641", notes=summary, file_patterns=_PATTERNS, protocol=SINGLE_TURN),
+        has_hints=True, details=_DETAILS,
     ),
     "multi_turn": multi_turn.multi_turn(lambda function: _offered(function, "")),
 }  # fmt: skip

@@ -17,6 +17,13 @@ SINGLE_TURN = PublishedProtocol(
     settings={"tools": "native"},
 )
 
+NOT_PLAYED = {
+    "memory": "a question is about what the model stored in earlier conversations, each with a context of its own",
+    "web_search": "its functions ask a search service on the web, which needs the network and a key",
+    "format_sensitivity": "it asks questions of other categories again, and the leaderboard does not score it",
+}
+"""Reasons by the first letters of the names of categories"""
+
 
 @dataclass(frozen=True)
 class ChosenCategories(Tools):
@@ -28,7 +35,9 @@ class ChosenCategories(Tools):
 
     def __post_init__(self) -> None:
         if unknown := [one for one in self.played if one not in self.EVERY]:
-            raise ValueError(f"--categories: no category {unknown[0]!r}: expected some of {', '.join(self.EVERY)}")
+            reasons = [why for name, why in NOT_PLAYED.items() if unknown[0].startswith(name)]
+            problem = f"{unknown[0]} is not played here: {reasons[0]}" if reasons else f"no category {unknown[0]!r}"
+            raise ValueError(f"--categories: {problem}; expected some of {', '.join(self.EVERY)}")
 
     @property
     def played(self) -> Sequence[str]:

@@ -118,6 +118,7 @@ def multi_turn(offer: Offer) -> Benchmark[MultiTurnOptions]:
         return load(offer, options, request)
 
     return Benchmark(
-        MultiTurnOptions, tasks, {"full": 1024, "brief": 1024}, needs=first_task_loads(tasks), resources=COMMANDS,
-        min_step_s=60.0, has_hints=True, details=BenchmarkDetails("800", notes=summary, protocol=PROTOCOL),
+        MultiTurnOptions, tasks, {"full": 1024, "brief": 1024}, needs=first_task_loads(tasks, "package bfcl-eval"),
+        resources=COMMANDS,
+        min_step_s=60.0, has_hints=True, details=BenchmarkDetails("800, multi-turn", notes=summary, protocol=PROTOCOL),
     )  # fmt: skip

@@ -41,7 +41,7 @@ _PART = "00000-of-00001.parquet"
 _HUB = "hub:openai/gsm8k@740312add88f781978c0658806c59bc2815b9866/main"
 _SUMS = {
     "test": ("ee7b8da9e381df27b9e3f7758a159ab2bdaa4dbaa910546cbbc47e0cb44e4f59", 419_088, 6),
-    "train": ("ea82612ea9582142387730c793eb67d3b12849002bc0b7fa6f8efafa7351419d", 0, 3),
+    "train": ("ea82612ea9582142387730c793eb67d3b12849002bc0b7fa6f8efafa7351419d", 2_306_545, 3),
 }
 SOURCES = tuple(
     Source(f"gsm8k/main/{split}-{_PART}", f"{_HUB}/{split}-{_PART}", digest, size, "MIT", seen_in=seen)

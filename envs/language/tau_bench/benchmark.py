@@ -42,9 +42,8 @@ SOURCES = (
     ),
 )
 NO_USER = (
-    "tau_bench: who is the user? --teacher openai:URL#MODEL asks a model (the published runs asked gpt-4o); --user "
-    "scripted needs none: it says its whole instruction at once and ends the conversation at the first reply without a "
-    "call, for golds and floors"
+    "who is the user? --teacher openai:URL#MODEL asks a model (published runs: gpt-4o); --user scripted says its whole "
+    "instruction at once (for golds and floors)"
 )
 _SIZES = {"retail": "115", "airline": "50"}
 SPLITS = {"retail": ("test", "train", "dev"), "airline": ("test",)}

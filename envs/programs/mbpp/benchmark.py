@@ -28,11 +28,11 @@ PARQUET = {split: f"mbpp/full/{split}-00000-of-00001.parquet" for split in SPLIT
 SOURCES = (
     Source(
         FILES[0],
-        "git:google-research/google-research@main/mbpp/mbpp.jsonl",  # no commit is published with the checksum
-        "ca95deaa9a01ef0a6f439f88bcf0dd3db3563d22f22aad6cae04ebb9a8d8c8e9",
-        0,
+        "git:google-research/google-research@f82046ba5aabbbb427dbfd38a254d26bff08b533/mbpp/mbpp.jsonl",
+        "ccf64ceae9c5403bf50a044cb6d505bfd2a2963ee58338ba268fd65beab92a9f",
+        563_743,
         "CC BY 4.0",
-        seen_in=2,
+        seen_in=8,
     ),
 )
 EXAMPLES = (2, 3, 4)
@@ -124,7 +124,7 @@ _PROTOCOL = ColumnProtocol(
     options=MbppOptions, max_tokens=650,
 )  # fmt: skip
 _DETAILS = BenchmarkDetails(
-    "500 (974 with --split all)", file_patterns=(*FILES, *PARQUET.values()), protocol=_PROTOCOL
+    "500, or 974 (--split all)", file_patterns=(*FILES, *PARQUET.values()), protocol=_PROTOCOL
 )  # fmt: skip
 BENCHMARKS = {
     "": Benchmark(

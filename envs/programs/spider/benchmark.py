@@ -26,7 +26,7 @@ REQUEST = "Answer the question with one SQLite query and nothing else."
 
 _HUB = "hub:xlangai/spider@6232cc3fad6d54c62b3ba23a364083a98ff36a17/data/spider.zip"
 _SUM = "5ddff97bb1d421282c593e8d30ce0ce107270f4dd4a21d60eba4bf287d5956b1"
-SOURCES = (Source("spider", _HUB, _SUM, 0, "CC BY-SA 4.0", stored="unzipped", seen_in=1),)
+SOURCES = (Source("spider", _HUB, _SUM, 99_736_136, "CC BY-SA 4.0", stored="unzipped", seen_in=3),)
 
 
 @dataclass(frozen=True)

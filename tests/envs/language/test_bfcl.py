@@ -212,6 +212,14 @@ def test_javascript_source_is_read_as_the_published_checker_reads_it(
     assert javascript_value(text, kind, nested) == value
 
 
-def test_an_unknown_category_is_refused() -> None:
-    with pytest.raises(ValueError, match="simple_pyhton"):
-        BfclOptions(categories="simple_pyhton")
+@pytest.mark.parametrize(
+    ("category", "problem"),
+    [
+        ("simple_pyhton", "no category 'simple_pyhton'; expected"),
+        ("memory_kv", "memory_kv is not played here: .* stored in earlier conversations"),
+        ("web_search_base", "web_search_base is not played here: .* needs the network"),
+    ],
+)
+def test_a_category_that_is_not_played_is_refused_with_the_reason(category: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        BfclOptions(categories=f"multiple,{category}")

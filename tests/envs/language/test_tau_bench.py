@@ -193,7 +193,7 @@ def test_a_recorded_run_is_replayed_with_its_own_tasks_and_user(data: Path, tmp_
 def test_what_is_missing_is_named(data: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"fetch_data\.py tau_bench"):
         tasks_of("tau_bench/retail", tmp_path)
-    with pytest.raises(ValueError, match="--user scripted needs none"):
+    with pytest.raises(ValueError, match="--user scripted says its whole instruction"):
         tasks_of("tau_bench/retail", data)
     with pytest.raises(ValueError, match="--split dev: tau_bench/airline has test"):
         tasks_of("tau_bench/airline", data, user="scripted", split="dev")
