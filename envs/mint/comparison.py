@@ -102,8 +102,8 @@ def likeness(recorded: str, ours: str) -> str:
 
 
 def normalised(text: str) -> str:
-    """An observation reduced to what two runs have in common: of an error only its name and its last line; addresses,
-    file paths and cell numbers replaced by constants; white space collapsed."""
+    """An observation reduced to what two runs have in common: of an error of IPython only the output before it and its
+    last line; addresses, file paths and cell numbers replaced by constants; white space collapsed."""
     if "Traceback (most recent call last)" in text or "Cell In[" in text or _ERROR_LINE.search(text):
         lines = _ERROR_LINE.findall(text) or [line for line in text.splitlines() if line.strip()]
         text = f"{text.split(_DASHES)[0].strip()} | {lines[-1]}"

@@ -190,19 +190,18 @@ class TurnFile:
             self._begun = False
             return
         except OSError:
-            self.remove()
+            discard_turns(self._spec)
             self._path = None
         self._begun, self._num_steps = True, len(record.steps)
 
     def remove(self) -> None:
-        """Remove the file, if there is one."""
-        if self._begun and self._path is not None:
-            with contextlib.suppress(OSError):
-                self._path.unlink()
+        """Remove the file, if there is one. Raises nothing."""
+        if self._begun:
+            discard_turns(self._spec)
 
 
 def discard_turns(spec: EpisodeSpec) -> None:
-    """Remove the file of an episode whose process died and left it. Raises nothing."""
+    """Remove the file of an episode, which may be one that a dead process left. Raises nothing."""
     if (path := _turn_file(spec)) is not None:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)

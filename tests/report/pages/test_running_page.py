@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -161,6 +162,16 @@ def test_the_same_episode_of_two_runs_is_shown_twice_and_the_oldest_are_shown(
     page, (first, second, _) = (pages / "running.html").read_text(), map(anchor_of, keys)
     assert re.findall(r'<details[^>]* id="([^"]+)"', page) == [first, f"{first}-2", second]
     assert "Episodes being played: 6, of which 3 are not shown" in page
+
+
+def test_turns_for_which_the_disk_has_no_room_leave_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = EpisodeSpec(EpisodeKey("toy", "z", "nano-chat", "r"), toy_task(), turns=str(tmp_path))
+    turns, record = TurnFile(spec), EpisodeRecord(spec.limits)
+    with monkeypatch.context() as full:
+        full.setattr("lemur_ray.rollout.episode_record.json.dumps", Mock(side_effect=OSError(errno.ENOSPC, "full")))
+        turns.write(record)
+    turns.write(record)
+    assert not list(tmp_path.iterdir()), "the episode goes on without it"
 
 
 def test_the_turns_of_an_episode_whose_process_died_are_removed(tmp_path: Path) -> None:
