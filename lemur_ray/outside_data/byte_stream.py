@@ -94,9 +94,9 @@ class BucketRanges:
 
 def open_ranges(uri: str, size: int = -1, version: str = "") -> ByteRanges:
     """Open a local path, an object of a bucket, an ``https://`` address or an ``hf://datasets/...`` file.
-    size, version: as listed (-1, empty: unknown); a remote file of another size or version raises FetchError when it is
-    read. Raises FetchError or OSError if it is missing or not accessible, Interrupted for a temporary failure,
-    ImportError if the bucket's client is not installed."""
+    size, version: as listed (-1, empty: unknown); a web or Hub file of another size or version raises FetchError when
+    it is read, an object of a bucket is not compared. Raises FetchError or OSError if it is missing or not accessible,
+    Interrupted for a temporary failure, ImportError if the bucket's client is not installed."""
     if uri.startswith("hf://"):
         from lemur_ray.outside_data.hub import HubRanges, hub_address  # a second to import, for such files only
 

@@ -132,8 +132,10 @@ def _put(source: Source, part: Path, seen: RemoteInfo, options: FetchOptions) ->
         digest, size = content_sum(part, packed=source.stored == "gzip")
         _refuse_another(source, digest, size, part, place)
     _remove(made)
+    is_moved = False
     try:
         make(source, part, made)
+        is_moved = not part.exists()
         if source.stored == "tar":
             digest, size = tree_sum(made)
             _refuse_another(source, digest, size, part, place)
@@ -152,6 +154,8 @@ def _put(source: Source, part: Path, seen: RemoteInfo, options: FetchOptions) ->
             shutil.rmtree(place)
         os.replace(made, place)
     finally:
+        if is_moved and made.exists():  # an error: the download itself stays
+            os.replace(made, part)
         _remove(made)
     forget(part)
     options.say(f"{source.path}: fetched, {_how_sure(source, digest)}")

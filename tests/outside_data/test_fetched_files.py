@@ -30,8 +30,9 @@ def test_no_space_is_said_before_the_first_byte(hub: LocalHub, fetched: Fetch, m
     assert not hub.gets("a.bin"), "of a file whose size nobody declared, the server was asked how large it is"
 
 
+@pytest.mark.parametrize("step", ["make", "provenance.write"])
 def test_a_disk_that_fills_up_while_a_file_is_made_is_said_with_what_to_do_and_what_came_is_kept(
-    hub: LocalHub, fetched: Fetch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: str, hub: LocalHub, fetched: Fetch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.put("a.bin", CONTENT)
     with monkeypatch.context() as disk:
@@ -39,7 +40,7 @@ def test_a_disk_that_fills_up_while_a_file_is_made_is_said_with_what_to_do_and_w
         def full(*_: object) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        disk.setattr("lemur_ray.outside_data.fetching.make", full)
+        disk.setattr(f"lemur_ray.outside_data.fetching.{step}", full)
         (failed,) = fetched(source())
     assert failed.endswith(
         "No space left on device: make space, or say another folder with --data; what came so far is kept"
