@@ -86,7 +86,7 @@ class FileLeases:
 
     def run(self, command: Sequence[str], limit_s: float) -> tuple[int, str]:
         try:
-            done = subprocess.run(list(command), capture_output=True, text=True, timeout=limit_s, check=False)
+            done = subprocess.run(list(command), capture_output=True, text=True, errors="replace", timeout=limit_s)
         except OSError as error:
             return COMMAND_NOT_FOUND, str(error)
         except subprocess.TimeoutExpired:

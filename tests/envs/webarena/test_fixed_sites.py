@@ -70,7 +70,8 @@ def test_a_place_is_free_again_when_its_process_is_killed(tmp_path: Path) -> Non
 
 def test_a_set_is_reset_before_the_next_episode_however_the_one_before_ended(tmp_path: Path) -> None:
     log, fails = tmp_path / "log", tmp_path / "fails"
-    script = f"test ! -e {fails} || exit 3; echo reset >> {log}"
+    not_utf8 = r"printf '\377'"
+    script = f"{not_utf8}; test ! -e {fails} || exit 3; echo reset >> {log}"
     one = {"name": "a", "urls": {"MAP": "http://a"}, "places": 1, "reset_each": True, "reset": ["sh", "-c", script]}
     sites = FixedSites(config(one), FileLeases(tmp_path), wait_s=0.0)
     sites.release(sites.lease(record()))
