@@ -14,11 +14,11 @@ from envs.alfworld.games.game_file import digest_of_all
 from envs.alfworld.package_play import package_missing
 from envs.alfworld.real_games import SPLITS, find_games, game_digests
 from envs.alfworld.tasks import ENV_ID, MAX_TURNS, games
+from envs.outside_data import SETS
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, location_option
 from lemur_ray.benchmarks.needs import Requirement, requirement_of
 from lemur_ray.benchmarks.run_notes import EvaluationRun, PublishedProtocol, RunDescription, default_description
-from lemur_ray.outside_data.source import Source
 from lemur_ray.storage.bundles.host_path import HostPath
 
 
@@ -55,16 +55,6 @@ class RealOptions:
     """Folder or archive of ALFWorld's games. Empty: alfworld below --data, else $ALFWORLD_DATA or ~/.cache/alfworld."""
     engine: Literal["own", "alfworld"] = "own"
     """own: this project's engine; alfworld: that package plays each game in a separate process (extra alfworld)."""
-
-
-GAMES = Source(
-    "alfworld/json_2.1.1",
-    "https://github.com/alfworld/alfworld/releases/download/0.4.0/json_2.1.2_tw-pddl.zip",
-    "",
-    36_493_542,
-    "MIT",
-    stored="unzipped",
-)
 
 
 def _load_real(split: str, options: RealOptions, request: EvaluationRequest) -> list[Task]:
@@ -114,7 +104,7 @@ BENCHMARKS = {
             partial(_load_real, split),
             {"full": 256, "brief": 32},
             needs=partial(_needs_real, split),
-            sources=(GAMES,),
+            sources=SETS["alfworld"],
             has_hints=True,
             details=BenchmarkDetails(size=str(SPLITS[split]), about=partial(_about, _REAL_LIMITS), protocol=_PROTOCOL),
         )

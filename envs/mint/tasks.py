@@ -1,7 +1,7 @@
 """MINT's 586 tasks, read from the data folder, with prompts worded as in the published runs.
 
 Layout: ``DATA/mint/tasks/<subset>.test_prompts.jsonl.gz``, ``DATA/mint/tasks/alfworld/`` and
-``DATA/mint/in_context_examples/``; ``envs/outside_data.py`` lists the source of each file."""
+``DATA/mint/in_context_examples/``; ``envs/outside_data.toml`` has the source of each file."""
 
 import dataclasses
 import hashlib

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from envs.outside_data import required
 from envs.webarena import options as of_browser
 from envs.webarena.evaluators.verified import VERSION, published_tasks, reworded_record
 from envs.webarena.fixed_sites import SitesConfig, answers
@@ -24,7 +25,6 @@ from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, Evaluatio
 from lemur_ray.benchmarks.needs import Requirement, requirement_of
 from lemur_ray.benchmarks.resource_request import BROWSER
 from lemur_ray.benchmarks.task_dependencies import played_dependencies
-from lemur_ray.outside_data.required import required
 from lemur_ray.storage.bundles.host_path import HostOnly
 
 NAME = "webarena/webarena"
@@ -81,7 +81,7 @@ _ONE_HOST = "--verified is a program of the driver's host: play on the driver's 
 def _file(options: WebOptions, request: EvaluationRequest) -> Path:
     if options.task_file:
         return Path(options.task_file).expanduser()
-    return required(request.data_folder("what WebArena asks"), FILE.path, {NAME: (FILE,)})
+    return required(request.data_folder("what WebArena asks"), FILE.path)
 
 
 def _sites(options: WebOptions) -> SitesConfig:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from envs.outside_data import SETS
 from envs.webarena.evaluators.rubric import check_rubric, is_address
 from envs.webarena.site_set import Record
-from lemur_ray.outside_data.source import Source
 
 SITES = ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB", "WIKIPEDIA", "MAP", "HOMEPAGE")
 """Placeholders of the sites' URLs in records (__SHOPPING__), without their underscores."""
@@ -22,15 +22,7 @@ LOGGED_IN_AT = ("shopping", "shopping_admin", "reddit", "gitlab")
 _PLACEHOLDER = re.compile(r"__([A-Z]+(?:_[A-Z]+)*)__")
 TABS = " |AND| "
 """Separates the start URLs of a task with several tabs."""
-FILE = Source(
-    "webarena/test.raw.json.gz",
-    "git:web-arena-x/webarena@f62e0b99bc7d9e0cd996d0cf5ebb2225780ec279/config_files/test.raw.json",
-    "7b50386fd69163dbc05d615d834df4c6ed2c35596e97a1b10d17451c02537652",
-    880_776,
-    "Apache-2.0",
-    stored="gzip",
-    seen_in=1,
-)
+(FILE,) = SETS["webarena/webarena"]
 
 
 def read_records(file: Path) -> list[dict[str, Any]]:

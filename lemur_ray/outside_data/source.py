@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
 Stored = Literal["plain", "gzip", "tar", "unzipped"]
 """Stored form: as downloaded; compressed with gzip; a .tar.gz of some members of a folder; an unpacked zip or tar."""
@@ -110,6 +110,19 @@ class Source:
     @property
     def address(self) -> Address:
         return address(self.url)
+
+
+def declared_sources(declared: Mapping[str, Any]) -> tuple[Source, ...]:
+    """The files that a set in a TOML file declares under ``sources``; keys of the set hold for each file that lacks
+    them. In place of a ``url`` a file may have ``file``, its path in the set's or its own ``repository``."""
+    known = {"repository", *(f.name for f in fields(Source))}
+    shared = {"url": "", "sha256": "", "size": 0, **{key: value for key, value in declared.items() if key in known}}
+    rows: list[dict[str, Any]] = [{**shared, **row} for row in declared.get("sources", ())]
+    for row in rows:
+        repository, file = row.pop("repository", ""), row.pop("file", None)
+        row["url"] = row["url"] if file is None else f"{repository}/{file}"
+        row |= {name: tuple(row[name]) for name in ("members", "left_out") if name in row}
+    return tuple(Source(**row) for row in rows)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from envs.language.gsm8k.numbers import CALCULATOR, final_answer
+from envs.outside_data import SETS
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, file_option
 from lemur_ray.benchmarks.needs import Requirement, requirement_of
@@ -19,7 +20,6 @@ from lemur_ray.benchmarks.protocol_options import Protocol
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows, read_text, row_number
 from lemur_ray.benchmarks.table3 import ColumnProtocol
-from lemur_ray.outside_data.source import Source
 
 INSTRUCTION = "Solve each problem step by step, and end with a sentence that names the answer."
 _FOLDERS = ("gsm8k", "bench/gsm8k")
@@ -37,16 +37,7 @@ TEST, TRAIN = (
     ]
     for split, more in (("test", ()), ("train", ("train_first100.jsonl",)))
 )
-_PART = "00000-of-00001.parquet"
-_HUB = "hub:openai/gsm8k@740312add88f781978c0658806c59bc2815b9866/main"
-_SUMS = {
-    "test": ("ee7b8da9e381df27b9e3f7758a159ab2bdaa4dbaa910546cbbc47e0cb44e4f59", 419_088, 6),
-    "train": ("ea82612ea9582142387730c793eb67d3b12849002bc0b7fa6f8efafa7351419d", 2_306_545, 3),
-}
-SOURCES = tuple(
-    Source(f"gsm8k/main/{split}-{_PART}", f"{_HUB}/{split}-{_PART}", digest, size, "MIT", seen_in=seen)
-    for split, (digest, size, seen) in _SUMS.items()
-)
+SOURCES = SETS["gsm8k"]
 
 
 @dataclass(frozen=True)

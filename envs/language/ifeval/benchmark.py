@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs.language.ifeval.rules import RULES, detector
+from envs.outside_data import SETS
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads, requirement_of
 from lemur_ray.benchmarks.question import STRICT, Graded, QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.run_notes import PublishedProtocol
-from lemur_ray.outside_data.source import Source
 
-_HUB = "hub:google/IFEval@966cd89545d6b6acfd7638bc708b98261ca58e84/ifeval_input_data.jsonl"
-SOURCES = (Source("ifeval/input_data.jsonl", _HUB, "", 200_000, "Apache-2.0"),)
+SOURCES = SETS["ifeval"]
 _NAMES = ("ifeval/input_data.jsonl", "ifeval/ifeval_input_data.jsonl")
 _HELP = "IFEval: google/IFEval on the Hub; Apache-2.0; python jobs/fetch_data.py ifeval"
 LOOSE, SHARE = "loose", "instructions_strict"

@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from envs.outside_data import SETS
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.question import FLEXIBLE, STRICT, Graded, QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.run_notes import PublishedProtocol
-from lemur_ray.outside_data.source import Source
 
-_HUB = "hub:HuggingFaceH4/MATH-500@6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be/test.jsonl"
-SOURCES = (Source("math_500/test.jsonl", _HUB, "", 447_000, "MIT"),)
+SOURCES = SETS["math_500"]
 _NAMES = ("math_500/test.jsonl", "math_500/test.parquet")
 _HELP = "MATH-500: HuggingFaceH4/MATH-500 on the Hub; MIT; python jobs/fetch_data.py math_500"
 _ORDER = r"Reason step by step, and put the final answer in \boxed{}."

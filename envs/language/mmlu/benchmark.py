@@ -10,6 +10,7 @@ from typing import Literal
 
 from envs.language.mmlu.letters import LETTERS, means
 from envs.language.mmlu.subjects import SUBJECTS
+from envs.outside_data import SETS
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
@@ -18,7 +19,6 @@ from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_cells, read_rows
 from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.benchmarks.table3 import ColumnProtocol
-from lemur_ray.outside_data.source import Source
 
 HEADER = "These are multiple choice questions, each with its answer, about {subject}."
 _HOMES = ("mmlu", "mmlu/data", "bench/mmlu", "data")
@@ -28,22 +28,7 @@ _SOURCE = (
     "MMLU: data.tar of cais/mmlu on the Hub (folders dev and test), or its all/*.parquet; MIT; "
     "python jobs/fetch_data.py mmlu"
 )
-_HUB = "hub:cais/mmlu@c30699e8356da336a370243923dbaf21066bb9fe/all"
-_SUMS = {  # checksum, size as the Hub rounds it, places that publish the checksum
-    "test": ("74a41822ce7d3def56e1682f958469c04642a5336a5ce912fa375fdb90fb25d7", 3_500_000, 3),
-    "dev": ("2b19bde1ed8ca6b482fb283abc90e8e0d9d228947029c0b91795d64b28b3bc3f", 76_500, 1),
-}
-SOURCES = tuple(
-    Source(
-        f"mmlu/all/{_FILE.format(split=split)}",
-        f"{_HUB}/{_FILE.format(split=split)}",
-        digest,
-        size,
-        "MIT",
-        seen_in=seen,
-    )
-    for split, (digest, size, seen) in _SUMS.items()
-)
+SOURCES = SETS["mmlu"]
 _LOST = frozenset({"", "None", "NA", "N/A", "NaN", "nan", "null", "NULL", "n/a", "<NA>", "#N/A", "#NA", "-nan", "-NaN"})
 """Option texts that the scripts released with Lemur read as missing values."""
 

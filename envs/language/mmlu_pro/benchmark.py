@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from envs.outside_data import SETS
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
@@ -16,14 +17,9 @@ from lemur_ray.benchmarks.question import FLEXIBLE, STRICT, Graded, QuestionDeta
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.grading.written_letters import chosen_letter
-from lemur_ray.outside_data.source import Source
 
 LETTERS = "ABCDEFGHIJ"
-_HUB = "hub:TIGER-Lab/MMLU-Pro@b189ec765aa7ed75c8acfea42df31fdae71f97be/data"
-SOURCES = tuple(
-    Source(f"mmlu_pro/{split}-00000-of-00001.parquet", f"{_HUB}/{split}-00000-of-00001.parquet", "", size, "MIT")
-    for split, size in (("test", 4_200_000), ("validation", 45_000))
-)
+SOURCES = SETS["mmlu_pro"]
 _NAMES = ("mmlu_pro/{}-00000-of-00001.parquet", "mmlu_pro/data/{}-00000-of-00001.parquet", "mmlu_pro/{}.jsonl")
 _HELP = "MMLU-Pro: TIGER-Lab/MMLU-Pro on the Hub (data); MIT; python jobs/fetch_data.py mmlu_pro"
 _FIELDS = ("question_id", "question", "options", "answer", "category")

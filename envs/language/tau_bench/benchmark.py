@@ -15,6 +15,7 @@ from typing import Any, Literal
 from envs.language.tau_bench.domain import Domain
 from envs.language.tau_bench.env import TURNS
 from envs.language.tau_bench.recording import DOMAINS, FORMAT, RUNS, read_recording
+from envs.outside_data import SETS, required
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import Requirement, requirement_of
@@ -24,23 +25,9 @@ from lemur_ray.benchmarks.rows import files_digest
 from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.host.home import lemur_home
 from lemur_ray.outside_data.making import unpacked
-from lemur_ray.outside_data.required import required
-from lemur_ray.outside_data.source import Source
 from lemur_ray.storage.bundles.host_path import HostPath
 
-COMMIT = "59a200c6d575d595120f1cb70fea53cef0632f6b"
-SOURCES = (
-    Source(
-        "tau_bench/package.tar.gz",
-        f"git:sierra-research/tau-bench@{COMMIT}/",
-        "a21e9d808f3d0b0170ac44b620616e4a5c7647513562bc4ccf8fd6569b519e96",
-        8_465_638,
-        "MIT",
-        stored="tar",
-        members=("tau_bench", "LICENSE"),
-        left_out=("model_utils",),
-    ),
-)
+SOURCES = SETS["tau_bench"]
 NO_USER = (
     "who is the user? --teacher openai:URL#MODEL asks a model (published runs: gpt-4o); --user scripted says its whole "
     "instruction at once (for golds and floors)"
@@ -62,7 +49,7 @@ class TauBenchOptions(Tools):
 
 
 def _archive(request: EvaluationRequest) -> Path:
-    return required(request.data_folder("what tau-bench asks"), SOURCES[0].path, {"tau_bench": SOURCES})
+    return required(request.data_folder("what tau-bench asks"), SOURCES[0].path)
 
 
 def _needs(options: TauBenchOptions, request: EvaluationRequest) -> tuple[Requirement, Requirement]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from envs.outside_data import SETS
 from envs.programs.ds1000 import environment
 from envs.programs.ds1000.environment import LIBRARIES
 from envs.programs.ds1000.program import BEGINS, HOLE, STOPS, around_hole
@@ -24,7 +25,6 @@ from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
 from lemur_ray.benchmarks.table3 import OWN_PROTOCOL, ColumnProtocol
-from lemur_ray.outside_data.source import Source
 from lemur_ray.storage.bundles.host_path import HostPath
 
 _NAMES = ("ds1000.jsonl", "test.jsonl", "items.jsonl")
@@ -33,12 +33,7 @@ SOURCE = (
     "DS-1000: test.jsonl of xlangai/DS-1000 on the Hub, or data/ds1000.jsonl.gz of xlang-ai/DS-1000; CC BY-SA 4.0; "
     "python jobs/fetch_data.py ds1000 --accept ds1000"
 )
-_HUB = "hub:xlangai/DS-1000@4416080ac5cb80bdf7576aefb8f9a0b4d5426a44/test.jsonl"  # the authors' own has no checksum
-_SUM = "26a492838b05f9d030b2f08a5715c6bafecafb601c157da912bf417fd8b0d363"
-_TERMS = "its authors ask that it is never published unpacked, so that no model is trained on it"
-SOURCES = (
-    Source("ds1000/test.jsonl.gz", _HUB, _SUM, 3_439_876, "CC BY-SA 4.0", terms=_TERMS, stored="gzip", seen_in=1),
-)
+SOURCES = SETS["ds1000"]
 REQUEST = (
     "Write the Python code that is missing below, with the indent that it has in its place. "
     "Reply with that code and nothing else, between <code> and </code>.\n\n"

@@ -6,6 +6,7 @@ the prompt, or a whole function, is tested in sandboxes with 3 s each."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from envs.outside_data import SETS
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.protocol_options import Protocol, version_by_prefill
@@ -14,7 +15,6 @@ from lemur_ray.benchmarks.resource_request import COMMANDS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
 from lemur_ray.benchmarks.table3 import ColumnProtocol
-from lemur_ray.outside_data.source import Source
 
 FILES = [
     *("humaneval/HumanEval.jsonl", "HumanEval.jsonl", "bench/humaneval/HumanEval.jsonl"),
@@ -23,9 +23,7 @@ FILES = [
 ]
 FIELDS = ("task_id", "prompt", "entry_point", "canonical_solution", "test")
 SOURCE = "HumanEval: data/HumanEval.jsonl.gz of openai/human-eval; MIT; python jobs/fetch_data.py humaneval"
-_GIT = "git:openai/human-eval@6d43fb980f9fee3c892a914eda09951f772ad10d/data/HumanEval.jsonl.gz"
-_SUM = "1d49078ba3e2b196b9344535bef34a43021f038fad9561d6ee7c53450609a6a2"
-SOURCES = (Source("humaneval/HumanEval.jsonl.gz", _GIT, _SUM, 214_438, "MIT", stored="gzip", seen_in=6),)
+SOURCES = SETS["humaneval"]
 AS_RELEASED = {"temperature": 0.2, "top_p": 0.95}
 """Sampling parameters of the script released with Lemur."""
 STOPS = ("\nclass", "\ndef", "\n#", "\nif", "\nprint")

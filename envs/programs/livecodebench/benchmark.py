@@ -17,6 +17,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from envs.outside_data import SETS
 from envs.programs.code_in_replies import code_in
 from envs.programs.livecodebench.tests_of_problem import TOTAL_S, fault
 from lemur_ray.agents.trajectory import Task
@@ -27,16 +28,10 @@ from lemur_ray.benchmarks.rows import find_file
 from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.benchmarks.sandboxed import Sandboxed, first_task_loads_in_sandbox
 from lemur_ray.host.json_files import open_bytes, parse_json
-from lemur_ray.outside_data.source import Source
 from lemur_ray.storage.bundles.host_path import HostPath
 
-_SIZES = (1_250_000_000, 713_000_000, 623_000_000, 1_200_000_000, 558_000_000, 134_000_000)
 FILES = ("test.jsonl", *(f"test{number}.jsonl" for number in range(2, 7)))
-_HUB = "hub:livecodebench/code_generation_lite@0fe84c3912ea0c4d4a78037083943e8f0c4dd505"
-SOURCES = tuple(
-    Source(f"livecodebench/{file}", f"{_HUB}/{file}", "", size, "CC (version not stated)")
-    for file, size in zip(FILES, _SIZES, strict=True)
-)
+SOURCES = SETS["livecodebench"]
 _PATTERNS = tuple(f"{folder}/{file}" for folder in ("livecodebench", "code_generation_lite") for file in FILES)
 _HELP = "LiveCodeBench: livecodebench/code_generation_lite on the Hub; CC; python jobs/fetch_data.py livecodebench"
 _FIELDS = (

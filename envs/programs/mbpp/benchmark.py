@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from envs.outside_data import SETS
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
@@ -18,23 +19,13 @@ from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
 from lemur_ray.benchmarks.table3 import ColumnProtocol
-from lemur_ray.outside_data.source import Source
 
 FILES = ["mbpp/mbpp.jsonl", "mbpp.jsonl", "bench/mbpp/mbpp.jsonl", "google-research/mbpp/mbpp.jsonl"]
 FIELDS = ("task_id", "text", "code", "test_list")
 SOURCE = "MBPP: mbpp/mbpp.jsonl of google-research/google-research; CC BY 4.0; python jobs/fetch_data.py mbpp"
 SPLITS = {"prompt": range(1, 11), "test": range(11, 511), "validation": range(511, 601), "train": range(601, 975)}
 PARQUET = {split: f"mbpp/full/{split}-00000-of-00001.parquet" for split in SPLITS}
-SOURCES = (
-    Source(
-        FILES[0],
-        "git:google-research/google-research@f82046ba5aabbbb427dbfd38a254d26bff08b533/mbpp/mbpp.jsonl",
-        "ccf64ceae9c5403bf50a044cb6d505bfd2a2963ee58338ba268fd65beab92a9f",
-        563_743,
-        "CC BY 4.0",
-        seen_in=8,
-    ),
-)
+SOURCES = SETS["mbpp"]
 EXAMPLES = (2, 3, 4)
 
 

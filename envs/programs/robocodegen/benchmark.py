@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from envs.outside_data import SETS
 from envs.programs.robocodegen.env import MOST_FUNCTIONS
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, file_option
@@ -22,7 +23,6 @@ from lemur_ray.benchmarks.rows import files_digest, find_file, read_text, read_v
 from lemur_ray.benchmarks.run_notes import EvaluationRun, PublishedProtocol, RunDescription, protocol_settings
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
 from lemur_ray.benchmarks.table3 import OWN_PROTOCOL
-from lemur_ray.outside_data.source import Source
 
 NOTEBOOK = "robocodegen/benchmark.ipynb"
 FILES = ["robocodegen/problems.json", NOTEBOOK]
@@ -30,16 +30,7 @@ SOURCE = (
     "RoboCodeGen: the notebook of code_as_policies of google-research/google-research (Apache-2.0), or its problems as "
     "JSON with inputs and expected outputs; python jobs/fetch_data.py robocodegen"
 )
-_COMMIT = "71896d4b6816983672aa6999e2dc92a3cfe904e4"
-SOURCES = (
-    Source(
-        NOTEBOOK,
-        f"git:google-research/google-research@{_COMMIT}/code_as_policies/Experiment_ Robot Code-Gen Benchmark.ipynb",
-        "",  # nobody has published one
-        288_704,
-        "Apache-2.0",
-    ),
-)
+SOURCES = SETS["robocodegen"]
 _FIELDS = ("name", "suite", "prompt", "check", "tests")
 ENV_ID = "envs:lemur/RoboCodeGen-v0"
 WORDS = {

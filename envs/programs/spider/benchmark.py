@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from envs.outside_data import SETS
 from envs.programs.spider.databases import DEV, NAMES, SOURCE, TRAIN, described, files_of, home_of
 from envs.programs.spider.hardness import hardness
 from lemur_ray.agents.trajectory import Task
@@ -19,14 +20,10 @@ from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows, row_number
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S
 from lemur_ray.benchmarks.table3 import OWN_PROTOCOL, ColumnProtocol
-from lemur_ray.outside_data.source import Source
 from lemur_ray.storage.bundles.host_path import HostPath
 
 REQUEST = "Answer the question with one SQLite query and nothing else."
-
-_HUB = "hub:xlangai/spider@6232cc3fad6d54c62b3ba23a364083a98ff36a17/data/spider.zip"
-_SUM = "5ddff97bb1d421282c593e8d30ce0ce107270f4dd4a21d60eba4bf287d5956b1"
-SOURCES = (Source("spider", _HUB, _SUM, 99_736_136, "CC BY-SA 4.0", stored="unzipped", seen_in=3),)
+SOURCES = SETS["spider"]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lemur_ray.outside_data.source import DataSet, Source, Stream
+from lemur_ray.outside_data.source import DataSet, Stream, declared_sources
 
 _DECLARED = tomllib.loads(Path(__file__).with_name("training.toml").read_text(encoding="utf-8"))["sets"]
 
@@ -26,10 +26,9 @@ def _sets(declared: Mapping[str, Any]) -> Iterator[DataSet]:
     for row, folder in declared.get("each", {"": ""}).items():
         one = _filled(declared, row, folder)
         shared = {"url": "", "size": 0, **{key: one[key] for key in ("licence", "terms") if key in one}}
-        sources = tuple(Source(**{"sha256": "", **shared, **source}) for source in one.get("sources", ()))
         streams = tuple(Stream(**{**shared, **stream}) for stream in one.get("streams", ()))
         withdrawn, fields = one.get("withdrawn", ""), one.get("fields", {})
-        yield DataSet(one["name"], one["about"], sources, streams, withdrawn=withdrawn, fields=fields)
+        yield DataSet(one["name"], one["about"], declared_sources(one), streams, withdrawn=withdrawn, fields=fields)
 
 
 TRAINING: tuple[DataSet, ...] = tuple(one for declared in _DECLARED for one in _sets(declared))
