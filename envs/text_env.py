@@ -140,8 +140,7 @@ class TextEnv(gymnasium.Env[str, str]):
         given = dict(options or {})
         check_option_names(given, self.option_names | {"max_steps", "hints"})
         max_steps = given.pop("max_steps", self.default_max_steps)
-        if not isinstance(max_steps, int) or isinstance(max_steps, bool) or max_steps < 1:
-            raise ValueError(f"option max_steps: {max_steps!r}, expected a whole number of turns, 1 or more")
+        check_whole_number("max_steps", max_steps, "a whole number of turns")
         with_hints = given.pop("hints", False)
         if not isinstance(with_hints, bool):
             raise ValueError(f"option hints: {with_hints!r}, expected true or false")
@@ -149,18 +148,9 @@ class TextEnv(gymnasium.Env[str, str]):
         opening = self.begin(given)
         self._turns_left = max_steps
         info = self._info(None, valid=True, solved=False)
-        if opening.system is not None:
-            info["system"] = opening.system
-        if opening.dialogue_limit is not None:
-            info["dialogue_limit"] = opening.dialogue_limit
-        if opening.reply_prefix:
-            info["reply_prefix"] = opening.reply_prefix
+        info |= _set_fields(opening, "system", "dialogue_limit", "reply_prefix", "picture", "note")
         if ask := _asking(opening):
             info["ask"] = ask
-        if opening.picture:
-            info["picture"] = opening.picture
-        if opening.note:
-            info["note"] = opening.note
         return opening.observation, info
 
     def step(self, reply: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -183,14 +173,8 @@ class TextEnv(gymnasium.Env[str, str]):
         info = self._info(turn.action, valid=turn.valid, solved=turn.solved)
         if turn.scores is not None:
             info["scores"] = dict(turn.scores)
-        if turn.picture:
-            info["picture"] = turn.picture
-        if turn.note:
-            info["note"] = turn.note
-        if turn.results:
-            info["results"] = list(turn.results)
-        if turn.tools:
-            info["tools"] = list(turn.tools)
+        info |= _set_fields(turn, "picture", "note")
+        info |= {name: list(items) for name, items in _set_fields(turn, "results", "tools").items() if items}
         if terminated or truncated:
             self._turns_left = 0
             info["outcome"] = _outcome(turn, truncated).value
@@ -217,18 +201,21 @@ class TextEnv(gymnasium.Env[str, str]):
         return info
 
 
+def _set_fields(value: Opening | Turn, *names: str) -> dict[str, Any]:
+    """Those of the fields ``names`` that do not have their default, by name."""
+    return {name: set_ for name in names if (set_ := getattr(value, name)) != getattr(type(value), name)}
+
+
 def _asking(opening: Opening) -> dict[str, Any]:
     """Value of ``info["ask"]``: messages before the first observation, and the reply for a policy's ValueErrors."""
-    fields: dict[str, Any] = {}
+    asked: dict[str, Any] = {}
     if opening.examples:
         messages = [m for ask, reply in opening.examples for m in (Chat("user", ask), Chat("assistant", reply))]
         before = [m.to_json() for m in messages]
-        fields = {"before": before, "shared": sum(len(m["content"]) for m in before) + len(opening.system or "")}
+        asked = {"before": before, "shared": sum(len(m["content"]) for m in before) + len(opening.system or "")}
     if opening.tools:
-        fields["tools"] = list(opening.tools)
-    if opening.on_value_error:
-        fields["on_value_error"] = opening.on_value_error
-    return fields
+        asked["tools"] = list(opening.tools)
+    return asked | _set_fields(opening, "on_value_error")
 
 
 def _outcome(turn: Turn, truncated: bool) -> Outcome:
@@ -249,6 +236,12 @@ def check_texts(options: Mapping[str, Any], *names: str) -> None:
     for name in names:
         if not isinstance(options.get(name), str) or not options[name]:
             raise ValueError(f"option {name}: {options.get(name)!r}, expected a text that is not empty")
+
+
+def check_whole_number(name: str, value: Any, expected: str = "a whole number") -> None:
+    """Raise ValueError unless option ``name`` has a whole number from 1 as its ``value``. ``expected``: its kind."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"option {name}: {value!r}, expected {expected}, 1 or more")
 
 
 def one_of(name: str, value: Any, known: Sequence[Any]) -> Any:

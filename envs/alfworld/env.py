@@ -29,7 +29,7 @@ from envs.alfworld.prompts import PROMPTS, opening
 from envs.alfworld.real_games import game_content
 from envs.alfworld.reply import read_command
 from envs.alfworld.sentences import NOTHING_HAPPENS
-from envs.text_env import Opening, TextEnv, Turn
+from envs.text_env import Opening, TextEnv, Turn, one_of
 
 ENGINES = ("own", "alfworld")
 _NAMED = frozenset({"split", "seed", "index"})
@@ -44,17 +44,12 @@ class ALFWorldTextEnv(TextEnv):
     or ``file``, ``real_split`` and ``id`` of one of ALFWorld's own; ``prompt`` (full, brief); more in the module."""
 
     option_names: ClassVar[frozenset[str]] = frozenset({*_NAMED, "game", "prompt", *_REAL, "engine", "database_id"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._play: Play | PackagePlay | None = None
-        self._game: Game | None = None
-        self._expert: Expert | None = None
+    _play: Play | PackagePlay | None = None
+    _game: Game | None = None
+    _expert: Expert | None = None
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
-        prompt = options.get("prompt", "full")
-        if prompt not in PROMPTS:
-            raise ValueError(f"option prompt: {prompt!r}, expected one of {', '.join(PROMPTS)}")
+        prompt = one_of("prompt", options.get("prompt", "full"), PROMPTS)
         self.close()
         play, game = self._started(options)
         self._expert = Expert(play.opening, game.goal) if self.with_hints else None
@@ -93,9 +88,7 @@ class ALFWorldTextEnv(TextEnv):
         return self._play
 
     def _started(self, options: Mapping[str, Any]) -> tuple[Play | PackagePlay, Game]:
-        engine = options.get("engine", "own")
-        if engine not in ENGINES:
-            raise ValueError(f"option engine: {engine!r}, expected one of {', '.join(ENGINES)}")
+        engine = one_of("engine", options.get("engine", "own"), ENGINES)
         if not _REAL & set(options):
             if engine != "own":
                 raise ValueError(f"option engine: {engine} plays ALFWorld's own games, which option file names")

@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from envs.alfworld.games.catalogue import LIGHT, TASK_LINES, TREATMENTS, TWO
-from envs.alfworld.games.game import Goal
+from envs.alfworld.games.catalogue import TASK_LINES
+from envs.alfworld.games.game import Goal, goal_of
 from envs.alfworld.sentences import NOTHING_HAPPENS
 
 _ROOM = re.compile(r"You are in the middle of a room\. Looking quickly around you, you see (.*?)\.(?:\n|$)")
@@ -37,14 +37,7 @@ def read_goal(task: str) -> Goal:
     """Parse a task line's text (without "Your task is to:") into a goal. Raises ValueError if no template fits."""
     for task_type, pattern in _GOALS:
         if match := pattern.fullmatch(task):
-            treatment = TREATMENTS.get(task_type)
-            return Goal(
-                object=match["object"],
-                target=match["target"],
-                verb=treatment.verb if treatment else None,
-                two=task_type == TWO,
-                light=task_type == LIGHT,
-            )
+            return goal_of(task_type, match["object"], match["target"])
     raise ValueError(f"task {task!r} follows none of the known wordings: {[x for v in TASK_LINES.values() for x in v]}")
 
 

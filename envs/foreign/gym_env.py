@@ -25,12 +25,8 @@ class ForeignEnv(TextEnv):
     sum of rewards from which the task is solved."""
 
     option_names: ClassVar[frozenset[str]] = frozenset({"id", "arguments", "seed", "solved_at"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._env: gymnasium.Env[str, str] | None = None
-        self._sum, self._solved_at = 0.0, 1.0
-        self._reported_success: bool | None = None
+    _env: gymnasium.Env[str, str] | None = None
+    _reported_success: bool | None = None
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
         self.close()

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from envs.intercode.fenced_block import first_fenced
 from envs.intercode.shell.bash_env import shown
+from envs.intercode.system_prompts import SYSTEM
 from envs.text_env import Opening, TextEnv, Turn, check_texts
 from lemur_ray.grading.python_tests import TestRun, run_each
 from lemur_ray.host.python_source import parsed
@@ -22,12 +23,6 @@ from lemur_ray.sandbox.warm_pool import shared_pool
 DIALOGUE_LIMIT = 7
 TIME_S = 10.0
 _OPENING = re.compile(r"\s*(?:python|py)?[ \t]*\n?", re.I)
-_SYSTEM = """\
-You write Python in an interpreter that keeps its names from turn to turn. You are given a task; each of your turns is \
-one piece of code in a fenced block.
-
-A block that begins with `def` is submitted: its function is tested, and the answer tells the share of tests it \
-passes. Any other block is run and its output shown. You have {max_turns} turns."""
 
 
 class InterCodePythonEnv(TextEnv):
@@ -44,11 +39,8 @@ class InterCodePythonEnv(TextEnv):
         | {"database_id", "backend"}
     )
     default_max_steps: ClassVar[int] = 7
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._session: PythonSession | None = None
-        self._sandbox: Sandbox | None = None
+    _session: PythonSession | None = None
+    _sandbox: Sandbox | None = None
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
         self.close()
@@ -62,7 +54,8 @@ class InterCodePythonEnv(TextEnv):
         self._compat, self._recorded = bool(options.get("compat")), bool(options.get("recorded"))
         self._best, self._ran = 0.0, ""
         self._backend = str(options.get("backend", "bwrap"))
-        return Opening(f"Task: {self._question}\nYour code?", _SYSTEM.format(max_turns=self.max_steps), DIALOGUE_LIMIT)
+        system = SYSTEM["python"].format(max_turns=self.max_steps)
+        return Opening(f"Task: {self._question}\nYour code?", system, DIALOGUE_LIMIT)
 
     def respond(self, reply: str) -> Turn:
         code = reply if self._recorded else parse_python(reply)

@@ -36,7 +36,7 @@ from envs.mint.tasks import MAX_PROPOSE, MAX_STEPS
 from envs.mint.teacher import Situation, Teacher
 from envs.mint.tools import tools_of
 from envs.mint.wording import Wording, own_wording
-from envs.text_env import Opening, TextEnv, Turn, one_of
+from envs.text_env import Opening, TextEnv, Turn, check_whole_number, one_of
 from lemur_ray.agents.external_calls import external_call
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.recording import NOT_EXECUTED
@@ -70,10 +70,8 @@ class MintEnv(TextEnv):
     default_max_steps: ClassVar[int] = MAX_STEPS
     graders: ClassVar[tuple[str, ...]] = GRADERS
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._python: PythonTool | None = None
-        self._judge: Judge | None = None
+    _python: PythonTool | None = None
+    _judge: Judge | None = None
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
         self.close()
@@ -82,8 +80,7 @@ class MintEnv(TextEnv):
             if not isinstance(options.get(name), str):
                 raise ValueError(f"option {name}: {options.get(name)!r}, expected a text")
         max_propose = options.get("max_propose", MAX_PROPOSE)
-        if not isinstance(max_propose, int) or isinstance(max_propose, bool) or max_propose < 1:
-            raise ValueError(f"option max_propose: {max_propose!r}, expected a whole number, 1 or more")
+        check_whole_number("max_propose", max_propose)
         self._subset, self._id = str(chosen["subset"]), str(options["id"])
         self._prompt, self._example = str(options["prompt"]), str(options["example"])
         self._grader: Grader = chosen["grader"]

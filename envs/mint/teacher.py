@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from envs.mint.recording import PREFIX, MintEpisode
+from envs.mint.wording import WORDS
 from lemur_ray.agents.external_calls import ContentRefused, Count, ExternalCallError, ask_quoting, external_call
 from lemur_ray.agents.messages import (
     ChatReply,
@@ -38,13 +39,7 @@ MOST_SHOWN = 400_000
 LEAST_SHOWN = 500
 LEFT_OUT = "[...]"
 _SEPARATOR = "\n\n---\n\n"
-_ROLE = (
-    "You are an expert who watches an assistant solve a task with a Python interpreter, over several turns. After each "
-    "turn you say briefly whether it was good and what to do better. You may point at mistakes and at the next step; "
-    "you never give the solution itself away. Begin with 'This is GOOD.' or 'This is BAD.'"
-)
-_REQUEST = "Give your feedback on the assistant's last turn, as in the example, in a few sentences."
-_BINARY_REQUEST = "Say in one sentence whether the assistant's last turn is GOOD or BAD, and nothing else."
+_WORDS = WORDS["teacher"]
 
 
 class FeedbackMissing(ExternalCallError):
@@ -208,9 +203,8 @@ def teacher_prompt(situation: Situation, kind: FeedbackKind, ground_truth: bool,
     happened = happened or trajectory(situation)
     solution = situation.solution.strip() if ground_truth else ""
     shown = f"Correct solution (do not disclose it): {solution or 'NOT GIVEN'}"
-    request = _REQUEST if kind == "textual" else _BINARY_REQUEST
-    body = "\n\n".join(filter(None, [situation.tools.strip(), happened, shown, request]))
-    return f"{_SEPARATOR.join([_ROLE, example, body])}\n\nExpert feedback:"
+    body = "\n\n".join(filter(None, [situation.tools.strip(), happened, shown, _WORDS[kind]]))
+    return f"{_SEPARATOR.join([_WORDS['role'], example, body])}\n\nExpert feedback:"
 
 
 WITHHELD = "[withheld]"

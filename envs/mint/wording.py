@@ -3,6 +3,7 @@
 A replay must repeat the recorded prompts byte by byte, so their wording is read from the runs themselves
 (``DATA/mint/outputs``). Without recorded runs the same protocol has this project's wording."""
 
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,28 +15,8 @@ SEPARATOR = "\n---\n"
 _STEPS, _PROPOSALS = "{max_steps}", "{max_propose}"
 _RECORDED_STEPS, _RECORDED_PROPOSALS = "You have 5 chances", "solution 2 times"
 
-_INSTRUCTION = """\
-You solve a task over several turns, with the help of a Python interpreter that keeps its variables.
-
-Begin each turn with your reasoning, inside a tag: <thought> I have to print a greeting first. </thought>. Then do one
-of two things:
-
-1) Run code and see what it prints: <execute> print("good morning") </execute>
-2) Give your solution, in the form that the task asks for: <solution> 7 </solution>
-
-There are {max_steps} turns in all, and no more than {max_propose} of them may give a solution.
-
-"""
-_TOOLS_HEADER = "Functions that your code can call without importing them:\n"
-_NOT_UNDERSTOOD = (
-    "There is neither code nor a solution in your message. Code stands in <execute> tags, a solution in <solution> "
-    "tags, as in: <solution> 42 </solution>.\n"
-)
-_LEADS: Mapping[str, str] = {
-    "theoremqa": "The answer is a number, a list of numbers, True or False. ",
-    "humaneval": "Write the body of this function:\n\n",
-    "alfworld": "Your code acts in a household.\n",
-}
+WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+"""This project's wording of the messages, and of the teacher's prompt."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +41,8 @@ class Wording:
 
 def own_wording(subset: str) -> Wording:
     """The wording of a subset's messages in this project's words, for use without recorded runs."""
-    return Wording(_INSTRUCTION, _described(tools_of(subset)), _LEADS.get(subset, ""), _NOT_UNDERSTOOD)
+    tools, lead = _described(tools_of(subset)), WORDS["leads"].get(subset, "")
+    return Wording(WORDS["instruction"], tools, lead, WORDS["not_understood"])
 
 
 def recorded_wording(outputs: Path, subset: str, texts: Mapping[str, str]) -> Wording:
@@ -85,7 +67,7 @@ def _described(tools: Sequence[Tool]) -> str:
     if not tools:
         return ""
     described = "\n\n".join(f"[{i}] {tool.signature}\n{tool.description}" for i, tool in enumerate(tools, 1))
-    return f"{_TOOLS_HEADER}{described}\n\n"
+    return f"{WORDS['tools_header']}{described}\n\n"
 
 
 def _lead(episode: MintEpisode, texts: Mapping[str, str]) -> str:

@@ -32,6 +32,7 @@ from envs.webarena.evaluators.shop_helpers import shop_helpers
 from envs.webarena.evaluators.verified import SecondScorer, plain_answer
 from envs.webarena.fixed_sites import FixedSites, SitesConfig
 from envs.webarena.judging import judge_of
+from envs.webarena.options import BrowserOptions
 from envs.webarena.prompts.wording import NONE_YET, Prompt, build, previous_action, read_prompt
 from envs.webarena.recording import current_id
 from envs.webarena.site_set import Chain, Lease, Record, SiteSet, SitesLost, host_names
@@ -39,6 +40,7 @@ from envs.webarena.tasks import check, filled, sites_named
 from envs.webarena.views import PictureKind
 from lemur_ray.agents.external_calls import external_call
 from lemur_ray.agents.trajectory import Outcome
+from lemur_ray.benchmarks.contract import Prompt as PromptLength
 
 MAX_STEPS = 30
 _ID = re.compile(r"^\t*\[(\d+)\] ", re.MULTILINE)
@@ -47,31 +49,13 @@ _TYPEABLE = ("textbox", "searchbox", "combobox", "spinbutton")
 
 
 @dataclass(frozen=True)
-class Playing:
-    """Settings of one episode. Every field is the option of the same name in ``options.BrowserOptions``, apart from
-    ``language`` (its ``actions``), ``prompt`` (full or brief), and ``settles_s``: seconds to wait after loading a page
-    while scoring."""
+class Playing(BrowserOptions):
+    """Settings of one episode: the options of browser benchmarks, with ``language`` in place of their ``actions``."""
 
     language: Language = "symbolic"
-    evaluator: str = "upstream"
-    axtree_compat: str = "2023"
-    prompt: str = "full"
-    prompt_file: str = ""
-    reasoning: bool = True
-    hint: bool = True
-    examples: int = 2
-    wait_s: float = 2.0
+    prompt: PromptLength = "full"
     settles_s: float = SETTLES_S
-    observation_tokens: int = 1920
-    tokenizer: str = ""
-    repeating: int = 3
-    judge: str = "none"
-    judge_file: str = ""
-    chromium_executable: str = ""
-    artefacts: str = ""
-    screenshots: bool = False
-    marks: bool = False
-    image: bool = False
+    """Seconds to wait after loading a page while scoring."""
 
     @property
     def picture(self) -> PictureKind:
@@ -129,7 +113,7 @@ class WebEnv(TextEnv):
 
     option_names: ClassVar[frozenset[str]] = frozenset(
         {"record", "sites", "reference", "named", "chain", "epoch", "verified", *(f.name for f in fields(Playing))}
-    )
+    ) - {"actions"}
     default_max_steps: ClassVar[int] = MAX_STEPS
     play_class: ClassVar[type[BrowserPlay]] = BrowserPlay
     """Class that drives the browser in one episode."""
@@ -159,7 +143,7 @@ class WebEnv(TextEnv):
             self._lease = self._sites.lease(record, Chain(**chain, epoch=options.get("epoch", 0)) if chain else None)
         self.record, self._named_sites = filled(record, self._lease.urls), sites_named(record)
         self.counts = Counts(artefacts=self._artefacts())
-        rules = Rules(self.playing.axtree_compat, self.playing.strict, self.playing.wait_s)  # type: ignore[arg-type]
+        rules = Rules(self.playing.axtree_compat, self.playing.strict, self.playing.wait_s)
         with external_call("sites"):
             known = self._lease.host_names | host_names(self._lease.urls)
             host = shared_host(self.playing.chromium_executable, known)
@@ -173,7 +157,7 @@ class WebEnv(TextEnv):
         self._stop_rule = EarlyStop(self.max_steps, repeating=self.playing.repeating)
         self._cut = cut_of(self.playing.tokenizer, self.playing.observation_tokens)
         self._evaluator = Evaluator(
-            "strict" if self.playing.strict else "upstream",
+            self.playing.evaluator,
             judge_of(self.playing.judge, self.playing.judge_file),
             {**PURE_HELPERS, **shop_helpers(self._lease)},
         )

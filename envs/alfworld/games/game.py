@@ -53,6 +53,13 @@ class Goal:
     light: bool = False
 
 
+def goal_of(task_type: str, thing: str, target: str) -> Goal:
+    """The goal of a task type for an object and a target, given by their classes."""
+    treatment = TREATMENTS.get(task_type)
+    verb = treatment.verb if treatment else None
+    return Goal(thing.lower(), target.lower(), verb, two=task_type == TWO, light=task_type == LIGHT)
+
+
 @dataclass(frozen=True)
 class Start:
     """A game's state before the first command: where the player stands, and what lies where."""
@@ -134,16 +141,9 @@ class Game:
         start, *free = (f"loc_bar_{number:02d}" for number in range(len(spec.receptacles) + 1))
         shown = shown_names([start, *free])
         location = {i.lower(): shown[where] for (_, i), where in zip(spec.receptacles, free, strict=True)}
-        treatment = TREATMENTS.get(spec.task_type)
         return cls(
             task=spec.task,
-            goal=Goal(
-                object=spec.object.lower(),
-                target=spec.target.lower(),
-                verb=treatment.verb if treatment else None,
-                two=spec.task_type == TWO,
-                light=spec.task_type == LIGHT,
-            ),
+            goal=goal_of(spec.task_type, spec.object, spec.target),
             receptacles=tuple(
                 Receptacle(place[i.lower()], kind.lower(), kind in OPENABLE, location[i.lower()])
                 for kind, i in sorted(spec.receptacles, key=lambda row: row[1].lower())

@@ -10,6 +10,7 @@ another hash is rejected), ``command_s`` (seconds per command), ``network`` (see
 import math
 import re
 import time
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,22 +27,7 @@ SUBMIT = "submit"
 SHOWN_CHARS = 10_000
 SOLVE = "```bash\nbash /solution/solve.sh\n```"
 _OPENING = re.compile(r"(?:bash|sh|shell|console)?[ \t\r]*\n?", re.I)
-_SYSTEM = """\
-You work in a Linux container by commands of bash, to carry out a task. Each of your turns is one block of commands, \
-and each answer shows you what it printed.
-
-Rules:
-- Answer with nothing but one block:
-```bash
-ls -la
-```
-- Every block runs in a bash of its own, in the folder where the task begins: `cd` and variables are not remembered, \
-files and programs in the background are.
-- Nobody types anything into a program: give it its input, and do not open editors or pagers.
-- A block may take {command_s:g} seconds, all of them together {agent_s:g}.
-- When the task is done, answer with the word submit alone. What runs in the background is ended then, and the files \
-that you leave are tested.
-- You have {max_turns} turns."""
+_SYSTEM = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["system"]
 
 
 class HarborEnv(TextEnv):
@@ -50,10 +36,7 @@ class HarborEnv(TextEnv):
     ``command_s`` (seconds per command), ``network`` (as in ``HarborOptions``)."""
 
     option_names: ClassVar[frozenset[str]] = frozenset({"folder", "database_id", "command_s", "network"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._machine: WholeMachine | None = None
+    _machine: WholeMachine | None = None
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
         self.close()

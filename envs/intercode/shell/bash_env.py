@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from envs.intercode.recording import recorded_episode
 from envs.intercode.shell.shell_reply import parse_bash
 from envs.intercode.shell.terminal import Output, Terminal
+from envs.intercode.system_prompts import SYSTEM
 from envs.text_env import Opening, TextEnv, Turn, check_texts
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.grading.files import Entry, Tree, bash_reward
@@ -29,21 +30,6 @@ OLD_SHELL = ("/bin/bash", "+O", "globskipdots")
 """Bash since 5.2 leaves ``.`` and ``..`` out of ``.*`` by default; upstream's is 5.1."""
 ABSENT = ("/usr/bin/c++",)
 """Programs that upstream's image lacks, and that a task looks for."""
-
-_SYSTEM = """\
-This is a game of several turns with a Bourne shell. You are given a task; each of your turns is one command, and each \
-answer shows you its output and a reward.
-
-Rules:
-- Answer with nothing but one command in a fenced block:
-```bash
-ls /
-```
-- Every command runs in a shell of its own; only `cd` is remembered.
-- Look at the files first if you do not know them.
-- The reward lies between 0 and 1. It is 1 when your command prints and changes what the task asks for; then the game \
-is won.
-- You have {max_turns} turns."""
 
 
 class InterCodeBashEnv(TextEnv):
@@ -91,7 +77,7 @@ class InterCodeBashEnv(TextEnv):
         if self._compat and self._recorded and options.get("recording"):
             self._gold_output = cut_as_recorded(self._gold_output, recorded_episode(options).gold_output)
         self._terminal = self._new_terminal("agent")
-        system = _SYSTEM.format(max_turns=self.max_steps)
+        system = SYSTEM["bash"].format(max_turns=self.max_steps)
         return Opening(f"Task: {self._question}\nYour first command?", system, dialogue_limit=DIALOGUE_LIMIT)
 
     def respond(self, reply: str) -> Turn:

@@ -14,6 +14,7 @@ from envs.intercode.recording import recorded_episode
 from envs.intercode.shell.bash_env import shown
 from envs.intercode.shell.shell_reply import parse_ctf
 from envs.intercode.shell.terminal import MALFORMED, Output, Terminal
+from envs.intercode.system_prompts import SYSTEM
 from envs.text_env import Opening, TextEnv, Turn, check_texts
 from lemur_ray.agents.recording import RecordedTurn
 from lemur_ray.agents.trajectory import Outcome
@@ -21,20 +22,6 @@ from lemur_ray.sandbox.sandbox import Limits, Sandbox, SandboxSpec, open_sandbox
 
 DIALOGUE_LIMIT = 5
 LIMITS = Limits(time_s=10.0, patience_s=30.0)
-
-_SYSTEM = """\
-You take part in a capture-the-flag contest. Somewhere in the files of the task, or behind its puzzle, is a flag \
-such as picoCTF{{...}}. You work in a Bourne shell; each of your turns is one action, and each answer \
-shows you its output.
-
-An action is one of
-- a command of the shell (every command runs in a shell of its own; only `cd` is remembered),
-- python3 -c "..." to run Python,
-- submit FLAG when you know the flag,
-- skip to give up.
-
-Answer with nothing but one action on one line. There is no network. You have {max_turns} turns."""
-
 
 PACKAGES = "/opt/packages"
 
@@ -86,7 +73,7 @@ class InterCodeCTFEnv(TextEnv):
             if assets is None:
                 self._sandbox.exec(["/bin/mkdir", "-p", home], cwd="/")
             self._terminal = Terminal(self._sandbox, home, compat=False, limits=LIMITS)
-        system = _SYSTEM.format(max_turns=self.max_steps)
+        system = SYSTEM["ctf"].format(max_turns=self.max_steps)
         return Opening(f"Task: {options['question']}\nYour first action?", system, dialogue_limit=DIALOGUE_LIMIT)
 
     def respond(self, reply: str) -> Turn:

@@ -6,25 +6,13 @@ models. The wording is the project's; the content is the protocol's (multi-turn 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from envs.intercode.system_prompts import SYSTEM
+
 Prompt = Literal["full", "brief"]
 PROMPTS: tuple[Prompt, ...] = ("full", "brief")
 
 SHOWN_ROWS = 50
 SHOWN_CHARS = 1000
-
-_FULL_SYSTEM = """\
-This is a game of several turns. You are given a question that a database can answer, and you talk to that database: \
-each of your turns is one SQL statement, and each answer shows you its output and a reward.
-
-Rules:
-- Answer with nothing but one statement in a fenced block:
-```sql
-SELECT ...
-```
-- Only SELECT, SHOW TABLES, DESCRIBE <table> are understood; the database cannot be changed.
-- You do not know the tables yet. List them and describe those you need before you write the query.
-- The reward lies between 0 and 1. It is 1 when your output equals the answer to the question; then the game is won.
-- You have {max_turns} turns."""
 
 _NO_CODE = {
     "full": "No SQL statement was found in your reply. Answer with one statement in a fenced block: ```sql ... ```",
@@ -35,7 +23,7 @@ _NO_CODE = {
 def system_prompt(prompt: Prompt, max_turns: int, tables: Mapping[str, Sequence[str]] | None) -> str:
     """The system prompt of an episode of ``max_turns`` turns. ``tables``: table name -> column names, shown to a model
     with the handicap; None without it."""
-    text = _FULL_SYSTEM.format(max_turns=max_turns) if prompt == "full" else "Answer with one SQL query."
+    text = SYSTEM["sql"].format(max_turns=max_turns) if prompt == "full" else "Answer with one SQL query."
     if tables is None:
         return text
     listed = "\n".join(f"{name}({', '.join(columns)})" for name, columns in tables.items())

@@ -43,10 +43,7 @@ class InterCodeSQLEnv(TextEnv):
         | {"compat", "recorded", "recording", "index"}
     )
     default_max_steps: ClassVar[int] = 10
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._database: SqlDatabase | None = None
+    _database: SqlDatabase | None = None
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
         self.close()

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from envs.programs.robocodegen.results import source_in, verdict_on
 from envs.question.env import QuestionEnv
-from envs.text_env import Opening, Turn
+from envs.text_env import Opening, Turn, check_whole_number
 from lemur_ray.host.python_source import parsed
 
 MOST_FUNCTIONS = 8
@@ -29,8 +29,7 @@ class RobotCodeEnv(QuestionEnv):
 
     def begin(self, options: Mapping[str, Any]) -> Opening:
         tries = options.get("tries", 1)
-        if not isinstance(tries, int) or isinstance(tries, bool) or tries < 1:
-            raise ValueError(f"option tries: {tries!r}, expected a whole number, 1 or more")
+        check_whole_number("tries", tries)
         self._tries_left = tries
         self._recursive = bool(options.get("recursion", False))
         self._sources: list[str] = []

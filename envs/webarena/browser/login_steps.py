@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from playwright.async_api import Error as PlaywrightError
-from playwright.async_api import Page
+from playwright.async_api import Locator, Page
 
 from envs.webarena.browser.host import BrowserHost, TooSlow
 from envs.webarena.browser.public_hosts import hosts_of
@@ -26,56 +28,46 @@ _mutexes: dict[tuple[str, str, tuple[str, ...]], threading.Lock] = {}
 _guard = threading.Lock()
 
 
-async def _submit(page: Page, button: str) -> None:
-    """Click ``button`` to submit the form, and wait for the page it leads to, whether the login succeeded or not."""
-    async with page.expect_navigation(wait_until="load", timeout=LOAD_S * 1000):
-        await page.get_by_role("button", name=button).click()
+@dataclass(frozen=True)
+class LoginForm:
+    """How to log in at a site, and how to tell whether one is logged in."""
+
+    path: str
+    """Path of the page with the form."""
+    find: Callable[[Page, str], Locator]
+    """From the page and the name of a field, as the two below have it, to the field."""
+    user: str
+    password: str
+    button: str
+    inside: str
+    """A path that only logged-in users see; others are redirected to the login."""
+    says: str = ""
+    """Text of the page at ``inside``, for a site that shows its login form at the same URL."""
+
+    async def submit(self, page: Page, url: str, who: Account) -> None:
+        """Log in at the site at ``url``, and wait for the page it leads to, whether the login succeeded or not."""
+        await page.goto(f"{url}{self.path}")
+        await self.find(page, self.user).fill(who.user)
+        await self.find(page, self.password).fill(who.password)
+        async with page.expect_navigation(wait_until="load", timeout=LOAD_S * 1000):
+            await page.get_by_role("button", name=self.button).click()
 
 
-async def _reddit(page: Page, url: str, who: Account) -> None:
-    await page.goto(f"{url}/login")
-    await page.get_by_label("Username").fill(who.user)
-    await page.get_by_label("Password").fill(who.password)
-    await _submit(page, "Log in")
+def _gitlab_field(page: Page, name: str) -> Locator:
+    return page.get_by_test_id(f"{name}-field").or_(page.locator(f"#user_{_GITLAB_IDS[name]}")).first
 
 
-async def _gitlab(page: Page, url: str, who: Account) -> None:
-    await page.goto(f"{url}/users/sign_in")
-    await page.get_by_test_id("username-field").or_(page.locator("#user_login")).first.fill(who.user)
-    await page.get_by_test_id("password-field").or_(page.locator("#user_password")).first.fill(who.password)
-    await _submit(page, "Sign in")
-
-
-async def _shopping(page: Page, url: str, who: Account) -> None:
-    await page.goto(f"{url}/customer/account/login/")
-    await page.get_by_label("Email", exact=True).fill(who.user)
-    await page.get_by_label("Password", exact=True).fill(who.password)
-    await _submit(page, "Sign In")
-
-
-async def _shopping_admin(page: Page, url: str, who: Account) -> None:
-    await page.goto(url)
-    await page.get_by_placeholder("user name").fill(who.user)
-    await page.get_by_placeholder("password").fill(who.password)
-    await _submit(page, "Sign in")
-
-
-LOGINS: Mapping[str, Callable[[Page, str, Account], Awaitable[None]]] = {
-    "reddit": _reddit,
-    "gitlab": _gitlab,
-    "shopping": _shopping,
-    "shopping_admin": _shopping_admin,
+_GITLAB_IDS = {"username": "login", "password": "password"}
+LOGINS: Mapping[str, LoginForm] = {
+    "reddit": LoginForm("/login", Page.get_by_label, "Username", "Password", "Log in", "/user/{user}/account"),
+    "gitlab": LoginForm("/users/sign_in", _gitlab_field, "username", "password", "Sign in", "/-/profile"),
+    "shopping": LoginForm(
+        "/customer/account/login/", partial(Page.get_by_label, exact=True), "Email", "Password", "Sign In", "/wishlist/"
+    ),
+    "shopping_admin": LoginForm(
+        "", Page.get_by_placeholder, "user name", "password", "Sign in", "/dashboard", says="Dashboard"
+    ),
 }
-INSIDE: Mapping[str, str] = {
-    "reddit": "/user/{user}/account",
-    "gitlab": "/-/profile",
-    "shopping": "/wishlist/",
-    "shopping_admin": "/dashboard",
-}
-"""For each site a path that only logged-in users see; others are redirected to the login."""
-
-SAYS: Mapping[str, str] = {"shopping_admin": "Dashboard"}
-"""Text of the page at ``INSIDE``, for sites that show their login form at the same URL."""
 
 
 def state_of(host: BrowserHost, lease: Lease, sites: Sequence[str]) -> State | str | None:
@@ -108,7 +100,7 @@ async def _logged_in(host: BrowserHost, lease: Lease, sites: Sequence[str]) -> S
             if site not in lease.accounts:
                 raise SitesLost(f"no account at {site} is configured: name one in --sites-file")
             try:
-                await LOGINS[site](page, url, lease.accounts[site])
+                await LOGINS[site].submit(page, url, lease.accounts[site])
                 await asyncio.sleep(1.0)  # scripts of that page set cookies, too
             except PlaywrightError as error:
                 raise SitesLost(f"logging in to {site} at {url}: {str(error).splitlines()[0]}") from error
@@ -145,12 +137,12 @@ async def _still_in(host: BrowserHost, lease: Lease, sites: Sequence[str], state
 async def _is_inside(session: Session, lease: Lease, site: str) -> bool:
     """Whether the session is logged in at a site. Loads a page in its tab, since Playwright's own requests would go
     through the proxy for every host."""
-    url = lease.urls[site.upper()].rstrip("/") + INSIDE[site].format(user=lease.accounts[site].user)
-    page = await session.page()
+    form, page = LOGINS[site], await session.page()
+    url = lease.urls[site.upper()].rstrip("/") + form.inside.format(user=lease.accounts[site].user)
     try:
-        response = await page.goto(url, wait_until="load" if site in SAYS else "commit", timeout=LOAD_S * 1000)
-        if site in SAYS:
-            return SAYS[site] in await page.content()
+        response = await page.goto(url, wait_until="load" if form.says else "commit", timeout=LOAD_S * 1000)
+        if form.says:
+            return form.says in await page.content()
     except PlaywrightError:
         return False
     return response is not None and response.status < 300 and response.request.redirected_from is None

@@ -10,29 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 Record = Mapping[str, Any]
 
-_EQUIVALENT = """\
-A teacher marks the answer of a student. Say whether the answer means the same as the reference, however it is worded.
-
-Question: {intent}
-Reference: {reference}
-Answer: {answer}
-
-The text N/A stands for "cannot be done". Reply with one of: correct, incorrect, partially correct."""
-_SAME_REASON = """\
-A task cannot be done. Say whether the reason that is reported is the actual reason, in whatever words.
-
-Task: {intent}
-Actual reason: {reference}
-Reported: {answer}
-
-A report without a reason is the same if it follows from the task that it cannot be done, and no other reason is \
-stated. Reply with one of: same, different."""
+_QUESTIONS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 class NoVerdict(Exception):
@@ -80,13 +65,15 @@ class AskingJudge:
         self._who = who or self._kept.only_judge()
 
     def equivalent(self, record: Record, reference: str, answer: str) -> float:
-        question = _EQUIVALENT.format(intent=record["intent"], reference=reference, answer=answer[:MOST_CHARS])
+        question = _QUESTIONS["equivalent"].format(
+            intent=record["intent"], reference=reference, answer=answer[:MOST_CHARS]
+        )
         reply = self._answer(question, "correct")
         return 0.0 if "partially correct" in reply or "incorrect" in reply else 1.0
 
     def same_reason(self, record: Record, answer: str) -> float:
         note = record["eval"].get("string_note", "")
-        question = _SAME_REASON.format(intent=record["intent"], reference=note, answer=answer[:MOST_CHARS])
+        question = _QUESTIONS["same_reason"].format(intent=record["intent"], reference=note, answer=answer[:MOST_CHARS])
         reply = self._answer(question, "same", "different")
         return 0.0 if "different" in reply else 1.0
 
