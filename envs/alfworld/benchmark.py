@@ -15,10 +15,11 @@ from envs.alfworld.package_play import package_missing
 from envs.alfworld.real_games import SPLITS, find_games, game_digests
 from envs.alfworld.tasks import ENV_ID, MAX_TURNS, games
 from envs.outside_data import SETS
+from envs.published_protocols import published_protocol
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, location_option
 from lemur_ray.benchmarks.needs import Requirement, requirement_of
-from lemur_ray.benchmarks.run_notes import EvaluationRun, PublishedProtocol, RunDescription, default_description
+from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
 from lemur_ray.storage.bundles.host_path import HostPath
 
 
@@ -83,13 +84,7 @@ _REAL_LIMITS = (
 )
 
 
-_PROTOCOL = PublishedProtocol(
-    "MINT's instruction with the tools, a worked example, the room and the goal",
-    "1 worked example",
-    "share of the 134 unseen games that are solved within 5 turns",
-    judge="the game",
-    own_words="text actions, one a turn, and an instruction in other words",
-)
+_PROTOCOL = published_protocol("alfworld")
 
 
 def _about(limits: tuple[str, ...], run: EvaluationRun) -> RunDescription:

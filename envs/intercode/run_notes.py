@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from envs.published_protocols import published_protocol
 from lemur_ray.benchmarks.run_notes import (
     UNKNOWN,
     EvaluationRun,
@@ -44,19 +45,11 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "compat": ("upstream's quirks", "without upstream's quirks"),
     "engine_kind": ("engine {value}", "engine {value}"),
 }
-_JUDGES = {
-    "sql": "rows of the result", "bash": "changed files and output", "ctf": "the flag", "python": "the task's tests"
-}  # fmt: skip
 
 
 def protocol(kind: str) -> PublishedProtocol:
     """The published protocol of ``intercode/<kind>``."""
-    return PublishedProtocol(
-        "an instruction, the question, and the newest messages of the dialogue", "none",
-        f"share of tasks with a reward of 1 within {7 if kind == 'python' else _PAPER_TURNS} turns",
-        judge=_JUDGES[kind], own_words="instruction in other words", further=partial(_departures, kind),
-        settings={"reward": "iou", "handicap": True} if kind == "sql" else {}, texts={"handicap": "no handicap"},
-    )  # fmt: skip
+    return published_protocol(f"intercode/{kind}", further=partial(_departures, kind))
 
 
 def about(kind: str) -> Callable[[EvaluationRun], RunDescription]:

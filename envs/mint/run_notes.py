@@ -3,10 +3,10 @@
 A replay is named by its folders: ``replay:gpt-3.5-turbo-0613/F=gpt-4-0613`` had a teacher."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from envs.published_protocols import published_protocol
 from lemur_ray.agents.trajectory import Episode
 from lemur_ray.benchmarks.run_notes import (
     UNKNOWN,
@@ -37,15 +37,11 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "feedback": ("feedback of {value}", "no feedback"),
     "judged_by": ("{value} grader", "{value} grader"),
 }
-_PROTOCOL = PublishedProtocol(
-    "MINT's instruction with the tools, a worked example, the task", "1 worked example of the subset",
-    "share of tasks solved within 5 turns, of which 2 propose an answer", judge="MINT's graders of 2023",
-)  # fmt: skip
 
 
 def protocol(subset: str) -> PublishedProtocol:
     """The published protocol of the benchmark ``mint/<subset>``."""
-    return replace(_PROTOCOL, further=partial(_departures, subset))
+    return published_protocol("mint", further=partial(_departures, subset))
 
 
 def about(subset: str) -> Callable[[EvaluationRun], RunDescription]:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from envs.published_protocols import published_protocol
 from lemur_ray.agents.trajectory import Episode
-from lemur_ray.benchmarks.run_notes import EvaluationRun, PublishedProtocol, RunDescription, default_description
+from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, default_description
 
 NOTE = "webarena: "
 DISPUTED = (144, 407, 408, 584, 643, 649)
@@ -49,38 +50,7 @@ def _further(run: EvaluationRun) -> Sequence[str]:
     return [*departures, *(["no judge"] if run.settings.get("judge", "none") == "none" else [])]
 
 
-_PUBLISHED: Mapping[str, tuple[Any, str]] = {
-    "evaluator": ("upstream", "{value} evaluators"),
-    "repeating": (3, "{value} equal actions end an episode"),
-    "temperature": (1.0, "temperature {value:g}, the protocol's is 1"),
-    "top_p": (0.9, "top-p {value:g}, the protocol's is 0.9"),
-    "max_tokens": (384, "{value} tokens a reply, the protocol's are 384"),
-    "prompt": ("full", "{value} prompt"),
-    "reasoning": (True, "no reasoning asked for"),
-    "hint": (True, "no hint at what cannot be done"),
-    "examples": (2, "{value} worked examples, the protocol's are 2"),
-    "axtree_compat": ("2023", "accessibility trees {value}"),
-    "observation_tokens": (1920, "observations of {value} tokens, the protocol's have 1920"),
-    "wait_s": (2.0, "{value:g} s between actions, the protocol's are 2"),
-    "marks": (False, "screenshots with marks"),
-    "image": (False, "screenshots"),
-    "task_file": ("", "tasks of a file"),
-    "verified": ("", "tasks in the words of WebArena-Verified {value}, answers in JSON"),
-}
-"""Setting -> its published value, and the text of a departure from it."""
-PROTOCOL = PublishedProtocol(
-    "an instruction with a hint at what cannot be done, the page's accessibility tree, its address and the goal",
-    "2, which reason before they act",
-    "share of the 812 tasks",
-    decoding="temperature 1, top-p 0.9, 384 tokens",
-    judge="answers and pages by rules; fuzzy answers by a model",
-    settings={name: value for name, (value, _) in _PUBLISHED.items()},
-    texts={name: text for name, (_, text) in _PUBLISHED.items()},
-    own_words="instruction and worked examples in other words (--prompt-file)",
-    text_option="prompt_file",
-    text_digest="abd919ba9e109849",  # p_cot_id_actree_2s.json
-    further=_further,
-)
+PROTOCOL = published_protocol("webarena", further=_further)
 
 
 _COUNTED = (*("parse_failures", "coercions", "in_vain", "beyond_symbolic"), *("outside", "dialogs", "without_picture"))

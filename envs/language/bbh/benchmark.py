@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from envs.language.bbh.answers import FILES, macro_averages
+from envs.published_protocols import column_protocol
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.protocol_options import Protocol, version_by_prefill
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows, read_text, row_number
-from lemur_ray.benchmarks.table3 import OWN_PROTOCOL, ColumnProtocol
 from lemur_ray.outside_data.source import Source
 
 Kind = Literal["cot", "direct"]
@@ -118,16 +118,7 @@ def _file(data: Path, homes: Sequence[str], file: str, endings: Sequence[str]) -
 _PATTERNS = (
     *(f"{home}/*{ending}" for home in _HOMES for ending in _ENDINGS), *(f"{home}/*.txt" for home in _PROMPTS),
 )  # fmt: skip
-PROTOCOLS = {
-    kind: ColumnProtocol(
-        f"the authors' description, examples {how} steps, and the question", "3, in the authors' order",
-        "mean over the 23 tasks of the share with the right answer", judge="the exact answer",
-        # the released script asks for no steps
-        settings={"mode": "lemur"} if kind == "direct" else {}, own_words="" if kind == "direct" else OWN_PROTOCOL,
-        column="BBH", options=Protocol, max_tokens=512, way="" if kind == "direct" else kind, released=kind == "direct",
-    )
-    for kind, how in {"direct": "without", "cot": "with"}.items()
-}  # fmt: skip
+PROTOCOLS = {kind: column_protocol(f"bbh/{kind}", options=Protocol) for kind in KINDS}
 BENCHMARKS = {
     kind: Benchmark(
         Protocol, partial(_load, kind), {"full": 512, "brief": 512},

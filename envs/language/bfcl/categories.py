@@ -5,17 +5,11 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar
 
+from envs.published_protocols import published_protocol
 from lemur_ray.agents.trajectory import Episode, Outcome
 from lemur_ray.benchmarks.protocol_options import Tools
-from lemur_ray.benchmarks.run_notes import PublishedProtocol
 
-SINGLE_TURN = PublishedProtocol(
-    prompt="the messages of the data, with the functions as tools of the request",
-    shots="none",
-    metric="share of tasks with the accepted calls, averaged by category",
-    decoding="temperature 0.001",
-    settings={"tools": "native"},
-)
+SINGLE_TURN = published_protocol("bfcl")
 
 NOT_PLAYED = {
     "memory": "a question is about what the model stored in earlier conversations, each with a context of its own",

@@ -3,7 +3,7 @@ are those of the installed package bfcl-eval; nothing of it is part of this proj
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -11,8 +11,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar
 
-from envs.language.bfcl.categories import SINGLE_TURN, ChosenCategories, rates, solved_by_category
+from envs.language.bfcl.categories import ChosenCategories, rates, solved_by_category
 from envs.language.bfcl.multi_turn_env import STEPS
+from envs.published_protocols import published_protocol
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
@@ -103,12 +104,7 @@ def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
     return {**shares, "multi_turn": fmean(shares.values())} if shares else {}
 
 
-PROTOCOL = replace(
-    SINGLE_TURN,
-    prompt="the user's requests one after another, with the functions as tools of the request",
-    judge="state of the simulated APIs and results of the calls after each turn, beside those of the gold calls",
-    metric="share of tasks whose every turn is right, averaged over the four categories",
-)
+PROTOCOL = published_protocol("bfcl/multi_turn")
 
 
 def multi_turn(offer: Offer) -> Benchmark[MultiTurnOptions]:

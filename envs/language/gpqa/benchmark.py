@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from envs.published_protocols import published_protocol
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.question import FLEXIBLE, STRICT, Graded, QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_text
-from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.grading.written_letters import chosen_letter
 from lemur_ray.outside_data.source import Source
 
@@ -68,12 +68,7 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     return Graded(score, letter, scores={STRICT: float(strict[-1:] == [options["reference"]]), FLEXIBLE: score})
 
 
-_PROTOCOL = PublishedProtocol(
-    prompt="the question, its options in random order, and a request to reason first",
-    shots="none",
-    metric="share of right letters",
-    own_words="prompt in other words",
-)
+_PROTOCOL = published_protocol("gpqa")
 
 
 def _benchmark(subset: str, size: int) -> Benchmark[GpqaOptions]:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from envs.language.gsm8k.numbers import CALCULATOR, final_answer
 from envs.outside_data import SETS
+from envs.published_protocols import column_protocol
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, file_option
 from lemur_ray.benchmarks.needs import Requirement, requirement_of
 from lemur_ray.benchmarks.protocol_options import Protocol
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows, read_text, row_number
-from lemur_ray.benchmarks.table3 import ColumnProtocol
 
 INSTRUCTION = "Solve each problem step by step, and end with a sentence that names the answer."
 _FOLDERS = ("gsm8k", "bench/gsm8k")
@@ -99,13 +99,7 @@ def _needs(options: Gsm8kOptions, request: EvaluationRequest) -> list[Requiremen
     return [requirement_of("data", partial(find_file, request.data, places, _SOURCE)) for places in needed]
 
 
-_PROTOCOL = ColumnProtocol(
-    "worked examples with their steps, and the question", "8, of one line each (Wei et al. 2022)",
-    "share of questions with the right number", judge="the number that the released script reads",
-    settings={"mode": "lemur"}, column="GSM8K", options=Gsm8kOptions, max_tokens=512,
-    own_words="instruction in other words, examples of the training set (--shots-file)", text_option="shots_file",
-    given_words="instruction in other words, another shots file", not_compared=("shots_file",),
-)  # fmt: skip
+_PROTOCOL = column_protocol("gsm8k", options=Gsm8kOptions)
 _DETAILS = BenchmarkDetails("1319", file_patterns=(*TEST, *TRAIN), protocol=_PROTOCOL)
 BENCHMARKS = {
     "": Benchmark(

@@ -9,12 +9,12 @@ from typing import Any
 
 from envs.language.ifeval.rules import RULES, detector
 from envs.outside_data import SETS
+from envs.published_protocols import published_protocol
 from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads, requirement_of
 from lemur_ray.benchmarks.question import STRICT, Graded, QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
-from lemur_ray.benchmarks.run_notes import PublishedProtocol
 
 SOURCES = SETS["ifeval"]
 _NAMES = ("ifeval/input_data.jsonl", "ifeval/ifeval_input_data.jsonl")
@@ -75,12 +75,7 @@ def summary(episodes: Sequence[Episode]) -> dict[str, Any]:
 
 
 _DATA = first_task_loads(_load)
-_PROTOCOL = PublishedProtocol(
-    prompt="the prompt of the data",
-    shots="none",
-    metric="share of prompts whose instructions are all followed, and of instructions; strict and loose",
-    own_words="sentences and capitals counted without NLTK",
-)
+_PROTOCOL = published_protocol("ifeval")
 BENCHMARKS = {
     "": Benchmark(
         IfevalOptions, _load, {"full": 1280, "brief": 1280}, sources=SOURCES,

@@ -10,12 +10,12 @@ from fractions import Fraction
 from typing import Any
 
 from envs.outside_data import SETS
+from envs.published_protocols import published_protocol
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.question import FLEXIBLE, STRICT, Graded, QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
-from lemur_ray.benchmarks.run_notes import PublishedProtocol
 
 SOURCES = SETS["math_500"]
 _NAMES = ("math_500/test.jsonl", "math_500/test.parquet")
@@ -142,13 +142,7 @@ def _with_braces(text: str) -> str:
     return first
 
 
-_PROTOCOL = PublishedProtocol(
-    prompt="the problem and a request to reason and to put the answer in a box",
-    shots="none",
-    metric="share of answers that equal the reference in normal form (strict)",
-    settings={"max_level": 5},
-    own_words="prompt in other words",
-)
+_PROTOCOL = published_protocol("math_500")
 BENCHMARKS = {
     "": Benchmark(
         Math500Options, _load, {"full": 4096, "brief": 4096}, needs=first_task_loads(_load), sources=SOURCES,

@@ -11,6 +11,7 @@ from typing import Literal
 from envs.language.mmlu.letters import LETTERS, means
 from envs.language.mmlu.subjects import SUBJECTS
 from envs.outside_data import SETS
+from envs.published_protocols import column_protocol
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
@@ -18,7 +19,6 @@ from lemur_ray.benchmarks.protocol_options import Protocol, version_by_mode
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_cells, read_rows
 from lemur_ray.benchmarks.run_notes import EvaluationRun
-from lemur_ray.benchmarks.table3 import ColumnProtocol
 
 HEADER = "These are multiple choice questions, each with its answer, about {subject}."
 _HOMES = ("mmlu", "mmlu/data", "bench/mmlu", "data")
@@ -169,13 +169,7 @@ def _version(options: MmluOptions) -> int:
     return version_by_mode(options) + 3 * (not options.weighs)
 
 
-_PROTOCOL = ColumnProtocol(
-    "a line with the subject, examples, the question with its options", "5 of the subject, in their order",
-    "share of questions with the right letter", judge="the likeliest of the four letters",
-    settings={"mode": "lemur"}, further=_not_weighed, not_compared=("ask", "header"), column="MMLU",
-    options=MmluOptions, max_tokens=16, begun=False,
-    own_words="line above the examples in other words (--header)", text_option="header", text_digest="c95b6ae8d6492700",
-)  # fmt: skip
+_PROTOCOL = column_protocol("mmlu", options=MmluOptions, further=_not_weighed)
 _DETAILS = BenchmarkDetails(
     "14042", protocol=_PROTOCOL,
     file_patterns=tuple(f"{home}/{files}" for home in _HOMES for files in _LAYOUTS), notes=means,

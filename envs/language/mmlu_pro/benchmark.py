@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs.outside_data import SETS
+from envs.published_protocols import published_protocol
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
 from lemur_ray.benchmarks.protocol_options import PromptForm
 from lemur_ray.benchmarks.question import FLEXIBLE, STRICT, Graded, QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
-from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.grading.written_letters import chosen_letter
 
 LETTERS = "ABCDEFGHIJ"
@@ -81,13 +81,7 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     return Graded(score, letter, scores={STRICT: float(strict[:1] == [right]), FLEXIBLE: score})
 
 
-_PROTOCOL = PublishedProtocol(
-    prompt="a header with the category, worked examples that reason, the question and its options",
-    shots="five of the category, of the validation split in its order",
-    metric="share of right letters, by the strict rule",
-    settings={"shots": 5},
-    own_words="header in other words",
-)
+_PROTOCOL = published_protocol("mmlu_pro")
 _PATTERNS = tuple(name.format("*") for name in _NAMES)
 BENCHMARKS = {
     "": Benchmark(

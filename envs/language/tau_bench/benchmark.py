@@ -16,13 +16,13 @@ from envs.language.tau_bench.domain import Domain
 from envs.language.tau_bench.env import TURNS
 from envs.language.tau_bench.recording import DOMAINS, FORMAT, RUNS, read_recording
 from envs.outside_data import SETS, required
+from envs.published_protocols import published_protocol
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import Requirement, requirement_of
 from lemur_ray.benchmarks.protocol_options import Tools
 from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.rows import files_digest
-from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.host.home import lemur_home
 from lemur_ray.outside_data.making import unpacked
 from lemur_ray.storage.bundles.host_path import HostPath
@@ -114,15 +114,7 @@ def pass_hat(episodes: Sequence[Episode]) -> dict[str, float]:
     }
 
 
-_PROTOCOL = PublishedProtocol(
-    prompt="the domain's rules as the system message, its tools in the request; the user's prompt is the package's",
-    shots="none",
-    judge="none; the package compares the database with that of the gold actions, and replies with the outputs",
-    metric="share of tasks with reward 1, and pass^k",
-    decoding="temperature 0; the user's model at 1, its endpoint's default",
-    estimator="4 episodes of each task (--epochs 4)",
-    settings={"tools": "native", "user": "llm", "split": "test"},
-)
+_PROTOCOL = published_protocol("tau_bench")
 BENCHMARKS = {
     domain: Benchmark(
         TauBenchOptions,

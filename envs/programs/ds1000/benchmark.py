@@ -15,6 +15,7 @@ from envs.outside_data import SETS
 from envs.programs.ds1000 import environment
 from envs.programs.ds1000.environment import LIBRARIES
 from envs.programs.ds1000.program import BEGINS, HOLE, STOPS, around_hole
+from envs.published_protocols import column_protocol
 from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, location_option
 from lemur_ray.benchmarks.needs import Requirement
@@ -24,7 +25,6 @@ from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
-from lemur_ray.benchmarks.table3 import OWN_PROTOCOL, ColumnProtocol
 from lemur_ray.storage.bundles.host_path import HostPath
 
 _NAMES = ("ds1000.jsonl", "test.jsonl", "items.jsonl")
@@ -133,11 +133,7 @@ def _some_libraries(run: EvaluationRun) -> Sequence[str]:
     return (f"{run.settings['libraries']} alone",) if run.settings.get("libraries") else ()
 
 
-_PROTOCOL = ColumnProtocol(
-    "the data's completion prompt, unchanged", "none", "pass@1, by library", judge="the problem's own tests",
-    own_words=OWN_PROTOCOL, further=_some_libraries, column="DS-1000", options=Ds1000Options, max_tokens=1024,
-    released=False, not_compared=("libraries",),
-)  # fmt: skip
+_PROTOCOL = column_protocol("ds1000", options=Ds1000Options, further=_some_libraries)
 _DETAILS = BenchmarkDetails(
     "1000", file_patterns=tuple(FILES), departures=_departures, notes=by_library, protocol=_PROTOCOL
 )

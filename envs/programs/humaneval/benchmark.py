@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from envs.outside_data import SETS
+from envs.published_protocols import column_protocol
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.protocol_options import Protocol, version_by_prefill
@@ -14,7 +15,6 @@ from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.resource_request import COMMANDS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
-from lemur_ray.benchmarks.table3 import ColumnProtocol
 
 FILES = [
     *("humaneval/HumanEval.jsonl", "HumanEval.jsonl", "bench/humaneval/HumanEval.jsonl"),
@@ -51,11 +51,7 @@ def _load(options: HumanEvalOptions, request: EvaluationRequest) -> Iterator[Tas
         yield question("humaneval", name, "humaneval", prompt, grade, reference, details)
 
 
-_PROTOCOL = ColumnProtocol(
-    "the function's signature and docstring", "none", "pass@1", "temperature 0.2, top-p 0.95",
-    "the function's own tests", "pass@1 without bias", own_words="request in other words",
-    settings={"mode": "lemur", **AS_RELEASED}, column="HumanEval", options=HumanEvalOptions, max_tokens=512,
-)  # fmt: skip
+_PROTOCOL = column_protocol("humaneval", options=HumanEvalOptions)
 _DETAILS = BenchmarkDetails("164", protocol=_PROTOCOL, file_patterns=tuple(FILES))
 BENCHMARKS = {
     "": Benchmark(

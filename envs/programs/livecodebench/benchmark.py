@@ -20,12 +20,12 @@ from typing import Any
 from envs.outside_data import SETS
 from envs.programs.code_in_replies import code_in
 from envs.programs.livecodebench.tests_of_problem import TOTAL_S, fault
+from envs.published_protocols import published_protocol
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.question import Graded, QuestionDetails, question
 from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.rows import find_file
-from lemur_ray.benchmarks.run_notes import PublishedProtocol
 from lemur_ray.benchmarks.sandboxed import Sandboxed, first_task_loads_in_sandbox
 from lemur_ray.host.json_files import open_bytes, parse_json
 from lemur_ray.storage.bundles.host_path import HostPath
@@ -142,16 +142,7 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
     return Graded(float(not why), program, why)
 
 
-_PROTOCOL = PublishedProtocol(
-    prompt="a system message, the problem, the form of the answer with the starter code",
-    shots="none",
-    decoding="temperature 0.2, top-p 0.95",
-    judge="the problem's public and private tests, 6 s each",
-    metric="pass@1 over the contests of a range of dates",
-    estimator="pass@1 without bias, from 10 replies to each task",
-    settings={"temperature": 0.2, "top_p": 0.95, "epochs": 10},
-    own_words="prompt in other words; all tests of a problem share 45 s",
-)
+_PROTOCOL = published_protocol("livecodebench")
 BENCHMARKS = {
     "": Benchmark(
         LiveCodeBenchOptions, _load, {"full": 2048, "brief": 2048}, needs=first_task_loads_in_sandbox(_load),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from envs.outside_data import SETS
+from envs.published_protocols import column_protocol
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
@@ -18,7 +19,6 @@ from lemur_ray.benchmarks.resource_request import COMMANDS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.run_notes import EvaluationRun
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
-from lemur_ray.benchmarks.table3 import ColumnProtocol
 
 FILES = ["mbpp/mbpp.jsonl", "mbpp.jsonl", "bench/mbpp/mbpp.jsonl", "google-research/mbpp/mbpp.jsonl"]
 FIELDS = ("task_id", "text", "code", "test_list")
@@ -109,11 +109,7 @@ def _turn_departures(run: EvaluationRun) -> Sequence[str]:
     return ("examples' turns are ended",) if there and run.settings.get("shots", 1) else ()
 
 
-_PROTOCOL = ColumnProtocol(
-    "the task with its three assertions", "3: tasks 2, 3 and 4", "pass@1", judge="the three assertions",
-    own_words="request in other words", further=_turn_departures, settings={"mode": "lemur"}, column="MBPP",
-    options=MbppOptions, max_tokens=650,
-)  # fmt: skip
+_PROTOCOL = column_protocol("mbpp", options=MbppOptions, further=_turn_departures)
 _DETAILS = BenchmarkDetails(
     "500, or 974 (--split all)", file_patterns=(*FILES, *PARQUET.values()), protocol=_PROTOCOL
 )  # fmt: skip

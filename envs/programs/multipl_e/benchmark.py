@@ -12,6 +12,7 @@ from envs.programs.multipl_e import typescript
 from envs.programs.multipl_e.program import IMAGE
 from envs.programs.multipl_e.toolchains import DEFAULT, JAVATUPLES, TOOLCHAINS, TSC
 from envs.programs.multipl_e.typescript import COMMAND
+from envs.published_protocols import column_protocol
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, file_option
 from lemur_ray.benchmarks.needs import Requirement
@@ -26,7 +27,6 @@ from lemur_ray.benchmarks.sandboxed import (
     missing_programs,
     rebuild_hint,
 )
-from lemur_ray.benchmarks.table3 import OWN_PROTOCOL, ColumnProtocol
 from lemur_ray.outside_data.source import Source
 from lemur_ray.storage.bundles.host_path import HostPath
 
@@ -101,11 +101,7 @@ def _departures(
     return (f"TypeScript as the sandbox has it, 4.8 in Debian 12, instead of {typescript.pinned()} ({COMMAND})",)
 
 
-_PROTOCOL = ColumnProtocol(
-    "the data's prompt, unchanged", "none", "pass@1, mean over cpp, java, php, ts, cs and sh",
-    judge="the problem's tests, compiled and run", own_words=OWN_PROTOCOL,
-    options=MultiplEOptions, max_tokens=512, released=False, not_compared=("javatuples",),
-)  # fmt: skip
+_PROTOCOL = column_protocol("multipl_e", options=MultiplEOptions)
 BENCHMARKS = {
     language: Benchmark(
         MultiplEOptions, partial(_load, language), {"full": 512, "brief": 512}, identity=single_protocol_identity,

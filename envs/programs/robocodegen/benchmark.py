@@ -13,6 +13,7 @@ from typing import Any
 
 from envs.outside_data import SETS
 from envs.programs.robocodegen.env import MOST_FUNCTIONS
+from envs.published_protocols import published_protocol
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, file_option
 from lemur_ray.benchmarks.needs import Requirement
@@ -20,9 +21,8 @@ from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_i
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_text, read_value
-from lemur_ray.benchmarks.run_notes import EvaluationRun, PublishedProtocol, RunDescription, protocol_settings
+from lemur_ray.benchmarks.run_notes import EvaluationRun, RunDescription, protocol_settings
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S, Sandboxed, first_task_loads_in_sandbox
-from lemur_ray.benchmarks.table3 import OWN_PROTOCOL
 
 NOTEBOOK = "robocodegen/benchmark.ipynb"
 FILES = ["robocodegen/problems.json", NOTEBOOK]
@@ -194,16 +194,7 @@ def _further(run: EvaluationRun) -> Sequence[str]:
     return [] if run.settings.get("compat") else [WORDS["compat"][1]]
 
 
-_PROTOCOL = PublishedProtocol(
-    "worked examples and the description of a function",
-    "not published",
-    "share of the 37 functions whose tests pass",
-    judge="the function's own tests",
-    settings={"tries": 1},
-    texts={"tries": WORDS["tries"][0]},
-    own_words=OWN_PROTOCOL,
-    further=_further,
-)
+_PROTOCOL = published_protocol("robocodegen", further=_further)
 BENCHMARKS = {
     "": Benchmark(
         RoboCodeGenOptions,

@@ -12,6 +12,7 @@ from typing import Any
 from envs.outside_data import SETS
 from envs.programs.spider.databases import DEV, NAMES, SOURCE, TRAIN, described, files_of, home_of
 from envs.programs.spider.hardness import hardness
+from envs.published_protocols import column_protocol
 from lemur_ray.agents.trajectory import Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest
 from lemur_ray.benchmarks.needs import first_task_loads
@@ -19,7 +20,6 @@ from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_i
 from lemur_ray.benchmarks.question import QuestionDetails, question
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows, row_number
 from lemur_ray.benchmarks.sandboxed import PROGRAM_S
-from lemur_ray.benchmarks.table3 import OWN_PROTOCOL, ColumnProtocol
 from lemur_ray.storage.bundles.host_path import HostPath
 
 REQUEST = "Answer the question with one SQLite query and nothing else."
@@ -81,11 +81,7 @@ def _examples(home: Path, count: int) -> tuple[str, list[Path]]:
     return "".join(parts), [path, *files.values()]
 
 
-_PROTOCOL = ColumnProtocol(
-    "the tables with three rows of each, and the question", "none", "execution accuracy",
-    judge="rows of the query and of the gold on every database of the test suite", own_words=OWN_PROTOCOL,
-    column="Spider", options=SpiderOptions, max_tokens=256, released=False,
-)  # fmt: skip
+_PROTOCOL = column_protocol("spider", options=SpiderOptions)
 BENCHMARKS = {
     "": Benchmark(
         SpiderOptions, _load, {"full": 256, "brief": 256}, identity=single_protocol_identity,
