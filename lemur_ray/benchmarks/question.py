@@ -6,12 +6,12 @@ A grader is a module's function, named in the task as ``module:function``, so th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lemur_ray.agents.messages import Message
-from lemur_ray.agents.trajectory import Task
+from lemur_ray.agents.trajectory import Episode, Outcome, Task
 from lemur_ray.host.renamed_names import renamed_names
 from lemur_ray.text.tools_in_words import describe_tools, tool_function
 
@@ -116,6 +116,18 @@ def cut_at(reply: str, stops: Sequence[str]) -> str:
     """``reply`` up to the first stop string in it; all of it if there is none."""
     places = [place for stop in stops if stop and (place := reply.find(stop)) >= 0]
     return reply[: min(places)] if places else reply
+
+
+def by_category(
+    episodes: Iterable[Episode], value: Callable[[Episode], float] = lambda one: one.outcome is Outcome.SOLVED
+) -> dict[str, list[float]]:
+    """The value of each scored episode, by default 1.0 if it is solved and else 0.0, by category in the order of first
+    appearance; {} if none is scored."""
+    values: dict[str, list[float]] = {}
+    for episode in episodes:
+        if episode.outcome.scored:
+            values.setdefault(episode.category, []).append(float(value(episode)))
+    return values
 
 
 if not TYPE_CHECKING:

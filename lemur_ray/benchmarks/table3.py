@@ -12,8 +12,6 @@ from lemur_ray.benchmarks.run_notes import EvaluationRun, PublishedProtocol, Run
 
 AS_RELEASED = "lemur"
 """Value of ``mode`` for the protocol of the released scripts."""
-OWN_PROTOCOL = "the project's protocol"
-"""``PublishedProtocol.own_words`` of a column without a released script"""
 _ANYWHERE: Mapping[str, Any] = {
     "temperature": 0.0,
     "top_p": 1.0,

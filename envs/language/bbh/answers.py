@@ -6,14 +6,14 @@ words, brackets). ``released``: as in the scripts released with Lemur: the text 
 and punctuation, so that brackets and minus signs do not count, and an empty answer equals a reference of brackets. The
 score is the strict verdict in mode standard, the released one in mode lemur."""
 
-import math
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.benchmarks.question import FLEXIBLE, RELEASED, STRICT, Graded, continues_prompt
+from lemur_ray.benchmarks.question import FLEXIBLE, RELEASED, STRICT, Graded, by_category, continues_prompt
 from lemur_ray.grading.written_answers import brackets_in, chosen_word, final_number, listed_words, same_number
 from lemur_ray.grading.written_letters import chosen_letter
 
@@ -117,17 +117,10 @@ def macro_averages(episodes: Sequence[Episode]) -> dict[str, Any]:
     for name, value in scores.items():
         if name and not any(episode.scores for episode in scored):
             continue
-        by_file: dict[str, list[float]] = {}
-        for episode in scored:
-            by_file.setdefault(episode.category, []).append(float(value(episode)))
-        files = {file: _mean(values) for file, values in by_file.items()}
+        files = {file: fmean(values) for file, values in by_category(scored, value).items()}
         by_task: dict[str, list[float]] = {}
         for file, mean in files.items():
             by_task.setdefault(next((task for task in MERGED if file.startswith(task)), file), []).append(mean)
-        averages[f"mean_of_files{name}"] = _mean(list(files.values()))
-        averages[f"mean_of_tasks{name}"] = _mean([_mean(means) for means in by_task.values()])
+        averages[f"mean_of_files{name}"] = fmean(files.values())
+        averages[f"mean_of_tasks{name}"] = fmean(map(fmean, by_task.values()))
     return averages
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

@@ -6,8 +6,9 @@ from statistics import fmean
 from typing import ClassVar
 
 from envs.published_protocols import published_protocol
-from lemur_ray.agents.trajectory import Episode, Outcome
+from lemur_ray.agents.trajectory import Episode
 from lemur_ray.benchmarks.protocol_options import Tools
+from lemur_ray.benchmarks.question import by_category
 
 SINGLE_TURN = published_protocol("bfcl")
 
@@ -38,14 +39,13 @@ class ChosenCategories(Tools):
         return [one.strip() for one in self.categories.split(",")] if self.categories else self.EVERY
 
 
-def solved_by_category(episodes: Sequence[Episode], every: Sequence[str]) -> dict[str, list[bool]]:
-    """Whether each scored episode is solved, by category in the order of ``every``; categories without one are left
-    out."""
-    scored = [episode for episode in episodes if episode.outcome.scored]
-    by = {one: [e.outcome is Outcome.SOLVED for e in scored if e.category == one] for one in every}
-    return {category: solved for category, solved in by.items() if solved}
+def solved_by_category(episodes: Sequence[Episode], every: Sequence[str]) -> dict[str, list[float]]:
+    """1.0 for each solved of the scored episodes, else 0.0, by category in the order of ``every``; categories without
+    one are left out."""
+    solved = by_category(episodes)
+    return {category: solved[category] for category in every if category in solved}
 
 
-def rates(solved: Mapping[str, Sequence[bool]]) -> dict[str, float]:
+def rates(solved: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Share solved by category."""
     return {category: fmean(values) for category, values in solved.items()}

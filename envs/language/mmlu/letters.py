@@ -1,13 +1,13 @@
 """Extracts the chosen letter from a reply, and averages over subjects and fields."""
 
-import math
 import re
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from envs.language.mmlu.subjects import SUBJECTS
-from lemur_ray.agents.trajectory import Episode, Outcome
-from lemur_ray.benchmarks.question import FLEXIBLE, STRICT, Graded
+from lemur_ray.agents.trajectory import Episode
+from lemur_ray.benchmarks.question import FLEXIBLE, STRICT, Graded, by_category
 from lemur_ray.grading.written_letters import chosen_letter
 
 LETTERS = "ABCD"
@@ -37,19 +37,16 @@ def means(episodes: Sequence[Episode]) -> dict[str, Any]:
     """For reports: ``subjects``, their number; ``mean_of_subjects``, the mean of their success rates; the share solved
     in each field (``share, FIELD``) and subfield (``share_of_subfield``). Over scored episodes; {} if there are
     none."""
-    by_subject: dict[str, list[bool]] = {}
-    for episode in episodes:
-        if episode.outcome.scored:
-            by_subject.setdefault(episode.category, []).append(episode.outcome is Outcome.SOLVED)
+    by_subject = by_category(episodes)
     if not by_subject:
         return {}
-    by_field: dict[str, list[bool]] = {}
-    by_subfield: dict[str, list[bool]] = {}
+    by_field: dict[str, list[float]] = {}
+    by_subfield: dict[str, list[float]] = {}
     for subject, solved in by_subject.items():
         field, subfield = SUBJECTS.get(subject, ("other", "other"))
         by_field.setdefault(field, []).extend(solved)
         by_subfield.setdefault(subfield, []).extend(solved)
     averages: dict[str, Any] = {"subjects": len(by_subject)}
-    averages["mean_of_subjects"] = math.fsum(sum(of) / len(of) for of in by_subject.values()) / len(by_subject)
-    averages |= {f"share, {field}": sum(of) / len(of) for field, of in sorted(by_field.items())}
-    return averages | {"share_of_subfield": {name: sum(of) / len(of) for name, of in sorted(by_subfield.items())}}
+    averages["mean_of_subjects"] = fmean(map(fmean, by_subject.values()))
+    averages |= {f"share, {field}": fmean(of) for field, of in sorted(by_field.items())}
+    return averages | {"share_of_subfield": {name: fmean(of) for name, of in sorted(by_subfield.items())}}

@@ -5,10 +5,10 @@ of Lemur publishes neither protocol nor script, so both modes are the same: the 
 end of the solution, the item's own tests with the libraries that the data was made for. Prompts of the older form have
 a gap: a chat model sees the whole prompt, a base model continues the part before the gap."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 from envs.outside_data import SETS
@@ -16,11 +16,11 @@ from envs.programs.ds1000 import environment
 from envs.programs.ds1000.environment import LIBRARIES
 from envs.programs.ds1000.program import BEGINS, HOLE, STOPS, around_hole
 from envs.published_protocols import column_protocol
-from lemur_ray.agents.trajectory import Episode, Outcome, Task
+from lemur_ray.agents.trajectory import Episode, Task
 from lemur_ray.benchmarks.contract import Benchmark, BenchmarkDetails, EvaluationRequest, location_option
 from lemur_ray.benchmarks.needs import Requirement
 from lemur_ray.benchmarks.protocol_options import OneProtocol, single_protocol_identity
-from lemur_ray.benchmarks.question import QuestionDetails, question
+from lemur_ray.benchmarks.question import QuestionDetails, by_category, question
 from lemur_ray.benchmarks.resource_request import PROGRAMS
 from lemur_ray.benchmarks.rows import files_digest, find_file, read_rows
 from lemur_ray.benchmarks.run_notes import EvaluationRun
@@ -122,11 +122,8 @@ def _departures(options: Ds1000Options, request: EvaluationRequest, tasks: Seque
 
 def by_library(episodes: Sequence[Episode]) -> dict[str, Any]:
     """{``mean_of_library``: library -> success rate of its scored episodes}; {} if none is scored."""
-    scores: dict[str, list[float]] = {}
-    for episode in episodes:
-        if episode.outcome.scored:
-            scores.setdefault(episode.category, []).append(float(episode.outcome is Outcome.SOLVED))
-    return {"mean_of_library": {name: math.fsum(of) / len(of) for name, of in sorted(scores.items())}} if scores else {}
+    rates = {name: fmean(of) for name, of in sorted(by_category(episodes).items())}
+    return {"mean_of_library": rates} if rates else {}
 
 
 def _some_libraries(run: EvaluationRun) -> Sequence[str]:

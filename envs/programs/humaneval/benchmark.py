@@ -24,8 +24,6 @@ FILES = [
 FIELDS = ("task_id", "prompt", "entry_point", "canonical_solution", "test")
 SOURCE = "HumanEval: data/HumanEval.jsonl.gz of openai/human-eval; MIT; python jobs/fetch_data.py humaneval"
 SOURCES = SETS["humaneval"]
-AS_RELEASED = {"temperature": 0.2, "top_p": 0.95}
-"""Sampling parameters of the script released with Lemur."""
 STOPS = ("\nclass", "\ndef", "\n#", "\nif", "\nprint")
 REQUEST = "Complete this Python function. Reply with its code.\n\n"
 LEAD = "Here is the completed function:\n\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,29 +22,9 @@ from envs.webarena.evaluators.url_match import OR, url_match
 from envs.webarena.site_set import Record
 from envs.webarena.tasks import SITES, filled
 
-BASES: Mapping[str, str] = {
-    "SHOPPING": "http://shop.test:7770",
-    "SHOPPING_ADMIN": "http://shop.test:7780/admin",
-    "REDDIT": "http://reddit.test:9999",
-    "GITLAB": "http://gitlab.test:8023",
-    "MAP": "http://map.test:3000",
-    "WIKIPEDIA": "http://wiki.test:8888/wikipedia_en_all_maxi_2022-05/A/User:The_other_Kiwix_guy/Landing",
-    "HOMEPAGE": "http://home.test:4399",
-}
+_KNOWN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+BASES: Mapping[str, str] = _KNOWN["bases"]
 """Site URLs in the recorded rows."""
-SITES_COUNTS = {
-    "shopping": 187, "shopping_admin": 182, "gitlab": 180, "map": 109, "reddit": 106, "wikipedia+map": 16,
-    "gitlab+reddit": 10, "reddit+gitlab": 8, "gitlab+wikipedia": 6, "shopping+reddit": 5, "map+shopping_admin": 2,
-    "map+wikipedia": 1,
-}  # fmt: skip
-STATE_COUNTS = {
-    "shopping": 187, "gitlab": 186, "shopping_admin": 182, "": 128, "reddit": 111, "gitlab.reddit": 18,
-}  # fmt: skip
-EVAL_COUNTS = {
-    "string_match": 325, "program_html": 282, "url_match+program_html": 129, "url_match": 66,
-    "string_match+url_match": 10,
-}  # fmt: skip
-PLACEHOLDER_COUNTS = {"GITLAB": 385, "REDDIT": 336, "SHOPPING_ADMIN": 300, "SHOPPING": 281, "MAP": 133}
 REASONS = (
     "Reach max steps 30",
     "Failed to parse actions for 3 times",
@@ -141,10 +122,10 @@ def task_gates(records: Sequence[Record]) -> Iterator[Gate]:
     counted = {
         "tasks": (len(records), 812),
         "task ids": ([one["task_id"] for one in records], list(range(812))),
-        "sites": (count(lambda one: "+".join(one["sites"])), SITES_COUNTS),
-        "storage_state": (count(_state), STATE_COUNTS),
-        "eval_types": (count(lambda one: "+".join(one["eval"]["eval_types"])), EVAL_COUNTS),
-        "placeholders": (_placeholders(records), PLACEHOLDER_COUNTS),
+        "sites": (count(lambda one: "+".join(one["sites"])), _KNOWN["sites"]),
+        "storage_state": (count(_state), _KNOWN["storage_state"]),
+        "eval_types": (count(lambda one: "+".join(one["eval"]["eval_types"])), _KNOWN["eval_types"]),
+        "placeholders": (_placeholders(records), _KNOWN["placeholders"]),
         "templates": (len({one["intent_template_id"] for one in records}), 190),
     }
     wrong = tuple(name for name, (ours, expected) in counted.items() if ours != expected)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import datetime
 import random
+import tomllib
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 SEED = 17
@@ -16,43 +18,7 @@ SEED = 17
 CUSTOMER, STAFF, MEMBER = "Ines Halloran", "Odo Farrier", "quillon"
 """Users that tasks are logged in as: at the shop; at its dashboard and the CMS; at tickets, forum and wiki."""
 _BEGIN = datetime.date(2024, 2, 5)
-_GIVEN = ("Mara", "Tobin", "Elsie", "Corin", "Petra", "Lucan", "Wilma", "Jonty")
-_FAMILY = ("Ashdown", "Brackwell", "Cressing", "Dunmore", "Eversley", "Fenwick", "Garrity", "Holbeck")
-_LOOKS = ("Amber", "Slate", "Ivory", "Cobalt", "Russet", "Juniper", "Pewter", "Saffron", "Onyx", "Coral")
-_GOODS = {
-    "Lamps": ("Desk Lamp", "Reading Lamp", "Lantern", "Night Light", "Clip Light", "Floor Lamp"),
-    "Kettles": ("Stove Kettle", "Travel Kettle", "Tea Kettle", "Camp Kettle", "Pour Kettle", "Whistling Kettle"),
-    "Notebooks": ("Pocket Notebook", "Field Notebook", "Sketchbook", "Ledger", "Music Book", "Daily Planner"),
-    "Backpacks": ("Day Pack", "Roll Pack", "School Pack", "Hiking Pack", "Camera Pack", "Cycling Pack"),
-    "Headphones": ("Studio Headphones", "Earbuds", "Sleep Headphones", "Headset", "Ear Clips", "Neckband"),
-    "Garden Tools": ("Hand Trowel", "Pruner", "Watering Can", "Weeder", "Seed Dibber", "Hand Rake"),
-}
-_OPINIONS = (
-    ("Sturdy and plain", "It has survived two moves and a curious goat."),
-    ("Smaller than it looks", "Measure your shelf before you order one."),
-    ("Quietly good", "I forgot that I own it, which is the best praise."),
-    ("Not for travelling", "The handle rattles on every train."),
-    ("Worth the wait", "It came a week late and was perfect."),
-    ("Faded quickly", "The colour went pale after one summer."),
-)
-_STATUSES = ("Pending", "Being processed", "Shipped", "Complete")
-_PARTS = ("importer", "scheduler", "web console", "billing", "search index")
-_FAULTS = (
-    "crashes on an empty file", "shows the wrong time zone", "loses the last line", "ignores the retry limit",
-    "leaks a file handle", "sorts umlauts after z", "rejects valid addresses", "is slow on large folders",
-)  # fmt: skip
-_PRIORITIES = ("blocker", "critical", "major", "minor", "trivial")
-_BOARDS = {
-    "Lighthouses": ("fog signals", "lens cleaning", "keeper logbooks", "island ferries", "paint schemes"),
-    "Sourdough": ("rye starters", "oven steam", "cold proofing", "scoring patterns", "stale loaves"),
-    "Model Railways": ("narrow gauge", "signal wiring", "scenery moss", "loose couplings", "turntable motors"),
-    "Night Sky": ("meteor counts", "cheap tripods", "dark parks", "lunar maps", "dew heaters"),
-    "Allotments": ("slug traps", "compost heat", "shared sheds", "late frost", "bean poles"),
-}
-_ASKS = ("Advice on", "A beginner's view of", "What went wrong with")
-_TOPICS = ("Harbour", "Orchard", "Bakery", "Quarry", "Ferry", "Museum")
-_EVENTS = ("reopens after repairs", "extends its hours", "looks for volunteers")
-_HERBS = ("Fennelwort", "Bluecap", "Marsh Thyme", "Stonecress", "Lanternweed", "Paleroot", "Duskmint", "Ferrygrass")
+_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -163,7 +129,7 @@ class Content:
 def content_of(seed: int = SEED) -> Content:
     """Generate the content for a seed; it is equal in every process."""
     draw = random.Random(f"stand-in sites {seed}")
-    given, family = draw.sample(_GIVEN, 6), draw.sample(_FAMILY, 6)
+    given, family = draw.sample(_WORDS["given"], 6), draw.sample(_WORDS["family"], 6)
     people = tuple(f"{first} {last}" for first, last in zip(given, family, strict=True))
     products = _products(draw, people)
     return Content(
@@ -194,14 +160,14 @@ def _cents(price: str) -> int:
 def _products(draw: random.Random, people: tuple[str, ...]) -> tuple[Product, ...]:
     made = []
     prices = iter(draw.sample(range(600, 14_000), 36))  # no two are equal: "the cheapest" is one
-    for category, goods in _GOODS.items():
+    for category, goods in _WORDS["goods"].items():
         for number, good in enumerate(goods):
-            title = f"{draw.choice(_LOOKS)} {good}"
+            title = f"{draw.choice(_WORDS['looks'])} {good}"
             authors = draw.sample(people, draw.choice((0, 1, 2, 3)))
-            opinions = draw.sample(_OPINIONS, len(authors))
+            opinions = draw.sample(_WORDS["opinions"], len(authors))
             reviews = tuple(Review(a, draw.randint(1, 5), *o) for a, o in zip(authors, opinions, strict=True))
             upc = f"{category[:2].upper()}{100 + number * 7 + draw.randrange(7)}"
-            maker, grams = draw.choice(_FAMILY), draw.randrange(2, 90) * 10
+            maker, grams = draw.choice(_WORDS["family"]), draw.randrange(2, 90) * 10
             text = f"A {title.lower()} made in the workshop of {maker}. It weighs {grams} g."
             made.append(Product(title, category, upc, _money(next(prices)), draw.randrange(3, 60), text, reviews))
     return tuple(made)
@@ -214,13 +180,13 @@ def _orders(draw: random.Random, people: tuple[str, ...], products: tuple[Produc
         total = _money(sum(_cents(one.price) * count for one, count in bought))
         lines = tuple((one.title, count) for one, count in bought)
         placed = str(_BEGIN + datetime.timedelta(days=21 * n + draw.randrange(20)))
-        made.append(Order(f"{100_200 + 13 * n}", customer, placed, draw.choice(_STATUSES), lines, total))
+        made.append(Order(f"{100_200 + 13 * n}", customer, placed, draw.choice(_WORDS["statuses"]), lines, total))
     return tuple(made)
 
 
 def _tickets(draw: random.Random, people: tuple[str, ...]) -> list[Ticket]:
     names = [MEMBER, *(person.split()[0].lower() for person in people)]
-    pairs = draw.sample([(part, fault) for part in _PARTS for fault in _FAULTS], 24)
+    pairs = draw.sample([(part, fault) for part in _WORDS["parts"] for fault in _WORDS["faults"]], 24)
     return [
         Ticket(
             number,
@@ -230,7 +196,7 @@ def _tickets(draw: random.Random, people: tuple[str, ...]) -> list[Ticket]:
             draw.choice(names),
             part,
             f"release {draw.randrange(1, 4)}.0",
-            draw.choice(_PRIORITIES),
+            draw.choice(_WORDS["priorities"]),
             draw.random() < 0.3,
         )
         for number, (part, fault) in enumerate(pairs, 1)
@@ -240,33 +206,33 @@ def _tickets(draw: random.Random, people: tuple[str, ...]) -> list[Ticket]:
 def _topics(draw: random.Random, people: tuple[str, ...]) -> list[Topic]:
     names = [person.split()[0].lower() for person in people]
     made = []
-    for forum, subjects in _BOARDS.items():
+    for forum, subjects in _WORDS["boards"].items():
         for subject in subjects:
             starter, *others = draw.sample(names, draw.randint(1, 5))
             first = Post(starter, f"I have kept notes on {subject} since {draw.randrange(1970, 2020)}. What do you do?")
             replies = [
                 Post(name, f"With {subject} I always count to {draw.randrange(3, 99)} first.") for name in others
             ]
-            made.append(Topic(forum, f"{draw.choice(_ASKS)} {subject}", (first, *replies)))
+            made.append(Topic(forum, f"{draw.choice(_WORDS['asks'])} {subject}", (first, *replies)))
     return made
 
 
 def _articles(draw: random.Random) -> list[Article]:
     made = []
-    for topic in _TOPICS:
-        for event in draw.sample(_EVENTS, 2):
+    for topic in _WORDS["topics"]:
+        for event in draw.sample(_WORDS["events"], 2):
             title = f"The {topic.lower()} {event}"
             phone = f"0{draw.randrange(200, 999)} {draw.randrange(1000, 9999)}"
             body = f"Opening times change in {draw.choice(('May', 'June', 'July'))}. Questions: telephone {phone}."
-            intro = f"News from the {topic.lower()} by {draw.choice(_GIVEN)} {draw.choice(_FAMILY)}."
-            section = "Town" if topic in _TOPICS[:3] else "Region"
+            intro = f"News from the {topic.lower()} by {draw.choice(_WORDS['given'])} {draw.choice(_WORDS['family'])}."
+            section = "Town" if topic in _WORDS["topics"][:3] else "Region"
             made.append(Article(section, title, title.lower().replace(" ", "-"), intro, body, draw.random() < 0.75))
     return made
 
 
 def _wiki(draw: random.Random) -> list[WikiPage]:
     made = []
-    for herb in _HERBS:
+    for herb in _WORDS["herbs"]:
         facts = (
             ("Height", f"{draw.randrange(5, 150)} cm"),
             ("Flowers in", draw.choice(("April", "May", "June", "August", "September"))),
