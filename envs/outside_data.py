@@ -2,16 +2,16 @@
 
 Benchmarks whose file names follow from their tasks (BBH, BFCL, GPQA, MultiPL-E) declare theirs beside those."""
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+from lemur_ray.host.json_files import toml_beside
 from lemur_ray.outside_data import required as outside
 from lemur_ray.outside_data.source import Source, declared_sources
 
 GAMES = "mint/tasks/alfworld/valid_unseen_134_games.tar.gz"
 GAME_IDS = "mint/tasks/alfworld/gamefile_id.txt"
-_DECLARED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_DECLARED = toml_beside(__file__)
 _PARTS = {one["name"]: declared_sources(one) for one in _DECLARED["parts"]}
 SETS: Mapping[str, tuple[Source, ...]] = {
     one["name"]: (*declared_sources(one), *(file for part in one.get("with", ()) for file in _PARTS[part]))

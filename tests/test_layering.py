@@ -14,6 +14,8 @@ from tests.source_tree import ROOT, files_imported, imports, imports_by_value, n
 # A room is a folder or a lone file of the top, with what it may import besides itself and EVERYWHERE. A longer name is
 # a room within a room whose own rule takes the place of the outer one's; rooms around it see into it.
 EVERYWHERE = {"lemur_ray/config", "lemur_ray/host", "lemur_ray/storage"}
+DECLARED = {"envs/outside_data", "envs/published_protocols"}
+"""What the built-in benchmarks have in TOML files."""
 ROOMS: dict[str, set[str]] = {
     **{room: set() for room in EVERYWHERE},
     "lemur_ray/weights/checkpoints": set(),
@@ -84,38 +86,39 @@ ROOMS: dict[str, set[str]] = {
     "lemur_ray/cluster": {"lemur_ray/doctor"},
     "lemur_ray/doctor": set(),
     "envs": {"lemur_ray/agents", "lemur_ray/grading", "lemur_ray/outside_data", "lemur_ray/sandbox"},
-    "envs/alfworld": {"envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/outside_data"},
+    "envs/published_protocols": {"lemur_ray/benchmarks"},
+    "envs/alfworld": {*DECLARED, "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks"},
     "envs/foreign": {
         "envs/intercode/fenced_block", "envs/spaces", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks",
         "lemur_ray/sandbox",
     },
     "envs/intercode": {
-        "envs/outside_data", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/doctor",
+        *DECLARED, "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/doctor",
         "lemur_ray/grading", "lemur_ray/outside_data", "lemur_ray/sandbox",
     },
     "envs/mint": {
-        "envs/alfworld", "envs/outside_data", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks",
-        "lemur_ray/grading", "lemur_ray/sandbox",
+        *DECLARED, "envs/alfworld", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/grading",
+        "lemur_ray/sandbox",
     },
     "envs/language": {
-        "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/grading/written_answers",
+        *DECLARED, "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/grading/written_answers",
         "lemur_ray/grading/written_letters", "lemur_ray/outside_data",
     },
     "envs/language/bfcl": {
-        "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/outside_data",
+        *DECLARED, "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/outside_data",
         "lemur_ray/sandbox/sandbox", "lemur_ray/text/tools_in_words",
     },
     "envs/language/tau_bench": {
-        "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/outside_data",
+        *DECLARED, "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/outside_data",
         "lemur_ray/sandbox/sandbox", "lemur_ray/text/tools_in_words",
     },
     "envs/programs": {
-        "envs/intercode/sql", "envs/question/env", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks",
-        "lemur_ray/grading", "lemur_ray/outside_data", "lemur_ray/sandbox",
+        *DECLARED, "envs/intercode/sql", "envs/question/env", "envs/text_env", "lemur_ray/agents",
+        "lemur_ray/benchmarks", "lemur_ray/grading", "lemur_ray/outside_data", "lemur_ray/sandbox",
     },
     "envs/question": {"envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks"},
     "envs/webarena": {
-        "envs/spaces", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks", "lemur_ray/outside_data",
+        *DECLARED, "envs/spaces", "envs/text_env", "lemur_ray/agents", "lemur_ray/benchmarks",
     },
     "jobs": {"lemur_ray", "envs"},
 }  # fmt: skip

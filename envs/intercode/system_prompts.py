@@ -1,8 +1,8 @@
 """System prompts of InterCode's environments, by the benchmark's kind: the texts of ``system_prompts.toml``."""
 
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 
-SYSTEM: Mapping[str, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+from lemur_ray.host.json_files import toml_beside
+
+SYSTEM: Mapping[str, str] = toml_beside(__file__)
 """The number of turns is to be filled in, as ``max_turns``."""

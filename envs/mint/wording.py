@@ -3,19 +3,19 @@
 A replay must repeat the recorded prompts byte by byte, so their wording is read from the runs themselves
 (``DATA/mint/outputs``). Without recorded runs the same protocol has this project's wording."""
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from envs.mint.recording import MintEpisode, after_observation, read_recording
 from envs.mint.tools import Tool, tools_of
+from lemur_ray.host.json_files import toml_beside
 
 SEPARATOR = "\n---\n"
 _STEPS, _PROPOSALS = "{max_steps}", "{max_propose}"
 _RECORDED_STEPS, _RECORDED_PROPOSALS = "You have 5 chances", "solution 2 times"
 
-WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+WORDS = toml_beside(__file__)
 """This project's wording of the messages, and of the teacher's prompt."""
 
 

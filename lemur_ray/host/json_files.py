@@ -1,10 +1,11 @@
-"""Reads JSON and JSON Lines files, plain or gzip; errors name file and line.
+"""Reads JSON and JSON Lines files, plain or gzip; errors name file and line. Also TOML files beside modules.
 
 Gzip is recognised by its first bytes; a file named ``.gz`` must be gzip."""
 
 import gzip
 import io
 import json
+import tomllib
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,20 @@ class NotJson(ValueError):
     def __init__(self, message: str, reason: str = "not_json") -> None:
         super().__init__(message)
         self.reason = reason
+
+
+def toml_beside(module: str, name: str = "") -> dict[str, Any]:
+    """The values of the TOML file ``name`` beside a module, by default of the module's name; tuples in place of lists.
+    ``module``: path of its file. Raises OSError, tomllib.TOMLDecodeError."""
+    path = Path(module).with_name(name) if name else Path(module).with_suffix(".toml")
+    values: dict[str, Any] = _with_tuples(tomllib.loads(path.read_text(encoding="utf-8")))
+    return values
+
+
+def _with_tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_tuples(item) for key, item in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
 def is_gzip(path: Path) -> bool:

@@ -113,15 +113,15 @@ class Source:
 
 
 def declared_sources(declared: Mapping[str, Any]) -> tuple[Source, ...]:
-    """The files that a set in a TOML file declares under ``sources``; keys of the set hold for each file that lacks
-    them. In place of a ``url`` a file may have ``file``, its path in the set's or its own ``repository``."""
+    """The files that a set in a TOML file (``toml_beside``) declares under ``sources``. Keys of the set hold for each
+    file that lacks them. In place of a ``url`` a file may
+    have ``file``, its path in the set's or its own ``repository``."""
     known = {"repository", *(f.name for f in fields(Source))}
     shared = {"url": "", "sha256": "", "size": 0, **{key: value for key, value in declared.items() if key in known}}
     rows: list[dict[str, Any]] = [{**shared, **row} for row in declared.get("sources", ())]
     for row in rows:
         repository, file = row.pop("repository", ""), row.pop("file", None)
         row["url"] = row["url"] if file is None else f"{repository}/{file}"
-        row |= {name: tuple(row[name]) for name in ("members", "left_out") if name in row}
     return tuple(Source(**row) for row in rows)
 
 

@@ -3,21 +3,12 @@
 All values are percentages as printed, and stand in ``paper.toml``. ``NOTES`` says where a printed number is known to
 differ from its public log."""
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
+from lemur_ray.host.json_files import toml_beside
 
-def _with_tuples(value: Any) -> Any:
-    """The value of a TOML file with tuples in place of lists."""
-    if isinstance(value, dict):
-        return {key: _with_tuples(item) for key, item in value.items()}
-    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
-
-
-_PAPER = _with_tuples(tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")))
+_PAPER = toml_beside(__file__)
 MODELS: tuple[str, ...] = _PAPER["models"]
 
 

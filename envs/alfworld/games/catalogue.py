@@ -4,12 +4,12 @@ Class names are ALFRED's (AI2-THOR object types). The facts (what fits where, wh
 opened) are those of alfworld 0.4.2's ``gen/constants.py``, restricted to the classes used here; a test compares them.
 Room contents are chosen here: smaller than the real scenes, same classes. The long tables are in ``household.toml``."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-_TABLES = tomllib.loads(Path(__file__).with_name("household.toml").read_text(encoding="utf-8"))
+from lemur_ray.host.json_files import toml_beside
+
+_TABLES = toml_beside(__file__, "household.toml")
 
 
 def _names(table: str) -> dict[str, tuple[str, ...]]:
@@ -17,7 +17,7 @@ def _names(table: str) -> dict[str, tuple[str, ...]]:
     return {key: tuple(names.split()) for key, names in _TABLES[table].items()}
 
 
-TASK_LINES: Mapping[str, tuple[str, ...]] = {task: tuple(lines) for task, lines in _TABLES["task_lines"].items()}
+TASK_LINES: Mapping[str, tuple[str, ...]] = _TABLES["task_lines"]
 """ALFWorld's wordings of a goal by task type; {object} and {target} are lower-case class names."""
 TASK_TYPES = tuple(TASK_LINES)
 LIGHT = "look_at_obj_in_light"
@@ -42,10 +42,7 @@ TOOL_OF_VERB: Mapping[str, str] = {t.verb: t.tool for t in TREATMENTS.values()}
 TOOLS = frozenset((verb, tool.lower()) for verb, tool in TOOL_OF_VERB.items())
 """(verb, furniture class in lower case) pairs: what cleans, heats and cools in alfworld 0.4.2."""
 
-ROOMS: Mapping[str, Mapping[str, tuple[int, int]]] = {
-    room: {furniture: (least, most) for furniture, (least, most) in pieces.items()}
-    for room, pieces in _TABLES["rooms"].items()
-}
+ROOMS: Mapping[str, Mapping[str, tuple[int, int]]] = _TABLES["rooms"]
 """By room and furniture class, the minimum and maximum number of pieces in a generated game."""
 
 STOCK: Mapping[str, tuple[str, ...]] = _names("stock")

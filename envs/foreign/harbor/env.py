@@ -10,7 +10,6 @@ another hash is rejected), ``command_s`` (seconds per command), ``network`` (see
 import math
 import re
 import time
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +18,7 @@ from envs.foreign.harbor import task_folder
 from envs.intercode.fenced_block import first_fenced
 from envs.text_env import Opening, TextEnv, Turn, check_texts
 from lemur_ray.agents.external_calls import external_call
-from lemur_ray.host.json_files import parse_json
+from lemur_ray.host.json_files import parse_json, toml_beside
 from lemur_ray.sandbox.backends import built_image
 from lemur_ray.sandbox.backends.whole_machine import CommandResult, ContainerSettings, WholeMachine
 
@@ -27,7 +26,7 @@ SUBMIT = "submit"
 SHOWN_CHARS = 10_000
 SOLVE = "```bash\nbash /solution/solve.sh\n```"
 _OPENING = re.compile(r"(?:bash|sh|shell|console)?[ \t\r]*\n?", re.I)
-_SYSTEM = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["system"]
+_SYSTEM = toml_beside(__file__)["system"]
 
 
 class HarborEnv(TextEnv):

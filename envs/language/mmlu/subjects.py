@@ -1,9 +1,8 @@
 """The 57 subjects of MMLU, each with its subfield and field as the authors group them (hendrycks/test, categories)."""
 
-import tomllib
-from pathlib import Path
+from lemur_ray.host.json_files import toml_beside
 
-FIELDS: dict[str, dict[str, list[str]]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+FIELDS: dict[str, dict[str, tuple[str, ...]]] = toml_beside(__file__)
 SUBJECTS: dict[str, tuple[str, str]] = {
     subject: (field, subfield)
     for field, subfields in FIELDS.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,8 +20,9 @@ from envs.webarena.evaluators.string_match import string_match
 from envs.webarena.evaluators.url_match import OR, url_match
 from envs.webarena.site_set import Record
 from envs.webarena.tasks import SITES, filled
+from lemur_ray.host.json_files import toml_beside
 
-_KNOWN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_KNOWN = toml_beside(__file__)
 BASES: Mapping[str, str] = _KNOWN["bases"]
 """Site URLs in the recorded rows."""
 REASONS = (

@@ -10,14 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from lemur_ray.host.json_files import toml_beside
+
 Record = Mapping[str, Any]
 
-_QUESTIONS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_QUESTIONS = toml_beside(__file__)
 
 
 class NoVerdict(Exception):

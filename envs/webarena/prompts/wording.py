@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +15,13 @@ from envs.webarena.actions.action import Action, Kind
 from envs.webarena.actions.languages import FENCE, Language, Reading, render
 from envs.webarena.actions.python_calls import signature_of
 from envs.webarena.views import PictureKind
+from lemur_ray.host.json_files import toml_beside
 
 NONE_YET = "None"
 PROBLEM_CHARS = 200
 _CALL = re.compile(r"^\w+\.\w+: ")
 """Prefix of a driver's error message: the function that was called."""
-_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_WORDS = toml_beside(__file__)
 _GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = _WORDS["actions"]
 _SHAPES = {name: shape for group in _GROUPS.values() for name, shape in group.items()}
 """Action -> its symbolic form, and what it does."""

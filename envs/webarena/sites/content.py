@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import datetime
 import random
-import tomllib
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
+
+from lemur_ray.host.json_files import toml_beside
 
 SEED = 17
 """Default seed of the content. Another one gives other names, prices and answers."""
 CUSTOMER, STAFF, MEMBER = "Ines Halloran", "Odo Farrier", "quillon"
 """Users that tasks are logged in as: at the shop; at its dashboard and the CMS; at tickets, forum and wiki."""
 _BEGIN = datetime.date(2024, 2, 5)
-_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_WORDS = toml_beside(__file__)
 
 
 @dataclass(frozen=True)

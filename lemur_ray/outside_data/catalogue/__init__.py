@@ -3,14 +3,13 @@ the data of benchmarks that the project does not implement: the sets of ``traini
 
 Implemented benchmarks declare their own sources. An empty checksum means that none is published. Fetches nothing."""
 
-import tomllib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+from lemur_ray.host.json_files import toml_beside
 from lemur_ray.outside_data.source import DataSet, Stream, declared_sources
 
-_DECLARED = tomllib.loads(Path(__file__).with_name("training.toml").read_text(encoding="utf-8"))["sets"]
+_DECLARED = toml_beside(__file__, "training.toml")["sets"]
 
 
 def _filled(value: Any, row: str, folder: str) -> Any:
@@ -19,7 +18,7 @@ def _filled(value: Any, row: str, folder: str) -> Any:
         return value.replace("{row}", row).replace("{folder}", folder)
     if isinstance(value, dict):
         return {key: _filled(item, row, folder) for key, item in value.items()}
-    return [_filled(item, row, folder) for item in value] if isinstance(value, list) else value
+    return tuple(_filled(item, row, folder) for item in value) if isinstance(value, tuple) else value
 
 
 def _sets(declared: Mapping[str, Any]) -> Iterator[DataSet]:
