@@ -4,31 +4,13 @@ The wordings are ALFWorld's (``alfred.twl2`` of alfworld 0.3 and 0.4, MIT), byte
 
 from collections.abc import Collection, Sequence
 
+from envs.alfworld.games.catalogue import HELP
 from envs.alfworld.games.game import Thing
 from envs.alfworld.grammar import Action, Grammar
 from envs.alfworld.world import World
 
 NOTHING_HAPPENS = "Nothing happens."
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
-HELP = "\n".join(
-    [
-        "Available commands:",
-        "  look:                             look around your current location",
-        "  inventory:                        check your current inventory",
-        "  go to (receptacle):               move to a receptacle",
-        "  open (receptacle):                open a receptacle",
-        "  close (receptacle):               close a receptacle",
-        "  take (object) from (receptacle):  take an object from a receptacle",
-        "  move (object) to (receptacle):  place an object in or on a receptacle",
-        "  examine (something):              examine a receptacle or an object",
-        "  use (object):                     use an object",
-        "  heat (object) with (receptacle):  heat an object using a receptacle",
-        "  clean (object) with (receptacle): clean an object using a receptacle",
-        "  cool (object) with (receptacle):  cool an object using a receptacle",
-        "  slice (object) with (object):     slice an object using a sharp object",
-        "",
-    ]
-)
 
 
 def answer(world: World, grammar: Grammar, action: Action) -> str:

@@ -5,6 +5,8 @@ Names, parameters and order are MINT's; the descriptions are this project's, use
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lemur_ray.host.json_files import toml_beside
+
 
 @dataclass(frozen=True)
 class Tool:
@@ -29,26 +31,8 @@ WIKIPEDIA = Tool(
 """The only tool of the five reasoning subsets."""
 
 
-def _tool(name: str, parameters: tuple[str, ...], what: str, example: str, command: Callable[..., str]) -> Tool:
-    return Tool(name, parameters, f"{what}, as in {example}", command)
-
-
-_BOTH = ("object", "receptacle")
-
-HOUSEHOLD: tuple[Tool, ...] = (
-    _tool(
-        "put", _BOTH, "Leaves what you carry in or on furniture", 'put("cup 2", "shelf 1")', "put {} in/on {}".format
-    ),
-    _tool("goto", ("receptacle",), "Walks to furniture and tells what is there", 'goto("desk 1")', "go to {}".format),
-    _tool("take_from", _BOTH, "Picks a thing up", 'take_from("cup 2", "desk 1")', "take {} from {}".format),
-    _tool("open_receptacle", ("receptacle",), "Opens furniture", 'open_receptacle("safe 1")', "open {}".format),
-    _tool("toggle", ("object_or_receptacle",), "Switches a thing", 'toggle("desklamp 1")', "toggle {}".format),
-    _tool("close_receptacle", ("receptacle",), "Closes furniture", 'close_receptacle("safe 1")', "close {}".format),
-    _tool("clean", _BOTH, "Cleans what you carry", 'clean("fork 3", "sinkbasin 1")', "clean {} with {}".format),
-    _tool("heat", _BOTH, "Heats what you carry", 'heat("potato 1", "microwave 1")', "heat {} with {}".format),
-    _tool("cool", _BOTH, "Cools what you carry", 'cool("potato 1", "fridge 1")', "cool {} with {}".format),
-    _tool("use", ("receptacle",), "Switches a lamp on", 'use("desklamp 1")', "use {}".format),
-    _tool("look", (), "Tells again what is around you", "look()", lambda: "look"),
+HOUSEHOLD = tuple(
+    Tool(**{**row, "command": row["command"].format}) for row in toml_beside(__file__, "wording.toml")["household"]
 )
 """The eleven tools of the ALFWorld subset, in the order of their descriptions. No game supports ``toggle``."""
 

@@ -20,6 +20,8 @@ def _names(table: str) -> dict[str, tuple[str, ...]]:
 TASK_LINES: Mapping[str, tuple[str, ...]] = _TABLES["task_lines"]
 """ALFWorld's wordings of a goal by task type; {object} and {target} are lower-case class names."""
 TASK_TYPES = tuple(TASK_LINES)
+HELP: str = _TABLES["help"]
+"""The game's answer to ``help``."""
 LIGHT = "look_at_obj_in_light"
 TWO = "pick_two_obj_and_place"
 LAMP = "DeskLamp"
