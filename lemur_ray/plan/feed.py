@@ -25,7 +25,7 @@ __all__ = ["PlanFeed", "iterate", "rank_dataset"]
 
 BLOCK_BYTES = 16 * 2**20
 """Target bytes of a Ray Data block: many steps of a small model, some of a large one. Smaller blocks raise Ray Data's
-share of the CPU time (tests/perf/feed_rate.py)."""
+share of the CPU time (tests/perf/train/feed_rate.py)."""
 MAX_TASKS = 256
 """Maximum number of Ray tasks that read the rows of one rank; each task yields several blocks."""
 _BYTES_PER_TOKEN = 20

@@ -1,6 +1,6 @@
 """Rows of a plan as batches on one CPU core, against what a pod eats; run by hand.
 
-    python tests/perf/feed_rate.py [--rows-in-corpus 8192] [--ray]
+    python tests/perf/train/feed_rate.py [--rows-in-corpus 8192] [--ray]
 
 Rows of 4,096 tokens (a corpus of random documents, packed, made first), batches of 64 rows, one process pinned to one
 core. Each round fetches batches at row 0 and at row 10^10 in turn, so both see the same machine; rates are tokens a
@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
 from lemur_ray.corpus.manifest import row_folder  # noqa: E402
