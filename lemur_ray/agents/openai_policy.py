@@ -56,6 +56,7 @@ REFUSALS = frozenset({429, 503})
 """Statuses of an overloaded endpoint."""
 FINAL = frozenset({401, 402, 403, 404, 405, 407, 410})
 """Statuses that persist until key, address or model change."""
+NO_TOOLS = "for endpoints without tools, --tools words describes them in the prompt"
 SENSELESS = 3
 UNREADABLE = 5
 SESSION_HEADER = "x-session-id"
@@ -225,7 +226,10 @@ class OpenAIPolicy:
             return self._ask(replace(request, messages=joined, thoughts={}), left_s)
         self._senseless += not request.quotes
         if self._senseless >= SENSELESS and not self._has_answered():
-            raise EndpointRefused(f"{self.base_url}: the first {self._senseless} requests were refused, {failure}")
+            hint = f"; {NO_TOOLS}" if request.tools else ""
+            raise EndpointRefused(
+                f"{self.base_url}: the first {self._senseless} requests were refused, {failure}{hint}"
+            )
         raise RequestRefused(f"{self.base_url}: status {status}: {refusal.message[:1000]}")
 
     @contextmanager
@@ -326,6 +330,8 @@ class OpenAIPolicy:
             what = f"it does not take the key of {flag} {self._key.name}".rstrip()
         elif refusal.status in (404, 405):
             what = f"is there a model {self.model!r}, and does the address end in /v1?"
+        elif refusal.unknown_field == "tools":
+            what = NO_TOOLS
         elif refusal.unknown_field:
             body = json.dumps({refusal.unknown_field: None})
             what = f"leave the field out with {flag.replace('key-env', 'body')} '{body}'"

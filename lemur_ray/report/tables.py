@@ -99,7 +99,8 @@ class Group:
     outside: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Calls of environments to other services, by service: calls, seconds, tokens; not part of the numbers above."""
     cut: Mapping[str, Any] = field(default_factory=dict)
-    """Cut replies of all episodes (``CutReplies.to_json``), and their counts by turn and task."""
+    """Cut replies of all episodes (``CutReplies.to_json``), and their counts by turn and task; ``calls_in_text``, if
+    any: number of replies with a tool call in their text although tools were offered natively."""
 
     @property
     def has_replies_of_a_model(self) -> bool:
@@ -132,7 +133,8 @@ class Report:
     def headline(self) -> dict[str, Any]:
         """The values of the JSON line that ``jobs/agent_eval.py`` prints last."""
         overall, bounds = self.overall, self.overall.success.interval
-        cut = {name: overall.cut[name] for name in ("count", "n", "share", "kinds")}
+        names = ("count", "n", "share", "kinds", "calls_in_text")
+        cut = {name: overall.cut[name] for name in names if name in overall.cut}
         return {
             "benchmark": self.benchmark,
             "policy": self.policy,
@@ -222,7 +224,12 @@ def _group(name: str, episodes: list[Episode]) -> Group:
         completion_tokens=sum(step.completion_tokens for step in every_step),
         wall_s=sum(e.wall_s for e in episodes),
         outside=_external_calls(every_step),
-        cut={**cut.to_json(), "by_turn": dict(sorted(cut.turns.items())), "by_task": dict(sorted(cut.tasks.items()))},
+        cut={
+            **cut.to_json(),
+            "by_turn": dict(sorted(cut.turns.items())),
+            "by_task": dict(sorted(cut.tasks.items())),
+            **({"calls_in_text": cut.calls_in_text} if cut.calls_in_text else {}),
+        },
     )
 
 

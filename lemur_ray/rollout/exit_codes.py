@@ -39,7 +39,7 @@ def warn_of_anomalies(episodes: Sequence[Episode]) -> None:
         )
     if truncated := sum(episode.truncated_prompts > 0 for episode in episodes):
         print(f"{truncated} of {len(episodes)} episodes: {TRUNCATED_PROMPT}", file=sys.stderr, flush=True)
-    if warning := CutReplies(episodes).warning():
+    for warning in CutReplies(episodes).warnings():
         print(warning, file=sys.stderr, flush=True)
 
 

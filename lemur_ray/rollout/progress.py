@@ -3,7 +3,7 @@ counts of cut replies."""
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from lemur_ray.agents.endpoint_retries import DEFAULT_THINKING_TOKENS
@@ -12,6 +12,8 @@ from lemur_ray.agents.throttle import Pressure
 from lemur_ray.agents.trajectory import Episode, Outcome, Step
 from lemur_ray.host.durations import duration
 from lemur_ray.rollout.attempt import Prices
+from lemur_ray.rollout.episode_record import CALL_IN_TEXT
+from lemur_ray.text.tools_in_words import OPEN
 
 
 class TokenTotals:
@@ -48,10 +50,11 @@ _ADVICE = {
 
 class CutReplies:
     """Counts cut replies (``messages.Cut``: the token limit, reasoning alone, empty) by kind, turn (from 1) and task.
-    An empty reply without token counts is not counted: it comes from a policy without a model."""
+    An empty reply without token counts is not counted: it comes from a policy without a model. ``calls_in_text``:
+    number of replies with a tool call in their text although tools were offered natively."""
 
     def __init__(self, episodes: Iterable[Episode] = ()) -> None:
-        self.replies = 0
+        self.replies = self.calls_in_text = 0
         self.num_tasks = 0
         """Number of distinct tasks with a reply"""
         self.kinds, self.turns, self.tasks = Counter[str](), Counter[int](), Counter[str]()
@@ -63,6 +66,7 @@ class CutReplies:
             self._seen.add(episode.key.task)
             self.replies += len(episode.trajectory.steps)
             for turn, step in enumerate(episode.trajectory.steps, 1):
+                self.calls_in_text += OPEN in step.reply and bool(episode.trajectory.tools_of(turn - 1))
                 if step.cut and (step.cut != Cut.EMPTY or step.prompt_tokens or step.completion_tokens):
                     self.kinds[step.cut] += 1
                     self.turns[turn] += 1
@@ -79,14 +83,17 @@ class CutReplies:
         counts = {"count": self.kinds.total(), "n": self.replies, "share": self.share}
         return {**counts, "kinds": dict(sorted(self.kinds.items()))}
 
-    def warning(self) -> str:
-        """A sentence with the counts and the flags that help, if more than 5 % of the replies are cut; else empty."""
+    def warnings(self) -> Iterator[str]:
+        """Sentences with the counts and the flags that help, if more than 5 % of the replies are cut, and if more than
+        5 % have tool calls in their text."""
+        if self.calls_in_text > MAX_CUT_SHARE * self.replies:
+            yield f"{self.calls_in_text} of {self.replies} replies: {CALL_IN_TEXT}"
         if not self.share or self.share <= MAX_CUT_SHARE:
-            return ""
+            return
         kinds = [(Cut(kind), count) for kind, count in self.kinds.most_common()]
         parts = "; ".join(f"{count} {_ADVICE[kind][0]} ({_ADVICE[kind][1]})" for kind, count in kinds)
         whole = f"{self.kinds.total()} of {self.replies} replies of {self.num_tasks} tasks are cut"
-        return f"{whole}, so the rate says little of the model: {parts}"
+        yield f"{whole}, so the rate says little of the model: {parts}"
 
 
 def token_costs(episodes: Iterable[Episode], prices: Prices) -> dict[str, Any]:
@@ -157,7 +164,7 @@ class Progress:
         self._cut.add([episode])
         if self._cut.num_tasks >= NUM_TASKS_OF_WARNING:
             self._warned = True
-            if warning := self._cut.warning():
+            for warning in self._cut.warnings():
                 self._write(f"{self._label}: {warning}\n".removeprefix(": "))
 
     def retried(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,7 @@ def test_a_key_that_changes_in_its_file_is_read_again(tmp_path: Path) -> None:
         (refusal(429, Retry_After="86400"), "next pause 86400"),
         ((400, {}, b'{"error": {"message": "no", "code": "unsupported_value", "param": "temperature"}}'),
          "leave the field out with --policy-body '{\"temperature\": null}'"),
+        ((400, {}, b'{"error": {"message": "no", "code": "unknown_parameter", "param": "tools"}}'), "--tools words"),
     ],
 )  # fmt: skip
 def test_where_nothing_can_come_of_it_one_request_and_one_line_are_the_end(answer: Answer, said: str) -> None:
@@ -113,6 +115,15 @@ def test_requests_that_make_no_sense_to_an_endpoint_end_the_run_only_if_none_eve
             assert not isinstance(told.value, EndpointRefused)
         with pytest.raises(EndpointRefused, match="the first 3 requests were refused, status 400: no such template"):
             policy.reply(GO)
+        policy.close()
+    with serving_in_turn(refusal(400, message="no parser")) as server:
+        policy = OpenAIPolicy(server.url, "toy", patience_s=20.0)
+        with_tools = replace(GO, tools=({"type": "function", "function": {"name": "look"}},))
+        for _ in range(2):
+            with pytest.raises(PolicyUnreachable):
+                policy.reply(with_tools)
+        with pytest.raises(EndpointRefused, match="no parser; for endpoints without tools, --tools words"):
+            policy.reply(with_tools)
         policy.close()
     with serving_in_turn(completion(), refusal(400)) as server:
         policy = OpenAIPolicy(server.url, "toy", patience_s=20.0)

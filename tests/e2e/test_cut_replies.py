@@ -81,6 +81,31 @@ def test_a_model_that_never_ends_its_thoughts_is_warned_of(run: Run, data: Path,
     }
 
 
+def test_calls_that_an_endpoint_leaves_in_the_text_are_warned_of(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bfcl/data/possible_answer").mkdir(parents=True)
+    parameters = {"type": "dict", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    function = {"name": "f", "description": "Adds 1.", "parameters": parameters}
+    for folder, more in (("data", {"question": [[{"role": "user", "content": "f of 1"}]], "function": [function]}),
+                         ("data/possible_answer", {"ground_truth": [{"f": {"n": [1]}}]})):  # fmt: skip
+        rows = [json.dumps({"id": f"simple_python_{row}", **more}) for row in range(TASKS)]
+        (tmp_path / f"bfcl/{folder}/BFCL_v4_simple_python.json").write_text("\n".join(rows))
+    call = '<tool_call>{"name": "f", "arguments": {"n": 1}}</tool_call>'
+    argv = ("--benchmark", "bfcl", "--categories", "simple_python", "--data", str(tmp_path))
+    with serving(lambda asked: completion(call)) as server:
+        code, lines, err = run(*argv, "--policy", f"openai:{server.url}", "--out", str(tmp_path / "out"))
+        _, in_words, _ = run(
+            *argv, "--tools", "words", "--policy", f"openai:{server.url}", "--out", str(tmp_path / "w")
+        )
+    assert code == 0
+    printed = json.loads(lines[-1])
+    assert (printed["solved"], printed["cut_replies"]["calls_in_text"]) == (0, TASKS)
+    during = next(line for line in err.splitlines() if line.startswith("bfcl: 20 of 20 replies"))
+    assert "--tools words" in during
+    assert f"{TASKS} of {TASKS} replies: a tool call is in the text" in (tmp_path / "out/index.html").read_text()
+    assert json.loads(in_words[-1])["solved"] == TASKS
+    assert "calls_in_text" not in json.loads(in_words[-1])["cut_replies"]
+
+
 def test_a_long_answer_names_the_flag_that_gives_it_room(run: Run, data: Path, tmp_path: Path) -> None:
     with serving(thinker(0, " ".join(["word"] * 40))) as server:
         printed, err = played(run, server, data, tmp_path / "out", "--limit", "3")

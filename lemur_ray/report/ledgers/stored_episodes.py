@@ -12,6 +12,7 @@ from pathlib import Path
 from lemur_ray.agents.messages import Message
 from lemur_ray.agents.trajectory import Episode, EpisodeKey, Step, Trajectory
 from lemur_ray.rollout.ledger import read_records, record_at
+from lemur_ray.text.tools_in_words import OPEN
 
 TRACEBACK = "Traceback (most recent call last)"
 """The only text of observations that pages search for."""
@@ -77,13 +78,15 @@ def _read(path: Path) -> Iterator[StoredEpisode]:
 
 
 def _counted(trajectory: Trajectory) -> Trajectory:
-    return Trajectory((), tuple(_numbers(step) for step in trajectory.steps))
+    steps = tuple(_numbers(step) for step in trajectory.steps)
+    return Trajectory((), steps, tools=trajectory.tools and ({},))  # whether any were offered
 
 
 def _numbers(step: Step) -> Step:
     observation = TRACEBACK if TRACEBACK in step.observation else ""
     action = None if step.action is None else ""
-    return Step(**{**vars(step), **_NO_TEXTS, "action": action, "observation": observation})
+    reply = OPEN if OPEN in step.reply else ""  # for the count of calls that an endpoint left in the text
+    return Step(**{**vars(step), **_NO_TEXTS, "reply": reply, "action": action, "observation": observation})
 
 
-_NO_TEXTS = {"reply": "", "reasoning": "", "tool_calls": (), "results": ()}
+_NO_TEXTS = {"reasoning": "", "tool_calls": (), "results": ()}

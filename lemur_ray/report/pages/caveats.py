@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from lemur_ray.agents.trajectory import Outcome
 from lemur_ray.report.pages.markup import cut_text, rate_text
 from lemur_ray.report.policy_results import PolicyResult
+from lemur_ray.rollout.episode_record import CALL_IN_TEXT
 from lemur_ray.rollout.progress import MAX_CUT_SHARE
 
 GENERAL_LIMITS = (
@@ -24,7 +25,7 @@ def limits(results: Sequence[PolicyResult]) -> list[str]:
 
 
 def unscored_and_overflowed(results: Sequence[PolicyResult]) -> list[str]:
-    """Warnings about unscored episodes, many cut replies, or prompts longer than the context; maybe none."""
+    """Warnings about unscored episodes, cut replies, calls in their text, prompts beyond the context; maybe none."""
     lines = []
     for r in results:
         overall = r.report.overall
@@ -41,6 +42,8 @@ def unscored_and_overflowed(results: Sequence[PolicyResult]) -> list[str]:
                 f"{r.name}: replies are cut: {cut_text(overall)}, in {len(overall.cut['by_task'])} tasks; {turns}. The "
                 "rate says little of the model's skill: give replies or their reasoning more tokens."
             )
+        if calls := overall.cut.get("calls_in_text"):
+            lines.append(f"{r.name}: {calls} of {overall.cut['n']} replies: {CALL_IN_TEXT}.")
         early = sum(e.outcome is Outcome.CONTEXT_OVERFLOW and len(e.trajectory.steps) <= 1 for e in r.episodes)
         if early:
             lines.append(
