@@ -1,30 +1,17 @@
 """Rules for one group of pods: resources, placement and shutdown. Knows nothing of the job."""
 
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from cluster.checking.rules import Breach
 from lemur_ray.train.pod.slices import Slice
 
-OF_CHIPS = {
-    ("v4", 4): (240, 407), ("v5p", 4): (208, 448),
-    ("v5e", 1): (24, 48), ("v5e", 4): (112, 192), ("v5e", 8): (224, 384),
-    ("v6e", 1): (44, 176), ("v6e", 4): (180, 720), ("v6e", 8): (180, 1440),
-}  # fmt: skip
-"""(TPU generation, chips of a host) -> (cores, GiB) of the machine type."""
-OF_GPUS = {
-    ("nvidia-l4", 1): (32, 128), ("nvidia-l4", 2): (24, 96), ("nvidia-l4", 4): (48, 192), ("nvidia-l4", 8): (96, 384),
-    ("nvidia-tesla-a100", 1): (12, 85), ("nvidia-tesla-a100", 2): (24, 170), ("nvidia-tesla-a100", 4): (48, 340),
-    ("nvidia-tesla-a100", 8): (96, 680), ("nvidia-tesla-a100", 16): (96, 1360),
-    ("nvidia-a100-80gb", 1): (12, 170), ("nvidia-a100-80gb", 2): (24, 340), ("nvidia-a100-80gb", 4): (48, 680),
-    ("nvidia-a100-80gb", 8): (96, 1360),
-    ("nvidia-h100-80gb", 1): (26, 234), ("nvidia-h100-80gb", 2): (52, 468), ("nvidia-h100-80gb", 4): (104, 936),
-    ("nvidia-h100-80gb", 8): (208, 1872), ("nvidia-h100-mega-80gb", 8): (208, 1872),
-    ("nvidia-h200-141gb", 8): (224, 2952),
-}  # fmt: skip
-"""(GKE's name of a GPU, GPUs of a host) -> (cores, GiB) of the largest such machine. Other hosts are not checked."""
+MACHINES = tomllib.loads(Path(__file__).with_name("machines.toml").read_text(encoding="utf-8"))
+"""chips or gpus -> TPU generation, or GKE's name of a GPU -> how many of them a host has -> (cores, GiB) of it."""
 _OF_KERNEL = 0.025
 """Share of memory used by the kernel."""
 _OF_SYSTEM = (1.0, 1.0)
@@ -235,12 +222,12 @@ def _of_slice(group: Group) -> Iterator[Breach]:
         use = f"use {one.num_hosts} with {one.chips_per_host}"
         yield group.breach("topology", f"numOfHosts {hosts} with {TPU} {chips} cannot hold {one}: {use}")
         return
-    yield from _of_capacity(group, f"{chips} chips of {one.generation.name}", OF_CHIPS[one.generation.name, chips])
+    yield from _of_capacity(group, f"{chips} chips of {one.name}", MACHINES["chips"][one.name][str(chips)])
 
 
 def _of_gpus(group: Group) -> Iterator[Breach]:
     kind, gpus = group.selector.get(GPU_KIND, ""), int(group.amount(GPU))
-    if machine := OF_GPUS.get((kind, gpus)):
+    if machine := MACHINES["gpus"].get(kind, {}).get(str(gpus)):
         yield from _of_capacity(group, f"{gpus} {kind}", machine)
 
 

@@ -26,11 +26,10 @@ from lemur_ray.host.exit_codes import CausedError
 from lemur_ray.host.full_disk import is_full_disk
 from lemur_ray.storage.file_system import note_folders
 from lemur_ray.storage.health_probe import run_while_reachable
-from lemur_ray.train.run.attempt_names import AttemptNames
+from lemur_ray.train.run.bucket_checkpoints import AttemptNames, fenced_commit
 from lemur_ray.train.run.coordination import share
 from lemur_ray.train.run.failures import FailureKind, classify
 from lemur_ray.train.run.fence import Fence
-from lemur_ray.train.run.fenced_commit import fenced_commit
 from lemur_ray.train.run.folder import TrainingStopped
 from lemur_ray.weights.checkpoints import (
     Commit,

@@ -52,15 +52,18 @@ Feed = Callable[[int], Iterable[HostBatch]]
 
 @dataclasses.dataclass(frozen=True)
 class Worker:
-    """This process (``rank`` of ``world_size``) among the workers of a run, with its callbacks and its right to write
-    (``fence``); the fields are the arguments of ``train``."""
+    """This process (``rank`` of ``world_size``, as in jax.distributed) among the workers of a run, with its callbacks
+    and its right to write."""
 
     rank: int = 0
     world_size: int = 1
     report: Report | None = None
+    """Called with (metrics, checkpoint folder) for every committed checkpoint, on every rank."""
     preempted: Callable[[], Notice | None] | None = None
+    """Returns a preemption notice or None; called every ``preemption_every_steps`` steps, on rank 0 like ``log``."""
     log: Callable[[str], None] = print
     fence: Fence | None = None
+    """That of this attempt, the same on every worker. None: ``train`` makes one for a run in a bucket."""
 
     @property
     def primary(self) -> bool:
@@ -86,27 +89,18 @@ class Worker:
             self.log(line)
 
 
-def train(
-    run: Run,
-    feed: Feed,
-    *,
-    rank: int = 0,
-    world_size: int = 1,
-    report: Report | None = None,
-    preempted: Callable[[], Notice | None] | None = None,
-    log: Callable[[str], None] = print,
-    fence: Fence | None = None,
-) -> dict[str, Any]:
+ALONE = Worker()
+"""The only worker of a run."""
+
+
+def train(run: Run, feed: Feed, worker: Worker = ALONE) -> dict[str, Any]:
     """Train a run to its end, from its newest committed checkpoint, and return the content of ``result.json``.
-    rank, world_size: this process among those of jax.distributed. report: called with (metrics, checkpoint folder) for
-    every committed checkpoint, on every rank. preempted: returns a preemption notice or None; called every
-    ``preemption_every_steps`` steps, on rank 0 like log. fence: that of this attempt, the same on every worker; by
-    default a new one for a run in a bucket, none for one on a disk. Writes only to the run folder. feed: returns the
-    batches of this worker's rows. Raises TrainingStopped for too many skipped steps in a row or a failed save,
-    Superseded if a newer attempt has begun, RunFolderError for another run's checkpoints."""
-    fence = fence or _fence_of_one_worker(run, world_size)
-    steps, worker = run.recipe.train.steps, Worker(rank, world_size, report, preempted, log, fence)
-    cache = use_compile_cache(cache_folder(run.out, world_size))
+    Writes only to the run folder. feed: returns the batches of this worker's rows. Raises TrainingStopped for too many
+    skipped steps in a row or a failed save, Superseded if a newer attempt has begun, RunFolderError for another run's
+    checkpoints."""
+    fence = worker.fence or _fence_of_one_worker(run, worker.world_size)
+    worker, steps = dataclasses.replace(worker, fence=fence), run.recipe.train.steps
+    cache = use_compile_cache(cache_folder(run.out, worker.world_size))
     keep = {"keep": run.recipe.train.keep_checkpoints, "keep_every": run.recipe.train.keep_every_steps}
     with (
         fence.explaining_errors() if fence is not None else contextlib.nullcontext(),
@@ -119,7 +113,7 @@ def train(
         attempt, recorder, rows = start.attempt, start.recorder, start.rows
 
         # With several workers, one that waits in vain for the others ends its process.
-        watchdog = cleanup.enter_context(StepWatchdog(watches=world_size > 1, least_s=least_s()))
+        watchdog = cleanup.enter_context(StepWatchdog(watches=worker.world_size > 1, least_s=least_s()))
         attempt.spent.switch("first_step")
         while step < steps:
             with attempt.spent.during("data"), watchdog.patient():

@@ -121,4 +121,4 @@ def run_trial(run: Run) -> dict[str, Any]:
             return iterate(plan, run.corpus, row, rows_per_step=run.recipe.train.rows_per_step)
 
         with open(f"{run.out}/log.txt", "a", buffering=1, encoding="utf-8") as log:
-            return loop.train(run, feed, log=lambda line: print(line, file=log))
+            return loop.train(run, feed, loop.Worker(log=lambda line: print(line, file=log)))

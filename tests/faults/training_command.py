@@ -250,7 +250,7 @@ def _work(run: Any, fence: Any, controller: Connection, linger_s: float) -> None
 
         plan = plan_for(run.recipe, read_manifest(run.corpus))
         rows = partial(iterate, plan, run.corpus, rows_per_step=run.recipe.train.rows_per_step)
-        loop.train(run, rows, log=partial(print, flush=True), fence=fence)
+        loop.train(run, rows, loop.Worker(log=partial(print, flush=True), fence=fence))
     except Exception as error:
         newest = 0
         with contextlib.suppress(OSError):

@@ -115,7 +115,7 @@ def run_here(corpus: Path) -> Callable[..., dict]:
             return feed(iterate(plan, source, start, rows_per_step=recipe.train.rows_per_step))
 
         sink = lines if lines is not None else []
-        return loop.train(run, stream, log=sink.append, **options)  # type: ignore[arg-type]
+        return loop.train(run, stream, loop.Worker(log=sink.append, **options))  # type: ignore[arg-type]
 
     return go
 

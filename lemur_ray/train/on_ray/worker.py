@@ -56,10 +56,7 @@ def run_worker(config: dict[str, Any]) -> None:
     try:
         with lock(run.out, f"rank{rank}", wait_s=_LOCK_WAIT_S):
             preempted = _preemption_notice if os.environ.get(WATCHES_PREEMPTION) != "0" else None
-            loop.train(
-                run, feed, rank=rank, world_size=world_size, report=_report_commit, preempted=preempted, log=_log,
-                fence=fence,
-            )  # fmt: skip
+            loop.train(run, feed, loop.Worker(rank, world_size, _report_commit, preempted, _log, fence))
     except Superseded as error:
         _log(str(error))
         if world_size > 1:

@@ -1,48 +1,24 @@
 """Compiler options and blocks of attention of the training step by device, used by the run and by its plan.
 
-Options that the user sets in XLA_FLAGS or LIBTPU_INIT_ARGS win. Nothing here was measured on a device."""
+Their values are in compiler_options.toml. Options that the user sets in XLA_FLAGS or LIBTPU_INIT_ARGS win."""
 
 from __future__ import annotations
 
 import os
+import tomllib
+from pathlib import Path
 from typing import Any
 
 from lemur_ray.train.pod.chips import CHIPS
 
 Options = dict[str, bool | int]
 
-_MIB = 2**20
 _SCOPED_MEMORY = "xla_tpu_scoped_vmem_limit_kib"
-_TPU: Options = {
-    "xla_enable_async_all_gather": True,
-    "xla_tpu_enable_async_collective_fusion": True,
-    "xla_tpu_enable_async_collective_fusion_fuse_all_gather": True,
-    "xla_tpu_enable_async_collective_fusion_multiple_steps": True,
-    "xla_tpu_overlap_compute_collective_tc": True,
-    "xla_tpu_enable_data_parallel_all_reduce_opt": True,
-    "xla_tpu_data_parallel_opt_different_sized_ops": True,
-}
-OPTIONS: dict[str, Options] = {
-    "gpu": {
-        "xla_gpu_enable_latency_hiding_scheduler": True,
-        "xla_gpu_enable_pipelined_all_gather": True,
-        "xla_gpu_enable_pipelined_reduce_scatter": True,
-        "xla_gpu_enable_pipelined_all_reduce": True,
-        # About one layer of an 8B model in bfloat16: larger collectives would begin later than their products.
-        "xla_gpu_all_gather_combine_threshold_bytes": 256 * _MIB,
-        "xla_gpu_reduce_scatter_combine_threshold_bytes": 256 * _MIB,
-        "xla_gpu_all_reduce_combine_threshold_bytes": 256 * _MIB,
-    },
-    "tpu": _TPU,
-    "v6e": {**_TPU, _SCOPED_MEMORY: 98_304},
-}
-"""Generation in CHIPS, or platform of a jax device -> options of XLA. The kinds of options are those of MaxText's
-configurations for A3, v5p and v6e."""
-BLOCKS = {"v6e": 2048}
-"""Generation -> maximum tokens of a block of attention on TPU, where published configurations have larger ones than
-512, with the scoped memory above. Compiled without options (libtpu 0.0.42; 32 heads of 128 values in bfloat16), value
-and gradients of a row of 4,096 or 8,192 tokens need 32.8 or 33.8 MiB of v6e's default of 32 in the gradient's kernel;
-the forward kernel of a row of 4,096 needs 22.8 MiB of v5e's 16."""
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+OPTIONS: dict[str, Options] = _TABLE["options"]
+"""Platform of a jax device, or generation in CHIPS -> options of XLA."""
+BLOCKS: dict[str, int] = _TABLE["blocks"]
+"""Generation -> maximum tokens of a block of attention; 512 for the others."""
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 """Environment variables with options of the compiler as flags."""
 MEMORY_FRACTION_NAME = "XLA_PYTHON_CLIENT_MEM_FRACTION"
@@ -59,7 +35,7 @@ def generation_of(device: Any) -> str:
 def step_options(device: Any) -> Options:
     """Options of XLA for the training step on a jax device, without those that the user set."""
     flags = _user_flags()
-    options = OPTIONS.get(generation_of(device)) or OPTIONS.get(device.platform, {})
+    options = {**OPTIONS.get(device.platform, {}), **OPTIONS.get(generation_of(device), {})}
     return {name: value for name, value in options.items() if name not in flags}
 
 

@@ -36,7 +36,9 @@ def seconds(corpus: Path, out: str, service: Service) -> tuple[float, float]:
     run, plan = Run(recipe, str(corpus), out), plan_for(recipe, read_manifest(corpus))
     prepare(run)
     result = loop.train(
-        run, lambda row: iterate(plan, corpus, row, rows_per_step=recipe.train.rows_per_step), log=lambda line: None
+        run,
+        lambda row: iterate(plan, corpus, row, rows_per_step=recipe.train.rows_per_step),
+        loop.Worker(log=lambda line: None),
     )
     lines = service.objects.get("bucket", out.removeprefix("gs://bucket/") + "/metrics.jsonl", {}).data.splitlines()
     times = [record["unix_s"] for record in map(json.loads, lines)]
