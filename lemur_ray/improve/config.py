@@ -72,6 +72,9 @@ class ImproveConfig:
     """Maximum number of Ray actors that play them."""
     replicas: int = 1
     """Replicas of the model that answer them; all take the weights of a round, or none."""
+    float64: bool = False
+    """Server and learner compute log-probabilities in float64, on CPUs: they agree to about 1e-6, float32 to 1e-4, and
+    play takes longer. Updates stay in --train.compute-dtype."""
     recipe: Flat = RECIPE
 
     def check(self) -> None:
@@ -102,6 +105,8 @@ class ImproveConfig:
             raise BadInput(f"--lora.rank {self.recipe.lora.rank}: adapters are not trained here, expected 0")
         if (self.recipe.mesh.num_workers, self.recipe.mesh.use_tpu) != (1, False):
             raise BadInput("--mesh.num-workers, --mesh.use-tpu: the learner is one process, on CPUs or one GPU")
+        if self.float64 and self.recipe.mesh.use_gpu:
+            raise BadInput("--float64 with --mesh.use-gpu: expected CPUs")
         if bool(self.train_tasks) != bool(self.eval_tasks):
             raise BadInput("--train-tasks and --eval-tasks: expected both or neither")
 
@@ -142,4 +147,5 @@ class ImproveConfig:
         names = ("benchmark", "algorithm", "control", "rounds", "games", "samples", "keep", "temperature", "eval_games",
                  "eval_every", "first_task", "train_tasks", "eval_tasks")  # fmt: skip
         own = {name: getattr(self, name) for name in names} | {"samples": self.epochs}
+        own |= {"float64": True} if self.float64 else {}
         return {"recipe": identity(recipe), "init_from": init_from, "improve": own}

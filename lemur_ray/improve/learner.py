@@ -20,6 +20,7 @@ from lemur_ray.config import Recipe, differing_fields
 from lemur_ray.improve.surrogate import MOST_MISMATCH, Ratios, ratios
 from lemur_ray.improve.training_rows import Rows
 from lemur_ray.model.compile_cache import cache_folder, use_compile_cache
+from lemur_ray.model.matmul import allowing
 from lemur_ray.model.sharding import to_devices
 from lemur_ray.train.checkpoint import Checkpoints, SaveFailed
 from lemur_ray.train.initial_state import open_state
@@ -54,15 +55,21 @@ class LearnerSpec:
     """Model whose parameters start the run."""
     described: Mapping[str, Any] = field(default_factory=dict)
     """JSON values that identify the run; stored in each checkpoint and compared on resume."""
+    float64: bool = False
+    """Log-probabilities are computed in float64, by server and learner."""
 
 
 class Programs:
     """Compiled programs of a learner: one training step for each number of rows, and log-probabilities of ids. Compiled
     at the first use."""
 
-    def __init__(self, recipe: Recipe, mesh: Any) -> None:
-        self._recipe, self._mesh, self._how = recipe, mesh, execution(recipe, mesh)
-        self._losses = jax.jit(partial(token_losses, recipe=recipe, how=self._how))
+    def __init__(self, recipe: Recipe, mesh: Any, float64: bool = False) -> None:
+        self._recipe, self._mesh, self._float64 = recipe, mesh, float64
+        how = execution(recipe, mesh)
+        if float64:
+            wide = {"compute_dtype": jnp.float64, "operand_dtype": jnp.float64, "attention": "chunked"}
+            how = how._replace(forward=replace(how.forward, **wide))
+        self._losses = jax.jit(partial(token_losses, recipe=recipe, how=how))
         self.step = functools.cache(self._compiled)
 
     def _compiled(self, num_rows: int) -> Any:
@@ -77,7 +84,9 @@ class Programs:
         host."""
         size = self._recipe.train.rows_per_step
         parts = [{n: a[i : i + size] for n, a in batch.items()} for i in range(0, len(batch["tokens"]), size)]
-        return -np.concatenate([np.asarray(self._losses(params, to_devices(one, self._mesh))) for one in parts])
+        with allowing(self._float64):
+            losses = [np.asarray(self._losses(params, to_devices(one, self._mesh)), np.float32) for one in parts]
+        return -np.concatenate(losses)
 
 
 class Learner:
@@ -97,7 +106,7 @@ class Learner:
             spec.recipe, self._mesh, self._checkpoints, recognise=self._recognised, init_from=spec.init_from
         )
         recipe = on_devices(spec.recipe, where)
-        self._programs = Programs(recipe, self._mesh)
+        self._programs = Programs(recipe, self._mesh, spec.float64)
         if not stored:
             return self._commit(0, {})
         return Committed(step, self._checkpoints.path(step), stored["round"])

@@ -89,7 +89,7 @@ def prepare(config: ImproveConfig) -> Prepared:
         tasks = task_sets(config)
     except (ValueError, OSError) as error:
         raise BadInput(str(error)) from error
-    return Prepared(config, LearnerSpec(recipe, out, init_from, described), model.tokenizer, tasks)
+    return Prepared(config, LearnerSpec(recipe, out, init_from, described, config.float64), model.tokenizer, tasks)
 
 
 def _folder(config: ImproveConfig, model: OpenChatModel, init_from: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,10 +17,20 @@ import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint
 
 
+def allowing(float64: bool) -> AbstractContextManager[None]:
+    """Context in which programs can be traced that compute in float64, if ``float64``; else it changes nothing."""
+    return jax.enable_x64(True) if float64 else nullcontext()
+
+
+def sum_dtype(x: jax.Array) -> Any:
+    """The dtype in which products and means of x are summed: float32, or float64 if x is of that."""
+    return jnp.promote_types(x.dtype, jnp.float32)
+
+
 def dot(a: jax.Array, b: jax.Array, a_dim: int, b_dim: int, dtype: Any = jnp.float32) -> jax.Array:
     """Product of two matrices, contracted over dimension ``a_dim`` of a and ``b_dim`` of b (0 or 1), accumulated in
-    float32 and cast to ``dtype``."""
-    return _contract(a, b, (a_dim,), (b_dim,), dtype)
+    ``sum_dtype`` and cast to ``dtype``."""
+    return _contract(a, b, (a_dim,), (b_dim,), dtype, sum_dtype(a))
 
 
 def transposed(x: jax.Array, written_out: bool) -> jax.Array:
@@ -44,7 +55,7 @@ def _contract(
 
 
 def _product_dtype(x: jax.Array) -> Any:
-    return jnp.float32 if x.ndim == 2 else x.dtype
+    return sum_dtype(x) if x.ndim == 2 else x.dtype
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))

@@ -10,6 +10,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from lemur_ray.model.matmul import sum_dtype
+
 
 def _inverse(x32: jax.Array, eps: float) -> jax.Array:
     return jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + eps)
@@ -18,8 +20,8 @@ def _inverse(x32: jax.Array, eps: float) -> jax.Array:
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def rms_norm(x: jax.Array, weight_D: jax.Array, eps: float) -> jax.Array:
     """x / sqrt(mean(x^2) + eps) * weight over the last axis, computed in float32 and returned in the dtype of x."""
-    x32 = x.astype(jnp.float32)
-    return (x32 * _inverse(x32, eps) * weight_D.astype(jnp.float32)).astype(x.dtype)
+    wide = x.astype(sum_dtype(x))
+    return (wide * _inverse(wide, eps) * weight_D.astype(wide.dtype)).astype(x.dtype)
 
 
 def _forward(x: jax.Array, weight_D: jax.Array, eps: float) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lemur_ray.config import ModelConfig, RopeScaling
+from lemur_ray.model.matmul import sum_dtype
 
 Table = tuple[jax.Array, jax.Array]
 """(cosines, sines) of rotation angles, as of ``rope_table``."""
@@ -65,5 +66,5 @@ def apply_rope(x: jax.Array, table: Table) -> jax.Array:
     """Rotate the feature pairs (i, i + head_dim / 2) of every head by the angles in ``table``. x: (..., heads,
     head_dim); table: two arrays (..., head_dim // 2) without the axis of heads. Keeps the dtype of x."""
     cos, sin = (t[..., None, :] for t in table)
-    left, right = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    left, right = jnp.split(x.astype(sum_dtype(x)), 2, axis=-1)
     return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1).astype(x.dtype)

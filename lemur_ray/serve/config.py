@@ -50,6 +50,9 @@ class EngineOptions:
     """Tokens and log-probabilities do not depend, to the last bit, on other requests; False is faster."""
     native: bool = True
     """On a CPU with a C++ compiler: products in C++ instead of XLA's slower ones."""
+    float64: bool = False
+    """Activations, cache, products and sums in float64, on CPUs and without C++: slower, to compare with. Weights and
+    logits stay float32."""
     compile_threads: int = 2
     """Programs compiled at the same time at the start."""
     tensor_parallel: int = 1
@@ -64,6 +67,13 @@ class EngineOptions:
         check_ranges(self, context=FROM_ZERO, max_slots=(2, 4096), cache_bytes=FROM_ZERO, max_queue=FROM_ZERO)
         check_ranges(self, pin_s=FROM_ZERO, pinned_share=(0, 1))
         check_ranges(self, prefill_tiles=FROM_ZERO, compile_threads=COUNT, tensor_parallel=(-1, math.inf))
+        if self.float64 and (self.dtype == "bfloat16" or self.quantization != "none"):
+            raise ValueError(f"float64 with {self.dtype}, quantization {self.quantization}: expected float32 and none")
+
+    @property
+    def cache_dtype(self) -> str:
+        """Number format of keys and values."""
+        return "float64" if self.float64 else self.dtype
 
 
 BY_MACHINE = EngineOptions(dtype="auto", cache_bytes=0, prefill_tiles=0, tensor_parallel=-1)

@@ -76,6 +76,8 @@ def options_here(config: ModelConfig, options: EngineOptions) -> EngineOptions:
     """The options with what they leave open chosen for this process's devices. Raises ValueError for too little memory.
     On accelerators the log says what serves."""
     devices, count = present(options.tensor_parallel)
+    if options.float64 and devices[0].platform != "cpu":
+        raise ValueError(f"float64 on {devices[0].platform}: expected CPUs (JAX_PLATFORMS=cpu)")
     machine = attached_machine(devices, count, minimum_of_processes)
     if options.tensor_parallel < 0 and len(devices) == count:
         num = 1 if machine.platform == "cpu" else smallest_count(config, options, machine)

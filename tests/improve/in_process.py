@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from lemur_ray.improve.loop import Served
 from lemur_ray.improve.training_rows import Rows
 from lemur_ray.rollout.evaluation import EvaluationPlan
 from lemur_ray.rollout.threads import Pool, ThreadPool
-from lemur_ray.serve.config import EngineOptions
+from lemur_ray.serve.config import BY_MACHINE, EngineOptions
 from lemur_ray.serve.loading import update_weights
 from lemur_ray.serve.local_model import LocalModel
 from lemur_ray.weights.open_model import open_model
@@ -24,7 +25,8 @@ class InProcess:
     """Trains, serves and plays in this process (``loop.Backend``). A context manager."""
 
     def __init__(self, spec: LearnerSpec, options: EngineOptions | None = None) -> None:
-        self._learner, self._out, self._options = Learner(spec), spec.out, options
+        self._learner, self._out = Learner(spec), spec.out
+        self._options = replace(options or BY_MACHINE, float64=spec.float64)
         self._model: LocalModel | None = None
 
     def open(self) -> Committed:

@@ -66,6 +66,7 @@ def job(lemur_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         (("--first-task", "90"), "0 training and 40 held-out tasks (--first-task 90): expected at least one of each"),
         (("--data.seq-len", "4096"), "--data.seq-len 4096: expected at most 192, the model's context"),
         (("--model.dim", "64"), "--model.*: the model's shape is that of --init-from"),
+        (("--float64", "--mesh.use-gpu"), "--float64 with --mesh.use-gpu: expected CPUs"),
         (("--lora.rank", "4"), "--lora.rank 4: adapters are not trained here"),
         (("--mesh.num-workers", "2"), "the learner is one process"),
         (("--init-from", "nowhere"), "--init-from nowhere: "),

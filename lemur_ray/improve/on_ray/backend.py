@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -28,7 +29,7 @@ from lemur_ray.improve.training_rows import Rows
 from lemur_ray.rollout.actors.on_ray import RayPool
 from lemur_ray.rollout.evaluation import EvaluationPlan, create_pool
 from lemur_ray.rollout.threads import Pool
-from lemur_ray.serve.config import ServeJob
+from lemur_ray.serve.config import BY_MACHINE, ServeJob
 from lemur_ray.serve.on_ray import serve_cluster
 from lemur_ray.serve.on_ray.deployments import serve_handle
 from lemur_ray.serve.on_ray.handle import HandleSpec
@@ -89,7 +90,8 @@ class OnRay:
             # Replicas that start before the first swap load the newest commit of the run folder. The name is that of
             # the folder, so that the application of a driver that was killed is replaced.
             name = f"improve-{hashlib.sha256(out.encode()).hexdigest()[:12]}"
-            self._app_name = serve_handle(ServeJob(model=out, replicas=self._replicas), out, name)
+            engine = replace(BY_MACHINE, float64=self._spec.float64)
+            self._app_name = serve_handle(ServeJob(model=out, replicas=self._replicas, engine=engine), out, name)
         swap(partial(update_all, self._app_name), commit.folder, version, self._served_folder, self._replicas)
         self._served_folder = commit.folder
         return Served(version, HandleSpec(self._app_name, f"handle:{Path(out).name}@{version}"))

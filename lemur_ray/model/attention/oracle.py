@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lemur_ray.model.attention.interface import NO_LIMITS, Limits
+from lemur_ray.model.matmul import sum_dtype
 
 MASKED = -1e30
 """Score of a masked key."""
@@ -35,10 +36,10 @@ def over_visible(q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array, c
     """Attention of queries q (B,Q,K,G,h) to keys k and values v (B,T,K,h) where ``visible`` (B,Q,T) bool: (B,Q,K,G,h)
     in q's dtype. A query that sees no key gets the mean of all values. cap: limit of scores, 0: none."""
     scale = q.shape[-1] ** -0.5
-    scores = jnp.einsum("bqkgh,btkh->bkgqt", q * scale, k, preferred_element_type=jnp.float32)
+    scores = jnp.einsum("bqkgh,btkh->bkgqt", q * scale, k, preferred_element_type=sum_dtype(q))
     scores = jnp.where(visible[:, None, None], capped(scores, cap), MASKED)
     weights = jax.nn.softmax(scores, axis=-1).astype(v.dtype)
-    return jnp.einsum("bkgqt,btkh->bqkgh", weights, v, preferred_element_type=jnp.float32).astype(q.dtype)
+    return jnp.einsum("bkgqt,btkh->bqkgh", weights, v, preferred_element_type=sum_dtype(v)).astype(q.dtype)
 
 
 def plain(

@@ -18,6 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.attention.oracle import capped, in_window
+from lemur_ray.model.matmul import sum_dtype
 from lemur_ray.serve.compute.devices import AXIS
 from lemur_ray.serve.compute.invariant import Arithmetic, row_sum, tiled_queries
 
@@ -112,7 +113,8 @@ def write(cache: LayerCache, k_TKh: jax.Array, v_TKh: jax.Array, place: Place) -
 def attend(
     cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic, window: int = 0, cap: float = 0.0
 ) -> jax.Array:
-    """Attention of each query to its own sequence, up to and including its own position: (R, K, G, M, h) float32.
+    """Attention of each query to its own sequence, up to and including its own position: (R, K, G, M, h) in
+    ``sum_dtype`` of the cache.
     With ``how.one_by_one``, a loop computes each row at its own length and no padding; otherwise rows are batched.
     window: a query attends only to that many last positions, and blocks before them are not read; 0: to all. cap: limit
     of the attention scores, which are squashed by tanh; 0: none. q_RKGMh: queries after the rotary embedding, (R, K, G,
@@ -120,6 +122,7 @@ def attend(
     rows, kv_heads, groups, length, width = q_RKGMh.shape
     dtype = jnp.bfloat16 if cache.k.dtype == jnp.uint16 else cache.k.dtype
     q_RKQh = q_RKGMh.astype(dtype).reshape(rows, kv_heads, groups * length, width) * width**-0.5
+    sums = sum_dtype(q_RKQh)
     offset_Q = jnp.tile(jnp.arange(length), groups)
 
     def row(q: jax.Array, table: jax.Array, start: jax.Array, count: jax.Array) -> jax.Array:
@@ -131,19 +134,17 @@ def attend(
             v = from_stored(lax.dynamic_index_in_dim(cache.v, table[i], keepdims=False))
             if cache.k.ndim == 3:
                 k, v = (x.reshape(BLOCK, kv_heads, width).transpose(1, *axes) for x, axes in ((k, (2, 0)), (v, (0, 2))))
-            score = tiled_queries(
-                partial(jnp.einsum, "kqh,khs->kqs", preferred_element_type=jnp.float32), q, k, how.tile
-            )
+            score = tiled_queries(partial(jnp.einsum, "kqh,khs->kqs", preferred_element_type=sums), q, k, how.tile)
             visible = in_window(position_Q, i * BLOCK + jnp.arange(BLOCK), window)
             score = jnp.where(visible, capped(score, cap), _MASKED)
             new = jnp.maximum(highest, score.max(-1, keepdims=True))
             weight, keep = jnp.exp(score - new), jnp.exp(highest - new)
-            mix = partial(jnp.einsum, "kqs,ksh->kqh", preferred_element_type=jnp.float32)
+            mix = partial(jnp.einsum, "kqs,ksh->kqh", preferred_element_type=sums)
             mixed = mixed * keep + tiled_queries(mix, weight.astype(v.dtype), v, how.tile)
             return new, total * keep + row_sum(weight), mixed
 
-        empty = jnp.zeros((kv_heads, groups * length, 1), jnp.float32)
-        begin = (empty + _MASKED, empty, jnp.zeros((kv_heads, groups * length, width), jnp.float32))
+        empty = jnp.zeros((kv_heads, groups * length, 1), sums)
+        begin = (empty + _MASKED, empty, jnp.zeros((kv_heads, groups * length, width), sums))
         if not how.one_by_one:  # of constants XLA would fill those of all unrolled layers first, and keep them
             begin = jax.tree.map(lambda x: x + 0 * q[..., :1].astype(x.dtype), begin)
         num_blocks = jnp.maximum((start + count + BLOCK - 1) // BLOCK, 1)
@@ -158,7 +159,7 @@ def attend(
             mixed = row(q, place.tables[r], place.starts[r], place.counts[r])
             return lax.dynamic_update_index_in_dim(out, mixed, r, 0)
 
-        out = lax.fori_loop(0, place.num_rows, body, jnp.zeros(q_RKQh.shape, jnp.float32))
+        out = lax.fori_loop(0, place.num_rows, body, jnp.zeros(q_RKQh.shape, sums))
     else:
         out = jax.vmap(row)(q_RKQh, place.tables, place.starts, place.counts)
     return out.reshape(q_RKGMh.shape)

@@ -136,5 +136,5 @@ def pool_size(config: ModelConfig, options: EngineOptions, parts: int = 1) -> tu
     The pool is what ``options.cache_bytes`` can hold, but at least one sequence, and at most twice what all slots can
     fill. parts: devices."""
     width = -(-min(options.context or config.max_seq_len, config.max_seq_len) // BLOCK)
-    fitting = options.cache_bytes // block_bytes(config, options.dtype, parts)
+    fitting = options.cache_bytes // block_bytes(config, options.cache_dtype, parts)
     return width, 1 + max(width, min(fitting, 2 * options.max_slots * width))

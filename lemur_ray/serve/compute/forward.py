@@ -154,7 +154,7 @@ def _forward(
     lengths = tuple(ids.shape[1] for ids in tokens)
     starts = [(place.starts[:, None] + jnp.arange(m)).reshape(-1) for place, m in zip(places, lengths, strict=True)]
     ropes = rope_tables(_joined(starts), config)
-    x = gather_columns(weights.embed[_joined([ids.reshape(-1) for ids in tokens])], how.axis)
+    x = how.widened(gather_columns(weights.embed[_joined([ids.reshape(-1) for ids in tokens])], how.axis))
     x = x * jnp.asarray(config.dim**0.5, x.dtype) if config.embed_scale else x
     model = Model(part_of(config, jax.lax.axis_size(how.axis) if how.axis else 1), how, layout, lengths)
     pools = []
@@ -166,6 +166,7 @@ def _forward(
             window = config.window_of(i)
             x, pool = _layer(w, pool, x, ropes[window > 0], places, model, window)
             pools.append(pool)
+    x = x.astype(weights.embed.dtype)
     last = []
     for x_TD, place, length in zip(model.by_group(x, places), places, lengths, strict=True):
         rows = len(place.starts)
@@ -177,7 +178,8 @@ def _forward(
 def _logits(
     weights: Weights, x_TD: jax.Array, config: ModelConfig, how: Arithmetic, real: jax.Array | None = None
 ) -> jax.Array:
-    logits = product(rms_norm(x_TD, weights.final_norm, config.norm_eps), weights.head, how.tile, real)
+    x_TD = rms_norm(how.widened(x_TD), weights.final_norm, config.norm_eps)
+    logits = product(x_TD, weights.head, how.tile, real).astype(jnp.float32)
     if (cut := cut_of(config, how)) is not None:
         return own_logits(capped(logits, config.logit_cap), cut)
     return capped(gather_columns(logits, how.axis)[:, : config.vocab_size], config.logit_cap)

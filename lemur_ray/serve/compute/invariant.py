@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from lemur_ray.model.matmul import sum_dtype
 from lemur_ray.serve.compute.cpu.panels import Packed, packed_product
 from lemur_ray.serve.compute.devices import Sums
 from lemur_ray.serve.compute.quantized import Quantized, quantized_product
@@ -37,6 +38,12 @@ class Arithmetic(NamedTuple):
     axis: str | None = None
     """Mesh axis over which every product is split; None: one device"""
     sums: Sums = "gather"
+    float64: bool = False
+    """Activations, products and sums are float64; a program with them is traced in ``allowing``"""
+
+    def widened(self, x: jax.Array) -> jax.Array:
+        """Hidden states in the dtype of activations."""
+        return x.astype(jnp.float64) if self.float64 else x
 
 
 EXACT_CPU = Arithmetic(16, True)
@@ -56,18 +63,19 @@ Matrix = jax.Array | Transposed | Packed | Quantized
 
 
 def product(x_TI: jax.Array, w: Matrix, tile: int, real: jax.Array | None = None) -> jax.Array:
-    """x @ w in float32. tile: most rows of one product, 0: no limit; real: number of leading rows to compute (None:
-    all)."""
+    """x @ w in ``sum_dtype``. tile: most rows of one product, 0: no limit; real: number of leading rows to compute
+    (None: all)."""
     if isinstance(w, Quantized):
         return quantized_product(x_TI, w, real)
     if isinstance(w, Packed):
         return packed_product(x_TI, w, real)
     values, along = (w.values, 1) if isinstance(w, Transposed) else (w, 0)
-    dot = partial(lax.dot_general, dimension_numbers=(((1,), (along,)), ((), ())), preferred_element_type=jnp.float32)
+    sums = {"preferred_element_type": sum_dtype(x_TI)}
+    dot = partial(lax.dot_general, dimension_numbers=(((1,), (along,)), ((), ())), **sums)
     rows = x_TI.shape[0]
     if rows == 1 and (tile or x_TI.dtype != jnp.float32):  # a single row of bfloat16 is ten times slower than two
         x_TI = jnp.concatenate([x_TI, x_TI])
-    return _by_tiles(lambda x: dot(x, values), x_TI, 0, tile)[:rows]
+    return _by_tiles(lambda x: dot(x, values.astype(x.dtype)), x_TI, 0, tile)[:rows]
 
 
 def tiled_queries(
@@ -100,7 +108,7 @@ def row_sum(x: jax.Array) -> jax.Array:
 
 
 def rms_norm(x: jax.Array, weight_D: jax.Array, eps: float) -> jax.Array:
-    """RMS norm as in ``model.llama``, summed by ``row_sum`` in float32; returned in the dtype of x. x: (T, D);
+    """RMS norm as in ``model.llama``, summed by ``row_sum`` in ``sum_dtype``; returned in the dtype of x. x: (T, D);
     weight_D: scale of each feature; eps: added to the mean square."""
-    x32 = x.astype(jnp.float32)
-    return (x32 * lax.rsqrt(row_sum(x32 * x32) / x.shape[-1] + eps) * weight_D).astype(x.dtype)
+    wide = x.astype(sum_dtype(x))
+    return (wide * lax.rsqrt(row_sum(wide * wide) / x.shape[-1] + eps) * weight_D).astype(x.dtype)

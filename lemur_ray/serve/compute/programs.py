@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lemur_ray.config import ModelConfig
+from lemur_ray.model.matmul import allowing
 from lemur_ray.serve.compute.attention import Cache, Place, copy_block
 from lemur_ray.serve.compute.cache_layout import allocate, layout_for, pool_size
 from lemur_ray.serve.compute.cpu.kernels import available
@@ -121,7 +122,7 @@ def sums_for(options: EngineOptions, platform: str) -> Sums:
 
 def _native(options: EngineOptions) -> bool:
     """Whether the C++ kernels for CPUs are wanted and available."""
-    return options.native and available()
+    return options.native and not options.float64 and available()
 
 
 def _form(options: EngineOptions, scanned: bool) -> Form:
@@ -151,19 +152,22 @@ class Programs:
         self.decode_rows = decode_buckets(options.max_slots, lone=lone)
         self.prefill_rows = prefill_buckets(options.prefill_tiles)
         self._weights, self._devices = weights, devices
-        dtype, part = jnp.dtype(options.dtype), part_of(config, devices.parts)
+        dtype, part = jnp.dtype(options.cache_dtype), part_of(config, devices.parts)
         self.draws = jax.default_backend() != "cpu"
         """A step draws every row; ``run`` takes all of its rows"""
         self._layout = layout_for(part, dtype, jax.default_backend(), _native(options))
         self._scanned = is_scanned(config, devices.parts)
         pools = partial(allocate, self._layout, part, num_blocks, dtype, scanned=self._scanned)
-        self._cache: Cache = devices.allocate(pools, self._layout.cut)
+        with allowing(options.float64):
+            self._cache: Cache = devices.allocate(pools, self._layout.cut)
         # Products of bfloat16 and int8 give the same bits at any number of rows: only float32 needs tiles, as does
         # attention to a float32 cache with int8 weights.
         tiled = options.batch_invariant and options.dtype == "float32"
         on_cpu = EXACT_CPU if tiled else FAST_CPU
         how = on_cpu if jax.default_backend() == "cpu" else ACCELERATOR
-        self._how = how._replace(axis=devices.axis, sums=sums_for(options, jax.default_backend()))
+        self._how = how._replace(
+            axis=devices.axis, sums=sums_for(options, jax.default_backend()), float64=options.float64
+        )
         self.form, self._cut = _form(options, self._scanned), cut_of(config, self._how)
         self.mixed_rows = self.decode_rows[-1], self.prefill_rows[-1]
         """Decoding rows and tiles of a mixed step"""
@@ -265,7 +269,10 @@ class Programs:
         return self._programs[key]
 
     def _lower(self, key: tuple[str, int, int]) -> Any:
-        name, rows, length = key
+        with allowing(self._how.float64 and key[0] in ("forward", "prompt_logprobs", "copy")):
+            return self._lowered(*key)
+
+    def _lowered(self, name: str, rows: int, length: int) -> Any:
         if name == "forward":
             return self._lower_forward(rows, length)
         where = weight_specs(self.config, self.form, self._how.sums, scanned=self._scanned)
