@@ -1,5 +1,5 @@
-"""The clipped surrogate against autodiff, a bandit of two commands that every algorithm learns, and log-probabilities of
-server and learner in float64."""
+"""The clipped surrogate against autodiff, a bandit of two commands that every algorithm learns, and log-probabilities
+of server and learner in float64."""
 
 import dataclasses
 from collections.abc import Callable
