@@ -35,6 +35,7 @@ NAMES = {
     "Run": "lemur_ray.train.run.folder:Run",
     "prepare": "lemur_ray.train.run.folder:prepare",
     "loop": "lemur_ray.train.loop:train",
+    "Worker": "lemur_ray.train.loop:Worker",
     "plan_for": "lemur_ray.plan.plan:plan_for",
     "iterate": "lemur_ray.plan.fetch:iterate",
     "read_manifest": "lemur_ray.corpus.manifest:read_manifest",

@@ -130,7 +130,7 @@ def train(flags: str, corpus: Path, out: Path, *, init_from: str = "", stop_afte
 
     with warnings.catch_warnings(), contextlib.suppress(CutOff):
         warnings.simplefilter("ignore", ResourceWarning)  # of what a run that is cut off leaves open
-        the("loop")(run, feed, log=lambda line: None)
+        the("loop")(run, feed, the("Worker")(log=lambda line: None))
     return metrics(out)
 
 

@@ -70,8 +70,8 @@ def product(x_TI: jax.Array, w: Matrix, tile: int, real: jax.Array | None = None
     if isinstance(w, Packed):
         return packed_product(x_TI, w, real)
     values, along = (w.values, 1) if isinstance(w, Transposed) else (w, 0)
-    sums = {"preferred_element_type": sum_dtype(x_TI)}
-    dot = partial(lax.dot_general, dimension_numbers=(((1,), (along,)), ((), ())), **sums)
+    dimensions = (((1,), (along,)), ((), ()))
+    dot = partial(lax.dot_general, dimension_numbers=dimensions, preferred_element_type=sum_dtype(x_TI))
     rows = x_TI.shape[0]
     if rows == 1 and (tile or x_TI.dtype != jnp.float32):  # a single row of bfloat16 is ten times slower than two
         x_TI = jnp.concatenate([x_TI, x_TI])
