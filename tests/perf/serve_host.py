@@ -28,12 +28,14 @@ import numpy as np
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute import on_devices
 from lemur_ray.serve.compute.attention import block_bytes
+from lemur_ray.serve.compute.drawing.step import StepInputs, StepResults
 from lemur_ray.serve.compute.programs import Programs
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.events import Event
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.sampling_options import SamplingOptions
+from lemur_ray.serve.engine.token_logprobs import ALTERNATIVES
 from lemur_ray.serve.loading import open_engine
 from lemur_ray.weights.open_model import random_weights
 
@@ -75,27 +77,31 @@ class NoDevice(Programs):
             self._program("forward", rows, 32)
 
     def _program(self, name: str, rows: int, length: int) -> Any:
-        if name == "copy":
-            return lambda cache, source, target: cache
+        if name in ("copy", "write_slot"):
+            return lambda kept, *numbers: kept
         assert name == "forward", name
         if (name, rows, length) not in self._programs:
             nothing = partial(_nothing, rows=rows, length=length, dim=self.config.dim)
-            self._programs[name, rows, length] = jax.jit(nothing, donate_argnums=1, keep_unused=True)
+            self._programs[name, rows, length] = jax.jit(nothing, donate_argnums=(1, 2), keep_unused=True)
         return partial(self._run, self._programs[name, rows, length], length)
 
-    def _run(self, program: Callable[..., Any], length: int, weights: Any, cache: Any, last: Any, inputs: Any) -> Any:
+    def _run(
+        self, program: Callable[..., Any], length: int, weights: Any, cache: Any, slots: Any, inputs: StepInputs
+    ) -> Any:
         self.begun.append((length, time.perf_counter(), time.process_time()))
-        last = last.ids if isinstance(last, _Ids) else last
-        logits, hidden, ids, cache = program(weights, cache, last, inputs)
+        last = inputs.last_ids.ids if isinstance(inputs.last_ids, _Ids) else inputs.last_ids
+        results, cache, slots = program(weights, cache, slots, inputs._replace(last_ids=last))
         self.free_at = max(self.free_at, time.perf_counter()) + self.device_s
-        return logits, hidden, _Ids(ids, self.free_at), cache
+        return results._replace(ids=_Ids(results.ids, self.free_at)), cache, slots
 
 
-def _nothing(weights: Any, cache: Any, last: Any, inputs: Any, *, rows: int, length: int, dim: int) -> Any:
-    return jnp.zeros((rows, 1)), jnp.zeros((rows * length, dim)), jnp.full_like(last, 9), cache
+def _nothing(weights: Any, cache: Any, slots: Any, inputs: StepInputs, *, rows: int, length: int, dim: int) -> Any:
+    logprobs = jnp.zeros(rows), jnp.zeros((rows, ALTERNATIVES), jnp.int32), jnp.zeros((rows, ALTERNATIVES))
+    ids = jnp.full_like(inputs.last_ids, 9)
+    return StepResults(jnp.zeros((rows, 1)), jnp.zeros((rows * length, dim)), ids, logprobs), cache, slots
 
 
-def steps(engine: Engine, rows: int, number: int, device_ms: float) -> tuple[float, float]:
+def steps(engine: Engine, rows: int, number: int, device_ms: float, *, edits: bool = False) -> tuple[float, float]:
     """(milliseconds, milliseconds of CPU time) of a step in which all rows decode. Of four parts the median and the
     least, because other processes only add to CPU time."""
     programs = engine._batch.programs.programs  # type: ignore[attr-defined]
@@ -110,8 +116,8 @@ def steps(engine: Engine, rows: int, number: int, device_ms: float) -> tuple[flo
                 ended.put(event.finish)
 
     for i, prompt in enumerate(prompts.tolist()):
-        sampling = SamplingOptions(i, float(i % 2), 0.9)
-        engine.submit(Generation(tuple(prompt), number + 4 * BETWEEN + rows, sampling), listen)
+        sampling = SamplingOptions(i, float(i % 2), 0.9, frequency_penalty=0.1 * edits)
+        engine.submit(Generation(tuple(prompt), number + 4 * BETWEEN + rows, sampling, logprobs=edits), listen)
     assert {ended.get() for _ in prompts} == {"length"}
     first = max(i for i, (length, *_) in enumerate(programs.begun) if length > 1) + BETWEEN
     marks = programs.begun[first : first + number + 1 : number // 4]
@@ -127,6 +133,7 @@ def main() -> int:
     parser.add_argument("--device-ms", type=float, default=14.0)
     parser.add_argument("--most-cpu-ms", type=float, default=1.5)
     parser.add_argument("--most-step-ms", type=float, default=14.3)
+    parser.add_argument("--edits", action="store_true", help="every row has a penalty and wants log-probabilities")
     parser.add_argument("--profile", action="store_true", help="print the costliest functions of the engine's thread")
     asked = parser.parse_args()
     cache_bytes = 8 * asked.rows * block_bytes(CONFIG)
@@ -139,8 +146,8 @@ def main() -> int:
         steps(engine, asked.rows, 40, 0.0)  # compiles
         if asked.profile:
             _profile(engine, asked.rows, asked.steps)
-        _, cpu_ms = steps(engine, asked.rows, asked.steps, 0.0)
-        step_ms, _ = steps(engine, asked.rows, asked.steps, asked.device_ms)
+        _, cpu_ms = steps(engine, asked.rows, asked.steps, 0.0, edits=asked.edits)
+        step_ms, _ = steps(engine, asked.rows, asked.steps, asked.device_ms, edits=asked.edits)
         engine.close()
     print(f"{asked.rows} rows: {cpu_ms:.2f} ms of CPU time a step, at most {asked.most_cpu_ms}")
     print(f"{step_ms:.2f} ms a step beside a program of {asked.device_ms} ms, at most {asked.most_step_ms}")

@@ -18,15 +18,16 @@ from jax.sharding import AxisType, Mesh, PartitionSpec
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.attention import block_bytes
 from lemur_ray.serve.compute.cache_layout import allocate, layout_for, pool_size
-from lemur_ray.serve.compute.cut_logits import cut_of
+from lemur_ray.serve.compute.cut_logits import cut_of, logits_spec, padded_vocab
 from lemur_ray.serve.compute.devices import AXIS, Devices, check_split, part_of
-from lemur_ray.serve.compute.forward import StepShape, empty_inputs, step_and_draw, step_specs
+from lemur_ray.serve.compute.drawing.slot_edits import empty_slots
+from lemur_ray.serve.compute.drawing.step import StepInputs, empty_inputs, step_and_draw, step_specs
 from lemur_ray.serve.compute.invariant import ACCELERATOR, TILE, Transposed
 from lemur_ray.serve.compute.programs import (
     decode_buckets,
     is_scanned,
     prefill_buckets,
-    singles_of,
+    step_shape,
     sums_for,
 )
 from lemur_ray.serve.compute.quantized import Quantized
@@ -48,6 +49,8 @@ class Step:
     """New tokens of a row: 1 is a decode step"""
     weights: int
     cache: int
+    slots: int
+    """Biases and counted tokens of sequences that ask for biases or penalties"""
     temporaries: int
     """Everything else: logits, code and intermediate results"""
     code: int
@@ -64,8 +67,8 @@ class Step:
 
     @property
     def total(self) -> int:
-        """Bytes of weights, cache and temporaries together on one device."""
-        return self.weights + self.cache + self.temporaries
+        """Bytes of weights, cache, slots and temporaries together on one device."""
+        return self.weights + self.cache + self.slots + self.temporaries
 
     def __str__(self) -> str:
         kind = "decode" if self.length == 1 else f"prefill by {self.length}"
@@ -148,13 +151,19 @@ def compile_step(
     where = weight_specs(config, form, how.sums, scanned=scanned)
     weights = abstract_weights(config, dtype, form, parts=group.parts, scanned=scanned)
     cache = group.abstract(partial(allocate, layout, part, num_blocks, dtype, scanned=scanned), layout.cut)
-    inputs, last_ids = empty_inputs(rows, length, table_width), np.zeros(_mixed_rows(options), np.int32)
-    singles = singles_of(rows, length, options.prefill_tiles)
-    step = partial(step_and_draw, shape=StepShape(length, singles), config=config, how=how, layout=layout)
-    program = group.program(step, *step_specs(where, layout.cut, cut_of(config, how)), donate=(1,))
+    cut, vocab, most_rows = cut_of(config, how), config.vocab_size, _mixed_rows(options)
+    width = padded_vocab(vocab, group.parts) // group.parts if cut else vocab
+    slots = group.abstract(partial(empty_slots, most_rows - options.prefill_tiles, width), logits_spec(cut))
+    inputs = StepInputs(
+        empty_inputs(rows, length, table_width), np.zeros((most_rows, -(-vocab // 32)), np.uint32),
+        np.zeros(most_rows, np.int32),
+    )  # fmt: skip
+    shape = step_shape(rows, length, options.prefill_tiles)
+    step = partial(step_and_draw, shape=shape, config=config, how=how, layout=layout)
+    program = group.program(step, *step_specs(where, layout.cut, cut), donate=(1, 2))
     began = time.monotonic()
     try:
-        compiled: Any = program.lower(weights, cache, last_ids, inputs).compile()
+        compiled: Any = program.lower(weights, cache, slots, inputs).compile()
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
@@ -162,12 +171,13 @@ def compile_step(
     memory, hlo = compiled.memory_analysis(), compiled.as_text()
     held = weight_bytes(config, options, group.parts, platform)
     cache_bytes = num_blocks * block_bytes(config, dtype, group.parts) // group.parts
+    slot_bytes = sum(x.size * x.dtype.itemsize for x in slots) // (group.parts if cut else 1)
     used = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
     used += memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
     return Step(
-        rows - singles, length, held, cache_bytes, int(used - held - cache_bytes),
-        int(memory.generated_code_size_in_bytes), "ragged_paged_attention" in hlo, inputs.nbytes,
-        time.monotonic() - began, hlo, singles,
+        rows - shape.singles, length, held, cache_bytes, slot_bytes, int(used - held - cache_bytes - slot_bytes),
+        int(memory.generated_code_size_in_bytes), "ragged_paged_attention" in hlo, inputs.packed.nbytes,
+        time.monotonic() - began, hlo, shape.singles,
     )  # fmt: skip
 
 

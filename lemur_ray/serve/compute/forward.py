@@ -3,9 +3,8 @@
 A call takes R rows of M new tokens each, every row with its own table of cache blocks. Decoding is M = 1, prefilling is
 M = ``TILE``; both can give the same bits (see ``invariant.py``). If several devices share a model, each runs this on
 its own part of every matrix and its own heads, and what is whole again after attention and after the feed-forward is
-combined as ``devices.Sums`` says. Stacked layers are scanned. On accelerators a step also draws the next token of each
-row, takes its inputs as one array, and may be mixed: decoding rows and tiles of prompts, whose tokens lie behind each
-other, so that every weight is read once (``step_and_draw``). Knows nothing of requests or queues.
+combined as ``devices.Sums`` says. Stacked layers are scanned. A call may be of several groups of rows, each with its
+own M, whose tokens lie behind each other, so that every weight is read once. Knows nothing of requests or queues.
 
 Legend: R rows, M new tokens of a row, T tokens of all rows, D model, H heads, K kv heads, G = H / K, h head width,
 F feed-forward, V vocabulary; of H, K, F and V a device may have a part."""
@@ -13,13 +12,11 @@ F feed-forward, V vocabulary; of H, K, F and V a device may have a part."""
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec as P
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.attention.oracle import capped
@@ -27,23 +24,14 @@ from lemur_ray.model.llama import ACTIVATIONS
 from lemur_ray.model.rope import Table, apply_rope, rope_tables
 from lemur_ray.serve.compute.attention import Cache, Place
 from lemur_ray.serve.compute.cache_layout import CacheLayout
-from lemur_ray.serve.compute.cut_logits import Cut, cut_of, logits_spec, own_logits
-from lemur_ray.serve.compute.devices import WHOLE, gather_columns, part_of, total
+from lemur_ray.serve.compute.cut_logits import cut_of, own_logits
+from lemur_ray.serve.compute.devices import gather_columns, part_of, total
 from lemur_ray.serve.compute.invariant import Arithmetic, Matrix, product, rms_norm
-from lemur_ray.serve.compute.sampling import Draw, compute_logprobs, empty_draw, greedy, sample
+from lemur_ray.serve.compute.sampling import compute_logprobs
 from lemur_ray.serve.compute.weights import LayerWeights, Weights
 
 Places = tuple[Place, ...]
 """Of each group of rows with equally many new tokens: one group, or in a mixed step decoding rows, then tiles."""
-
-
-class StepShape(NamedTuple):
-    """Tokens of the rows of a step that draws."""
-
-    length: int
-    """New tokens of a row"""
-    singles: int = 0
-    """Rows at the beginning that have one token each, in the first column, in a mixed step"""
 
 
 class Model(NamedTuple):
@@ -138,10 +126,10 @@ def forward(
     blocks already or in another row of this call. how: arithmetic of products and attention. layout: the one that
     allocated the cache. Returns the logits (R, V) float32 after the last token of each row (of devices that add, each
     has its own: ``cut_logits``), the last layer's hidden states of every token (T, D), and the cache."""
-    return _forward(weights, cache, [tokens_RM], (place,), config, how, layout)
+    return forward_groups(weights, cache, [tokens_RM], (place,), config, how, layout)
 
 
-def _forward(
+def forward_groups(
     weights: Weights,
     cache: Cache,
     tokens: list[jax.Array],
@@ -150,7 +138,8 @@ def _forward(
     how: Arithmetic,
     layout: CacheLayout,
 ) -> tuple[jax.Array, jax.Array, Cache]:
-    """``forward`` for groups of rows. tokens, places: of each group; results are in the order of the groups."""
+    """``forward`` for groups of rows, as decoding rows before tiles of prompts. tokens, places: of each group; results
+    are in the order of the groups."""
     lengths = tuple(ids.shape[1] for ids in tokens)
     starts = [(place.starts[:, None] + jnp.arange(m)).reshape(-1) for place, m in zip(places, lengths, strict=True)]
     ropes = rope_tables(_joined(starts), config)
@@ -202,68 +191,3 @@ def empty_step(rows: int, length: int, table_width: int) -> tuple[np.ndarray, Pl
     scrap block. table_width: blocks in a table."""
     tables, zeros = np.zeros((rows, table_width), np.int32), np.zeros(rows, np.int32)
     return np.zeros((rows, length), np.int32), Place(tables, zeros, zeros.copy(), np.zeros((), np.int32))
-
-
-def empty_inputs(rows: int, length: int, table_width: int) -> np.ndarray:
-    """The array of an empty step that draws, as ``pack`` returns it. rows, length: of the step; table_width: blocks in
-    a table."""
-    return pack(*empty_step(rows, length, table_width), empty_draw(rows), np.zeros(rows, np.int32))
-
-
-def pack(tokens_RM: np.ndarray, place: Place, draw: Draw, source_R: np.ndarray) -> np.ndarray:
-    """Everything that a step takes from the host as one array (R, columns) of int32, because each transfer has a fixed
-    cost. source_R: row of the previous step that draws a row's only token, else -1. place: in a mixed step with
-    ``num_rows`` (R,), the number of the group of each row."""
-    rows = len(tokens_RM)
-    numbers = (source_R, place.starts, place.counts, np.full(rows, place.num_rows, np.int32))
-    settings = [np.asarray(field).reshape(rows, -1).view(np.int32) for field in draw]
-    return np.concatenate([*[x[:, None] for x in numbers], *settings, tokens_RM, place.tables], axis=1)
-
-
-def unpack(inputs: jax.Array, length: int) -> tuple[jax.Array, Place, Draw, jax.Array]:
-    """Inverse of ``pack``, inside a program: tokens, place (with ``num_rows`` of each row), draw, source. length:
-    tokens per row."""
-    at, settings = 4, []
-    for like in empty_draw(1):
-        column = jax.lax.bitcast_convert_type(inputs[:, at : at + like.size], like.dtype)
-        settings.append(column.reshape(len(inputs), *like.shape[1:]))
-        at += like.size
-    place = Place(inputs[:, at + length :], inputs[:, 1], inputs[:, 2], inputs[:, 3])
-    return inputs[:, at : at + length], place, Draw(*settings), inputs[:, 0]
-
-
-def step_and_draw(
-    weights: Weights,
-    cache: Cache,
-    last_ids: jax.Array,
-    inputs: jax.Array,
-    *,
-    shape: StepShape,
-    config: ModelConfig,
-    how: Arithmetic,
-    layout: CacheLayout,
-) -> tuple[jax.Array, jax.Array, jax.Array, Cache]:
-    """Run ``forward`` on packed inputs and draw a token for each row. Returns logits, hidden states (of rows of
-    ``shape.length`` tokens), the drawn ids (in an array of the size of ``last_ids``, zeros behind the last row) and
-    the cache.
-    last_ids: ids that the previous step drew. how: arithmetic of products and attention; layout: of the cache."""
-    length, singles = shape
-    tokens_RM, place, draw, source = unpack(inputs, length)
-    before = last_ids[jnp.maximum(source, 0)][:, None]
-    bounds = (0, singles, len(inputs)) if singles else (0, len(inputs))
-    tokens, places = [], []
-    for begin, end in pairwise(bounds):
-        ids = tokens_RM[begin:end, : 1 if end == singles else length]
-        tokens.append(jnp.where(source[begin:end, None] >= 0, before[begin:end], ids) if ids.shape[1] == 1 else ids)
-        tables, starts, counts, num_rows = (field[begin:end] for field in place)
-        places.append(Place(tables, starts, counts, num_rows[0]))
-    logits, hidden, cache = _forward(weights, cache, tokens, tuple(places), config, how, layout)
-    hidden = hidden[singles:]
-    cut, is_drawn = cut_of(config, how), jnp.any(draw.temperature > 0)
-    ids = jax.lax.cond(is_drawn, lambda: sample(logits, draw, cut=cut, halve=True), lambda: greedy(logits, cut=cut))
-    return logits, hidden, jnp.zeros_like(last_ids).at[: len(ids)].set(ids), cache
-
-
-def step_specs(weights: Weights, cache: P, cut: Cut | None) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """PartitionSpecs of the arguments and results of ``step_and_draw``. weights, cache: those of these arguments."""
-    return (weights, cache, WHOLE, WHOLE), (logits_spec(cut), WHOLE, WHOLE, cache)

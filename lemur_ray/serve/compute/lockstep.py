@@ -21,6 +21,8 @@ import numpy as np
 from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.attention import Place
 from lemur_ray.serve.compute.devices import Devices
+from lemur_ray.serve.compute.drawing.slot_edits import RowEdits
+from lemur_ray.serve.compute.drawing.step import RowOptions, StepResults
 from lemur_ray.serve.compute.programs import Programs, device_bytes, load_weights, stage
 from lemur_ray.serve.compute.sampling import Draw, Edits
 from lemur_ray.serve.compute.weights import Form, Weights
@@ -33,7 +35,7 @@ from lemur_ray.weights.param_slices import Source
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_FORMS = {form.__name__: form for form in (Place, Draw, Edits)}
+_FORMS = {form.__name__: form for form in (Place, Draw, Edits, RowEdits, RowOptions)}
 
 
 class Model(Protocol):
@@ -170,14 +172,16 @@ class LeadingPrograms(Programs):
         super().warm_up(threads)
         self._group.wait_until_warm(self.form)
 
-    def forward(
-        self, tokens_RM: np.ndarray, place: Place, draw: Draw | None = None, source_R: np.ndarray | None = None
-    ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-        self._group.send("forward", tokens_RM, place, draw if self.draws else None, source_R)
+    def forward(self, tokens_RM: np.ndarray, place: Place, options: RowOptions | None = None) -> StepResults:
+        self._group.send("forward", tokens_RM, place, options)
         self._arrays = []  # devices hold the logits of one step
-        results = super().forward(tokens_RM, place, draw, source_R)
+        results = super().forward(tokens_RM, place, options)
         self._arrays = jax.tree.leaves(results)
         return results
+
+    def write_slot(self, slot: int, is_new: bool, changes: np.ndarray) -> None:
+        self._group.send("write_slot", slot, is_new, changes)
+        super().write_slot(slot, is_new, changes)
 
     def run(self, name: str, rows: int, *arguments: Any) -> Any:
         self._group.send("run", name, rows, *arguments, arrays=self._arrays)
@@ -274,6 +278,8 @@ def _make_calls(
             programs.prompt_logprobs(*arguments)
         elif name == "copy":
             programs.copy(*arguments)
+        elif name == "write_slot":
+            programs.write_slot(*arguments)
         elif name == "replace":
             version, new = staged.pop() if staged else ("none", None)
             if new is None or [version] != [*arguments]:

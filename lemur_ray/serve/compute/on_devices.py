@@ -5,23 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
-import jax
 import numpy as np
 
 from lemur_ray.serve.compute.attention import BLOCK, block_bytes
 from lemur_ray.serve.compute.cache_layout import pool_size
+from lemur_ray.serve.compute.cpu.token_choice import next_tokens
 from lemur_ray.serve.compute.devices import Devices
+from lemur_ray.serve.compute.drawing.row_options import RowOptionsWriter
+from lemur_ray.serve.compute.drawing.step import StepResults
 from lemur_ray.serve.compute.forward import empty_step
 from lemur_ray.serve.compute.invariant import TILE
 from lemur_ray.serve.compute.lockstep import Group, LeadingPrograms
 from lemur_ray.serve.compute.programs import Programs, device_bytes, load_weights, singles_of, stage
-from lemur_ray.serve.compute.sampling import empty_draw
-from lemur_ray.serve.compute.token_choice import next_tokens, write_row
 from lemur_ray.serve.compute.weights import Weights
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.compute_protocol import CacheSizes, Row
+from lemur_ray.serve.engine.constraints import accepted
 from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 from lemur_ray.weights.param_slices import Source
@@ -87,6 +87,7 @@ class WarmOnDevices:
         self.programs, self._table_width = programs, table_width
         self.is_exact, self.is_padded, self.mixes = is_exact, is_padded, mixes
         self.copy, self.replace, self.runs_ahead = programs.copy, programs.replace, programs.draws
+        self._options = RowOptionsWriter(programs)
 
     @property
     def compiled_after_warmup(self) -> int:
@@ -102,40 +103,51 @@ class WarmOnDevices:
         of_group = np.repeat(np.array([len(decoding), len(rows)], np.int32), [singles, tiles])
         place = place._replace(num_rows=of_group if decoding else np.int32(len(rows)))
         if not self.runs_ahead:
-            return StepOnDevices(self.programs, *self.programs.forward(tokens, place))
-        draw, source = empty_draw(num_rows), np.full(num_rows, -1, np.int32)
+            return StepOnDevices(self.programs, self.programs.forward(tokens, place))
         for r, row in numbered:
-            source[r] = row.source
             place.counts[r] = max(place.counts[r], row.source >= 0)
-            write_row(draw, r, row.sequence, row.start + int(place.counts[r]))
-        step = StepOnDevices(self.programs, *self.programs.forward(tokens, place, draw, source))
-        step.first_tile = singles
-        return step
+        options, failed = self._options.write(num_rows, numbered)
+        results = self.programs.forward(tokens, place, options)
+        if not options.edits.logprobs.any():
+            results = results._replace(logprobs=())
+        return DrawnStep(self.programs, results, singles, failed)
 
 
 class StepOnDevices:
-    """The engine's ``Step`` in jax: logits of a step, and the ids that it drew, on devices."""
+    """The engine's ``Step`` in jax: the results of a step on devices, from whose logits tokens are drawn afterwards."""
 
     first_tile = 0
 
-    def __init__(self, programs: Programs, logits: jax.Array, hidden: jax.Array, ids: jax.Array | None):
-        self._programs, self._ids, self.num_rows = programs, ids, int(logits.shape[0])
-        self._logits: Any = logits
-        self._hidden: Any = hidden
-        if ids is not None:
-            ids.copy_to_host_async()
+    def __init__(self, programs: Programs, results: StepResults):
+        self._programs, self._results, self.num_rows = programs, results, len(results.logits)
 
     def keep_ids(self) -> None:
-        self._logits = self._hidden = None
+        self._results = self._results._replace(logits=None, hidden=None)
 
     def next_tokens(self, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
-        if self._ids is None or not all(sequence.request.is_unedited for _, sequence in rows):
-            return next_tokens(self._programs, self._logits, rows)
-        ids = np.asarray(self._ids)
-        return [int(ids[row]) for row, _ in rows]
+        return next_tokens(self._programs, self._results.logits, rows)
 
     def prompt_logprobs(self, row: int, next_ids: np.ndarray) -> TokenLogprobs:
-        return self._programs.prompt_logprobs(self._hidden, row, next_ids)
+        return self._programs.prompt_logprobs(self._results.hidden, row, next_ids)
+
+
+class DrawnStep(StepOnDevices):
+    """A step that has drawn its tokens itself; they travel to the host as soon as they are there."""
+
+    def __init__(self, programs: Programs, results: StepResults, first_tile: int, failed: set[int]):
+        """failed: rows without a token, because their constraint raised an error."""
+        super().__init__(programs, results)
+        self.first_tile, self._failed = first_tile, failed
+        for array in (results.ids, *results.logprobs):
+            array.copy_to_host_async()
+
+    def next_tokens(self, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
+        if any(sequence.request.logprobs for _, sequence in rows):
+            logprobs = TokenLogprobs.on_host(self._results.logprobs)
+            for r, sequence in rows:
+                if sequence.request.logprobs:
+                    sequence.logprobs.append(logprobs.part(r, r + 1))
+        return accepted(np.asarray(self._results.ids), rows, self._failed)
 
 
 _LENGTH = 45
@@ -165,7 +177,7 @@ def is_batch_invariant(programs: Programs, width: int, *, mixed: bool = False) -
                 # The other rows compute the first token of the scrap block: real work without effect here.
                 ids[other, 0], place.tables[other], place.counts[other] = 1, scrap, 1
             # Of logits that are cut, this process compares those of its own devices.
-            logits = programs.forward(ids, place)[0]
+            logits = programs.forward(ids, place).logits
             out = np.concatenate([np.asarray(shard.data)[row] for shard in logits.addressable_shards])
             start += len(piece)
         return out

@@ -1,10 +1,9 @@
 """The compiled programs of an engine, one per shape, compiled at warm-up; later compilations are counted.
 
-Shapes are few: a decode step for each bucket of rows, a prefill step for each number of tiles, and for each of these
-the greedy choice and the selection of ``ROWS`` rows, on which all sampling runs. On accelerators a step draws the next
-token of every row itself, takes one array from the host, and may start from the tokens of the step before, which then
-need not have arrived there; one more step, the mixed one, has all decoding rows and all tiles. Compiling releases the
-interpreter lock, so threads compile in parallel. Knows nothing of requests."""
+Shapes are few: a decode step for each bucket of rows, a prefill step for each number of tiles, and on CPUs for each of
+these the greedy choice and the selection of ``ROWS`` rows, on which all sampling runs. On accelerators a step draws the
+next token of every row itself (``drawing/``), and one more step, the mixed one, has all decoding rows and all tiles.
+Compiling releases the interpreter lock, so threads compile in parallel. Knows nothing of requests."""
 
 from __future__ import annotations
 
@@ -26,20 +25,22 @@ from lemur_ray.serve.compute.cache_layout import allocate, layout_for, pool_size
 from lemur_ray.serve.compute.cpu.kernels import available
 from lemur_ray.serve.compute.cut_logits import cut_of, logits_spec, padded_vocab
 from lemur_ray.serve.compute.devices import ONE, WHOLE, Devices, Sums, part_of
-from lemur_ray.serve.compute.forward import (
+from lemur_ray.serve.compute.drawing.slot_edits import CHANGES, Slots, empty_slots, write_slot
+from lemur_ray.serve.compute.drawing.step import (
+    RowOptions,
+    StepInputs,
+    StepResults,
     StepShape,
     empty_inputs,
-    empty_step,
-    forward,
+    empty_options,
     pack,
-    prompt_logprobs,
     step_and_draw,
     step_specs,
 )
+from lemur_ray.serve.compute.forward import empty_step, forward, prompt_logprobs
 from lemur_ray.serve.compute.invariant import ACCELERATOR, EXACT_CPU, FAST_CPU, TILE
 from lemur_ray.serve.compute.sampling import (
     ROWS,
-    Draw,
     allow_all,
     compute_logprobs,
     edit,
@@ -73,6 +74,11 @@ def singles_of(rows: int, length: int, prefill_tiles: int) -> int:
     """Rows of one new token at the beginning of a step of ``rows`` rows of ``length``: all but the tiles of a mixed
     step, 0 in any other."""
     return max(0, rows - prefill_tiles) if length > 1 else 0
+
+
+def step_shape(rows: int, length: int, prefill_tiles: int) -> StepShape:
+    """Shape of a step of ``rows`` rows of ``length`` that draws. prefill_tiles: rows of the largest prefill step."""
+    return StepShape(length, singles_of(rows, length, prefill_tiles), prefill_tiles if length > 1 else 0)
 
 
 MAX_SECOND_COPY_BYTES = 2**29
@@ -154,7 +160,7 @@ class Programs:
         self._weights, self._devices = weights, devices
         dtype, part = jnp.dtype(options.cache_dtype), part_of(config, devices.parts)
         self.draws = jax.default_backend() != "cpu"
-        """A step draws every row; ``run`` takes all of its rows"""
+        """A step draws the tokens of its rows; then ``run`` is not used"""
         self._layout = layout_for(part, dtype, jax.default_backend(), _native(options))
         self._scanned = is_scanned(config, devices.parts)
         pools = partial(allocate, self._layout, part, num_blocks, dtype, scanned=self._scanned)
@@ -171,27 +177,39 @@ class Programs:
         self.form, self._cut = _form(options, self._scanned), cut_of(config, self._how)
         self.mixed_rows = self.decode_rows[-1], self.prefill_rows[-1]
         """Decoding rows and tiles of a mixed step"""
-        self._last_ids = devices.allocate(partial(jnp.zeros, sum(self.mixed_rows), jnp.int32), WHOLE)
+        most_rows, vocab = sum(self.mixed_rows) * self.draws, config.vocab_size
+        self.num_slots = self.decode_rows[-1] * self.draws
+        """Sequences whose biases and penalties are on the devices at the same time"""
+        self._vocab = padded_vocab(vocab, devices.parts) if self._cut else vocab
+        width = self._vocab // (devices.parts if self._cut else 1)
+        self._slots: Slots = devices.allocate(partial(empty_slots, self.num_slots, width), logits_spec(self._cut))
+        self._nothing_forbidden, self._last_ids = devices.allocate(
+            lambda: (jnp.zeros((most_rows, -(-vocab // 32)), jnp.uint32), jnp.zeros(most_rows, jnp.int32)), WHOLE
+        )
         kinds = (self._how, self._layout, dtype, self.form, devices)
         # Rows of a step do not determine how a mixed one is divided, or how many ids it takes.
         self._shape = (config, num_blocks, self._table_width, kinds, self.mixed_rows * self.draws)
         self._programs: dict[tuple[str, int, int], Any] = {}
         self._warm = False
 
-    def warm_up(self, threads: int = 2) -> None:
-        """Compile every program, ``threads`` of them at a time."""
+    def keys(self) -> list[tuple[str, int, int]]:
+        """(name, rows, new tokens of a row) of every program that steps use, large ones first."""
         shapes = [(rows, 1) for rows in self.decode_rows] + [(rows, TILE) for rows in self.prefill_rows]
-        sizes = sorted({rows for rows, _ in shapes})
-        drawn = sizes if self.draws else [ROWS]
-        keys = [("forward", *shape) for shape in shapes]
-        keys += [("forward", sum(self.mixed_rows), TILE)] * self.draws
-        keys += [(name, rows, 1) for name in ("sample", "edit", "shift", "logprobs") for rows in drawn]
-        if not self.draws:
+        keys = [("forward", *shape) for shape in shapes] + [("copy", 1, 1)]
+        if self.draws:
+            keys += [("forward", sum(self.mixed_rows), TILE), ("write_slot", 1, 1)]
+            keys.append(("prompt_logprobs", self.prefill_rows[-1], TILE))
+        else:
+            sizes = sorted({rows for rows, _ in shapes})
+            keys += [(name, ROWS, 1) for name in ("sample", "edit", "shift", "logprobs")]
             keys += [(name, rows, 1) for name in ("greedy", "pick") for rows in sizes]
             keys += [("greedy", ROWS, 1)] * (ROWS not in sizes)
-        keys += [("prompt_logprobs", rows, TILE) for rows in self.prefill_rows] + [("copy", 1, 1)]
-        # The large ones first, so that they do not run alone at the end.
-        keys.sort(key=lambda k: k[0] not in ("forward", "sample"))
+            keys += [("prompt_logprobs", rows, TILE) for rows in self.prefill_rows]
+        return sorted(keys, key=lambda key: key[0] not in ("forward", "sample"))
+
+    def warm_up(self, threads: int = 2) -> None:
+        """Compile every program, ``threads`` of them at a time."""
+        keys = self.keys()  # large ones must not run alone at the end
         lowered = {key: self._lower(key) for key in keys if (self._shape, key) not in _compiled}
         with ThreadPoolExecutor(threads) as pool:
             for key, program in zip(lowered, pool.map(lambda item: item.compile(), lowered.values()), strict=True):
@@ -208,28 +226,35 @@ class Programs:
         sizes = self.decode_rows if length == 1 else self.prefill_rows
         return sizes[bisect.bisect_left(sizes, rows)]
 
-    def forward(
-        self, tokens_RM: np.ndarray, place: Place, draw: Draw | None = None, source_R: np.ndarray | None = None
-    ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-        """Run a step of a bucket's shape, or a mixed one, whose rows of one token come first; returns logits (R, V),
-        hidden states (of a mixed step those of tiles) and drawn ids (at least R,), on the device. The ids are None if
-        steps do not draw (on CPUs). draw: sampling options of the rows; by default greedy. source_R: for each row -1,
-        or the row of the previous step whose drawn id is this row's only token. tokens_RM: ids of the new tokens,
-        padded. place: where they go."""
+    def forward(self, tokens_RM: np.ndarray, place: Place, options: RowOptions | None = None) -> StepResults:
+        """Run a step of a bucket's shape, or a mixed one, whose rows of one token come first; its results stay on the
+        devices. If steps do not draw (on CPUs), ids and logprobs are None. options: of the rows; by default greedy.
+        tokens_RM: ids of the new tokens, padded. place: where they go."""
         rows, length = tokens_RM.shape
         program = self._program("forward", rows, length)
         if not self.draws:
             logits, hidden, self._cache = program(self._weights, self._cache, tokens_RM, place)
-            return logits, hidden, None
-        source_R = np.full(rows, -1, np.int32) if source_R is None else source_R
-        inputs = pack(tokens_RM, place, draw or empty_draw(rows), source_R)
-        logits, hidden, self._last_ids, self._cache = program(self._weights, self._cache, self._last_ids, inputs)
-        return logits, hidden, self._last_ids
+            return StepResults(logits, hidden, None, None)
+        options = options or empty_options(rows)
+        forbidden = self._nothing_forbidden if options.forbidden is None else options.forbidden
+        inputs = StepInputs(pack(tokens_RM, place, options), forbidden, self._last_ids)
+        results, self._cache, self._slots = program(self._weights, self._cache, self._slots, inputs)
+        self._last_ids = results.ids
+        return results
+
+    def forbid_nothing(self) -> np.ndarray:
+        """Writable ``RowOptions.forbidden`` that allows every token."""
+        return np.zeros(self._nothing_forbidden.shape, np.uint32)
+
+    def write_slot(self, slot: int, is_new: bool, changes: np.ndarray) -> None:
+        """Change the biases and counts of a slot, as ``slot_edits.write_slot`` does."""
+        program = self._program("write_slot", 1, 1)
+        self._slots = program(self._slots, np.int32(slot), np.bool_(is_new), changes)
 
     def run(self, name: str, rows: int, *arguments: Any) -> Any:
-        """Run a program that needs neither weights nor cache, compiled for ``rows`` rows: "sample", "edit", "shift",
-        "logprobs", "greedy" or "pick", with the arguments of that function of ``sampling``. Compiles it if it was not
-        warmed up."""
+        """Run a program of CPUs that needs neither weights nor cache, compiled for ``rows`` rows: "sample", "edit",
+        "shift", "logprobs", "greedy" or "pick", with the arguments of that function of ``sampling``. Compiles it if it
+        was not warmed up."""
         return self._program(name, rows, 1)(*arguments)
 
     def prompt_logprobs(self, hidden: jax.Array, row: int, next_ids_M: np.ndarray) -> TokenLogprobs:
@@ -276,7 +301,7 @@ class Programs:
         if name == "forward":
             return self._lower_forward(rows, length)
         where = weight_specs(self.config, self.form, self._how.sums, scanned=self._scanned)
-        program, cache_cut, cut = self._devices.program, self._layout.cut, self._cut
+        program, cache_cut = self._devices.program, self._layout.cut
         ids = jax.ShapeDtypeStruct((rows,), jnp.int32)
         if name == "prompt_logprobs":
             hidden, row = jax.ShapeDtypeStruct((rows * length, self.config.dim), self._weights.embed.dtype), np.int32(0)
@@ -288,19 +313,23 @@ class Programs:
             layers = self.config.num_layers if self._scanned else 1
             copying = program(partial(copy_block, layers=layers), (cache_cut, WHOLE, WHOLE), cache_cut, donate=(0,))
             return copying.lower(self._cache, np.int32(0), np.int32(0))
-        vocab, of_logits = self.config.vocab_size, logits_spec(cut)
-        padded = padded_vocab(vocab, self._devices.parts if cut else 1)
+        if name == "write_slot":
+            of_logits, changes = logits_spec(self._cut), np.zeros((3, CHANGES), np.int32)
+            writing = partial(write_slot, cut=self._cut)
+            written = program(writing, (of_logits, WHOLE, WHOLE, WHOLE), of_logits, donate=(0,))
+            return written.lower(self._slots, np.int32(0), np.bool_(True), changes)
+        vocab = self.config.vocab_size
         functions: dict[str, tuple[Any, ...]] = {
-            "pick": (pick, of_logits, jax.ShapeDtypeStruct((ROWS,), jnp.int32)),
-            "edit": (partial(edit, cut=cut), of_logits, empty_edits(allow_all(rows, vocab))),
-            "shift": (partial(shift, cut=cut), of_logits, jax.ShapeDtypeStruct((rows, vocab), jnp.float32)),
-            "logprobs": (partial(compute_logprobs, cut=cut), WHOLE, ids),
-            "sample": (partial(sample, cut=cut, halve=self.draws), WHOLE, empty_draw(rows)),
-            "greedy": (partial(greedy, cut=cut), WHOLE),
+            "pick": (pick, jax.ShapeDtypeStruct((ROWS,), jnp.int32)),
+            "edit": (edit, empty_edits(allow_all(rows, vocab))),
+            "shift": (shift, jax.ShapeDtypeStruct((rows, vocab), jnp.float32)),
+            "logprobs": (compute_logprobs, ids),
+            "sample": (sample, empty_draw(rows)),
+            "greedy": (greedy,),
         }
-        function, results, *arguments = functions[name]
-        compiled = program(function, (of_logits, *[WHOLE] * len(arguments)), results)
-        return compiled.lower(jax.ShapeDtypeStruct((rows, padded), jnp.float32), *arguments)
+        function, *arguments = functions[name]
+        compiled = program(function, (WHOLE, *[WHOLE] * len(arguments)), WHOLE)
+        return compiled.lower(jax.ShapeDtypeStruct((rows, vocab), jnp.float32), *arguments)
 
     def _lower_forward(self, rows: int, length: int) -> Any:
         where = weight_specs(self.config, self.form, self._how.sums, scanned=self._scanned)
@@ -308,9 +337,10 @@ class Programs:
         model: dict[str, Any] = {"config": self.config, "how": self._how, "layout": self._layout}
         if self.draws:
             specs = step_specs(where, cut, self._cut)
-            singles = singles_of(rows, length, self._options.prefill_tiles)
-            drawing = program(partial(step_and_draw, shape=StepShape(length, singles), **model), *specs, donate=(1,))
-            inputs = empty_inputs(rows, length, self._table_width)
-            return drawing.lower(self._weights, self._cache, self._last_ids, inputs)
+            shape = step_shape(rows, length, self._options.prefill_tiles)
+            drawing = program(partial(step_and_draw, shape=shape, **model), *specs, donate=(1, 2))
+            packed = empty_inputs(rows, length, self._table_width)
+            inputs = StepInputs(packed, self._nothing_forbidden, self._last_ids)
+            return drawing.lower(self._weights, self._cache, self._slots, inputs)
         steps = program(partial(forward, **model), (where, cut, WHOLE, WHOLE), (WHOLE, WHOLE, cut), donate=(1,))
         return steps.lower(self._weights, self._cache, *empty_step(rows, length, self._table_width))

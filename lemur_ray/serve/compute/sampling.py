@@ -1,8 +1,9 @@
 """Sampling programs: from logits to token ids, greedy or drawn with temperature, top-k, top-p and min-p.
 
 A draw depends on the row's own logits, seed and position alone: the noise key is
-fold_in(fold_in(key(seed), sample_index), position), and on CPUs the program always has ``ROWS`` rows. Logits may be cut
-along the vocabulary (``cut_logits.py``). Knows nothing of slots, batches or text.
+fold_in(fold_in(key(seed), sample_index), position), and on CPUs the program always has ``ROWS`` rows. Accelerators draw
+within a step, from logits that may be cut along the vocabulary (``cut_logits.py``); their edits are those of
+``drawing/slot_edits.py``. Knows nothing of slots, batches or text.
 
 Legend: R rows, V vocabulary, or a device's part of it."""
 
@@ -23,12 +24,12 @@ from lemur_ray.serve.compute.cut_logits import (
     logits_at,
     lowest_within,
     own_columns,
-    own_ids,
     summed,
     top,
     weighed,
 )
 from lemur_ray.serve.engine.generation import Generation
+from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.engine.sampling_options import NUMBERS
 from lemur_ray.serve.engine.token_logprobs import ALTERNATIVES
 
@@ -98,6 +99,17 @@ def draw_row(request: Generation) -> tuple[Any, ...]:
     return (*(getattr(sampling, name) for name in _DRAWN), seed_words(sampling.seed), request.sample_index)
 
 
+def write_row(draw: Draw, row: int, sequence: LiveSequence, position: int) -> None:
+    """Write a sequence's sampling options and ``position``, the index of its next token, into row ``row`` of ``draw``.
+    A sequence at temperature 0 leaves the row as it is."""
+    if sequence.draw_row is None:
+        sequence.draw_row = draw_row(sequence.request)
+    if sequence.draw_row:
+        for column, value in zip(draw, sequence.draw_row, strict=False):
+            column[row] = value
+        draw.position[row] = position
+
+
 def allow_all(rows: int, vocab_size: int) -> np.ndarray:
     """Writable ``Edits.allowed`` of ``rows`` rows in which every token may be drawn."""
     return np.full((rows, -(-vocab_size // 32)), 0xFFFFFFFF, np.uint32)
@@ -116,21 +128,18 @@ def pick(logits_NV: jax.Array, rows_R: jax.Array) -> jax.Array:
     return logits_NV[rows_R]
 
 
-@partial(jax.jit, static_argnames="cut")
-def edit(logits_RV: jax.Array, edits: Edits, cut: Cut | None = None) -> jax.Array:
+@jax.jit
+def edit(logits_RV: jax.Array, edits: Edits) -> jax.Array:
     """Logits with ``values`` of the edits added, and -inf for tokens that are not allowed."""
-    rows = len(logits_RV)
-    columns, has = own_ids(jnp.asarray(edits.ids), logits_RV, cut)
-    values = edits.values if cut is None else jnp.where(has, edits.values, 0.0)
-    x = logits_RV.at[jnp.arange(rows)[:, None], columns].add(values)
+    rows, vocab = logits_RV.shape
+    x = logits_RV.at[jnp.arange(rows)[:, None], edits.ids].add(edits.values)
     bits = (jnp.asarray(edits.allowed)[:, :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
-    return jnp.where(own_columns(bits.reshape(rows, -1), x, cut) == 1, x, -jnp.inf)
+    return jnp.where(bits.reshape(rows, -1)[:, :vocab] == 1, x, -jnp.inf)
 
 
-@partial(jax.jit, static_argnames="cut")
-def shift(logits_RV: jax.Array, changes: jax.Array, cut: Cut | None = None) -> jax.Array:
-    """Logits plus ``changes`` (R, whole vocabulary) float32; a change of 0 leaves a logit's bits as they are."""
-    changes_RV = own_columns(changes, logits_RV, cut)
+@jax.jit
+def shift(logits_RV: jax.Array, changes_RV: jax.Array) -> jax.Array:
+    """Logits plus ``changes`` (R, V) float32; a change of 0 leaves a logit's bits as they are."""
     return jnp.where(changes_RV == 0, logits_RV, logits_RV + changes_RV)
 
 

@@ -84,7 +84,7 @@ class Batch:
                         self.scheduler.decoded(sequence)
                 return
         decoding = self.scheduler.decoding()
-        runs_ahead = self.programs.runs_ahead and all(s.is_up_to_date and s.request.is_unedited for s in decoding)
+        runs_ahead = self.programs.runs_ahead and all(s.can_run_ahead for s in decoding)
         mixed = self._tiles_to_mix() if decoding and runs_ahead else None
         if mixed is None and (tiles := self.scheduler.tiles()):
             yield self._prefill(tiles)
@@ -131,7 +131,7 @@ class Batch:
         """The next tiles of prompts, if they can be computed in one program with decoding rows and without waiting; []
         if there are none, None if they need a program of their own."""
         tiles = self.scheduler.tiles()
-        if not tiles or (self.programs.mixes and all(tile.is_unedited for tile in tiles)):
+        if not tiles or (self.programs.mixes and all(tile.can_be_mixed for tile in tiles)):
             return tiles
         return None
 

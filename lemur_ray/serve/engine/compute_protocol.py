@@ -60,7 +60,7 @@ class Step(Protocol):
         """Row of the first tile of a mixed step, in which decoding rows come before; else 0."""
 
     def keep_ids(self) -> None:
-        """Free all but the tokens that the step has drawn itself, before ``next_tokens`` of unedited rows."""
+        """Free all but the tokens that the step has drawn itself, and their log-probabilities."""
 
     def next_tokens(self, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
         """The next token of each (row of the step, sequence), None where one failed; appends requested

@@ -52,14 +52,10 @@ class Generation:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether every step takes the likeliest token (temperature 0), and ``is_unedited``."""
-        return self.sampling.temperature <= 0 and self.is_unedited
-
-    @property
-    def is_unedited(self) -> bool:
-        """Whether no penalty, bias or constraint changes the model's logits and no log-probabilities of generated
-        tokens are requested. Temperature, top-k, top-p and min-p may have any value."""
-        return not (self.logprobs or self.sampling.edits_logits or self.constraint is not None)
+        """Whether every step takes the likeliest token (temperature 0) of logits that no penalty, bias or constraint
+        changes, and no log-probabilities of generated tokens are requested."""
+        edits = self.sampling.edits_logits or self.constraint is not None
+        return self.sampling.temperature <= 0 and not (edits or self.logprobs)
 
     def check(self, vocab_size: int, context: int) -> None:
         """Raise ContextExceeded if prompt and reply may exceed ``context`` tokens, and InvalidRequest for an empty

@@ -70,6 +70,12 @@ class LiveSequence:
         """Whether all tokens but the last are computed, so that a decode step draws the next one."""
         return self.computed + 1 == self.length
 
+    @property
+    def can_run_ahead(self) -> bool:
+        """Whether a step may be sent before the token that this sequence draws in the step before has arrived: it
+        draws one, and no constraint depends on it."""
+        return self.is_up_to_date and self.request.constraint is None
+
     def take_over(self, version: str) -> None:
         """Record that weights ``version`` compute this sequence from now on. ``version`` is replaced if nothing was
         computed or generated before; otherwise "+VERSION" is appended to it, with "-kept" if keys and values of the
@@ -102,10 +108,11 @@ class Tile:
         return self.start + len(self.tokens) == len(self.sequence.prefill)
 
     @property
-    def is_unedited(self) -> bool:
-        """Whether at most a token is drawn after the tile, from unedited logits, and nothing else is asked for."""
+    def can_be_mixed(self) -> bool:
+        """Whether no more than a token is asked of the tile, and what follows it may be sent before that has arrived:
+        no log-probabilities of the prompt, and no constraint on the token."""
         sequence = self.sequence
-        return not sequence.needs_prompt_logprobs and (sequence.request.is_unedited or not self.is_last)
+        return not sequence.needs_prompt_logprobs and (sequence.request.constraint is None or not self.is_last)
 
     def following(self, length: int) -> np.ndarray:
         """(length,) int32: the prompt's id after each token of the tile; 0 after the end of the prompt or the tile."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lemur_ray.serve.compute import sampling
-from lemur_ray.serve.compute.token_choice import next_tokens
+from lemur_ray.serve.compute.cpu.token_choice import next_tokens
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.engine.sampling_options import LogitBias, SamplingOptions
@@ -21,7 +21,6 @@ class Counted:
     """The programs of ``sampling`` without an engine."""
 
     config = SimpleNamespace(vocab_size=VOCAB)
-    draws = False
 
     def __init__(self) -> None:
         self.calls: list[str] = []

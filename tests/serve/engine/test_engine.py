@@ -9,7 +9,7 @@ import pytest
 
 from lemur_ray.config import ModelConfig
 from lemur_ray.model.llama import init_params
-from lemur_ray.serve.compute import on_devices, token_choice
+from lemur_ray.serve.compute import on_devices, sampling
 from lemur_ray.serve.compute.attention import block_bytes
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
@@ -222,8 +222,8 @@ def test_an_error_of_one_request_ends_that_request_and_no_other(
     engine = small_engine()
     steady = Generation((9,), 40, SamplingOptions(temperature=1.0, seed=1))
     alone = generate(engine, [steady])[0]
-    row = token_choice.draw_row
-    monkeypatch.setattr(token_choice, "draw_row", lambda request: 1 // (request.sampling.seed != 13) and row(request))
+    row = sampling.draw_row
+    monkeypatch.setattr(sampling, "draw_row", lambda request: 1 // (request.sampling.seed != 13) and row(request))
     first, broken = (
         Waiter(engine, steady),
         Waiter(engine, Generation((9, 10), 40, SamplingOptions(temperature=1.0, seed=13))),

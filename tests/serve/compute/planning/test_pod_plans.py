@@ -54,7 +54,7 @@ def test_a_slice_of_16_chips_holds_8_kv_heads_and_adds_twice_a_layer() -> None:
         drawing = [c for c in others if c is not embedding]
         drawn = step["singles"] + step["rows"]
         assert sum(c["sent_bytes"] for c in drawing) < drawn * 32_000 * 4 / 4, "logits travel"
-    assert decode["host_bytes"] == 64 * (4 + 8 + 1 + 32) * 4, "place, settings, token and table of each row"
+    assert decode["host_bytes"] == 64 * (4 + 8 + 5 + 1 + 32) * 4, "place, settings, edits, token and table of each row"
     assert f"1 array of {decode['host_bytes'] / 1e3:.1f} kB" in text
     assert "an estimate, nothing was measured" in text
 

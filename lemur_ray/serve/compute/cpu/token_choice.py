@@ -1,13 +1,11 @@
 """The next token of every sequence of a step, each by its own sampling options.
 
-On a CPU greedy sequences, the most of them, share one program; the others are taken out of the step's logits ``ROWS``
-at a time, edited and sampled. On accelerators a step has drawn every row itself; only if a row's logits are edited or
-its log-probabilities wanted, all rows are drawn once more. A sequence's token does not depend on its neighbours. Knows
-nothing of queues, the cache or listeners."""
+Greedy sequences, the most of them, share one program; the others are taken out of the step's logits ``ROWS`` at a time,
+edited and sampled. A sequence's token does not depend on its neighbours. Accelerators draw within a step instead
+(``compute.drawing``). Knows nothing of queues, the cache or listeners."""
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -15,13 +13,11 @@ from typing import Any
 import numpy as np
 
 from lemur_ray.serve.compute.programs import Programs
-from lemur_ray.serve.compute.sampling import EDITS, ROWS, Draw, allow_all, draw_row, empty_draw, empty_edits
-from lemur_ray.serve.engine.generation import UnsatisfiableConstraint
+from lemur_ray.serve.compute.sampling import EDITS, ROWS, allow_all, empty_draw, empty_edits, write_row
+from lemur_ray.serve.engine.constraints import accepted, allowed_words, record_failure
 from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.engine.sampling_options import LogitBias
 from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
-
-log = logging.getLogger(__name__)
 
 Edit = tuple[LogitBias, dict[int, float]]
 """(numbers added to a row's logits, penalties subtracted from them by token id)"""
@@ -31,8 +27,6 @@ def next_tokens(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveS
     """Next token of each (row of ``logits``, sequence); None if the computation for that sequence failed.
     Side effects on sequences: log-probabilities are appended if requested, constraints advance, a constraint that
     allows nothing sets ``refusal``. Other errors are logged."""
-    if programs.draws:
-        return _sample(programs, logits, rows)
     is_greedy = [sequence.request.is_greedy for _, sequence in rows]
     tokens: list[int | None] = [None] * len(rows)
     if any(is_greedy):
@@ -52,7 +46,7 @@ def next_tokens(programs: Programs, logits: Any, rows: Sequence[tuple[int, LiveS
 
 
 def _sample(programs: Programs, unedited: Any, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
-    """``next_tokens`` for rows with any options, of logits that ``programs`` draws from all at once."""
+    """``next_tokens`` for at most ``ROWS`` rows with any options."""
     num_rows = unedited.shape[0]
     draw, failed, edits = empty_draw(num_rows), set[int](), dict[int, Edit]()
     allowed = allow_all(num_rows, programs.config.vocab_size)
@@ -61,16 +55,16 @@ def _sample(programs: Programs, unedited: Any, rows: Sequence[tuple[int, LiveSeq
             write_row(draw, r, sequence, sequence.computed)
             edits[r] = sequence.request.sampling.logit_bias, _penalties(sequence)
             if (constraint := sequence.request.constraint) is not None:
-                allowed[r] = _allowed_words(constraint.allowed(), allowed.shape[1])
+                allowed[r] = allowed_words(constraint, allowed.shape[1])
         except Exception as error:  # an error of one request must not end the others
-            _record_failure(sequence, error)
+            record_failure(sequence, error)
             draw.temperature[r] = 0
             allowed[r] = 0xFFFFFFFF
             edits.pop(r, None)
             failed.add(r)
     is_constrained = any(sequence.request.constraint is not None for _, sequence in rows)
     edited = _edit(programs, unedited, edits, allowed, is_constrained=is_constrained)
-    if programs.draws or (draw.temperature > 0).any():
+    if (draw.temperature > 0).any():
         ids = np.asarray(programs.run("sample", num_rows, edited, draw))
     else:
         ids = np.asarray(programs.run("greedy", num_rows, edited))
@@ -79,33 +73,7 @@ def _sample(programs: Programs, unedited: Any, rows: Sequence[tuple[int, LiveSeq
         for r, sequence in rows:
             if sequence.request.logprobs:
                 sequence.logprobs.append(logprobs.part(r, r + 1))
-    for r, sequence in rows:
-        try:
-            if (constraint := sequence.request.constraint) is not None and r not in failed:
-                constraint.accept(int(ids[r]))
-        except Exception as error:
-            _record_failure(sequence, error)
-            failed.add(r)
-    return [None if r in failed else int(ids[r]) for r, _ in rows]
-
-
-def _record_failure(sequence: LiveSequence, error: Exception) -> None:
-    """Store the refusal of an unsatisfiable constraint, log any other error. Called in the ``except`` clause."""
-    if isinstance(error, UnsatisfiableConstraint):
-        sequence.refusal = str(error)
-    else:
-        log.exception("request %d failed", sequence.number)
-
-
-def write_row(draw: Draw, row: int, sequence: LiveSequence, position: int) -> None:
-    """Write a sequence's sampling options and ``position``, the index of its next token, into row ``row`` of ``draw``.
-    A sequence at temperature 0 leaves the row as it is."""
-    if sequence.draw_row is None:
-        sequence.draw_row = draw_row(sequence.request)
-    if sequence.draw_row:
-        for column, value in zip(draw, sequence.draw_row, strict=False):
-            column[row] = value
-        draw.position[row] = position
+    return accepted(ids, rows, failed)
 
 
 def _penalties(sequence: LiveSequence) -> dict[int, float]:
@@ -142,12 +110,3 @@ def _shifts(edits: dict[int, Edit], num_rows: int, vocab: int) -> np.ndarray:
             row[token] -= penalty
         shifts[r] = row
     return shifts
-
-
-def _allowed_words(allowed: np.ndarray, count: int) -> np.ndarray:
-    """``allowed`` cut or zero-padded to ``count`` words. Raises UnsatisfiableConstraint if no bit is set."""
-    words = np.zeros(count, np.uint32)
-    words[: len(allowed)] = allowed[:count]
-    if not words.any():
-        raise UnsatisfiableConstraint("the structure allows no token of this model to come next")
-    return words

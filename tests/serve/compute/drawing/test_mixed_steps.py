@@ -22,7 +22,7 @@ from lemur_ray.serve.compute.wire import called, encode
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.generation import Generation
-from lemur_ray.serve.engine.sampling_options import SamplingOptions
+from lemur_ray.serve.engine.sampling_options import LogitBias, SamplingOptions
 from lemur_ray.weights.open_model import random_weights
 from tests.serve.offline import generate
 from tests.serve.tiny import TINY, Waiter, prompts
@@ -30,7 +30,7 @@ from tests.serve.tiny import TINY, Waiter, prompts
 SLOTS, TILES = 4, 1
 jax.default_backend = lambda: "tpu"
 forwards, arrays, waits = [], [], []
-plain_program, plain_ids = programs.Programs._program, on_devices.StepOnDevices.next_tokens
+plain_program, plain_ids = programs.Programs._program, on_devices.DrawnStep.next_tokens
 
 def program(self, *key):
     compiled = plain_program(self, *key)
@@ -50,7 +50,7 @@ def init(self, *arguments):
     self.number = forwards[-1] if forwards else None
 
 programs.Programs._program, on_devices.StepOnDevices.__init__ = program, init
-on_devices.StepOnDevices.next_tokens = next_tokens
+on_devices.DrawnStep.next_tokens = next_tokens
 
 def request(i, prompt, new=12, stop=()):
     return Generation(prompt, new, SamplingOptions(i, float(i % 2), 0.9), frozenset(stop))
@@ -145,7 +145,8 @@ def followed():
     engine = Engine(on_devices.OnDevices(random_weights(TINY, 0), own, lockstep.Group([line], "0")), "0").start()
     line.names.clear()
     forwards.clear()
-    generate(engine, edges())
+    biased = SamplingOptions(1, 1.0, logit_bias=LogitBias(((9, 3.0),)), frequency_penalty=0.5)
+    generate(engine, edges() + [Generation((5, 6, 7), 20, biased, logprobs=True), Generation((8, 9), 9, biased)])
     names, steps = list(line.names), [key for key in forwards if key[0] == "forward"]
     engine.close()
     engine.compute.close()
@@ -153,6 +154,7 @@ def followed():
     leader = engine._batch.programs.programs
     pairs = zip(jax.tree.leaves(leader._cache), jax.tree.leaves(follower._cache))
     same = all(np.array_equal(a, b) for a, b in pairs) and np.array_equal(leader._last_ids, follower._last_ids)
+    same = same and all(map(np.array_equal, leader._slots, follower._slots)) and np.any(leader._slots.counts)
     return {"messages": names, "steps": steps, "same": bool(same)}
 
 results = {"unrolled": compared(1, False), "stacked": compared(2, False), "followed": followed()}
@@ -196,5 +198,6 @@ def test_engines_of_one_process_divide_equally_many_rows_in_their_own_way(result
 def test_a_follower_makes_every_mixed_step_from_one_message(results: dict) -> None:
     followed = results["followed"]
     assert followed["steps"].count(MIXED) > 10
-    assert [name for name in followed["messages"] if name != "copy"] == ["forward"] * len(followed["steps"])
-    assert followed["same"], "the caches and tokens of leader and follower"
+    names = [name for name in followed["messages"] if name != "copy"]
+    assert sorted(names) == ["forward"] * len(followed["steps"]) + ["write_slot"] * 2
+    assert followed["same"], "the caches, tokens and slots of leader and follower"

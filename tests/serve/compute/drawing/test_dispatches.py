@@ -27,7 +27,7 @@ from tests.serve.offline import generate
 from tests.serve.tiny import TINY, Waiter, prompts, slowed
 
 counts, sent, steps = Counter(), [0], []
-plain_program, plain_ids = programs.Programs._program, on_devices.StepOnDevices.next_tokens
+plain_program, plain_ids = programs.Programs._program, on_devices.DrawnStep.next_tokens
 
 def program(self, *key):
     compiled = plain_program(self, *key)
@@ -127,7 +127,7 @@ programs.MAX_SECOND_COPY_BYTES = 0
 found = {"cpu": answers(1)}
 jax.default_backend = lambda: "tpu"
 programs.Programs._program, on_devices.StepOnDevices.__init__ = program, init
-on_devices.StepOnDevices.next_tokens = next_tokens
+on_devices.DrawnStep.next_tokens = next_tokens
 found["tpu"] = answers(2)
 print(json.dumps(found))
 """

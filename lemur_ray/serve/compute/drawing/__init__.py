@@ -1,0 +1,1 @@
+"""Steps of accelerators, which draw the tokens of their rows themselves."""
