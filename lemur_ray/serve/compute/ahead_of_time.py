@@ -73,7 +73,7 @@ class Step:
     def __str__(self) -> str:
         kind = "decode" if self.length == 1 else f"prefill by {self.length}"
         kind = f"{self.singles} decoding beside {kind}" if self.singles else kind
-        parts = (f"{name} {getattr(self, name) / 2**30:.3f}" for name in ("weights", "cache", "temporaries"))
+        parts = (f"{name} {getattr(self, name) / 2**30:.3f}" for name in ("weights", "cache", "slots", "temporaries"))
         kernel = "the kernel" if self.kernel else "no kernel"
         return f"{kind}, {self.rows} rows: {self.total / 2**30:.2f} GiB ({', '.join(parts)}), {kernel}"
 

@@ -21,7 +21,7 @@ from lemur_ray.serve.compute.programs import Programs, device_bytes, load_weight
 from lemur_ray.serve.compute.weights import Weights
 from lemur_ray.serve.config import EngineOptions
 from lemur_ray.serve.engine.compute_protocol import CacheSizes, Row
-from lemur_ray.serve.engine.constraints import accepted
+from lemur_ray.serve.engine.drawn_tokens import accepted, record_logprobs
 from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 from lemur_ray.weights.param_slices import Source
@@ -142,12 +142,9 @@ class DrawnStep(StepOnDevices):
             array.copy_to_host_async()
 
     def next_tokens(self, rows: Sequence[tuple[int, LiveSequence]]) -> list[int | None]:
-        if any(sequence.request.logprobs for _, sequence in rows):
-            logprobs = TokenLogprobs.on_host(self._results.logprobs)
-            for r, sequence in rows:
-                if sequence.request.logprobs:
-                    sequence.logprobs.append(logprobs.part(r, r + 1))
-        return accepted(np.asarray(self._results.ids), rows, self._failed)
+        tokens = accepted(np.asarray(self._results.ids), rows, self._failed)
+        record_logprobs(rows, tokens, lambda: self._results.logprobs)
+        return tokens
 
 
 _LENGTH = 45

@@ -96,7 +96,12 @@ def draw_row(request: Generation) -> tuple[Any, ...]:
     sampling = request.sampling
     if sampling.temperature <= 0:
         return ()
-    return (*(getattr(sampling, name) for name in _DRAWN), seed_words(sampling.seed), request.sample_index)
+    largest = float(np.finfo(np.float32).max)  # an infinite temperature makes -inf NaN
+    return (
+        *(min(getattr(sampling, name), largest) for name in _DRAWN),
+        seed_words(sampling.seed),
+        request.sample_index,
+    )
 
 
 def write_row(draw: Draw, row: int, sequence: LiveSequence, position: int) -> None:

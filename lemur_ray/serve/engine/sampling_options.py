@@ -1,8 +1,8 @@
 """The sampling options of a request: each is declared once, with its default, its bounds and its default over HTTP.
 
 Request bodies, requests by Ray handle, ``generation_config.json`` and the arrays of the sampling program take their
-options from this declaration. A new numeric option is a field here and its arithmetic in ``compute/sampling.py`` or
-``compute/token_choice.py``. Knows nothing of HTTP, models or jax."""
+options from this declaration. A new numeric option is a field here and its arithmetic in ``compute/sampling.py``, or if
+it edits logits in ``compute/cpu/token_choice.py`` and ``compute/drawing/slot_edits.py``. Knows nothing of HTTP, models or jax."""
 
 from __future__ import annotations
 

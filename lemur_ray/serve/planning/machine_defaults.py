@@ -56,6 +56,7 @@ def chosen(options: EngineOptions, config: ModelConfig, machine: Machine) -> Eng
         return replace(options, cache_bytes=cache_bytes, prefill_tiles=tiles)
     n, itemsize, int8 = machine.num_devices, itemsize_of(options), options.quantization == "int8"
     weights, room = weight_bytes(config, n, itemsize, int8=int8), cache_room(config, machine, itemsize, int8=int8)
+    room -= slot_bytes(config, n, options.max_slots)
     block, usable = BLOCK * kv_bytes_per_token(config, n, itemsize), USABLE[machine.platform] * machine.memory_bytes
     if room < 2 * block:
         raise ValueError(
@@ -111,6 +112,12 @@ def weight_bytes(config: ModelConfig, num_devices: int, itemsize: int = 2, *, in
     head = -(-config.vocab_size // num_devices) * (config.dim * (1 if int8 else itemsize) + 4 * int8)
     embed = config.vocab_size * config.dim // num_devices * itemsize
     return config.num_layers * layer_bytes(config, num_devices, itemsize, int8=int8) + head + embed + 4 * config.dim
+
+
+def slot_bytes(config: ModelConfig, num_devices: int, slots: int) -> int:
+    """Bytes of the biases and counted tokens of ``slots`` sequences on one device: 8 for each token of the vocabulary.
+    num_devices: that share the model."""
+    return 8 * slots * -(-config.vocab_size // num_devices)
 
 
 def cache_room(config: ModelConfig, machine: Machine, itemsize: int = 2, *, int8: bool = False) -> int:

@@ -14,10 +14,9 @@ import numpy as np
 
 from lemur_ray.serve.compute.programs import Programs
 from lemur_ray.serve.compute.sampling import EDITS, ROWS, allow_all, empty_draw, empty_edits, write_row
-from lemur_ray.serve.engine.constraints import accepted, allowed_words, record_failure
+from lemur_ray.serve.engine.drawn_tokens import accepted, allowed_words, record_failure, record_logprobs
 from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.engine.sampling_options import LogitBias
-from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 Edit = tuple[LogitBias, dict[int, float]]
 """(numbers added to a row's logits, penalties subtracted from them by token id)"""
@@ -68,12 +67,9 @@ def _sample(programs: Programs, unedited: Any, rows: Sequence[tuple[int, LiveSeq
         ids = np.asarray(programs.run("sample", num_rows, edited, draw))
     else:
         ids = np.asarray(programs.run("greedy", num_rows, edited))
-    if any(sequence.request.logprobs for _, sequence in rows):
-        logprobs = TokenLogprobs.on_host(programs.run("logprobs", num_rows, unedited, ids))
-        for r, sequence in rows:
-            if sequence.request.logprobs:
-                sequence.logprobs.append(logprobs.part(r, r + 1))
-    return accepted(ids, rows, failed)
+    tokens = accepted(ids, rows, failed)
+    record_logprobs(rows, tokens, lambda: programs.run("logprobs", num_rows, unedited, ids))
+    return tokens
 
 
 def _penalties(sequence: LiveSequence) -> dict[int, float]:

@@ -15,7 +15,7 @@ from lemur_ray.serve.compute.drawing.step import RowOptions, empty_options
 from lemur_ray.serve.compute.programs import Programs
 from lemur_ray.serve.compute.sampling import write_row
 from lemur_ray.serve.engine.compute_protocol import Row
-from lemur_ray.serve.engine.constraints import allowed_words, record_failure
+from lemur_ray.serve.engine.drawn_tokens import allowed_words, record_failure
 from lemur_ray.serve.engine.live_sequence import LiveSequence
 
 
@@ -39,9 +39,9 @@ class RowOptionsWriter:
             sequence, request = row.sequence, row.sequence.request
             options.source[r] = row.source
             length = row.start + max(len(row.tokens), row.source >= 0)
-            write_row(options.draw, r, sequence, length)
             if row.source < 0 and length < sequence.length:
                 continue  # no token is drawn
+            write_row(options.draw, r, sequence, length)
             options.edits.logprobs[r] = request.logprobs
             if request.sampling.edits_logits:
                 self._write_edits(options, r, sequence, length)
@@ -78,7 +78,7 @@ def slot_changes(sequence: LiveSequence, generated: Sequence[int]) -> Iterator[n
     ``generated``."""
     bias, counts = sequence.request.sampling.logit_bias, Counter(generated)
     changes = np.zeros((3, len(bias) + len(counts)), np.int32)
-    changes[0] = [*bias.tokens, *counts]
+    changes[0] = np.concatenate([bias.tokens, np.array([*counts], np.int64)])
     changes[1, : len(bias)] = bias.values.astype(np.float32).view(np.int32)
     changes[2, len(bias) :] = [*counts.values()]
     for begin in range(0, max(changes.shape[1], 1), CHANGES):

@@ -8,6 +8,7 @@ Legend: R rows, S slots, V vocabulary, or a device's part of it, N changes."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -71,22 +72,36 @@ def write_slot(slots: Slots, slot: Array, is_new: Array, changes_3N: Array, cut:
     return Slots(*map(changed, slots, added))
 
 
-def count(slots: Slots, edits: RowEdits, tokens_R: jax.Array, cut: Cut | None = None) -> Slots:
-    """Slots after the token of each row that is ``counted``. tokens_R: the rows' last new tokens."""
-    columns, has = own_ids(tokens_R, jnp.asarray(slots.counts), cut)
-    once = (has & (jnp.asarray(edits.counted) > 0)).astype(jnp.int32)
-    return slots._replace(counts=jnp.asarray(slots.counts).at[jnp.maximum(edits.slot, 0), columns].add(once))
+def edit_rows(
+    logits_RV: jax.Array,
+    slots: Slots,
+    edits: RowEdits,
+    tokens_R: jax.Array,
+    forbidden: jax.Array,
+    cut: Cut | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """(Logits with biases added, penalties subtracted, and -inf for forbidden tokens; the slots' counts, with the
+    tokens of rows that are ``counted``). tokens: the rows' last new tokens. forbidden: (at least R, words of 32 bits)
+    uint32; a token whose bit is 1 is never drawn. Rows are edited one after the other, because all at once take several
+    times the memory of the logits; the others cost nothing."""
+    is_edited = (edits.slot >= 0) | jnp.any(forbidden[: len(logits_RV)] != 0, axis=1)
+    edited_first = jnp.argsort(~is_edited)
+    one_row = partial(jax.lax.dynamic_slice_in_dim, slice_size=1)
 
+    def edit(i: int, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        (x_RV, counts_SV), r = carry, edited_first[i]
+        slot, has_slot = jnp.maximum(edits.slot[r], 0), edits.slot[r] >= 0
+        column, has = own_ids(tokens_R[r], x_RV, cut)
+        counts_1V = one_row(counts_SV, slot)
+        is_token = jnp.arange(x_RV.shape[1])[None] == column
+        counts_1V += (is_token & has & has_slot & (edits.counted[r] > 0)).astype(counts_1V.dtype)
+        penalties = edits.presence_penalty[r] + edits.frequency_penalty[r] * counts_1V
+        penalties = jnp.where(counts_1V > 0, penalties, 0.0)  # an infinite one would be NaN for other tokens
+        changes = jnp.where(has_slot, one_row(slots.bias, slot) - penalties, 0.0)
+        bits = (one_row(forbidden, r)[:, :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
+        x_1V = one_row(x_RV, r)
+        x_1V = jnp.where(own_columns(bits.reshape(1, -1), x_1V, cut) == 0, x_1V + changes, -jnp.inf)
+        update = jax.lax.dynamic_update_slice_in_dim
+        return update(x_RV, x_1V, r, 0), update(counts_SV, counts_1V, slot, 0)
 
-def edited(
-    logits_RV: jax.Array, slots: Slots, edits: RowEdits, forbidden: jax.Array, cut: Cut | None = None
-) -> jax.Array:
-    """Logits with biases added, penalties subtracted, and -inf for forbidden tokens. forbidden: (at least R, words of
-    32 bits) uint32; a token whose bit is 1 is never drawn."""
-    rows, at = len(logits_RV), jnp.maximum(edits.slot, 0)
-    counts = slots.counts[at]
-    penalties = edits.presence_penalty[:, None] * (counts > 0) + edits.frequency_penalty[:, None] * counts
-    changes = jnp.where(edits.slot[:, None] >= 0, slots.bias[at] - penalties, 0.0)
-    bits = (forbidden[:rows, :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
-    allowed = own_columns(bits.reshape(rows, -1), logits_RV, cut) == 0
-    return jnp.where(allowed, logits_RV + changes, -jnp.inf)
+    return jax.lax.fori_loop(0, jnp.sum(is_edited), edit, (logits_RV, slots.counts))

@@ -7,7 +7,6 @@ Legend: R rows, M new tokens of a row, V vocabulary, or a device's part of it.""
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -21,10 +20,10 @@ from lemur_ray.serve.compute.attention import Cache, Place
 from lemur_ray.serve.compute.cache_layout import CacheLayout
 from lemur_ray.serve.compute.cut_logits import Cut, cut_of, logits_spec
 from lemur_ray.serve.compute.devices import WHOLE
-from lemur_ray.serve.compute.drawing.slot_edits import RowEdits, Slots, count, edited, empty_row_edits
+from lemur_ray.serve.compute.drawing.slot_edits import RowEdits, Slots, edit_rows, empty_row_edits
 from lemur_ray.serve.compute.forward import empty_step, forward_groups
 from lemur_ray.serve.compute.invariant import Arithmetic
-from lemur_ray.serve.compute.sampling import Draw, compute_logprobs, empty_draw, greedy, sample
+from lemur_ray.serve.compute.sampling import ROWS, Draw, compute_logprobs, empty_draw, greedy, sample
 from lemur_ray.serve.compute.weights import Weights
 
 
@@ -36,7 +35,7 @@ class StepShape(NamedTuple):
     singles: int = 0
     """Rows at the beginning that have one token each, in the first column, in a mixed step"""
     tiles: int = 0
-    """Rows of the largest step of this length, whose hidden states have room in the result"""
+    """Rows of the largest prefill step, whose hidden states have room in the result; 0: of a decode step"""
 
 
 class RowOptions(NamedTuple):
@@ -132,23 +131,30 @@ def step_and_draw(
         places.append(Place(tables, starts, counts, num_rows[0]))
     logits, hidden, cache = forward_groups(weights, cache, tokens, tuple(places), config, how, layout)
     hidden = jnp.pad(hidden[singles:], ((0, max(0, tiles * length - len(hidden))), (0, 0)))
-    cut = cut_of(config, how)
-    slots = count(slots, edits, last[:, 0], cut)
-
-    def changed() -> jax.Array:
-        """Within each choice, where it is a part of other operations on the logits and takes no memory."""
-        return edited(logits, slots, edits, inputs.forbidden, cut)
-
-    ids = jax.lax.cond(
-        jnp.any(draw.temperature > 0),
-        lambda: sample(changed(), draw, cut=cut, halve=True),
-        lambda: greedy(changed(), cut=cut),
-    )
-    scores = partial(compute_logprobs, logits, ids, cut=cut)
-    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(scores))
-    logprobs = jax.lax.cond(jnp.any(edits.logprobs > 0), scores, lambda: nothing)
+    cut, is_drawn = cut_of(config, how), jnp.any(draw.temperature > 0)
+    edited, counts = edit_rows(logits, slots, edits, last[:, 0], inputs.forbidden, cut)
+    ids = jax.lax.cond(is_drawn, lambda: sample(edited, draw, cut=cut, halve=True), lambda: greedy(edited, cut=cut))
+    logprobs = _logprobs(logits, ids, jnp.any(edits.logprobs > 0), cut)
     ids = jnp.zeros_like(inputs.last_ids).at[: len(ids)].set(ids)
-    return StepResults(logits, hidden, ids, logprobs), cache, slots
+    return StepResults(logits, hidden, ids, logprobs), cache, slots._replace(counts=counts)
+
+
+def _logprobs(logits_RV: jax.Array, ids_R: jax.Array, is_wanted: jax.Array, cut: Cut | None) -> tuple[Any, ...]:
+    """The arrays of ``TokenLogprobs`` of one token of each row, zeros unless ``is_wanted``; computed for a few rows at a
+    time, because the sums of all rows take several times the memory of the logits."""
+    rows, few = len(ids_R), min(ROWS, len(ids_R))
+
+    def scores(begin: Any) -> tuple[jax.Array, ...]:
+        own = [jax.lax.dynamic_slice_in_dim(x, begin, few) for x in (logits_RV, ids_R)]
+        return compute_logprobs(*own, cut=cut)
+
+    def put(i: int, results: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        begin = jnp.minimum(i * few, rows - few)
+        pairs = zip(results, scores(begin), strict=True)
+        return tuple(jax.lax.dynamic_update_slice_in_dim(old, new, begin, 0) for old, new in pairs)
+
+    nothing = tuple(jnp.zeros((rows, *x.shape[1:]), x.dtype) for x in jax.eval_shape(scores, 0))
+    return jax.lax.fori_loop(0, jnp.where(is_wanted, -(-rows // few), 0), put, nothing)
 
 
 def step_specs(weights: Weights, cache: P, cut: Cut | None) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -5,14 +5,15 @@ Two simulated devices share the logits, in one process of its own.
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lemur_ray.serve.compute.drawing.row_options import slot_changes
 from lemur_ray.serve.compute.drawing.slot_edits import (
     CHANGES,
-    count,
-    edited,
+    RowEdits,
+    edit_rows,
     empty_row_edits,
     empty_slots,
     write_slot,
@@ -115,11 +116,25 @@ def at_random(engine):
     tokens = [waiter.tokens for waiter, has_ended in replies if has_ended or waiter.end()]
     return tokens, generate(engine, requests(5, lambda i: 80 + i, low=100, high=120))
 
+def options_of(parts, **more):
+    return EngineOptions(max_slots=4, prefill_tiles=1, tensor_parallel=parts, native=False,
+                         cache_bytes=7 * block_bytes(TINY), **more)
+
+def mixed():
+    "Replies of an engine whose prompts are computed beside decoding rows."
+    engine = open_engine(random_weights(TINY, 0), options_of(1, batch_invariant=False)).start()
+    assert engine._batch.programs.mixes
+    out = {"tokens": scored(engine)[0]}
+    long = Waiter(engine, Generation((3, 4), 120, options(2)))
+    long.next()
+    out["at random"], out["tight"] = at_random(engine)
+    refused = Waiter(engine, Generation((5, 6), 30, constraint=Constraint(0), logprobs=True))
+    out["failed"] = refused.end().finish
+    engine.close()
+    return out
+
 def answers(parts):
-    own = EngineOptions(
-        max_slots=4, prefill_tiles=1, tensor_parallel=parts, native=False, cache_bytes=7 * block_bytes(TINY)
-    )
-    engine, out = open_engine(random_weights(TINY, 0), own).start(), {}
+    engine, out = open_engine(random_weights(TINY, 0), options_of(parts)).start(), {}
     out["alone"] = [generate(engine, [one])[0] for one in requests(6, lambda i: 20)]
     out["tokens"], out["logprobs"] = scored(engine)
     steady = [Generation((5, 6, 7), 40, options(0), logprobs=True), Generation((8, 9), 40, options(1)),
@@ -147,6 +162,7 @@ on_devices.DrawnStep.next_tokens = next_tokens
 found["tpu"] = answers(2)
 large = EngineOptions(max_slots=64, dtype="bfloat16", batch_invariant=False)
 weights = programs.load_weights(random_weights(TINY, 0), large, Devices.take(1))
+found["mixed"] = mixed()
 found["programs"] = len(programs.Programs(weights, TINY, large).keys())
 print(json.dumps(found))
 """
@@ -163,6 +179,12 @@ def test_tokens_are_those_of_one_cpu(found: dict, what: str) -> None:
     assert found["tpu"][what] == found["cpu"][what]
     assert found["tpu"]["preemptions"] > 0
     assert found["tpu"]["recompiles"] == 0
+
+
+@pytest.mark.slow
+def test_prompts_beside_edited_rows_change_no_token(found: dict) -> None:
+    mixed = {what: found["cpu"][what] for what in ("tokens", "at random", "tight")}
+    assert found["mixed"] == mixed | {"failed": "error"}
 
 
 @pytest.mark.slow
@@ -209,10 +231,10 @@ def test_a_slot_keeps_biases_of_any_number_and_counts_what_a_row_adds() -> None:
             slots = write_slot(slots, np.int32(1), np.bool_(i == 0), change)
     edits = empty_row_edits(3)
     edits.slot[1], edits.counted[1], edits.presence_penalty[1], edits.frequency_penalty[1] = 1, 1, 0.5, 0.25
-    slots = count(slots, edits, np.array([4, 9, 4], np.int32))  # type: ignore[arg-type]
     forbidden = np.zeros((4, vocab // 32), np.uint32)
     forbidden[2, 0] = 0b110
-    got = np.asarray(edited(logits, slots, edits, forbidden))  # type: ignore[arg-type]
+    arguments = RowEdits(*map(jnp.asarray, edits)), jnp.array([4, 9, 4]), jnp.asarray(forbidden)
+    got, counts = map(np.asarray, edit_rows(jnp.asarray(logits), slots, *arguments))
     expected = logits.copy()
     expected[1] += bias.astype(np.float32)
     expected[1, 5] -= 0.5 + 2 * 0.25
@@ -220,5 +242,5 @@ def test_a_slot_keeps_biases_of_any_number_and_counts_what_a_row_adds() -> None:
     expected[2, [1, 2]] = -np.inf
     assert np.array_equal(got[[0, 2]], expected[[0, 2]])
     assert got[1] == pytest.approx(expected[1], abs=1e-6)
-    assert not np.any(np.asarray(slots.counts)[0])
-    assert np.asarray(slots.counts)[1].sum() == 4
+    assert not np.any(counts[0])
+    assert counts[1].sum() == 4

@@ -1,14 +1,18 @@
-"""What constraints allow, step by step. An error of one request does not end the others."""
+"""What a step draws for its sequences: constraints advance, log-probabilities are kept.
+
+An error of one request does not end the others."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from lemur_ray.serve.engine.generation import Constraint, UnsatisfiableConstraint
 from lemur_ray.serve.engine.live_sequence import LiveSequence
+from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +40,18 @@ def accepted(ids: np.ndarray, rows: Sequence[tuple[int, LiveSequence]], failed: 
             record_failure(sequence, error)
             tokens[-1] = None
     return tokens
+
+
+def record_logprobs(
+    rows: Sequence[tuple[int, LiveSequence]], tokens: Sequence[int | None], compute: Callable[[], Any]
+) -> None:
+    """Append the log-probabilities of drawn tokens to the sequences that ask for them. compute: returns those of all
+    rows, as ``TokenLogprobs.on_host`` takes them; only called if a sequence asks."""
+    if any(sequence.request.logprobs for _, sequence in rows):
+        logprobs = TokenLogprobs.on_host(compute())
+        for (r, sequence), token in zip(rows, tokens, strict=True):
+            if sequence.request.logprobs and token is not None:
+                sequence.logprobs.append(logprobs.part(r, r + 1))
 
 
 def record_failure(sequence: LiveSequence, error: Exception) -> None:
