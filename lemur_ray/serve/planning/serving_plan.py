@@ -167,7 +167,7 @@ class ServingPlan:
             for c in sorted(planned.collectives, key=lambda c: -c.sent_bytes):
                 shape = f"{c.dtype}[{','.join(map(str, c.shape))}]"
                 yield f"  {c.count:4d} x {c.kind} of {shape}, {c.sent_bytes / 1e6:.2f} MB sent: {c.origin or 'unknown'}"
-        yield f"a token: 1 program, 1 array of {step.host_bytes / 1e3:.1f} kB from the host, no wait; 2 and one with a structure"
+        yield f"a token: 1 program, 1 array of {step.host_bytes / 1e3:.1f} kB from the host, no wait unless constrained"
         rows, context, prompts = self.options.max_slots, ESTIMATED_CONTEXT, self.options.prefill_tiles * TILE
         yield (
             f"an estimate, nothing was measured: {self.decode_s * 1e3:.1f} ms a decode step of {rows} rows of "

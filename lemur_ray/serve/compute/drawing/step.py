@@ -140,7 +140,7 @@ def step_and_draw(
 
 
 def _logprobs(logits_RV: jax.Array, ids_R: jax.Array, is_wanted: jax.Array, cut: Cut | None) -> tuple[Any, ...]:
-    """The arrays of ``TokenLogprobs`` of one token of each row, zeros unless ``is_wanted``; computed for a few rows at a
+    """The arrays of ``TokenLogprobs`` of one token of each row, zeros unless ``is_wanted``. Few rows are computed at a
     time, because the sums of all rows take several times the memory of the logits."""
     rows, few = len(ids_R), min(ROWS, len(ids_R))
 
