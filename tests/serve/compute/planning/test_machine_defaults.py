@@ -135,7 +135,8 @@ def test_a_model_without_room_is_refused_with_its_sizes() -> None:
     ):
         m.chosen(BY_MACHINE, CHAT, machine("v5e:2x4"))
     int8 = m.chosen(replace(BY_MACHINE, quantization="int8"), CHAT, machine("v5e:2x4"))
-    assert int8.cache_bytes == 8 * m.cache_room(CHAT, machine("v5e:2x4"), int8=True)
+    room = m.cache_room(CHAT, machine("v5e:2x4"), int8=True) - m.slot_bytes(CHAT, 8, int8.max_slots)
+    assert int8.cache_bytes == 8 * room
     with pytest.raises(ValueError, match="is more than the 8 devices have beside the weights: at most 1"):
         m.chosen(replace(BY_MACHINE, cache_bytes=2**40), CHAT, machine("v4:2x2x2"))
 
@@ -145,8 +146,15 @@ def test_what_a_user_leaves_open_is_chosen_for_the_machine(where: str, tiles: in
     one = machine(where)
     options = m.chosen(BY_MACHINE, CHAT, one)
     assert (options.dtype, options.context, options.prefill_tiles) == ("bfloat16", CHAT.max_seq_len, tiles)
-    assert options.cache_bytes == one.num_devices * m.cache_room(CHAT, one)
+    room = m.cache_room(CHAT, one) - m.slot_bytes(CHAT, one.num_devices, options.max_slots)
+    assert options.cache_bytes == one.num_devices * room
     assert m.chosen(options, CHAT, one) == options
+
+
+def test_slots_of_a_large_vocabulary_leave_less_for_the_cache() -> None:
+    gemma, one = replace(CHAT, num_layers=2, vocab_size=256_000), machine("v4:2x2x2")
+    few, many = (m.chosen(replace(BY_MACHINE, max_slots=slots), gemma, one).cache_bytes for slots in (64, 512))
+    assert few - many == one.num_devices * 448 * 8 * 32_000
 
 
 def test_what_a_user_sets_stays() -> None:
