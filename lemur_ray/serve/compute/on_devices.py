@@ -10,10 +10,10 @@ import numpy as np
 
 from lemur_ray.serve.compute.attention import BLOCK, block_bytes
 from lemur_ray.serve.compute.cache_layout import pool_size
-from lemur_ray.serve.compute.cpu.token_choice import next_tokens
 from lemur_ray.serve.compute.devices import Devices
 from lemur_ray.serve.compute.drawing.row_options import RowOptionsWriter
 from lemur_ray.serve.compute.drawing.step import StepResults
+from lemur_ray.serve.compute.drawing.token_choice import next_tokens
 from lemur_ray.serve.compute.forward import empty_step
 from lemur_ray.serve.compute.invariant import TILE
 from lemur_ray.serve.compute.lockstep import Group, LeadingPrograms

@@ -2,8 +2,8 @@
 
 Request bodies, requests by Ray handle, ``generation_config.json`` and the arrays of the sampling program take their
 options from this declaration. A new numeric option is a field here and its arithmetic in ``compute/sampling.py``, or if
-it edits logits in ``compute/cpu/token_choice.py`` and ``compute/drawing/slot_edits.py``. Knows nothing of HTTP, models
-or jax."""
+it edits logits in ``compute/drawing/token_choice.py`` and ``compute/drawing/slot_edits.py``. Knows nothing of HTTP,
+models or jax."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lemur_ray.serve.compute import sampling
-from lemur_ray.serve.compute.cpu.token_choice import next_tokens
+from lemur_ray.serve.compute.drawing.token_choice import next_tokens
 from lemur_ray.serve.engine.generation import Generation
 from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.engine.sampling_options import LogitBias, SamplingOptions

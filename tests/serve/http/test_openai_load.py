@@ -13,7 +13,7 @@ import httpx
 import openai
 import pytest
 
-from lemur_ray.serve.compute.cpu import token_choice
+from lemur_ray.serve.compute.drawing import token_choice
 from lemur_ray.serve.compute.sampling import Draw
 from lemur_ray.serve.engine.engine import Engine
 from lemur_ray.serve.engine.live_sequence import LiveSequence

@@ -1,1 +1,1 @@
-"""Steps of accelerators, which draw the tokens of their rows themselves."""
+"""How the tokens of a step are drawn: on accelerators within the step, on CPUs from its logits."""

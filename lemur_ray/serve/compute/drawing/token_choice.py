@@ -1,22 +1,32 @@
-"""The next token of every sequence of a step, each by its own sampling options.
+"""On CPUs: the next token of every sequence of a step, each by its own sampling options.
 
 Greedy sequences, the most of them, share one program; the others are taken out of the step's logits ``ROWS`` at a time,
-edited and sampled. A sequence's token does not depend on its neighbours. Accelerators draw within a step instead
-(``compute.drawing``). Knows nothing of queues, the cache or listeners."""
+edited and sampled. A sequence's token does not depend on its neighbours. Knows nothing of queues, the cache or
+listeners."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from lemur_ray.serve.compute.programs import Programs
+from lemur_ray.config import ModelConfig
 from lemur_ray.serve.compute.sampling import EDITS, ROWS, allow_all, empty_draw, empty_edits, write_row
 from lemur_ray.serve.engine.drawn_tokens import accepted, allowed_words, record_failure, record_logprobs
 from lemur_ray.serve.engine.live_sequence import LiveSequence
 from lemur_ray.serve.engine.sampling_options import LogitBias
+
+
+class Programs(Protocol):
+    """The part of ``compute.programs.Programs`` that draws tokens from logits."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    def run(self, name: str, rows: int, *arguments: Any) -> Any: ...
+
 
 Edit = tuple[LogitBias, dict[int, float]]
 """(numbers added to a row's logits, penalties subtracted from them by token id)"""
