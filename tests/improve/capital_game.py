@@ -1,14 +1,17 @@
 """A game that a random model wins now and then: begin a reply with a capital letter, within three turns.
 
 ``BENCHMARK`` has the splits that an improvement run needs and an expert, who always says ``A``; ``WITHOUT_SPLITS`` has
-neither, ``UNWINNABLE`` never ends well. ``start_run`` writes the run of a tiny random model that can play it.
+neither, ``UNWINNABLE`` never ends well, and the expert of ``RANDOM_EXPERT`` says a letter at random. ``start_run``
+writes the run of a tiny random model that can play it.
 """
 
 import dataclasses
 import json
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Literal
 
 import gymnasium
@@ -36,13 +39,18 @@ START = Recipe(
 
 class CapitalEnv(gymnasium.Env[str, str]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        self.hints = {"hints": {"expert": "A"}} if (options or {}).get("hints") else {}
-        self.winnable = (options or {}).get("winnable", True)
-        return f"letter {(options or {}).get('index', 0)}", dict(self.hints)
+        self.has_hints, self.winnable = (options or {}).get("hints", False), (options or {}).get("winnable", True)
+        self.letters = random.Random((options or {}).get("random_expert"))
+        self.is_random = "random_expert" in (options or {})
+        return f"letter {(options or {}).get('index', 0)}", self.hints()
+
+    def hints(self) -> dict[str, Any]:
+        expert = self.letters.choice(ascii_lowercase * 4 + ascii_uppercase) if self.is_random else "A"
+        return {"hints": {"expert": expert}} if self.has_hints else {}
 
     def step(self, reply: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         solved, valid = self.winnable and "A" <= reply[:1] <= "Z", reply[:1].isascii()
-        return "no", float(solved), solved, False, {"valid": valid, "solved": solved, **self.hints}
+        return "no", float(solved), solved, False, {"valid": valid, "solved": solved, **self.hints()}
 
 
 gymnasium.register("toy/Capital-v0", entry_point=CapitalEnv)
@@ -67,6 +75,14 @@ def tasks(options: Any, request: EvaluationRequest) -> Iterator[Task]:
 BENCHMARK = Benchmark(Options, tasks, {"full": 2, "brief": 2}, has_hints=True)
 UNWINNABLE = Benchmark(
     Options, lambda *given: (replace(task, options={"winnable": False}) for task in tasks(*given)), BENCHMARK.max_tokens
+)
+RANDOM_EXPERT = Benchmark(
+    Options,
+    lambda *given: (
+        replace(task, options=task.options | {"random_expert": task.options["index"]}) for task in tasks(*given)
+    ),
+    BENCHMARK.max_tokens,
+    has_hints=True,
 )
 WITHOUT_SPLITS = Benchmark(NoOptions, tasks, {"full": 2, "brief": 2})
 

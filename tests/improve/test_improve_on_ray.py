@@ -9,6 +9,7 @@ import pytest
 
 from lemur_ray.improve.config import BadInput
 from lemur_ray.improve.learner import Committed
+from lemur_ray.improve.traces import load_traces
 from lemur_ray.improve.training_rows import Rows
 from lemur_ray.rollout.ledger import read_episodes
 from tests.improve.capital_game import config_of
@@ -44,6 +45,20 @@ def test_a_model_learns_a_game_on_a_cluster_and_its_server_ends_with_the_run(
     assert playing[0] != playing[1]
     episodes = read_episodes(tmp_path / "run" / "rounds" / "2" / "episodes.jsonl")
     assert [one.outcome.scored for one in episodes] == [True] * 16
+
+
+@pytest.mark.slow
+def test_one_and_two_actors_draw_the_same_ids_with_the_same_bits(ray_local: str, start: Path, tmp_path: Path) -> None:
+    from lemur_ray.improve.on_ray.backend import improve
+
+    traces = []
+    for actors in (1, 2):
+        given = {"algorithm": "rloo", "rounds": 1, "games": 4, "samples": 3, "eval_games": 2}
+        out = tmp_path / f"actors-{actors}" / "run"
+        improve(config_of(start, out, actors=actors, **given))
+        traces.append(load_traces(out / "traces" / "1.npz"))
+    assert len(traces[0]) == 12
+    assert traces[0] == traces[1], "ids and log-probabilities"
 
 
 @pytest.mark.slow

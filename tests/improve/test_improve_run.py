@@ -67,6 +67,15 @@ def test_a_model_learns_a_game_from_what_was_good(start: Path, tmp_path: Path, g
 
 
 @pytest.mark.slow
+def test_from_a_teacher_that_speaks_at_random_nothing_is_learned(start: Path, tmp_path: Path) -> None:
+    given = {"benchmark": "tests.improve.capital_game:RANDOM_EXPERT", "algorithm": "teacher"}
+    result = improve(config_of(start, tmp_path / "run", **given))
+    assert (result["rounds"], result["stopped"]) == (2, "")
+    assert result["after"]["solved"] <= 4, "a teacher that says A teaches at least 8 of 10"
+    assert result["p"] > 0.05
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("benchmark", "tasks"),
     [
