@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import PartitionSpec as P
 
 from lemur_ray.config import ModelConfig
@@ -94,11 +95,24 @@ def highest(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
     return own if cut is None else gather_columns(own, cut.axis).max(axis=-1, keepdims=True)
 
 
-def summed(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
+def summed(x_RV: jax.Array, cut: Cut | None, *, by_lanes: bool = False) -> jax.Array:
     """(R, 1): the sum of each row over the whole vocabulary, as a tree of additions on each device and then over the
-    devices. x: a device's values."""
-    own = row_sum(x_RV)
+    devices. x: a device's values. by_lanes: another tree, whose halves are of whole lanes of a TPU, where those of few
+    rows would take sixteen times the memory."""
+    own = row_sum(_sum_of_lanes(x_RV) if by_lanes else x_RV)
     return own if cut is None else row_sum(gather_columns(own, cut.axis))
+
+
+def _sum_of_lanes(x_RV: jax.Array) -> jax.Array:
+    """(R, 128): sums of every 128th value of each row, as a tree."""
+    x = jnp.pad(x_RV, ((0, 0), (0, -x_RV.shape[1] % 128))).reshape(len(x_RV), -1, 128)
+    # Else the rows are chosen as the lanes, of which there are 128.
+    x = with_layout_constraint(x, Layout((0, 1, 2)))
+    while x.shape[1] > 1:
+        x = jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0)))
+        half = x.shape[1] // 2
+        x = x[:, :half] + x[:, half:]
+    return x[:, 0]
 
 
 def weighed(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
@@ -119,10 +133,14 @@ def top(x_RV: jax.Array, count: int, cut: Cut | None) -> tuple[jax.Array, jax.Ar
     return values, jnp.take_along_axis(all_ids, places, axis=-1)
 
 
-def logits_at(x_RV: jax.Array, ids_R: jax.Array, cut: Cut | None) -> jax.Array:
-    """(R, 1): the logit of one token of each row. ids_R: id of that token."""
+def logits_at(x_RV: jax.Array, ids_R: jax.Array, cut: Cut | None, *, by_lanes: bool = False) -> jax.Array:
+    """(R, 1): the logit of one token of each row. ids_R: id of that token. by_lanes: found by comparison, because to
+    gather it a TPU would turn all logits into a layout in which 8 rows take the memory of 128."""
     columns, has = own_ids(ids_R[:, None], x_RV, cut)
-    own = jnp.take_along_axis(x_RV, columns, axis=-1)
+    if by_lanes:
+        own = jnp.where(jnp.arange(x_RV.shape[1]) == columns, x_RV, -jnp.inf).max(axis=-1, keepdims=True)
+    else:
+        own = jnp.take_along_axis(x_RV, columns, axis=-1)
     return own if cut is None else gather_columns(jnp.where(has, own, -jnp.inf), cut.axis).max(axis=-1, keepdims=True)
 
 

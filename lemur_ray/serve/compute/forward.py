@@ -183,7 +183,8 @@ def prompt_logprobs(
     of products."""
     length = len(next_ids_M)
     x_MD = jax.lax.dynamic_slice_in_dim(x_TD, row * length, length)
-    return compute_logprobs(_logits(weights, x_MD, config, how), next_ids_M, cut=cut_of(config, how))
+    logits = _logits(weights, x_MD, config, how)
+    return compute_logprobs(logits, next_ids_M, cut=cut_of(config, how), by_lanes=not how.one_by_one)
 
 
 def empty_step(rows: int, length: int, table_width: int) -> tuple[np.ndarray, Place]:

@@ -170,17 +170,18 @@ def _cutoff(sorted_RP: jax.Array, log_total_R1: jax.Array, draw: Draw, vocab: in
     return jnp.take_along_axis(sorted_RP, last, axis=-1), reached[:, 0]
 
 
-@partial(jax.jit, static_argnames="cut")
+@partial(jax.jit, static_argnames=("cut", "by_lanes"))
 def compute_logprobs(
-    logits_RV: jax.Array, ids_R: jax.Array, cut: Cut | None = None
+    logits_RV: jax.Array, ids_R: jax.Array, cut: Cut | None = None, *, by_lanes: bool = False
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Fields of ``TokenLogprobs`` for one token of each row, from float32 logits: its log-probability (R,), then ids
     and log-probabilities of the likeliest tokens (R, ALTERNATIVES).
-    Sums are trees of additions, so a token has the same bits whether it was generated or part of a prompt."""
+    Sums are trees of additions, so a token has the same bits whether it was generated or part of a prompt.
+    by_lanes: as in ``cut_logits.summed``, for accelerators."""
     most = highest(logits_RV, cut)
-    log_total = most + jnp.log(summed(jnp.exp(logits_RV - most), cut))
+    log_total = most + jnp.log(summed(jnp.exp(logits_RV - most), cut, by_lanes=by_lanes))
     likeliest, ids = top(logits_RV, min(ALTERNATIVES, cut.vocab_size if cut else logits_RV.shape[-1]), cut)
-    return (logits_at(logits_RV, ids_R, cut) - log_total)[:, 0], ids, likeliest - log_total
+    return (logits_at(logits_RV, ids_R, cut, by_lanes=by_lanes) - log_total)[:, 0], ids, likeliest - log_total
 
 
 def _cutoff_by_halving(

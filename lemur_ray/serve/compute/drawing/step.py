@@ -146,7 +146,7 @@ def _logprobs(logits_RV: jax.Array, ids_R: jax.Array, is_wanted: jax.Array, cut:
 
     def scores(begin: Any) -> tuple[jax.Array, ...]:
         own = [jax.lax.dynamic_slice_in_dim(x, begin, few) for x in (logits_RV, ids_R)]
-        return compute_logprobs(*own, cut=cut)
+        return compute_logprobs(*own, cut=cut, by_lanes=True)
 
     def put(i: int, results: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         begin = jnp.minimum(i * few, rows - few)

@@ -36,7 +36,7 @@ from lemur_ray.serve.engine.sampling_options import LogitBias, SamplingOptions
 from lemur_ray.serve.loading import open_engine
 from lemur_ray.weights.open_model import random_weights
 from tests.serve.offline import generate
-from tests.serve.tiny import TINY, Waiter, prompts
+from tests.serve.tiny import TINY, Waiter, prompts, slowed
 
 class Constraint:
     "Tokens of one parity after the other; fails once it accepted ``fails_at`` tokens."
@@ -102,6 +102,12 @@ def scored(engine):
         logprobs.append(own)
     return tokens, logprobs
 
+def at_once(engine, asked):
+    "Replies to requests that all arrive within the first steps, however busy the machine is."
+    with slowed(engine, 0.1):
+        waiters = [Waiter(engine, one) for one in asked]
+    return [waiter.end() and waiter.tokens for waiter in waiters]
+
 def at_random(engine):
     "Replies while requests come, are cancelled and preempted: more with edits than there are slots."
     rng, replies = random.Random(0), []
@@ -137,14 +143,14 @@ def answers(parts):
     engine, out = open_engine(random_weights(TINY, 0), options_of(parts)).start(), {}
     out["alone"] = [generate(engine, [one])[0] for one in requests(6, lambda i: 20)]
     out["tokens"], out["logprobs"] = scored(engine)
-    steady = [Generation((5, 6, 7), 40, options(0), logprobs=True), Generation((8, 9), 40, options(1)),
-              Generation((1, 2, 3), 40, options(2)), Generation((3, 4), 40, options(3), logprobs=True)]
+    steady = [Generation((5, 6, 7), 60, options(0), logprobs=True), Generation((8, 9), 60, options(1)),
+              Generation((1, 2, 3), 60, options(2)), Generation((3, 4), 60, options(3), logprobs=True)]
     counts.clear(), steps.clear()
-    out["together"] = generate(engine, steady)
+    out["together"] = at_once(engine, steady)
     out["steps"] = list(steps)
     steps.clear()
-    constrained = [Generation((5, 6 + i), 12, options(i), constraint=Constraint()) for i in range(4)]
-    out["constrained"], out["constrained steps"] = generate(engine, constrained), list(steps)
+    constrained = [Generation((5, 6 + i), 30, options(i), constraint=Constraint()) for i in range(4)]
+    out["constrained"], out["constrained steps"] = at_once(engine, constrained), list(steps)
     failing = Waiter(engine, Generation((5, 6), 30, constraint=Constraint(4)))
     beside = generate(engine, steady)
     out["failed"] = [failing.end().finish, len(failing.tokens), beside == out["together"]]
@@ -206,7 +212,7 @@ def test_a_token_of_edited_rows_takes_one_program_one_array_and_no_wait(found: d
 @pytest.mark.slow
 def test_a_token_of_constrained_rows_takes_one_program_two_arrays_and_a_wait(found: dict) -> None:
     steady = [counts for rows, counts in found["tpu"]["constrained steps"] if rows == 4]
-    assert steady.count({"forward": 1, "arrays": 2, "waits": 1}) >= len(steady) - 2 > 4, steady
+    assert steady.count({"forward": 1, "arrays": 2, "waits": 1}) >= len(steady) - 2 > 10, steady
 
 
 @pytest.mark.slow
