@@ -27,12 +27,12 @@ def parse(
     flat: bool = False,
     file: ConfigFile | None = None,
 ) -> T:
-    """Parse a frozen dataclass from the command line, and from the YAML file of ``--config``.
+    """Parse a frozen dataclass from the command line, and from the YAML file of ``--config``; the command line wins.
     An unknown flag exits with code 2 and names the nearest one; a ValueError of the dataclass exits with code 2 and its
     message in one line. A dataclass with topics in ``HELP`` (``help_page``) shows only their flags with ``--help``. A
     bool is ``--x`` or ``--no-x``; the earlier ``--x True`` is read as well. flat: flags of nested dataclasses have no
-    prefix. file: what ``take_config`` returned, if it has been called for ``argv``. prog: name of the job's file, for
-    messages; by default that of this process."""
+    prefix. file: the file that ``take_config`` returned, if it has been called; ``argv`` is then the words that it
+    returned. prog: name of the job's file, for messages; by default that of this process."""
     import tyro  # late: workers and the server import this module but parse no command line
 
     from lemur_ray.config.config_file import bare_flags, config_words, take_config

@@ -29,8 +29,9 @@ SMALL_BYTES = 2**28
 
 def copied_to_host(plan: Plan, sizes: Sequence[int], hosts: int, limit_bytes: int) -> list[bool]:
     """For each source of a plan, whether to copy all its shards to every host, if ``hosts`` hosts share the rows.
-    Sources with the most reads per row come first, until ``limit_bytes`` are taken; a source of which a host reads less
-    than LEAST_USED is only copied if it is small. sizes: bytes of each source."""
+    Sources with the most reads per row come first; one that does not fit into what is left of ``limit_bytes`` is
+    skipped. A source of which a host reads less than LEAST_USED is only copied if it is small (SMALL_BYTES). sizes:
+    bytes of each source."""
     passes = [count / hosts / source.rows for source, count in zip(plan.sources, plan.counts, strict=True)]
     copied, room = [False] * len(sizes), limit_bytes
     for index in sorted(range(len(sizes)), key=lambda index: -passes[index]):

@@ -160,5 +160,6 @@ def comparisons(results: Sequence[PolicyResult]) -> list[PolicyComparison]:
 
 
 def policy_result(episodes: Sequence[Episode], about: RunDescription) -> PolicyResult:
-    """Build the result of one run from its episodes (of one benchmark, policy and recipe) and its description."""
+    """Build the result of one run from its episodes (of one benchmark, policy and recipe) and its description. Raises
+    ValueError without episodes, for episodes of several runs, and if two have the same key."""
     return PolicyResult(summarise(episodes), episodes, about=about)

@@ -56,14 +56,17 @@ class _MissingLines(Exception):
 def sync_with_bucket(
     url: str, growing: str, small: Sequence[str], join: Callable[[Path, Path], None]
 ) -> Iterator[Path]:
-    """Context manager: yields a local copy of the bucket folder ``url`` for the block to work in. What changes there is
-    uploaded regularly during the block, and at its end.
+    """Context manager: yields the local folder for the bucket folder ``url`` (always the same) for the block to work
+    in. Growing and small files of the bucket are downloaded to it first, other files are not. Files that change there
+    are uploaded regularly during the block, and at its end; hidden files and deletions are not.
 
-    growing: name of the files that only grow, at any depth. small: names of files that belong to them. join: function
-    that appends to the second file the records that only the first has (for a host that resumes after others).
+    growing: name of the files that only grow, at any depth. small: names of files that belong to them; those of the
+    bucket replace local ones. join: function that appends to the second file the records that only the first has (for
+    a host that resumes after others).
 
-    Raises SyncError if another process has the lease or takes it over, or if the bucket is unreachable for too long;
-    the block is then interrupted as by Ctrl-C. If the block raises, essential files are uploaded as far as possible."""
+    Raises SyncError if the bucket cannot be written at the start or is unreachable for too long later, or if another
+    process has the lease or takes it over; a block that has begun is then interrupted, in the main thread, as by
+    Ctrl-C. If the block raises, growing and small files are uploaded as far as possible."""
     mine = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid()}
     folder, every_s = work_folder(url), bucket_lease.HEARTBEAT_S
     lease = BucketLease(url, mine)

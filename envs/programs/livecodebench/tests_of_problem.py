@@ -57,7 +57,8 @@ except SystemExit:
 
 
 def fault(solution: str, tests: Sequence[Mapping[str, str]], function: str, backend: str) -> str:
-    """Why a solution does not pass the tests ({input, output}); empty if it does. ``function``: name of the function
+    """Why a solution does not pass the tests ({input, output}): the first failing one and what is wrong; empty if it
+    passes all. A test may take ``TEST_S`` seconds, all together about ``TOTAL_S``. ``function``: name of the function
     whose calls are tested; empty: the solution reads standard input. ``backend``: of the sandbox. Raises
     SandboxDestroyed if the machine failed."""
     called = f"names['Solution']().{function} if 'Solution' in names else names[{function!r}]"

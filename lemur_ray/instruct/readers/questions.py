@@ -12,7 +12,8 @@ from lemur_ray.instruct.conversation import Conversation, Dropped, ReadResult, r
 
 def read_each(dataset: str, path: Path, convert: Callable[[Any, str], Conversation]) -> Iterator[ReadResult]:
     """Yield ``convert(record, default id)`` of each record of a JSON or parquet file, or a Dropped of set ``dataset``
-    where that raises BadRecord. The default id is FILE:NUMBER."""
+    for an invalid line and where ``convert`` raises BadRecord. The default id is FILE:NUMBER: base name, and number
+    from 0 with eight digits. Raises ValueError or OSError, as ``records``, if the file cannot be read."""
     for number, record in records(path):
         where = f"{path.name}:{number:08d}"
         try:

@@ -86,8 +86,10 @@ def newest_run(runs: Path) -> Path:
 
 
 def pin_checkpoint(model: str) -> str:
-    """For a run folder or URI, the folder of its newest committed checkpoint, so that further training does not change
-    the policy. Anything else is returned unchanged. Raises EvaluationError if there is none."""
+    """For a run folder or URI, the folder of its committed checkpoint with the highest step, so that further training
+    does not change the policy. Any other readable path or URI, and ``random:RECIPE``, is returned unchanged. Raises
+    EvaluationError if the run has no committed checkpoint or ``model`` cannot be read, ValueError for an unknown URI
+    scheme."""
     if model.startswith("random:"):
         return model
     try:

@@ -51,7 +51,7 @@ class Edits(NamedTuple):
     values: Array
     """(R, EDITS) float32, added"""
     allowed: Array
-    """(R, words of 32 bits) uint32; a token whose bit is 0 is never drawn"""
+    """(R, words of 32 bits) uint32; token t is never drawn if bit t % 32, from the lowest, of word t // 32 is 0"""
 
 
 class Draw(NamedTuple):
