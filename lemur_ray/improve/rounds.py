@@ -80,8 +80,9 @@ class Rounds:
         return self._records.get((number, event))
 
     def append(self, number: int, event: Event, **fields: Any) -> Mapping[str, Any]:
-        """Record an event of round ``number`` and return its record, which is then synced to disk. An event that was
-        recorded before stays as it was, and its record is returned."""
+        """Record an event of round ``number``, and return its record once it is synced to disk. If it was recorded
+        before, nothing is written, ``fields`` are ignored, and the earlier record is returned. Raises OSError,
+        ValueError for NaN or infinity among ``fields``."""
         if (before := self.get(number, event)) is not None:
             return before
         record = {"round": number, "event": event.value, **fields}

@@ -84,8 +84,9 @@ def unpacked(packed: Path, into: Path, left_out: str = "") -> Path:
 
 
 def make(source: Source, download: Path, out: Path) -> None:
-    """Convert ``download`` to the form ``source.stored`` (plain, gzip, tar, unpacked) at the path ``out``; may move the
-    download there. Raises FetchError for a damaged archive, OSError."""
+    """Convert ``download`` to the form ``source.stored`` (plain, gzip, tar, unzipped) at the path ``out``, which must
+    not exist if unzipped; may move the download there. A gzip is not verified. Raises FetchError for a damaged archive
+    or one that lacks a wanted member, OSError."""
     if source.stored == "plain" or (source.stored == "gzip" and is_gzip(download)):
         os.replace(download, out)
     elif source.stored == "gzip":

@@ -61,14 +61,14 @@ def matches(path: str, pattern: str) -> bool:
 
 
 def fixed_part(pattern: str) -> str:
-    """The part of a glob pattern before its first wildcard."""
+    """The part of a glob pattern (``matches``) before its first ``*``, ``?``, ``[`` or ``{``, else all of it."""
     return re.split(r"[*?\[{]", pattern)[0]
 
 
 @dataclass(frozen=True)
 class Source:
     """An external file (or archive) that a benchmark or a training set needs: where it comes from, its checksum,
-    licence and terms, and in which form it is stored (plain, gzip, tar, unpacked)."""
+    licence and terms, and in which form it is stored (plain, gzip, tar, unzipped)."""
 
     path: str
     """Path below the data folder."""

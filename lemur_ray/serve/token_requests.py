@@ -31,8 +31,8 @@ CONTINUATION = range(0x80, 0xC0)
 
 async def converse(served: TextEngine, request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to one request of a policy: ``turns``, ``sampling``, ``session`` and perhaps ``tools`` in; ``text``,
-    ``ids``, ``finish_reason`` and token counts out (forms in the module). Errors of the request become an answer with
-    ``refused``; a request with missing keys raises KeyError."""
+    ``ids``, ``finish_reason`` and token counts out (forms in the module). An invalid request, a full queue, and a
+    closed engine or failed computation become an answer with ``refused``; a missing key raises KeyError."""
     options = dict(request["sampling"])
     max_tokens, stop = options.pop("max_tokens"), tuple(options.pop("stop"))
     try:

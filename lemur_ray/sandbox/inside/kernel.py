@@ -54,7 +54,9 @@ def drop_bounding_set() -> None:
 
 
 def keep_capabilities(numbers: Iterable[int]) -> None:
-    """Permanently drop every capability of this process but these numbers, which must be permitted already."""
+    """Drop all capabilities of the calling thread but these numbers (below 32), which must be permitted already. The
+    bounding set stays: a program executed as user 0 regains capabilities unless ``drop_bounding_set`` was called
+    before, or SET_NO_NEW_PRIVS is set. Raises OSError."""
     header = struct.pack("Ii", CAPABILITY_VERSION_3, 0)
     kept = sum(1 << number for number in numbers)  # all of them below 32, so the upper halves stay empty
     _checked(_libc.capset(header, struct.pack("6I", kept, kept, 0, 0, 0, 0)), "capset")

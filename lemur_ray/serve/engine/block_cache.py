@@ -27,9 +27,9 @@ class Admission:
     cached: int
     """Leading tokens whose keys and values are in the cache (after the copy); at least one is left to compute"""
     copy: tuple[int, int] | None = None
-    """Source and target of a block to copy before the sequence runs"""
+    """Source and target of a block to copy: in order of admission, before any admitted sequence runs"""
     logprobs: TokenLogprobs | None = None
-    """Log-probabilities of the ``cached`` tokens and the next one, if requested"""
+    """Log-probabilities of the ``cached`` tokens and the next one; None if not requested, or if none are known"""
 
 
 @dataclass(eq=False)

@@ -96,7 +96,9 @@ class SessionRouter(ConsistentHashRouter):
                 replica.leave()
 
     def on_replica_actor_died(self, replica_id: Any) -> None:
-        """Called when a request reaches a dead replica before Serve's controller notices: fail its pending requests."""
+        """Called when a request finds the replica dead before Serve's controller notices. The replica gets no more
+        requests; of its pending ones (over gRPC), those that it had not accepted go to another replica, the others fail
+        with ActorUnavailableError."""
         replica = self._replicas.get(replica_id)
         super().on_replica_actor_died(replica_id)
         if isinstance(replica, WatchedReplica):
