@@ -180,8 +180,7 @@ class Programs:
         most_rows, vocab = sum(self.mixed_rows) * self.draws, config.vocab_size
         self.num_slots = self.decode_rows[-1] * self.draws
         """Sequences whose biases and penalties are on the devices at the same time"""
-        self._vocab = padded_vocab(vocab, devices.parts) if self._cut else vocab
-        width = self._vocab // (devices.parts if self._cut else 1)
+        width = padded_vocab(vocab, devices.parts) // devices.parts if self._cut else vocab
         self._slots: Slots = devices.allocate(partial(empty_slots, self.num_slots, width), logits_spec(self._cut))
         self._nothing_forbidden, self._last_ids = devices.allocate(
             lambda: (jnp.zeros((most_rows, -(-vocab // 32)), jnp.uint32), jnp.zeros(most_rows, jnp.int32)), WHOLE

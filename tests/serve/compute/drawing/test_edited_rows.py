@@ -102,10 +102,13 @@ def scored(engine):
         logprobs.append(own)
     return tokens, logprobs
 
-def at_once(engine, asked):
-    "Replies to requests that all arrive within the first steps, however busy the machine is."
+def at_once(engine, asked, swap=""):
+    "Replies to requests that all arrive within the first steps, in which weights are replaced by the same ones."
     with slowed(engine, 0.1):
         waiters = [Waiter(engine, one) for one in asked]
+        if swap:
+            assert not any(waiter.next().finish for waiter in waiters)
+            engine.update(random_weights(TINY, 0), swap, swap).result(60)
     return [waiter.end() and waiter.tokens for waiter in waiters]
 
 def at_random(engine):
@@ -151,6 +154,7 @@ def answers(parts):
     steps.clear()
     constrained = [Generation((5, 6 + i), 30, options(i), constraint=Constraint()) for i in range(4)]
     out["constrained"], out["constrained steps"] = at_once(engine, constrained), list(steps)
+    out["swapped"] = [at_once(engine, steady, kind) for kind in ("recompute", "keep", "drain")]
     failing = Waiter(engine, Generation((5, 6), 30, constraint=Constraint(4)))
     beside = generate(engine, steady)
     out["failed"] = [failing.end().finish, len(failing.tokens), beside == out["together"]]
@@ -213,6 +217,12 @@ def test_a_token_of_edited_rows_takes_one_program_one_array_and_no_wait(found: d
 def test_a_token_of_constrained_rows_takes_one_program_two_arrays_and_a_wait(found: dict) -> None:
     steady = [counts for rows, counts in found["tpu"]["constrained steps"] if rows == 4]
     assert steady.count({"forward": 1, "arrays": 2, "waits": 1}) >= len(steady) - 2 > 10, steady
+
+
+@pytest.mark.slow
+def test_equal_weights_in_place_of_those_in_use_change_no_token(found: dict) -> None:
+    """Biases and counts of replies in flight stay, whether their cache is recomputed, kept, or they end before."""
+    assert found["tpu"]["swapped"] == found["cpu"]["swapped"] == [found["cpu"]["together"]] * 3
 
 
 @pytest.mark.slow

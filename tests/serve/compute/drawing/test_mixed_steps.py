@@ -136,6 +136,12 @@ class FollowersLine:
     def receive(self):
         return self.answers.get()
 
+class OddTokens:
+    def allowed(self):
+        return np.full(9, 0xAAAAAAAA, np.uint32)
+    def accept(self, token):
+        pass
+
 def followed():
     line, own, devices = FollowersLine(), options(1, False), Devices.take(1)
     weights = programs.load_weights(random_weights(TINY, 0), own, devices)
@@ -147,6 +153,7 @@ def followed():
     forwards.clear()
     biased = SamplingOptions(1, 1.0, logit_bias=LogitBias(((9, 3.0),)), frequency_penalty=0.5)
     generate(engine, edges() + [Generation((5, 6, 7), 20, biased, logprobs=True), Generation((8, 9), 9, biased)])
+    odd = generate(engine, [Generation((5, 6), 9, biased, constraint=OddTokens())])[0]
     names, steps = list(line.names), [key for key in forwards if key[0] == "forward"]
     engine.close()
     engine.compute.close()
@@ -155,7 +162,7 @@ def followed():
     pairs = zip(jax.tree.leaves(leader._cache), jax.tree.leaves(follower._cache))
     same = all(np.array_equal(a, b) for a, b in pairs) and np.array_equal(leader._last_ids, follower._last_ids)
     same = same and all(map(np.array_equal, leader._slots, follower._slots)) and np.any(leader._slots.counts)
-    return {"messages": names, "steps": steps, "same": bool(same)}
+    return {"messages": names, "steps": steps, "same": bool(same), "odd": [token % 2 for token in odd]}
 
 results = {"unrolled": compared(1, False), "stacked": compared(2, False), "followed": followed()}
 print(json.dumps(results | {"divided otherwise": divided_otherwise()}))
@@ -199,5 +206,6 @@ def test_a_follower_makes_every_mixed_step_from_one_message(results: dict) -> No
     followed = results["followed"]
     assert followed["steps"].count(MIXED) > 10
     names = [name for name in followed["messages"] if name != "copy"]
-    assert sorted(names) == ["forward"] * len(followed["steps"]) + ["write_slot"] * 2
+    assert sorted(names) == ["forward"] * len(followed["steps"]) + ["write_slot"] * 3
+    assert followed["odd"] == [1] * 9
     assert followed["same"], "the caches, tokens and slots of leader and follower"
