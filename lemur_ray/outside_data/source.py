@@ -114,8 +114,8 @@ class Source:
 
 def declared_sources(declared: Mapping[str, Any]) -> tuple[Source, ...]:
     """The files that a set in a TOML file (``toml_beside``) declares under ``sources``. Keys of the set hold for each
-    file that lacks them. In place of a ``url`` a file may
-    have ``file``, its path in the set's or its own ``repository``."""
+    file that lacks them. In place of a ``url`` a file may have ``file``, its path in the set's or its own
+    ``repository``."""
     known = {"repository", *(f.name for f in fields(Source))}
     shared = {"url": "", "sha256": "", "size": 0, **{key: value for key, value in declared.items() if key in known}}
     rows: list[dict[str, Any]] = [{**shared, **row} for row in declared.get("sources", ())]

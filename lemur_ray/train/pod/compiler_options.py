@@ -5,16 +5,15 @@ Their values are in compiler_options.toml. Options that the user sets in XLA_FLA
 from __future__ import annotations
 
 import os
-import tomllib
-from pathlib import Path
 from typing import Any
 
+from lemur_ray.host.json_files import toml_beside
 from lemur_ray.train.pod.chips import CHIPS
 
 Options = dict[str, bool | int]
 
 _SCOPED_MEMORY = "xla_tpu_scoped_vmem_limit_kib"
-_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_TABLE = toml_beside(__file__)
 OPTIONS: dict[str, Options] = _TABLE["options"]
 """Platform of a jax device, or generation in CHIPS -> options of XLA."""
 BLOCKS: dict[str, int] = _TABLE["blocks"]
