@@ -56,7 +56,7 @@ REFUSALS = frozenset({429, 503})
 """Statuses of an overloaded endpoint."""
 FINAL = frozenset({401, 402, 403, 404, 405, 407, 410})
 """Statuses that persist until key, address or model change."""
-NO_TOOLS = "for endpoints without tools, --tools words describes them in the prompt"
+NO_TOOLS = "for endpoints without tools: --tools words describes the tools in the prompt"
 SENSELESS = 3
 UNREADABLE = 5
 SESSION_HEADER = "x-session-id"

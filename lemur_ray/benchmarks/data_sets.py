@@ -82,10 +82,10 @@ def how_to_fetch(files: Mapping[str, Iterable[Source]], names: str, whose: str =
         families = dict.fromkeys(name.partition("/")[0] for name in with_terms)
         accept = "".join(f" --accept {family}" for family in families)
         whose = whose or f"{len(files)} benchmarks"
-        yield f"The data of {whose} is not there ({total}). One command fetches all of it:"
+        yield f"The data of {whose} is not there ({total}). One command fetches it:"
         yield f"  python jobs/fetch_data.py {names}{accept}"
         terms = "--accept accepts the terms that `python jobs/fetch_data.py --list` shows. " if accept else ""
-        yield f"{terms}Data elsewhere: --data or LEMUR_DATA."
+        yield f"{terms}Data elsewhere: give --data or LEMUR_DATA."
     by_hand = {one.path: one for sources in files.values() for one in sources if one.by_hand}
     if by_hand:
         first, total = next(iter(by_hand.values())), readable(sum(one.size for one in by_hand.values()))

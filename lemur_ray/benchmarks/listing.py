@@ -3,6 +3,7 @@ to get it."""
 
 import os
 import re
+import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -86,7 +87,7 @@ def status_lines(everything: Iterable[BenchmarkStatus], data: str = "") -> Itera
     yield from _table([_HEAD, *(row for group in groups.values() for row in _rows(group))])
     if files := {one.name: one.files for one in ordered if one.files}:
         yield ""
-        words = f"{ALL_BENCHMARKS} --data {data}" if data else ALL_BENCHMARKS
+        words = f"{ALL_BENCHMARKS} --data {shlex.quote(data)}" if data else ALL_BENCHMARKS
         yield from chain.from_iterable(map(_wrapped, how_to_fetch(files, words)))
     missing: dict[str, list[str]] = {}
     for one in ordered:

@@ -1,5 +1,6 @@
 """Paths of files that a benchmark reads, or an error with the command that fetches them. Knows no benchmark."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -28,5 +29,5 @@ def how_to_have(source: Source, name: str, data: Path) -> str:
     terms = f"; {source.terms}" if source.terms else ""
     return (
         f"{missing}. If it lies elsewhere, say where with --data or LEMUR_DATA. Fetch it with: "
-        f"python jobs/fetch_data.py {name}{accept} --data {data}{terms}"
+        f"python jobs/fetch_data.py {name}{accept} --data {shlex.quote(str(data))}{terms}"
     )

@@ -19,7 +19,7 @@ from lemur_ray.text.tools_in_words import OPEN, spell_out
 
 TRUNCATED_PROMPT = "fewer prompt tokens for a longer conversation: the endpoint cuts what it is sent"
 """Remark in the detail of an episode whose endpoint seems to truncate prompts."""
-CALL_IN_TEXT = "a tool call is in the text: the endpoint parses no calls, or it is malformed (try --tools words)"
+CALL_IN_TEXT = "a tool call is in the text: the endpoint parses no calls, or the call is malformed (try --tools words)"
 """Remark in the detail of an episode whose tools were offered natively."""
 DETAIL_CHARS = 8000
 """Maximum characters of an episode's detail and of its note."""

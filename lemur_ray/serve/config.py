@@ -68,7 +68,10 @@ class EngineOptions:
         check_ranges(self, pin_s=FROM_ZERO, pinned_share=(0, 1))
         check_ranges(self, prefill_tiles=FROM_ZERO, compile_threads=COUNT, tensor_parallel=(-1, math.inf))
         if self.float64 and (self.dtype == "bfloat16" or self.quantization != "none"):
-            raise ValueError(f"float64 with {self.dtype}, quantization {self.quantization}: expected float32 and none")
+            raise ValueError(
+                f"float64 with dtype {self.dtype}, quantization {self.quantization}: expected dtype float32, no "
+                "quantization"
+            )
 
     @property
     def cache_dtype(self) -> str:

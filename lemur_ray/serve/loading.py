@@ -166,7 +166,7 @@ def _refusals(spec: str) -> Iterator[None]:
 
 def served_version(version: str, options: EngineOptions) -> str:
     """``version`` with the quantization or the reduced dtype appended (``V-int8``, ``V-bfloat16``), because rounded
-    weights give other replies."""
+    weights give other replies. Not for float64, whose weights are the same."""
     if options.quantization != "none":
         return f"{version}-{options.quantization}"
     return version if options.dtype == "float32" else f"{version}-{options.dtype}"

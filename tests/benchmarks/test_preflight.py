@@ -250,10 +250,10 @@ def test_the_list_says_size_and_licence_of_missing_data_and_one_command_fetches_
     assert rows["b/x"] == rows["b/y"] == "no data, user 2.0 MB, MIT 8, 9"
     assert rows["c"] == "no data size unknown, MIT, CC BY 4.0 9"
     assert lines[lines.index("") + 1 :] == [
-        "The data of 4 benchmarks is not there (2.0 MB and 1 files of unknown size). One command fetches all of it:",
+        "The data of 4 benchmarks is not there (2.0 MB and 1 files of unknown size). One command fetches it:",
         "  python jobs/fetch_data.py benchmarks --accept b --accept c",
         "--accept accepts the terms that `python jobs/fetch_data.py --list` shows. "
-        "Data elsewhere: --data or LEMUR_DATA.",
+        "Data elsewhere: give --data or LEMUR_DATA.",
         "- By hand, 1 files (5 B) such as a/three.json: ask for it",
         "- b/x, b/y: no user",
     ]

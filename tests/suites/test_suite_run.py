@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lemur_ray.benchmarks.data_sets import data_sets, select_data_sets
 from lemur_ray.evaluation.suites.command_line import parse_suite
 from lemur_ray.evaluation.suites.play import live_suite, play_suite
 from tests.agents.misbehaving import completion, serving
@@ -20,14 +21,18 @@ Run = Callable[..., tuple[int, list[str], str]]
 
 
 def test_what_lacks_anywhere_is_said_once_before_anything_is_played(run: Run, lemur_home: Path, tmp_path: Path) -> None:
-    argv = ("--suite", "table4", "--policy", "openai:http://127.0.0.1:9/v1", "--data", str(tmp_path), "--out", "s")
+    (folder := tmp_path / "of mine").mkdir()
+    argv = ("--suite", "table4", "--policy", "openai:http://127.0.0.1:9/v1", "--data", str(folder), "--out", "s")
     code, out, err = run(*argv)
     assert code == 1
     assert not out
     assert "table4 is not begun" in err
-    subsets = ", ".join(f"mint/{subset}" for subset in ("gsm8k", "math", "theoremqa", "hotpotqa", "mmlu"))
-    assert f"The data of {subsets} is not there (89 kB). One command fetches all of it:" in err
-    assert f"python jobs/fetch_data.py mint --data {tmp_path}\n" in err
+    subsets = [f"mint/{subset}" for subset in ("gsm8k", "math", "theoremqa", "hotpotqa", "mmlu")]
+    assert f"The data of {', '.join(subsets)} is not there (89 kB). One command fetches it:" in err
+    assert f"python jobs/fetch_data.py {' '.join(subsets)} --data '{folder}'\n" in err
+    chosen = select_data_sets(subsets, data_sets(lambda problem: None))
+    files = {one.path: one.size for part in chosen for one in part.sources}
+    assert round(sum(files.values()) / 1000) == 89, "what the command fetches"
     assert err.count("http://127.0.0.1:9/v1") == 1, "said once for all five"
     assert "Nothing was played" in err
     assert not list((lemur_home / "s").glob("*/episodes.jsonl"))

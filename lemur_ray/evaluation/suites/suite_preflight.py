@@ -2,14 +2,15 @@
 
 Starts no Ray and sends no paid request (``lemur_ray/evaluation/preflight.py``)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from lemur_ray.agents.policy_spec import PolicySpec
 from lemur_ray.benchmarks.data_sets import FilesByProblem, files_to_fetch, how_to_fetch
-from lemur_ray.benchmarks.discovery import find
+from lemur_ray.benchmarks.discovery import find, offers
 from lemur_ray.benchmarks.needs import exit_code_of_problems
 from lemur_ray.evaluation.preflight import PreflightError, Prepared, prepare
 from lemur_ray.evaluation.suites.command_line import Suite
@@ -71,8 +72,16 @@ def _refusal(suite: Suite, problems: Mapping[str, Sequence[str]], files: Mapping
         if problem not in about_files:
             yield f"- {', '.join(parts)}: {problem}"
     missing = {name: [*dict.fromkeys(chain.from_iterable(one.values()))] for name, one in files.items() if one}
-    families = dict.fromkeys(name.partition("/")[0] for name in missing)
     folders = dict.fromkeys(config.data for _, config in suite.parts if config.data)
-    words = " ".join((*families, *(f"--data {folder}" for folder in folders)))
+    words = " ".join((*_data_sets(missing), *(f"--data {shlex.quote(folder)}" for folder in folders)))
     yield from how_to_fetch(missing, words, ", ".join(missing))
     yield "Nothing was played. --without NAME,... leaves benchmarks out"
+
+
+def _data_sets(names: Iterable[str]) -> Iterable[str]:
+    """The names of benchmarks, or in place of all those of a family its name."""
+    families: dict[str, set[str]] = {}
+    for offer in offers():
+        families.setdefault(offer.name.partition("/")[0], set()).add(offer.name)
+    whole = {family for family, all_names in families.items() if all_names <= set(names)}
+    return dict.fromkeys(family if (family := name.partition("/")[0]) in whole else name for name in names)

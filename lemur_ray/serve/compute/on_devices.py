@@ -37,12 +37,13 @@ class OnDevices:
         """source: the weights, which are read at once. group: other processes that compute a part of every step.
         Raises ValueError if the devices cannot share the model, and what reading the source raises."""
         self.config, self.options, self._group = source.config, options or EngineOptions(), group
+        config = self.config
         context = min(self.options.context or self.config.max_seq_len, self.config.max_seq_len)
         self._devices = Devices.take(self.options.tensor_parallel)
         self.num_devices = self._devices.parts
         table_width, num_blocks = pool_size(self.config, self.options, self.num_devices)
         self.sizes = CacheSizes(context, num_blocks, table_width, BLOCK, TILE)
-        if self.options.cache_bytes < table_width * block_bytes(self.config, self.options.dtype, self.num_devices):
+        if self.options.cache_bytes < table_width * block_bytes(config, self.options.cache_dtype, self.num_devices):
             log.warning("cache_bytes %d cannot hold one sequence: it gets more than that", self.options.cache_bytes)
         self._weights: Weights | None = load_weights(source, self.options, self._devices)
         self._weight_bytes = device_bytes(self._weights)

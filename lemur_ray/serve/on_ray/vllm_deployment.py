@@ -52,6 +52,8 @@ def vllm_settings(job: ServeJob, folder: str) -> dict[str, Any]:
         raise CannotUseVllm(
             f"--engine.quantization: vLLM does not quantise {folder}: give it a folder that is quantised"
         )
+    if job.engine.float64:
+        raise CannotUseVllm("--engine.float64: vLLM computes in the folder's dtype: leave --engine out")
     if job.engine.in_flight == "keep":
         raise CannotUseVllm("--engine.in-flight keep: vLLM finishes replies that have begun before new weights: drain")
     if not job.engine.tensor_parallel:

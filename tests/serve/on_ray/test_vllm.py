@@ -77,6 +77,8 @@ def test_what_vllm_cannot_do_is_refused_with_what_to_do(folder: Path, tmp_path: 
         vllm_settings(ServeJob(backend="vllm", follow_s=5), str(folder))
     with pytest.raises(CannotUseVllm, match="finishes replies that have begun"):
         vllm_settings(ServeJob(backend="vllm", engine=EngineOptions(in_flight="keep")), str(folder))
+    with pytest.raises(CannotUseVllm, match="computes in the folder's dtype"):
+        vllm_settings(ServeJob(backend="vllm", engine=EngineOptions(float64=True)), str(folder))
     with pytest.raises(CannotUseVllm, match="on how many GPUs"):
         vllm_settings(ServeJob(backend="vllm", engine=EngineOptions(tensor_parallel=0)), str(folder))
     with pytest.raises(ValueError, match="vLLM runs on Ray"):
