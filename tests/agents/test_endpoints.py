@@ -122,7 +122,7 @@ def test_requests_that_make_no_sense_to_an_endpoint_end_the_run_only_if_none_eve
         for _ in range(2):
             with pytest.raises(PolicyUnreachable):
                 policy.reply(with_tools)
-        with pytest.raises(EndpointRefused, match="no parser; for endpoints without tools, --tools words"):
+        with pytest.raises(EndpointRefused, match="no parser; for endpoints without tools: --tools words"):
             policy.reply(with_tools)
         policy.close()
     with serving_in_turn(completion(), refusal(400)) as server:
