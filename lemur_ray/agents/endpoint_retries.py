@@ -135,7 +135,8 @@ class RetryPolicy:
     def ask(self, send: Callable[[float], ChatReply], seed: int) -> ChatReply:
         """Call ``send(seconds left)`` until it returns a reply; while it raises RetryableError, it is called again
         after a growing pause. ``seed``: of the random part of the pauses. Raises PolicyUnreachable after ``patience_s``
-        seconds, EndpointRefused if the run must end, and other errors of ``send``."""
+        seconds, EndpointRefused if nothing listens at the address, or nothing answers a health probe either, and other
+        errors of ``send``."""
         began = self._clock()
         give_up_at = began + self._patience_s
         jitter = random.Random(seed)

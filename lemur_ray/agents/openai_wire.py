@@ -87,9 +87,9 @@ class Refusal:
 def request_body(
     model: str, request: ChatRequest, options: EndpointOptions, token_field: str, form: ThoughtsForm | None
 ) -> dict[str, Any]:
-    """JSON body of one request. ``token_field``: name of the field with the token limit. ``form``: field in which
-    earlier reasoning is sent back, or "tags"; None: it is not. Raises EndpointRefused for a request with a picture or
-    tools if the model takes one text only."""
+    """JSON body of one request; ``options.more`` replaces its fields, and removes those of value None. ``token_field``:
+    name of the field with the token limit. ``form``: field in which earlier reasoning is sent back, or "tags"; None: it
+    is not. Raises EndpointRefused for a request with a picture or tools if the model takes one text only."""
     s = request.sampling
     if request.tools and (request.raw or options.api != "chat"):
         raise EndpointRefused("tools are offered natively to chat models alone: describe them with --tools words")
@@ -224,7 +224,8 @@ def without_secrets(reply: ChatReply, hidden: Callable[[str], str]) -> ChatReply
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """Split a reply into (reasoning, text) by its ``<think>`` blocks; without any, ("", the unchanged text)."""
+    """Split a reply into (reasoning, text) by its ``<think>`` blocks; without any, ("", the unchanged text). The first
+    may lack its beginning, which a template wrote, and one that is cut counts if no text is before it."""
     thoughts: list[str] = []
     spoken: list[str] = []
     at, begin, end = 0, text.find(_BEGIN), text.find(_END)

@@ -226,6 +226,7 @@ def _model_at(endpoint: Endpoint, name: str) -> Policy:
 
 
 def policy_at(spec: str, role: str) -> Policy:
-    """The model ``openai:URL#MODEL`` that environments of this process ask in a role (teacher, judge)."""
+    """The model ``openai:URL#MODEL`` that environments of this process ask in a role (teacher, judge), with the options
+    that are registered for it. One policy per process, model and role."""
     url, _, model = spec.removeprefix("openai:").partition("#")
     return _model_at(endpoint_at(url, model), f"{role}:{model}")

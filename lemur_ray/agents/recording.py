@@ -127,8 +127,7 @@ def record_episodes(episodes: Iterable[Episode], name: str) -> Recording[Recorde
 
 @dataclass(frozen=True)
 class RecordingFormat:
-    """How a benchmark's recordings are read, named (``name``: from the file's path), and compared with their
-    replays."""
+    """How recordings of a benchmark are read, named (``name``: by the file's path) and compared with their replays."""
 
     read: Callable[[Path], Recording[Any]]
     """Read a recording. Raises FileNotFoundError, or ValueError with the file and the place in it."""

@@ -55,9 +55,8 @@ class Leases(Protocol):
         ...
 
     def run(self, command: Sequence[str], limit_s: float) -> tuple[int, str]:
-        """Run a command on the host that keeps the leases, for at most ``limit_s`` seconds. Returns (exit status, the
-        end of its output); 127 if it is not found, 124 after the limit. Raises LeasesLost if that host does not
-        answer."""
+        """Run a command on the leases' host, for at most ``limit_s`` seconds. Returns (exit status, end of its output);
+        127 if it is not found, 124 after the limit. Raises LeasesLost if that host does not answer."""
         ...
 
 

@@ -33,8 +33,7 @@ _MAX_TEXT_LINES = 3
 
 @dataclass(frozen=True)
 class Entry:
-    """A flag in a help text: how it is written (with its metavariable), its description, and its default as text ("" if
-    none)."""
+    """A flag in a help text: its spelling with metavariable, its description, and its default as text ("" if none)."""
 
     given: str
     text: str
@@ -85,8 +84,8 @@ def help_page(text: str, topics: Topics, more: Mapping[str, str], default: Any) 
 
 
 def more_lines(more: Mapping[str, str], width: int = _MAX_WIDTH) -> Iterator[str]:
-    """Yield the help lines of ``more`` (flag -> description) and of the flags that every command has. width: columns of
-    a line."""
+    """Yield help lines of ``more`` (flag -> description) and of the flags of every command. width: columns of a
+    line."""
     for given, text in {**more, **ALWAYS}.items():
         yield from _lines(Entry(given, text), width)
 

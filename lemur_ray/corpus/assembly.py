@@ -35,8 +35,8 @@ _SAMPLED_PARTS = 64
 
 @dataclass(frozen=True)
 class TokenizerPlan:
-    """The tokenizer of a build: ``given``, or one that is trained on the ``chosen`` documents of cleaned parts and the
-    texts ``extra``."""
+    """The tokenizer of a build: ``given``, or one trained on the ``chosen`` documents of cleaned parts and on
+    ``extra``."""
 
     key: str
     """Name of its folder below ``tokenizer/`` of the build folder."""
@@ -107,8 +107,8 @@ def _sample(listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> It
 
 @dataclass(frozen=True)
 class RowSet:
-    """A row set to be packed: its name, kind (code or text), number of documents, bytes of their text, and the keys of
-    its shards."""
+    """A row set to be packed: name, kind (code or text), number of documents, bytes of their text, keys of its
+    shards."""
 
     name: str
     kind: str
@@ -131,9 +131,8 @@ def row_sets(
     work: Path, listing: Listing, clean: CleanDocuments, tokens: Sequence[str], config: CorpusConfig, shape: Any
 ) -> list[RowSet]:
     """Row sets of all sources, then of their held-out documents; sets without documents are left out. Writes the list
-    of documents of every shard to ``sets/`` of the build folder ``work``.
-    tokens: keys of the tokenised parts. shape: {seq_len, pad_id, vocab_size} of the rows. listing, clean: sources with
-    their parts, and the selected documents."""
+    of documents of every shard to ``sets/`` of the build folder ``work``. tokens: keys of the tokenised parts. shape:
+    {seq_len, pad_id, vocab_size} of the rows. listing, clean: sources with their parts, and the selected documents."""
     lengths = np.zeros(len(clean.sizes), np.int64)
     for number, name in enumerate(tokens):
         of_part = clean.of_part(number)
@@ -175,8 +174,7 @@ def row_sets(
 
 
 class MoreFilesNeeded(Exception):
-    """Raised if only a sample of some sources' files (``names``: the sources) was read and has fewer tokens than
-    wanted."""
+    """Raised if only a sample of the files of the sources ``names`` was read, and has fewer tokens than wanted."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(f"{', '.join(names)}: too few tokens are left of the files that were read: more are read")

@@ -45,7 +45,8 @@ def _word_pattern(committed: dict[str, Any] | None) -> WordPattern:
 
 
 def read_extra_texts(config: CorpusConfig) -> list[str]:
-    """Texts of the files in ``config.tokenizer_extra``. Raises CorpusError if a file contains no text."""
+    """Texts of the files in ``config.tokenizer_extra``. Raises CorpusError if a file is missing or contains no text,
+    ReadFailure if it cannot be read to its end."""
     texts = []
     for path in config.tokenizer_extra:
         source = folder_source(f"tokenizer-extra:text:{path}")

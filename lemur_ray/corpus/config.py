@@ -80,8 +80,7 @@ class CorpusConfig:
                 raise ValueError(f"{name} {getattr(self, name)}: expected {low:g} to {high:g}")
 
     def specs(self) -> list[SourceSpec]:
-        """Specifications of all sources, those of the file first; none: the embedded corpus. Raises CorpusError if one
-        is invalid."""
+        """Specifications of all sources, those of the file first; [] for the embedded corpus. Raises CorpusError."""
         return [*(read_sources(self.sources) if self.sources else ()), *map(parse_source, self.source)]
 
 

@@ -95,9 +95,9 @@ def best_fit(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, int]:
 
 
 def pack(lengths: np.ndarray, capacity: int, window: int = WINDOW) -> Packing:
-    """Pack documents of the given lengths (tokens, each at least 1) into rows of ``capacity`` tokens.
-    ``window`` pieces are packed at a time, in document order; a last window of less than half that size joins the one
-    before it. A pure function of its arguments."""
+    """Pack documents of the given lengths (tokens, each at least 1) into rows of ``capacity`` tokens. ``window`` pieces
+    are packed at a time, in document order; a last window of less than half that size joins the one before it. Raises
+    ValueError for a length below 1."""
     document, start, length = split_long(lengths, capacity)
     row = np.empty(len(length), np.int64)
     num_rows = 0

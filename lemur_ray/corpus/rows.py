@@ -55,8 +55,7 @@ def token_dtype(vocab_size: int) -> np.dtype:
 def write_atomically(path: Path, data: bytes | Iterable[bytes], *, durable: bool = True) -> dict[str, int]:
     """Write a file so that a killed process leaves it complete or unchanged; with ``durable``, a power cut, too. An
     error, for example a full disk, leaves nothing else. data: the content, or its parts in order. Returns its number of
-    ``bytes`` and its ``crc32``. An fsync takes milliseconds to seconds; files whose size is checked later do not need
-    it."""
+    ``bytes`` and its ``crc32``. An fsync may take seconds; files whose size is checked later do not need it."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.part")
     size = crc32 = 0
     try:
@@ -112,9 +111,8 @@ def commit_row_set(
     documents: int,
     text_bytes: int = 0,
 ) -> dict[str, Any]:
-    """Write ``rows.json``, which completes the row set of these ``write_shard`` results; returns its content. folder:
-    of the row set; seq_len: tokens of a row; documents, text_bytes: numbers for the record. vocab_size: ids are below
-    it."""
+    """Write ``rows.json``, which completes the row set of these results of ``write_shard``; returns it. folder: of the
+    row set; seq_len: tokens of a row; documents, text_bytes: numbers for the record. vocab_size: ids are below it."""
     index = {
         "version": VERSION,
         "seq_len": seq_len,
@@ -149,9 +147,9 @@ class RowWriter:
         self._has_trained: bool | None = None
 
     def write(self, pieces: Sequence[np.ndarray], trained: Sequence[np.ndarray] | None = None) -> None:
-        """Add one row. pieces: token ids of each document in it, together at most seq_len. trained: for chat, bool of
-        each token, whether it is trained; for all rows or for none. Raises ValueError for no piece, empty or too long
-        pieces, ids outside the vocabulary, or ``trained`` of other lengths."""
+        """Add one row; a shard is written when it is full. pieces: token ids of its documents, together at most
+        seq_len. trained: for chat, bool of each token, whether it is trained; for all rows or none. Raises ValueError
+        for no piece, empty or too long pieces, ids outside the vocabulary, or ``trained`` of other lengths."""
         lengths = [len(piece) for piece in pieces]
         if not lengths or min(lengths) < 1 or sum(lengths) > self.seq_len:
             raise ValueError(
@@ -288,8 +286,7 @@ def gather_rows(
     opened: Callable[[int], contextlib.AbstractContextManager[Arrays]],
 ) -> PackedRow:
     """Model input for rows at (``shards``, ``within``). opened: function from a shard number to a context with the
-    shard's arrays. index: content of ``rows.json``. shards, within: (rows,) shard number and index in the shard of each
-    row."""
+    shard's arrays. index: content of ``rows.json``. shards, within: (rows,) shard number, and index in it."""
     tokens = np.empty((len(within), index["seq_len"]), np.dtype(index["dtype"]))
     trained: np.ndarray | None = None
     pieces = [np.zeros(0, np.int64)] * len(within)

@@ -30,7 +30,7 @@ def healthy(checks: Sequence[Check]) -> bool:
 
 
 def lines(checks: Sequence[Check]) -> Iterator[str]:
-    """One line per check, followed by the command that fixes it if needed."""
+    """Yield one line per check, followed by the command that fixes it if needed."""
     wide = max(len(check.name) for check in checks)
     for check in checks:
         yield f"{check.status:7}  {check.name:{wide}}  {check.found}"

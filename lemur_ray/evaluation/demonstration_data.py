@@ -50,8 +50,8 @@ def own_conversations(files: Sequence[str]) -> tuple[Conversation, ...]:
 
 
 def conversations_of(talks: TalksConfig) -> Iterator[Conversation]:
-    """Conversations to tune on: those in the user's files, generated ones without files, or with ``demo`` both. talks:
-    names the files and the numbers of generated ones."""
+    """Yield the conversations to tune on: generated ones, without files or with ``demo``, then those in the user's
+    files. talks: names the files and the numbers of generated ones. Errors as ``own_conversations``."""
     if talks.demo or not talks.conversations:
         yield from conversations(talks.games, talks.chats, talks.slips)
     yield from own_conversations(talks.conversations)
@@ -115,10 +115,10 @@ def make_table(
     job: Any, out: str, load_tokenizer: Callable[[str], Any], init_from: str, batch_parts: Callable[[Any], int]
 ) -> str:
     """Folder or URL of the instruction table (tokenised conversations) to train on: the one that ``job.corpus`` names,
-    else one built by this call, from the files of ``job.sets`` if it names any, else from the conversations of
-    ``job.talks``. ``out``: the run folder; the table is built in the folder that ``table_shelf`` returns for it.
-    ``load_tokenizer``: returns the tokenizer of the model ``init_from``. ``batch_parts``: returns into how many parts a
-    mesh, ``job.recipe.mesh``, splits a batch."""
+    else one built by this call, from the files of ``job.sets`` if it names any, else from ``job.talks``. ``out``: the
+    run folder; the table is built in the folder that ``table_shelf`` returns for it. ``load_tokenizer``: returns the
+    tokenizer of the model ``init_from``. ``batch_parts``: returns into how many parts a mesh, ``job.recipe.mesh``,
+    splits a batch. Raises as ``build_sets`` and ``build_table``."""
     from lemur_ray.instruct.chat_tokens import with_chat_format
     from lemur_ray.instruct.config import SET_NAMES
     from lemur_ray.instruct.epochs import whole_epochs

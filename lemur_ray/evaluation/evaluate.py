@@ -37,8 +37,8 @@ RAY_ACTORS = 2
 
 def evaluate(config: EvalConfig[Any], given: EvalConfig[Any] | None = None, view: int | None = None) -> dict[str, Any]:
     """Run the preflight, play all episodes without a score and write the pages. Returns the headline numbers as JSON
-    values. ``given``: the configuration to store, if ``config`` has the local copy of a bucket as its folder.
-    ``view``: port of a report that is served meanwhile, as in ``live_view``."""
+    values. ``given``: the configuration to store, if ``config`` has the local copy of a bucket as its folder. ``view``:
+    port of a report that is served meanwhile, as in ``live_view``. Raises PreflightError, and as ``run_evaluation``."""
     prepared = prepare(config, find(config.benchmark), attach_policy)
     with live_view(prepared.out, view, [prepared.out]):
         return play_prepared(config, prepared, given=given)
@@ -48,8 +48,8 @@ def play_prepared(
     config: EvalConfig[Any], prepared: Prepared, suffix: Suffix | None = None, given: EvalConfig[Any] | None = None
 ) -> dict[str, Any]:
     """Play and report an evaluation that has passed the preflight; returns its numbers. ``suffix``: returns text for
-    the end of the progress line. ``given``: the configuration to store, if the folder of ``config`` is the local copy
-    of a bucket's."""
+    the end of the progress line. ``given``: the configuration to store, if ``config`` has the local copy of a bucket.
+    Raises as ``run_evaluation``."""
     benchmark, spec, tasks, out = find(config.benchmark), prepared.policy, prepared.tasks, prepared.out
     settings, plan = prepared.settings, prepared.plan(config, benchmark)
     departures = prepared.print_departures()
@@ -68,7 +68,8 @@ def play_prepared(
 
 
 def attach_policy(spec: PolicySpec) -> PolicySpec:
-    """Add to a ``handle:`` policy the Ray Serve application that already serves its model; unchanged without one."""
+    """Add to a ``handle:`` policy the Ray Serve application that already serves its model; unchanged without one.
+    Raises ValueError if several do."""
     return attach(spec, connect=partial(connect, log_to_driver=False))
 
 

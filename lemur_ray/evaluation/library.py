@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A finished evaluation, or a stored one (``load_evaluation``): its folder and the numbers of its report
+    """A finished evaluation, or a stored one (``load_evaluation``): folder, and numbers of its report
     (``headline``)."""
 
     folder: Path
@@ -40,8 +40,7 @@ class Evaluation:
         return self.folder / "index.html"
 
     def episodes(self) -> list[Episode]:
-        """All episodes with their conversations. Raises LedgerError for an invalid ledger, FileNotFoundError without
-        one."""
+        """All episodes with conversations. Raises LedgerError for an invalid ledger, FileNotFoundError without one."""
         return [stored.load() for stored in self._stored()]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -121,7 +120,7 @@ def evaluate(
 def load_evaluation(out: str | Path, policy: str = "") -> Evaluation:
     """The evaluation that a folder holds, also in a bucket; relative paths are below LEMUR_HOME. policy: its name in
     the episodes, if the folder holds evaluations of several. Raises FileNotFoundError or EvaluationError without a
-    ledger, and ValueError if the folder holds several evaluations (of that policy)."""
+    ledger, LedgerError for an invalid one, ValueError if it holds none or several evaluations (of that policy)."""
     from lemur_ray.report.tables import summarise
 
     folder = evaluation_folders([str(out)])[0]

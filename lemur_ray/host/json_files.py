@@ -101,7 +101,7 @@ def parse_json(text: str | bytes, path: Path, line: int = 1, constant: Callable[
 
 
 def strings_in(value: Any) -> Iterator[str]:
-    """All strings in a JSON value, depth first and in order; keys of objects are not included."""
+    """Yield all strings in a JSON value, depth first and in order; keys of objects are not included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

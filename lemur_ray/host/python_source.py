@@ -16,9 +16,8 @@ def parsed(code: str) -> ast.Module: ...
 @overload
 def parsed(code: str, mode: Literal["eval"]) -> ast.Expression: ...
 def parsed(code: str, mode: str = "exec") -> ast.AST:
-    """The syntax tree of a program, without the parser's warnings (``"\\w"``).
-    ``mode``: ``eval`` for one expression. Raises SyntaxError, ValueError, RecursionError
-    or MemoryError if it cannot be parsed."""
+    """The syntax tree of a program, without the parser's warnings (``"\\w"``). ``mode``: ``eval`` for one expression.
+    Raises SyntaxError, ValueError, RecursionError or MemoryError if it cannot be parsed."""
     with _ONE_AT_A_TIME, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(code, mode=mode)

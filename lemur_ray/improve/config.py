@@ -136,8 +136,7 @@ class ImproveConfig:
 
     @property
     def share_of_model(self) -> float:
-        """Share (0 to 1) of the turns of a training episode that the model plays itself; the expert plays the
-        others."""
+        """Share (0 to 1) of a training episode's turns that the model plays; the expert plays the others."""
         return (0.0 if self.control else self.keep) if self.teaches else 1.0
 
     def described(self, recipe: Recipe, init_from: str) -> dict[str, Any]:

@@ -40,9 +40,8 @@ def group_batch(
 ) -> GroupBatch:
     """Training rows of a round's episodes. traces: drawn ids and log-probabilities, by key of the episode.
     training_tasks: ids of the tasks that may be trained. filler_id: id that pads rows of ``seq_len`` tokens.
-    shuffle_seed: deal the rewards of each group out at random among its episodes (a control).
-    algorithm: how advantages are computed (``advantages``). Raises BadInput for a held-out task, or a reward outside
-    [0, 1]."""
+    shuffle_seed: deal the rewards of each group out at random among its episodes (a control). algorithm: how advantages
+    are computed (``advantages``). Raises BadInput for a held-out task, or a reward outside [0, 1]."""
     groups: dict[str, list[Episode]] = defaultdict(list)
     for episode in check_tasks(episodes, training_tasks):
         groups[episode.key.task].append(episode)

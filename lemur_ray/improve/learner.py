@@ -32,8 +32,7 @@ from lemur_ray.weights.checkpoints import CHECKPOINTS, Commit, commits
 
 
 class Committed(NamedTuple):
-    """Weights that are stored as a checkpoint in ``folder`` after ``step`` updates, with the ``numbers`` of their
-    round."""
+    """Weights stored as a checkpoint in ``folder`` after ``step`` updates, with the ``numbers`` of their round."""
 
     step: int
     """Updates since the start of the run."""
@@ -45,8 +44,7 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True)
 class LearnerSpec:
-    """What a learner trains (recipe and initial model), where it stores the weights (``out``), and the identity of its
-    run. Picklable."""
+    """Recipe and initial model of a learner, folder of its weights (``out``), and identity of its run. Picklable."""
 
     recipe: Recipe
     out: str
@@ -80,7 +78,7 @@ class Programs:
         return make_train_step(recipe, self._mesh, num_sources=1)
 
     def logprobs(self, params: Any, batch: Mapping[str, np.ndarray]) -> np.ndarray:
-        """(rows, length) float32: log-probability of each target in nats. batch: arrays of ``train.step.Batch`` on the
+        """(rows, length) float32: log-probability of each target in nats. batch: of ``train.step.Batch``, on the
         host."""
         size = self._recipe.train.rows_per_step
         parts = [{n: a[i : i + size] for n, a in batch.items()} for i in range(0, len(batch["tokens"]), size)]

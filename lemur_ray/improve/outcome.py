@@ -81,7 +81,8 @@ def rate(episodes: Sequence[Episode]) -> dict[str, Any]:
 
 
 def comparison(before: Sequence[Episode], after: Sequence[Episode]) -> dict[str, Any]:
-    """Tasks gained and lost from ``before`` to ``after``, and McNemar's exact p, over the tasks that both scored."""
+    """Numbers of tasks that both scored (``paired``), ``gained`` and ``lost`` from ``before`` to ``after``, McNemar's
+    exact ``p``, and their ids (``gained_tasks``, ``lost_tasks``). A task's last episode counts."""
     solved = [
         {e.key.task: e.outcome is Outcome.SOLVED for e in episodes if e.outcome.scored} for episodes in (before, after)
     ]

@@ -27,8 +27,7 @@ EXAMPLES = 3
 
 @dataclass(frozen=True)
 class RunPage:
-    """Everything that the page of a run shows: records of its rounds, held-out episodes by round, and the best
-    round."""
+    """Content of the page of a run: records of its rounds, held-out episodes by round, and the best round."""
 
     config: ImproveConfig
     name: str

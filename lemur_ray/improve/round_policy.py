@@ -52,8 +52,9 @@ class RoundPolicy:
         self._model, self._spec = model, spec
 
     def reply(self, request: ChatRequest) -> ChatReply:
-        """Reply to one turn, by the model or by the expert. Raises HintsMissing if the expert's reply is not in the
-        request, OtherVersion, and the errors of the model's policy."""
+        """Reply to one turn, by the model or by the expert. A reply of the model that means the expert's command has
+        the expert's text (its own in ``instead``), any other has weight 0; without an expert it is unchanged. Raises
+        HintsMissing if the expert's reply is not in the request, OtherVersion, and the errors of the model's policy."""
         if not self.wants_hints:
             return self._ask(request)
         lesson, command = (str(request.hints.get(name) or "") for name in ("reply", "expert"))

@@ -18,8 +18,7 @@ from lemur_ray.rollout.threads import Pool
 
 
 class TracedRound:
-    """Files of the traces of round ``number`` in the run folder ``out``; ``folder`` has the round's episodes. say:
-    reports a line."""
+    """Files of the traces of round ``number`` of the run ``out``; ``folder`` has its episodes. say: reports a line."""
 
     def __init__(self, out: Path, folder: Path, number: int, say: Callable[[str], None]) -> None:
         self._file, self._folder, self._number, self._say = out / "traces" / f"{number}.npz", folder, number, say
@@ -51,7 +50,7 @@ class TracedRound:
         self._journal.path.unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Rename the folder of the round's episodes to NAME.without-traces, in place of an earlier one, and remove its
+        """Rename the round's folder of episodes to NAME.without-traces, in place of an earlier one; remove its
         traces."""
         self._file.unlink(missing_ok=True)
         aside = self._folder.with_name(f"{self._folder.name}.without-traces")

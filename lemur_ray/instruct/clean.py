@@ -75,8 +75,7 @@ _SENTENCE = re.compile("[^{0}\n]*(?:[{0}]+|\n+|\\Z)\\s*".format(".!?\u3002\uff01
 
 
 def without_foreign_sentences(text: str, longest: int) -> str:
-    """The text without sentences (and lines) that have a run of at least ``longest`` non-Latin letters; "" if none is
-    left."""
+    """The text without sentences and lines with a run of at least ``longest`` non-Latin letters; "" if none is left."""
     return "".join(part for part in _SENTENCE.findall(text) if character_run(part) < longest).strip()
 
 

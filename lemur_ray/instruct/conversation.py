@@ -39,8 +39,8 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A record of a data set that is left out. id: of the record in its set; reason: name of the rule that it breaks,
-    as "no_turns"."""
+    """A record that is left out of a data set. id: in its set; reason: name of the rule that it breaks, as
+    "no_turns"."""
 
     dataset: str
     id: str
@@ -52,8 +52,7 @@ ReadResult = Conversation | Dropped
 
 
 def readable(text: str) -> str:
-    """The text with U+FFFD in place of unpaired surrogates, which UTF-8 cannot encode; other texts are returned as they
-    are."""
+    """The text with U+FFFD in place of unpaired surrogates, which UTF-8 cannot encode; else the text itself."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -63,8 +63,7 @@ def check_table(
 
 
 def filter_packages(sets: SetsConfig) -> dict[str, str]:
-    """Optional packages that the filters of these sets need: name -> message for the case that it is not installed; {}
-    if none."""
+    """Optional packages that filters of these sets need: name -> message if it is not installed; {} if none."""
     wanted = {}
     near = sets.near_duplicate and any(getattr(sets, name) for name in WITHOUT_NEAR_DUPLICATES)
     if near and not sets.encoder.startswith("hashing:"):

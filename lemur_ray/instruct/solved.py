@@ -78,8 +78,7 @@ def conversations_of(episode: Episode) -> list[Conversation]:
     """Training conversations of an episode, in which every reply follows the messages that its policy was shown; at
     least one. Turns share a conversation as long as each prompt continues the one before. If a prompt omits or changes
     earlier messages, or the tools change, a new conversation begins, named after its first turn, with loss on its own
-    replies only. Assistant messages in worked examples have loss weight 0, as no model wrote them; replies have that of
-    their step."""
+    replies only. Worked examples, which no model wrote, have loss weight 0; replies have that of their step."""
     trajectory, name = episode.trajectory, str(episode.key)
     parts: list[tuple[int, list[Message]]] = []
     continued: tuple[Message, ...] | None = None

@@ -33,8 +33,7 @@ TABLE_1 = {
 
 
 def measures(messages: Sequence[Message], tokenizer: Tokenizer) -> dict[str, int]:
-    """``MEASURES`` of one conversation, before it is cut: number of answers ("rounds"), and lengths summed over its
-    turns."""
+    """``MEASURES`` of an uncut conversation: number of answers ("rounds"), and lengths summed over its turns."""
     out = dict.fromkeys(MEASURES, 0)
     for message in messages:
         side = "completion" if message.role == "assistant" else "prompt"

@@ -127,8 +127,7 @@ class Layout:
         return self._at(x_BLD, ("rows", "whole", "whole"), ("rows", "sequence", "whole"), "residual stream")
 
     def heads(self, x_BLHh: jax.Array) -> jax.Array:
-        """Split the heads of queries, keys or values (B, L, H, h) over tp. Raises ValueError if tp does not divide
-        H."""
+        """Split heads of queries, keys or values (B, L, H, h) over tp. Raises ValueError if tp does not divide H."""
         axes = ("rows", "whole", "heads", "whole")
         return self._at(x_BLHh, axes, axes, "attention heads")
 
@@ -138,8 +137,7 @@ class Layout:
         return function if self.mesh is None else self.local(function, (heads, P(None)), heads)
 
     def features(self, x_BLF: jax.Array) -> jax.Array:
-        """Split the features of feed-forward activations (B, L, F) over tp. Raises ValueError if tp does not divide
-        F."""
+        """Split features of feed-forward activations (B, L, F) over tp. Raises ValueError if tp does not divide F."""
         axes = ("rows", "whole", "ffn")
         return self._at(x_BLF, axes, axes, "feed-forward features")
 

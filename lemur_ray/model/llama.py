@@ -187,8 +187,8 @@ def _block_graph(config: ModelConfig) -> Any:
 
 
 def is_matrix(axes: tuple[str, ...]) -> bool:
-    """Whether a parameter with these logical axes is a matrix, of one layer or stacked over layers; norms and biases
-    are not."""
+    """Whether a parameter with these logical axes is a matrix (perhaps stacked over layers); norms and biases are
+    not."""
     return sum(axis != "layers" for axis in axes) == 2
 
 

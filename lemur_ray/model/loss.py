@@ -28,8 +28,7 @@ ACCELERATOR_CHUNK_ELEMENTS = 16 << 20
 
 
 class Losses(NamedTuple):
-    """Losses of a batch in nats: their weighted sum (differentiable), and the loss of each token (not
-    differentiable)."""
+    """Losses of a batch in nats: their weighted sum (differentiable), and that of each token (not differentiable)."""
 
     total: jax.Array
     """() float32."""

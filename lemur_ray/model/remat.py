@@ -19,8 +19,7 @@ GATHERED = "gathered"
 
 
 def named(x: jax.Array, name: str) -> jax.Array:
-    """``x``, tagged with a name by which rematerialisation policies find it: one of ``config.REMAT_VALUES`` or
-    GATHERED."""
+    """``x``, tagged with a name for rematerialisation policies: one of ``config.REMAT_VALUES`` or GATHERED."""
     return checkpoint_name(x, name)
 
 

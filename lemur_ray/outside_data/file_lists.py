@@ -42,7 +42,8 @@ def list_files(uri: str) -> list[RemoteFile]:
 
 
 def list_addresses(uris: str) -> list[RemoteFile]:
-    """List the files whose addresses are in the text file ``uris`` (path or URI), one per line; # begins a comment."""
+    """List the files whose addresses are in the text file ``uris`` (path or URI), one per line; # begins a comment.
+    Raises ReadFailure if it cannot be read, and as ``list_files``."""
     lines = [line.strip() for line in read_all(uris, _LIST_BYTES).decode().splitlines()]
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         listed = threads.map(list_files, [line for line in lines if line and not line.startswith("#")])

@@ -128,9 +128,9 @@ def hub_address(uri: str) -> Address:
 
 
 def list_hub_files(uri: str) -> list[tuple[str, int, str]]:
-    """(URI with its commit, bytes, hash of the content) of every file that matches, sorted by name.
-    The revision is resolved once, then every URI names its commit. Raises FetchError if the data set is missing or not
-    accessible, Interrupted for a temporary failure."""
+    """(URI with its commit, bytes, hash of the content) of every file that matches, sorted by name. The revision is
+    resolved once, then every URI names its commit. Raises ValueError as ``hub_address``, FetchError if the data set is
+    missing or not accessible, Interrupted for a temporary failure."""
     address = hub_address(uri)
     with _translated_errors(address):
         hub = HfApi(endpoint=endpoint())

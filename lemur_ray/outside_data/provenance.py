@@ -25,7 +25,7 @@ def write(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The stored record of ``path``; empty if there is none, because the project did not fetch it."""
+    """The stored record of ``path``; empty if it is invalid or missing, because the project did not fetch the file."""
     try:
         record = read_json(place(path))
     except (FileNotFoundError, NotJson, NotADirectoryError):

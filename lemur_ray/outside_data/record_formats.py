@@ -69,12 +69,9 @@ def parquet_rows(
     groups: range | None = None,
     skip: int = 0,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of a parquet file with those of ``columns`` it has (default: all).
-
-    groups: row groups to read (default: all). skip: rows to pass over, whole row groups without reading them. Batches
-    have at most ``batch_size`` rows and, for rows of about the same size, 32 MiB.
-
-    Raises ArrowException, OSError; ValueError for rows of more than 256 MiB."""
+    """Yield rows of a parquet file with those of ``columns`` it has (default: all). groups: row groups to read
+    (default: all). skip: rows to pass over, whole groups unread. Batches have at most ``batch_size`` rows and, for rows
+    of about the same size, 32 MiB. Raises ArrowException, OSError; ValueError for rows of more than 256 MiB."""
     opened = isinstance(source, pq.ParquetFile)
     table: Any = source if opened else open_parquet(cast(BinaryIO, source))
     with nullcontext() if opened else table:

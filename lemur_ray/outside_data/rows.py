@@ -22,8 +22,8 @@ ROWS_OF_A_FILE = 10_000
 
 
 def stream_rows(stream: Stream, skip: int) -> Iterator[dict[str, Any]]:
-    """Rows of a stream's files, in the order of the files' names, after the first ``skip``. Raises ReadFailure if a
-    file cannot be read to its end."""
+    """Yield rows of a stream's files, in the order of the files' names, after the first ``skip``. Raises ReadFailure if
+    a file cannot be read to its end."""
     for file in list_files(stream.address.uri):
         with open_stream(file.uri, file.name, size=file.size, version=file.version) as data:
             if is_parquet(data):

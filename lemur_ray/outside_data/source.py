@@ -32,8 +32,7 @@ class Address:
 
     @property
     def uri(self) -> str:
-        """The address as a URI that ``byte_stream.open_ranges`` takes. A file of GitHub has none but its web
-        address."""
+        """The address as a URI for ``byte_stream.open_ranges``. A file of GitHub has none but its web address."""
         return f"hf://datasets/{self.repo}@{self.commit}/{self.file}" if self.kind == "hub" else self.text
 
 

@@ -91,7 +91,8 @@ class FrameLines:
 
 
 def frame_content(stream: BinaryIO, begin: int, end: int, buffer: int = 1 << 20) -> BinaryIO:
-    """Decompressed content of the frames in bytes ``begin`` to ``end``. ``buffer``: bytes decompressed at a time."""
+    """Stream of the decompressed frames in bytes ``begin`` to ``end`` (exclusive). ``buffer``: bytes decompressed at a
+    time. Reading raises OSError for a damaged frame."""
     return decompressed(io.BufferedReader(_Window(stream, begin, end), 1 << 16), buffer)
 
 

@@ -25,8 +25,7 @@ class PlanError(ValueError):
 
 
 class PlanRow(NamedTuple):
-    """Where one row of a plan comes from: index of the source, number of completed passes over it, and row number in
-    it."""
+    """Origin of one row of a plan: index of the source, number of completed passes over it, and row number in it."""
 
     source: int
     """Index into ``Plan.sources``."""
@@ -91,14 +90,15 @@ class Plan:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """Number of rows from each source up to the last row of the run, skipped ones included, in the order of
+        """Number of rows of each source up to the run's last row, skipped ones included, in the order of
         ``sources``."""
         return tuple(self.mixture.counts(self._skips.before(self.num_rows - 1) + 1).tolist())
 
     @cached_property
     def used_rows(self) -> tuple[int, ...]:
-        """Number of distinct rows of each source that the run may use: rows of the run / epochs, rounded up.
-        Computed without skips, so that skipping a range later does not change earlier rows."""
+        """Number of distinct rows of each source that the run may use: rows of the run / epochs, rounded up. Computed
+        without skips, so that skipping a range later does not change earlier rows. Raises PlanError for invalid epochs,
+        or if a source has too few rows."""
         counts = self.mixture.counts(self.num_rows).tolist()
         return tuple(_used(source, count) for source, count in zip(self.sources, counts, strict=True))
 

@@ -44,8 +44,8 @@ class Agreement:
 
     @property
     def cell_agreement(self) -> float | None:
-        """Share of cells whose observation is equal after normalising or an error of the same class; None without
-        compared cells."""
+        """Share of cells whose observation is equal when normalised, or an error of the same class; None without
+        any."""
         total = sum(self.cells[kind] for kind in LIKENESS)
         return _share(total - self.cells["different"], total)
 
@@ -73,7 +73,7 @@ def compare_recording(
 ) -> dict[str, Any]:
     """Agreement of replayed episodes with the file ``recording`` as JSON values; empty if no file was replayed.
     ``recordings``: how the benchmark's recordings are read. ``tasks``: tasks of the replay; ``reworded`` in the result
-    lists those whose question differs from the recorded one."""
+    lists those whose question differs from the recorded one. Raises KeyError for an episode that is not recorded."""
     if not recording or recordings is None:
         return {}
     recorded = recordings.read(Path(recording))

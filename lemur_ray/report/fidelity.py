@@ -77,9 +77,9 @@ def fidelity(
     *,
     whole_runs: bool = True,
 ) -> dict[str, Any]:
-    """Rows of runs, and of goals with the shares over all their runs, as JSON values. ``reached`` is None for a goal
-    without a run. ``under``: kind of SQL engine and backend of the sandbox. ``whole_runs``: False if only the first
-    episodes of each run were played; then every ``reached`` is None."""
+    """Rows of runs, and of goals with the shares over all their runs, as JSON values. ``under``: kind of SQL engine and
+    backend of the sandbox; goals that are declared for another are left out. ``reached`` is None for a goal without a
+    run. ``whole_runs``: False if only the first episodes of each run were played; then every ``reached`` is None."""
     runs = [{"run": run.name, "benchmark": run.benchmark, **_row(result)} for run, result in results]
     rows = []
     for goal in goals:

@@ -88,8 +88,8 @@ def evaluation_folders(named: Sequence[str]) -> list[Path]:
 
 def folders_to_follow(named: Sequence[str]) -> list[Path]:
     """Folders that a command line names: local ones as they are, a suite's too, even if they do not exist yet; those in
-    buckets as ``evaluation_folders`` gives them, downloaded once. Raises EvaluationError if none is named or a bucket
-    has none."""
+    buckets downloaded once, as by ``evaluation_folders``. Raises EvaluationError if none is named or a bucket has
+    none."""
     places = [resolve_out(name, "") for name in named]
     folders = [one for place in places for one in (evaluation_folders([place]) if is_bucket(place) else [Path(place)])]
     if not folders:
@@ -108,7 +108,8 @@ def save_settings(
     """Store the settings of a recipe hash in ``evaluations.json``, from which replays and exports rebuild the tasks.
     ``config``: the configuration as JSON. ``upgrade``: converts a configuration of an earlier version to that form.
     ``departures``: differences from the original benchmark on this machine, added to those recorded before.
-    ``plugin_metadata``: metadata of an installed benchmark by benchmark and policy; it replaces that stored before."""
+    ``plugin_metadata``: of an installed benchmark, by benchmark and policy; it replaces that stored before. Raises as
+    ``load_settings``."""
     known = load_settings(out)
     same = known.setdefault(settings.hash, {"settings": dict(settings.values), "configs": []})
     new = [departure for departure in departures if departure not in same.get(DEPARTURES, ())]
@@ -139,8 +140,7 @@ def load_settings(out: Path) -> dict[str, dict[str, Any]]:
 
 def other_code(out: Path, settings: Settings) -> str:
     """Why tasks are played again whose episodes in the folder have settings that differ from these in the benchmark's
-    code alone; empty if there are none, or some with these. Raises EvaluationError as
-    ``load_settings``."""
+    code alone; empty if there are none, or some with these. Raises EvaluationError as ``load_settings``."""
     wanted = json.loads(json.dumps(dict(settings.values)))
     stored = [entry["settings"] for entry in load_settings(out).values()]
     others = [one for one in stored if {**one, MODULE_CODE: wanted.get(MODULE_CODE)} == wanted]

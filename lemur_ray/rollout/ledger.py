@@ -193,9 +193,9 @@ def _interned(key: EpisodeKey) -> EpisodeKey:
 
 
 def read_records(path: Path, known: dict[str, tuple[Message, ...]]) -> Iterator[tuple[int, bytes, Episode]]:
-    """Every record as (offset, line, episode), one at a time; an incomplete last line is ignored. ``known`` is filled
-    with the shared prefixes by hash, to which later records refer. Raises LedgerError if a complete line is not an
-    episode, FileNotFoundError without a ledger."""
+    """Yield every record as (offset, line, episode), one at a time; an incomplete last line is ignored. ``known`` is
+    filled with the shared prefixes by hash, to which later records refer. Raises LedgerError if a complete line is not
+    an episode, FileNotFoundError without a ledger."""
     offset = 0
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):

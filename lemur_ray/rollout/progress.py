@@ -84,8 +84,8 @@ class CutReplies:
         return {**counts, "kinds": dict(sorted(self.kinds.items()))}
 
     def warnings(self) -> Iterator[str]:
-        """Sentences with the counts and the flags that help, if more than 5 % of the replies are cut, and if more than
-        5 % have tool calls in their text."""
+        """Yield sentences with the counts and the flags that help, if more than 5 % of the replies are cut, and if more
+        than 5 % have tool calls in their text."""
         if self.calls_in_text > MAX_CUT_SHARE * self.replies:
             yield f"{self.calls_in_text} of {self.replies} replies: {CALL_IN_TEXT}"
         if not self.share or self.share <= MAX_CUT_SHARE:

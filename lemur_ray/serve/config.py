@@ -157,6 +157,7 @@ class ServeJob:
 
     @classmethod
     def parse(cls, argv: Sequence[str] | None) -> ServeJob:
-        """Parse flags (None: sys.argv), in which ``--engine vllm`` and ``--engine.max-slots 8`` are both valid."""
+        """Parse flags (None: sys.argv), in which ``--engine vllm`` and ``--engine.max-slots 8`` are both valid. Exits
+        with code 2, as ``parse``, for an invalid one."""
         words = [re.sub("^--engine(?=$|=)", "--backend", word) for word in (sys.argv[1:] if argv is None else argv)]
         return parse(cls, words, prog="serve.py")

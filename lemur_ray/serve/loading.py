@@ -73,8 +73,8 @@ def load_text_engine(
 
 
 def options_here(config: ModelConfig, options: EngineOptions) -> EngineOptions:
-    """The options with what they leave open chosen for this process's devices. Raises ValueError for too little memory.
-    On accelerators the log says what serves."""
+    """The options with what they leave open chosen for this process's devices. Raises ValueError for too little memory,
+    or float64 elsewhere than on CPUs. On accelerators the log says what serves."""
     devices, count = present(options.tensor_parallel)
     if options.float64 and devices[0].platform != "cpu":
         raise ValueError(f"float64 on {devices[0].platform}: expected CPUs (JAX_PLATFORMS=cpu)")

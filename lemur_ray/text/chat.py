@@ -30,7 +30,7 @@ def encode_chat(
 ) -> tuple[list[int], list[bool]]:
     """(token ids of a training conversation, whether each is trained), both cut on the right at ``max_tokens`` (None:
     not cut). The assistant's messages are trained, except those with weight 0. tools: the offered tools, as in
-    ``Chat``. Raises TemplateError if the tokenizer's template cannot render the conversation."""
+    ``Chat``. Raises TemplateError if the template cannot render the conversation, and as ``template_of``."""
     template = template_of(tokenizer)
     marked, chat = marked_text(tokenizer), training_chat(template, messages, tools)
     disguise = marked.disguise(iter_texts([chat.messages, chat.tools]))
@@ -65,9 +65,9 @@ def encode_dialogue(
     template: ChatTemplate | None = None,
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> list[int]:
-    """Token ids of a prompt in which some assistant turns are passed as the ids that the model generated.
-    Those ids are inserted unchanged; the text around them is encoded as part of the whole. ``tools``: offered tools;
-    the template must know tools. Raises TemplateError if the template rejects the messages."""
+    """Token ids of a prompt in which some assistant turns are passed as the ids that the model generated. Those ids are
+    inserted unchanged; the text around them is encoded as part of the whole. ``tools``: offered tools; the template
+    (None: the tokenizer's) must know tools. Raises TemplateError if it rejects the messages, and as ``template_of``."""
     template, marked = template or template_of(tokenizer), marked_text(tokenizer)
     id_turns = [turn for turn in turns if not isinstance(turn, Message)]
     messages = template_messages([turn if isinstance(turn, Message) else Message("assistant", "") for turn in turns])

@@ -58,7 +58,8 @@ class Evaluator:
         self._loss = jax.jit(self._row_losses, out_shardings=replicated(mesh))
 
     def due(self, step: int) -> bool:
-        """Whether to evaluate after this step: every ``eval_every_steps`` steps (0: never) and after the last one."""
+        """Whether to evaluate after this step: every ``eval_every_steps`` steps (0: never) and after the last one;
+        never without held-out rows."""
         every = self.recipe.train.eval_every_steps
         return bool(self._sets) and (step == self.recipe.train.steps or (every > 0 and step % every == 0))
 

@@ -44,8 +44,8 @@ def make_trials(
 ) -> list[Trial]:
     """Make the trials of a study in the folder ``out``, all ratios with seed 0, then seed 1, and so on; writes
     ``study.json`` there and trains nothing. seeds: number of seeds. init_from: model whose parameters start every
-    trial; "": random ones. Raises ValueError for an invalid ratio, no seeds, a bucket, a corpus without code or text,
-    or several workers."""
+    trial; "": random ones. Raises ValueError for an invalid ratio, no seeds, a corpus without code or text, or several
+    workers, RunFolderError as ``check_place``, CorpusError and PlanError."""
     check_place(out)
     if seeds < 1:
         raise ValueError(f"--seeds {seeds}: expected at least 1")
@@ -107,8 +107,9 @@ def mixture(manifest: Mapping[str, Any], code: float, text: float) -> dict[str, 
 
 
 def run_trial(run: Run) -> dict[str, Any]:
-    """Train a run in this process, from its newest checkpoint if any, and return the content of ``result.json``.
-    A finished run is not trained again. Rows are the same that Ray Data would feed. Log lines go to ``log.txt``."""
+    """Train a run in this process, from its newest checkpoint if any, and return the content of ``result.json``. A
+    finished run is not trained again. Rows are the same that Ray Data would feed. Log lines go to ``log.txt``. Raises
+    RunInUse if another process trains it for 120 s, and as ``prepare`` and ``loop.train``."""
     from lemur_ray.train import loop
 
     Path(run.out).mkdir(parents=True, exist_ok=True)

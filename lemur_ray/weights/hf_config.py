@@ -29,8 +29,8 @@ def raw_config(folder: str | Path) -> Any:
 
 
 def read_config(folder: str | Path) -> ModelConfig:
-    """Model configuration from the ``config.json`` of a folder or URI.
-    Raises HuggingFaceError if it is missing or damaged, UnsupportedModel if the model is not supported."""
+    """Model configuration from the ``config.json`` of a folder or URI. Raises HuggingFaceError if it is missing or
+    damaged, UnsupportedModel if the model is not supported, ValueError as ``check_config``."""
     raw, path = raw_config(folder), f"{folder}/config.json"
     try:
         config = config_of(raw, path)

@@ -110,9 +110,8 @@ class ByRows(NamedTuple):
 
 def read_by_rows(shape: tuple[int, ...], sharding: jax.sharding.Sharding, chunk: tuple[int, ...]) -> ByRows | None:
     """How to load a leaf whose columns are sharded more finely than they can be read; None if each device can read its
-    own shard. shape: of the leaf.
-    chunk: shape of the smallest block that can be read. The last two dimensions are a matrix. sharding: the wanted
-    one."""
+    own shard. shape: of the leaf. chunk: shape of the smallest block that can be read. The last two dimensions are a
+    matrix. sharding: the wanted one."""
     if not isinstance(sharding, NamedSharding) or len(shape) < 2:
         return None
     mesh, last = sharding.mesh, len(shape) - 1

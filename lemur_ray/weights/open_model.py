@@ -103,7 +103,7 @@ def open_model(spec: str) -> OpenModel:
 
 
 def open_chat_model(spec: str) -> OpenChatModel:
-    """Open a model as ``open_model`` does. Raises ModelNotFound also if it has no tokenizer."""
+    """Open a model, with the errors of ``open_model``. Raises ModelNotFound also if it has no tokenizer."""
     model = open_model(spec)
     if model.tokenizer is None:
         raise ModelNotFound(f"no tokenizer.json in {spec}: copy the one that belongs to the model there")
@@ -186,10 +186,9 @@ def _hugging_face(folder: str) -> OpenModel:
 
 
 def vocabulary_faults(folder: str, tokenizer: Tokenizer, config: ModelConfig) -> list[str]:
-    """[error message] if the tokenizer does not belong to the model, else [].
-    It does not if it has more ids than the model has embedding rows, or if ``config.json`` in ``folder``, or else its
-    ``generation_config.json``, names ids as begin and end of a text of which none is a special token of the tokenizer,
-    or which are end and begin there."""
+    """[error message] if the tokenizer does not belong to the model, else []. It does not if it has more ids than the
+    model has embedding rows, or if ``config.json`` in ``folder``, or else its ``generation_config.json``, names ids as
+    begin and end of a text of which none is a special token of the tokenizer, or which are end and begin there."""
     tokens, rows = tokenizer.vocab_size, config.vocab_size
     if tokens > rows:
         return [

@@ -194,7 +194,8 @@ def _file_names(folder: str) -> list[str]:
 
 
 def file_faults(folder: str | Path) -> list[str]:
-    """Error messages about the safetensors files of a folder or URI, at most one per file; empty if all are intact."""
+    """Error messages about the safetensors files of a folder or URI, at most one per file, or one if it has none; empty
+    if headers and sizes are right. Contents are not read."""
     faults = []
     try:
         names = _file_names(str(folder))

@@ -69,7 +69,8 @@ class Head:
 
     @contextlib.contextmanager
     def served(self, *args: str, on_line: LineCallback = print) -> Iterator[str]:
-        """Run jobs/serve.py during the block; yields the base URL of the API once the model is warm."""
+        """Run jobs/serve.py during the block; yields the base URL of the API once the model is warm. Raises DemoFailed
+        if it does not become warm."""
         port = free_port()
         job_id = self._submit("serve", (*args, "--port", str(port)), ("--no-wait",), on_line)
         try:

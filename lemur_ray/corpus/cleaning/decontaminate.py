@@ -23,8 +23,7 @@ _WORD = re.compile(r"\w+")
 
 
 def ngrams(text: str) -> Iterator[int]:
-    """Yield 64-bit hashes of all runs of ``N`` consecutive words, ignoring case and punctuation; nothing for a text of
-    fewer words."""
+    """Yield 64-bit hashes of all runs of ``N`` words, ignoring case and punctuation; nothing for fewer words."""
     words = _WORD.findall(text.casefold())
     for begin in range(len(words) - N + 1):
         gram = " ".join(words[begin : begin + N]).encode("utf-8", "surrogatepass")
@@ -32,8 +31,8 @@ def ngrams(text: str) -> Iterator[int]:
 
 
 def overlap(texts: Iterable[str], index: dict[int, str]) -> str | None:
-    """Name of the benchmark file of the first 13-gram in ``texts`` that ``index`` (hash to file name) has; None if it
-    has none."""
+    """File name of the first 13-gram of ``texts`` that is in ``index`` (hash -> file of a benchmark); None without
+    any."""
     return next((index[gram] for text in texts for gram in ngrams(text) if gram in index), None)
 
 

@@ -110,7 +110,7 @@ class BucketCorpus:
     def reusable(self, description: dict[str, Any], overwrite: bool, say: Any) -> dict[str, Any] | None:
         """Manifest if the described corpus is committed and intact. Else reserves the URL for this build, removes the
         manifest of a corpus that is replaced, and returns None. description: of the wanted build. Raises CorpusError if
-        another corpus is there and ``overwrite`` is False."""
+        another corpus is there and ``overwrite`` is False, OSError if the bucket fails."""
         manifest, reason = self.find(description, overwrite, say)
         if manifest is not None:
             end_builds(self.url)  # the process that committed it may have been killed before that

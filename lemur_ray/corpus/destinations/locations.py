@@ -105,7 +105,7 @@ class CorpusFolder:
         return SharedFolder(work, name)
 
     def commit(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Write the manifest, which completes the corpus; returns the manifest as stored."""
+        """Write the manifest, which completes the corpus; returns it as stored. Errors as ``write_manifest``."""
         write_manifest(self.folder, manifest)
         return read_manifest(self.folder)
 
@@ -161,7 +161,7 @@ def corpus_location(
 ) -> CorpusLocation:
     """Destination for ``folder``, a path or URL: a folder, a bucket in which hosts build together if all sources are in
     buckets and ``workers`` is not 0, else a bucket to which this host uploads. overwrite: replace a corpus of another
-    configuration; allow_failed: number of parts that may be missing."""
+    configuration; allow_failed: number of parts that may be missing. Raises CorpusError for invalid sources."""
     if not is_bucket(str(folder)):
         return CorpusFolder(local_folder(folder).absolute(), allow_failed)
     url = str(folder).rstrip("/")

@@ -28,8 +28,7 @@ _AT_ONCE = 16
 
 
 class BuildGone(OSError):
-    """The build to which a step belongs no longer exists: another process has committed the corpus or begun another
-    build."""
+    """The build of a step no longer exists: another process has committed the corpus or begun another build."""
 
 
 class SharedFolder:
@@ -59,13 +58,12 @@ class SharedFolder:
         return partial(step, self.work)
 
     def use(self, stage: str, names: Iterable[str]) -> list[str]:
-        """Record that this build uses these outputs of a stage; returns them, each once. names: keys of outputs of
-        ``stage``."""
+        """Record that this build uses the outputs of ``stage`` with the keys ``names``; returns these, each once."""
         self.used[stage] = list(dict.fromkeys(names))
         return self.used[stage]
 
     def parts_to_do(self, stage: str, names: Iterable[str]) -> list[str]:
-        """Names of the outputs ``names`` of ``stage`` that are not committed yet. Records that this build uses all of
+        """Those of the outputs ``names`` of ``stage`` that are not committed. Records that this build uses all of
         them."""
         return [name for name in self.use(stage, names) if not stages.part_done(self.work, name, stage)]
 

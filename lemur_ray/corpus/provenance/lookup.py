@@ -45,7 +45,8 @@ def parse_row(text: str) -> tuple[str, int]:
 
 def documents_of_rows(corpus: str | Path, row_set: str, rows: Sequence[int]) -> list[list[RowDocument]]:
     """Documents of each of the rows of a row set (a source, or ``heldout-SOURCE``) of the corpus at a path or URL.
-    Raises CorpusError if the row set, its record of documents or a file is missing, IndexError if a row is."""
+    Raises CorpusError if the row set, its record of documents or a file is missing, RowSetError for an invalid index,
+    IndexError if a row is missing."""
     index = read_row_index(corpus, row_set)
     where = f"{corpus}/rows/{row_set}"
     out: list[list[RowDocument]] = [[] for _ in rows]
@@ -70,7 +71,7 @@ _FIELDS = ("path", "licence", "language", "origin")
 
 def read_row_index(corpus: str | Path, row_set: str) -> dict[str, Any]:
     """Content of ``rows.json`` of a row set that records its documents. Raises CorpusError if there is no such row set,
-    or without that record."""
+    or without that record, RowSetError if the file is invalid."""
     manifest = read_manifest(corpus)
     names = [entry["name"] for entry in (*manifest["sources"], *manifest.get("heldout", ()))]
     if row_set not in names:

@@ -56,8 +56,7 @@ class FileRef:
 
 @dataclass(frozen=True)
 class TextResult:
-    """A document as read, or the name of the rule by which it was rejected (``rule`` not None; the text is then of no
-    use)."""
+    """A document as read, or, if ``rule`` is not None, the rule by which it was rejected (its text is of no use)."""
 
     path: str
     """Name of the file, with the number of the record in a file of several."""

@@ -32,8 +32,7 @@ LANGUAGES = {
 
 @dataclass(frozen=True)
 class Source:
-    """A named source of documents (code or text) and its files, sorted by name, with the user's specification, if
-    any."""
+    """A source of documents (code or text), its files sorted by name, and the user's specification, if any."""
 
     name: str
     kind: Kind

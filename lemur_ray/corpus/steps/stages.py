@@ -69,8 +69,8 @@ class DamagedOutput(ValueError):
 
 
 def intact(build: Path, stage: str, name: str, suffix: str) -> Path:
-    """Path of the output file STAGE/NAME + suffix in the folder ``build``. Reads it; raises DamagedOutput if its
-    checksum differs from the one recorded."""
+    """Path of the output file STAGE/NAME + suffix in the folder ``build``. Reads it; raises DamagedOutput if it is
+    missing or its checksum differs from the recorded one. Without a record (older releases) nothing is checked."""
     path = build / stage / f"{name}{suffix}"
     expected = read_json(path.with_suffix(".json")).get("crc32", {}).get(suffix)  # releases before wrote none
     if expected is not None and (not path.is_file() or _crc32(path) != expected):
@@ -219,7 +219,7 @@ def failed_parts(build: Path, names: Sequence[str]) -> list[dict[str, Any]]:
 
 def read_clean(build: Path, name: str) -> tuple[dict[str, Any], bytes, np.ndarray]:
     """(counts of documents, concatenated ids of 16 bytes, sizes in bytes as int64) of a cleaned part. build: build
-    folder; name: key of the part."""
+    folder; name: key of the part. Raises DamagedOutput."""
     counts = json.loads((build / "clean" / f"{name}.json").read_bytes())
     sizes = np.fromfile(intact(build, "clean", name, ".sizes"), "<i8")
     return counts, intact(build, "clean", name, ".ids").read_bytes(), sizes
@@ -227,7 +227,7 @@ def read_clean(build: Path, name: str) -> tuple[dict[str, Any], bytes, np.ndarra
 
 def text_batches(build: Path, name: str) -> Iterator[pa.Array]:
     """Yield the texts of a cleaned part in batches, in the sizes in which they were written. build: build folder; name:
-    key of the part."""
+    key of the part. Raises DamagedOutput."""
     with pq.ParquetFile(intact(build, "clean", name, ".parquet")) as table:
         for group in range(table.num_row_groups):
             for batch in table.iter_batches(batch_size=BATCH, row_groups=[group], use_threads=False):
@@ -236,7 +236,7 @@ def text_batches(build: Path, name: str) -> Iterator[pa.Array]:
 
 def texts_of(build: Path, name: str, keep: np.ndarray) -> list[str]:
     """Texts of those documents of a cleaned part for which ``keep``, (documents,) bool, is True, in order. build: build
-    folder; name: key of the part."""
+    folder; name: key of the part. Raises DamagedOutput."""
     table = pq.read_table(intact(build, "clean", name, ".parquet"))
     return table.filter(pa.array(keep)).column("text").to_pylist()
 
@@ -278,7 +278,8 @@ def _encode_into(path: Path, clean: Iterable[pa.Array], keep: np.ndarray, encode
 
 
 def read_lengths(build: Path, name: str) -> np.ndarray:
-    """(documents,) int64: tokens of every document of the tokenised part with key ``name``. build: build folder."""
+    """(documents,) int64: tokens of each document of tokenised part ``name``. build: build folder. Raises
+    DamagedOutput."""
     return np.fromfile(intact(build, "tokens", name, ".lengths"), "<i8")
 
 
@@ -294,8 +295,7 @@ def window_done(build: Path, shard: str, key: str) -> bool:
 
 
 def files_of(build: Path, shard: str) -> Iterator[tuple[Path, int]]:
-    """Yield (path, expected bytes) of each file of a shard; nothing if it is not committed. build: build folder of the
-    corpus."""
+    """Yield (path, expected bytes) of each file of a shard; nothing if it is not committed. build: build folder."""
     entry = read_json(build / "sets" / f"{shard}.json").get("shard", {})
     for kind, file in entry.get("files", {}).items():
         yield rows_of(build, shard.rpartition("-")[0]) / f"{entry['name']}.{kind}", file["bytes"]

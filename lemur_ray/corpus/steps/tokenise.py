@@ -27,8 +27,7 @@ def tokenise(
 
 
 def repeat_to(texts: Sequence[str], num_bytes: float) -> list[str]:
-    """The texts in order, over and over again, until they have ``num_bytes`` bytes of UTF-8; no text is cut. [] if all
-    are empty."""
+    """The texts in order, repeated until they have ``num_bytes`` bytes of UTF-8; none is cut. [] if all are empty."""
     out: list[str] = []
     total = 0
     sizes = [len(text.encode()) for text in texts]

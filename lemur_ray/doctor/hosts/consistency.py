@@ -69,7 +69,8 @@ def shared_packages(hosts: Sequence[HostFacts]) -> Check:
 
 
 def clocks(hosts: Sequence[HostFacts]) -> Check:
-    """Compare clocks: seconds between the fastest and the slowest, less the uncertainty of the measurement."""
+    """Compare clocks: seconds between the fastest and the slowest, less the uncertainty of the measurement; "warn"
+    above CLOCK_WARN_S, "missing" above CLOCK_MOST_S."""
     first, last = min(hosts, key=_ahead), max(hosts, key=_ahead)
     apart_s = max(0.0, _ahead(last) - _ahead(first) - first.clock_unsure_s - last.clock_unsure_s)
     detail = f"{apart_s:.1f} s apart"

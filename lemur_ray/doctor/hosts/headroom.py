@@ -30,8 +30,8 @@ def disks(hosts: Sequence[HostFacts]) -> Check:
 
 
 def object_stores(hosts: Sequence[HostFacts]) -> Check:
-    """Check the sizes of Ray's object stores; "warn" if one is small, so that objects spill to disk, or larger than
-    /dev/shm, so that it is a slow file on disk."""
+    """Check the sizes of Ray's object stores; "warn" if one is below STORE_WANTED bytes, so that objects spill to disk,
+    or larger than /dev/shm, so that it is a slow file on disk."""
     if slow := [host for host in hosts if 0 < host.shm_bytes < host.store_bytes]:
         one = slow[0]
         detail = (

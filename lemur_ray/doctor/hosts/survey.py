@@ -30,8 +30,7 @@ CLIENT_S, CLIENTS_S = 15.0, 90.0
 @dataclass(frozen=True)
 class Answers:
     """Result of a survey: facts of the ``hosts`` that answered. ``silent``: host -> why it did not answer.
-    ``free_cpus``: free CPUs of the cluster before the survey; ``most_cpus``: its upper limit if it autoscales, else 0.
-    ``bucket``: host -> client -> why it cannot use the bucket, None if it can."""
+    ``free_cpus``: free CPUs of the cluster before the survey."""
 
     hosts: tuple[HostFacts, ...]
     silent: Mapping[str, str]

@@ -64,8 +64,8 @@ class _LearnerActor(Learner):
 
 
 class OnRay:
-    """Trains, serves and plays on the connected cluster (``loop.Backend``). A context manager. spec: what the learner
-    trains; replicas: number of the server's."""
+    """Trains, serves and plays on the connected cluster (``loop.Backend``). A context manager, which at its end closes
+    the actors, Ray Serve and the learner. spec: what the learner trains; replicas: number of the server's."""
 
     def __init__(self, spec: LearnerSpec, replicas: int = 1) -> None:
         self._spec, self._replicas = spec, replicas
@@ -98,7 +98,8 @@ class OnRay:
 
     @contextlib.contextmanager
     def pool(self, plan: EvaluationPlan, policy: Callable[[], Policy]) -> Iterator[Pool]:
-        """The run's pool of actors, which plays all rounds and evaluations. After an error the next one is new."""
+        """Context manager: the run's pool of actors, which plays all rounds and evaluations. After an error in the
+        block the next one is new."""
         with contextlib.ExitStack() as on_error:
             self._pool = self._pool or cast(RayPool, create_pool(plan.config, policy, plan.tasks))
             on_error.callback(self._close_pool)

@@ -12,8 +12,7 @@ PAUSES_S = (5.0, 15.0, 45.0)
 
 
 class SwapFailed(CausedError):
-    """Raised if some replica does not serve the new weights after all tries; running the command again starts new
-    replicas."""
+    """Raised if a replica does not serve the new weights after all tries; the same command starts new replicas."""
 
     exit_code = ExitCode.TRY_AGAIN
 

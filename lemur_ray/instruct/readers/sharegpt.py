@@ -18,9 +18,9 @@ UNWANTED = ("system", "bing")
 
 
 def read_sharegpt(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
-    """Yield a conversation, or a Dropped, per record {id, conversations: [{from, value}]} of a file. Assistant turns
-    before the first question are removed, and turns in HTML become Markdown (``config.sharegpt_html``); the caller
-    checks that turns alternate."""
+    """Yield a conversation, or a Dropped, per record {id, conversations: [{from, value}]} of a file; errors as
+    ``read_each``. Assistant turns before the first question are removed, and turns in HTML become Markdown
+    (``config.sharegpt_html``); the caller checks that turns alternate."""
 
     def convert(record: Any, where: str) -> Conversation:
         messages = _messages(record, config)

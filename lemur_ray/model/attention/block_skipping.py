@@ -231,8 +231,7 @@ def skipping(
     *,
     block: int = BLOCK,
 ) -> jax.Array:
-    """`interface.Attention` by blocks of ``block`` tokens, for rows of any length (padded inside) and one CPU
-    device."""
+    """`interface.Attention` by blocks of ``block`` tokens, for rows of any length (padded inside); one CPU device."""
     length = q_BLHh.shape[1]
     pad = -length % block
     if pad:

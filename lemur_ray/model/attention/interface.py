@@ -8,8 +8,7 @@ import jax
 
 
 class Limits(NamedTuple):
-    """Limits of attention besides token order and documents. They are static: each value compiles a program of its
-    own."""
+    """Limits of attention besides token order and documents. Static: each value compiles a program of its own."""
 
     window: int = 0
     """Most recent tokens that a token attends to, itself included; 0: all."""

@@ -71,8 +71,8 @@ def _excerpt(content: str, place: int, length: int) -> str:
 
 
 def search_ledgers(folders: Sequence[Path], text: str) -> Iterator[str]:
-    """Output of ``--find``: each message with the text, then one line of JSON. folders: results folders. Raises
-    ValueError for an empty text, FileNotFoundError without a ledger, LedgerError for an invalid one."""
+    """Yield the output of ``--find``: each message with the text, then one line of JSON. folders: results folders.
+    Raises ValueError for an empty text, FileNotFoundError without a ledger, LedgerError for an invalid one."""
     messages, episodes = 0, set()
     for match in find_text(folders, text):
         messages += 1
@@ -84,7 +84,7 @@ def search_ledgers(folders: Sequence[Path], text: str) -> Iterator[str]:
 def export_eval_logs(folders: Sequence[Path], where: Path) -> Iterator[str]:
     """Write every run in the results folders ``folders`` as a log file of inspect_ai in the folder ``where``. Yields
     lines to print: the path of each log, then a JSON object with all paths ("eval") and the number of episodes
-    ("episodes"). Raises ValueError if the folders have no episodes."""
+    ("episodes"). Raises ValueError if the folders have no episodes, and as ``search_ledgers`` for a ledger."""
     runs: list[list[StoredEpisode]] = []
     settings: dict[str, Mapping[str, Any]] = {}
     for folder in folders:

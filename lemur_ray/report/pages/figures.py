@@ -91,8 +91,9 @@ def curves(
     colours: Mapping[str, int | None] | None = None,
 ) -> Markup:
     """Curves as SVG, with their names and last values at the right end. ``series``: name -> (x, y) points. Each has a
-    faint line of the values (thinned to 300 points) and a strong line of their running mean over ``window`` points.
-    ``digits``: significant digits of y labels. ``colours``: by name, as in ``Mark``; by default one after another."""
+    faint line of the values (thinned to 300 points) and a strong line of their running mean over ``window`` points; one
+    without points is left out, and without any curve a sentence is returned. ``digits``: decimals of the last values.
+    ``colours``: by name, as in ``Mark``; by default one after another."""
     drawn = {name: thin(points) for name, points in series.items()}
     drawn = {name: points for name, points in drawn.items() if points}
     if not drawn:

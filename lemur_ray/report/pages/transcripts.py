@@ -54,8 +54,7 @@ class _Turn(NamedTuple):
 
 
 def mark(episode: Episode) -> str:
-    """CSS class of an outcome: ok, part (scored above 0 without being solved), miss (not scored), or empty: scored
-    0."""
+    """CSS class of an outcome: ok, part (scored above 0 but not solved), miss (not scored), or empty: scored 0."""
     if not episode.outcome.scored:
         return "miss"
     if episode.outcome is Outcome.SOLVED:

@@ -76,8 +76,7 @@ class EnvResult:
 
     @classmethod
     def of_reset(cls, value: Any, env_id: str) -> EnvResult:
-        """Check the return value of ``reset``: (observation, info). ``env_id``: for errors. Raises EnvironmentFault if
-        it is invalid."""
+        """Check the (observation, info) that ``reset`` returned. ``env_id``: for errors. Raises EnvironmentFault."""
         match value:
             case (str() as observation, Mapping() as info):
                 return cls(env_id, observation, info)
@@ -86,8 +85,8 @@ class EnvResult:
     @classmethod
     def of_step(cls, value: Any, env_id: str) -> EnvResult:
         """Check the return value of ``step``, Gymnasium's (observation, reward, terminated, truncated, info).
-        ``env_id``: for errors. Raises EnvironmentFault if the observation is no str, the reward not finite, or ``info``
-        no mapping."""
+        ``env_id``: for errors. Raises EnvironmentFault for an observation that is no str, a reward that is not finite,
+        or ``info`` that is no mapping."""
         match value:
             case (str() as observation, (int() | float()) as reward, terminated, truncated, Mapping() as info):
                 if _is_finite(reward):

@@ -70,7 +70,7 @@ def _endpoint(text: str, config: EvalConfig[Any]) -> Endpoint:
 
 def check_endpoints(*endpoints: Endpoint) -> None:
     """Query each endpoint for its models. Raises PolicyUnreachable if one does not answer, EndpointRefused if it
-    refuses the key, EvaluationError if it does not serve the model."""
+    refuses the key, EvaluationError if it lists models, but not the endpoint's."""
     for endpoint in endpoints:
         patience_s = min(endpoint.options.patience_s, PROBE_S)
         probe = OpenAIPolicy(endpoint.url, endpoint.model, options=endpoint.options, patience_s=patience_s)

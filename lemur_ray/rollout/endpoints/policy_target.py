@@ -34,8 +34,8 @@ def parse_policy(config: EvalConfig[Any], benchmark: Benchmark[Any]) -> PolicySp
 def resolve_policy(spec: PolicySpec, runs: Path, options: EndpointOptions, chat_template: str = "") -> PolicySpec:
     """Complete the spec with its model and its name in episode keys: locates a checkpoint (``runs``: folder with run
     folders) or queries the endpoint for its models. ``chat_template``: value of --chat-template, for models served
-    here. Raises EvaluationError for a model that does not exist or a misplaced ``chat_template``, PolicyUnreachable if
-    the endpoint does not answer."""
+    here. Raises EvaluationError for a model that does not exist or a misplaced ``chat_template``, ValueError as
+    ``pin_checkpoint``, PolicyUnreachable if the endpoint does not answer."""
     spec = replace(spec, options=options, chat_template=chat_template)
     if chat_template and not spec.served_here:
         raise EvaluationError(f"--chat-template is for a model that is served here, which --policy {spec.kind} is not")
@@ -86,8 +86,8 @@ def newest_run(runs: Path) -> Path:
 
 
 def pin_checkpoint(model: str) -> str:
-    """For a run folder or URI, the folder of its committed checkpoint with the highest step, so that further training
-    does not change the policy. Any other readable path or URI, and ``random:RECIPE``, is returned unchanged. Raises
+    """For a run folder or URI, the folder of its committed checkpoint with the highest step, which further training
+    does not change. Any other readable path or URI, and ``random:RECIPE``, is returned unchanged. Raises
     EvaluationError if the run has no committed checkpoint or ``model`` cannot be read, ValueError for an unknown URI
     scheme."""
     if model.startswith("random:"):
@@ -123,8 +123,8 @@ def checkpoint_label(model: str) -> str:
 
 
 def resolve_model(target: str, runs: Path) -> str:
-    """Folder or URI of the model ``target`` (``home.find_model``); empty: the newest run. Raises EvaluationError if
-    there is none."""
+    """Folder or URI of model ``target`` (``home.find_model``); empty: newest run. Raises EvaluationError if there is
+    none."""
     if not target:
         return str(newest_run(runs))
     try:

@@ -26,8 +26,7 @@ class EpisodePlan(Sequence[EpisodeSpec]):
         turns: str = "",
     ) -> None:
         """``policy``, ``recipe``: parts of every episode's key. ``turns``: folder for the turns of running episodes;
-        empty: none.
-        Raises ValueError if two tasks have the same id."""
+        empty: none. Raises ValueError if two tasks have the same id."""
         self._tasks = tuple(tasks)
         self._epochs, self._policy, self._recipe = epochs, policy, recipe
         self._sampling, self._limits, self._turns = sampling, limits, turns

@@ -121,8 +121,8 @@ class RetryQueue:
         return bool(self._isolated) and alone
 
     def pop_isolated(self) -> EpisodeSpec:
-        """Remove and return the next isolated episode that ``pop_due`` has kept, in flight until ``finish``. Whether
-        ``may_isolate`` is not checked. Raises IndexError if none is kept."""
+        """Remove and return the next isolated episode that ``pop_due`` has kept, in flight until ``finish``. Does not
+        check ``may_isolate``. Raises IndexError if none is kept."""
         spec = self._isolated.popleft()
         self._num_playing += 1
         return spec

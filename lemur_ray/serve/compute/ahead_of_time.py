@@ -41,8 +41,8 @@ class EngineDoesNotFit(ValueError):
 
 @dataclass(frozen=True)
 class Step:
-    """Memory in bytes on each device of one compiled step of the engine, for ``rows`` sequences of ``length`` new
-    tokens each."""
+    """Memory in bytes per device of one compiled step of the engine, for ``rows`` sequences of ``length`` new
+    tokens."""
 
     rows: int
     length: int

@@ -63,8 +63,7 @@ class Place(NamedTuple):
 
 
 def allocate(config: ModelConfig, num_blocks: int, dtype: Any = jnp.float32) -> Cache:
-    """Zeroed pools, one for each layer, of ``num_blocks`` blocks including the scrap block 0. dtype: of keys and
-    values."""
+    """Zeroed pools, one for each layer, of ``num_blocks`` blocks with scrap block 0. dtype: of keys and values."""
     k = (num_blocks, config.num_kv_heads, config.head_dim, BLOCK)
     v = (num_blocks, config.num_kv_heads, BLOCK, config.head_dim)
     stored = jnp.uint16 if jnp.dtype(dtype) == jnp.bfloat16 else dtype
@@ -91,7 +90,7 @@ def block_bytes(config: ModelConfig, dtype: Any = jnp.float32, parts: int = 1) -
 
 
 def targets(place: Place, num_tokens: int) -> tuple[jax.Array, jax.Array]:
-    """Block id, and offset in that block, of each of ``num_tokens`` (T) new tokens: both (T,) int32. Padding gets block
+    """Block id, and offset in that block, of each of ``num_tokens`` (T) new tokens, (T,) int32. Padding gets block
     0."""
     offset_M = jnp.arange(num_tokens // place.starts.shape[0])
     position_RM = place.starts[:, None] + offset_M
@@ -114,11 +113,10 @@ def attend(
     cache: LayerCache, q_RKGMh: jax.Array, place: Place, how: Arithmetic, window: int = 0, cap: float = 0.0
 ) -> jax.Array:
     """Attention of each query to its own sequence, up to and including its own position: (R, K, G, M, h) in
-    ``sum_dtype`` of the cache.
-    With ``how.one_by_one``, a loop computes each row at its own length and no padding; otherwise rows are batched.
-    window: a query attends only to that many last positions, and blocks before them are not read; 0: to all. cap: limit
-    of the attention scores, which are squashed by tanh; 0: none. q_RKGMh: queries after the rotary embedding, (R, K, G,
-    M, h). cache: with pools of three axes, those of ``cache_layout.ByToken``."""
+    ``sum_dtype`` of the cache. With ``how.one_by_one``, a loop computes each row at its own length and no padding;
+    otherwise rows are batched. window: a query attends only to that many last positions, and blocks before them are not
+    read; 0: to all. cap: limit of the attention scores, which are squashed by tanh; 0: none. q_RKGMh: queries after the
+    rotary embedding, (R, K, G, M, h). cache: with pools of three axes, those of ``cache_layout.ByToken``."""
     rows, kv_heads, groups, length, width = q_RKGMh.shape
     dtype = jnp.bfloat16 if cache.k.dtype == jnp.uint16 else cache.k.dtype
     q_RKQh = q_RKGMh.astype(dtype).reshape(rows, kv_heads, groups * length, width) * width**-0.5

@@ -48,16 +48,14 @@ def padded_vocab(vocab_size: int, parts: int) -> int:
 
 
 def own_logits(x_RV: jax.Array, cut: Cut | None) -> jax.Array:
-    """A device's logits (rows, columns), with -inf in the columns that only pad the vocabulary. cut: None: no
-    padding."""
+    """A device's logits (rows, columns), with -inf in columns that only pad the vocabulary. cut None: no padding."""
     if cut is None:
         return x_RV
     return jnp.where(_first(x_RV, cut) + jnp.arange(x_RV.shape[1]) < cut.vocab_size, x_RV, -jnp.inf)
 
 
 def own_columns(whole_RV: jax.Array, like_RV: jax.Array, cut: Cut | None) -> jax.Array:
-    """This device's columns of ``whole_RV``, which spans the whole vocabulary; as many as ``like_RV`` has, padded with
-    0."""
+    """This device's columns of ``whole_RV``, of the whole vocabulary; as many as ``like_RV`` has, padded with 0."""
     width = like_RV.shape[1]
     if cut is None:
         return whole_RV[:, :width]

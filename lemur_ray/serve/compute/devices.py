@@ -171,8 +171,7 @@ def total(part_TD: jax.Array, axis: str, sums: Sums) -> jax.Array:
 
 
 def part_of(config: ModelConfig, parts: int) -> ModelConfig:
-    """The model's config with the number of heads that each of ``parts`` devices computes, and with at least one kv
-    head."""
+    """The model's config with the number of heads that each of ``parts`` devices computes, at least one kv head."""
     return replace(config, num_heads=config.num_heads // parts, num_kv_heads=max(1, config.num_kv_heads // parts))
 
 
@@ -190,8 +189,7 @@ def splits(config: ModelConfig) -> list[int]:
 
 
 def check_split(config: ModelConfig, parts: int) -> None:
-    """Raise ValueError if ``parts`` devices cannot share a model; the message names its sizes and the possible
-    numbers."""
+    """Raise ValueError if ``parts`` devices cannot share a model; it names the model's sizes and possible numbers."""
     if not can_split(config, parts):
         *others, last = map(str, splits(config))
         raise ValueError(

@@ -178,9 +178,8 @@ def prompt_logprobs(
     weights: Weights, x_TD: jax.Array, row: jax.Array, next_ids_M: jax.Array, *, config: ModelConfig, how: Arithmetic
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Log-probabilities of ``next_ids_M``, the tokens that follow those of row ``row`` of a prefill, as the three
-    arrays of ``TokenLogprobs``.
-    x_TD: hidden states that ``forward`` returned for all rows; row: scalar index of a row of M tokens. how: arithmetic
-    of products."""
+    arrays of ``TokenLogprobs``. x_TD: hidden states that ``forward`` returned for all rows; row: scalar index of a row
+    of M tokens. how: arithmetic of products."""
     length = len(next_ids_M)
     x_MD = jax.lax.dynamic_slice_in_dim(x_TD, row * length, length)
     logits = _logits(weights, x_MD, config, how)

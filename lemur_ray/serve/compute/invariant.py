@@ -63,8 +63,7 @@ Matrix = jax.Array | Transposed | Packed | Quantized
 
 
 def product(x_TI: jax.Array, w: Matrix, tile: int, real: jax.Array | None = None) -> jax.Array:
-    """x @ w in ``sum_dtype``. tile: most rows of one product, 0: no limit; real: number of leading rows to compute
-    (None: all)."""
+    """x @ w in ``sum_dtype``. tile: most rows of one product, 0: no limit; real: number of leading rows, None: all."""
     if isinstance(w, Quantized):
         return quantized_product(x_TI, w, real)
     if isinstance(w, Packed):
@@ -81,8 +80,7 @@ def product(x_TI: jax.Array, w: Matrix, tile: int, real: jax.Array | None = None
 def tiled_queries(
     dot: Callable[[jax.Array, jax.Array], jax.Array], x_KQh: jax.Array, y: jax.Array, tile: int
 ) -> jax.Array:
-    """``dot(x, y)``, batched over kv heads, computed for at most ``tile`` query rows of x (axis 1) at a time; 0: for
-    all at once."""
+    """``dot(x, y)``, batched over kv heads, for at most ``tile`` query rows of x (axis 1) at a time; 0: all at once."""
     queries = x_KQh.shape[1]
     if queries == 1 and x_KQh.dtype != jnp.float32:  # as in ``product``, and summed in the order of many
         x_KQh = jnp.concatenate([x_KQh, x_KQh], axis=1)

@@ -49,8 +49,7 @@ class Model(Protocol):
 
 
 class Group:
-    """The leader's connections to the followers of an engine; starts a daemon thread for each, which receives its
-    answers."""
+    """The leader's connections to the followers of an engine; a daemon thread for each receives its answers."""
 
     def __init__(self, lines: list[Line], version: str):
         """lines: a connection to each follower. version: of the weights, which must be the same at every follower."""

@@ -70,8 +70,8 @@ def pages_at_once(num_heads: int, num_kv_heads: int, width: int, queries: int, d
 
 @dataclass(frozen=True)
 class Paged:
-    """Layout with one array (blocks, BLOCK, 2K, h) per layer, for K kv heads of h features: the rotated keys of a head,
-    then its values."""
+    """One array (blocks, BLOCK, 2K, h) per layer, for K kv heads of h features: rotated keys of a head, then its
+    values."""
 
     cut = P(None, None, AXIS)
 

@@ -91,8 +91,7 @@ def empty_draw(rows: int) -> Draw:
 
 
 def draw_row(request: Generation) -> tuple[Any, ...]:
-    """A request's values of the fields of ``Draw`` except the position, which alone changes per token; () at
-    temperature 0."""
+    """A request's values of the fields of ``Draw`` but ``position``, which changes per token; () at temperature 0."""
     sampling = request.sampling
     if sampling.temperature <= 0:
         return ()
@@ -175,9 +174,8 @@ def compute_logprobs(
     logits_RV: jax.Array, ids_R: jax.Array, cut: Cut | None = None, *, by_lanes: bool = False
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Fields of ``TokenLogprobs`` for one token of each row, from float32 logits: its log-probability (R,), then ids
-    and log-probabilities of the likeliest tokens (R, ALTERNATIVES).
-    Sums are trees of additions, so a token has the same bits whether it was generated or part of a prompt.
-    by_lanes: as in ``cut_logits.summed``, for accelerators."""
+    and log-probabilities of the likeliest tokens (R, ALTERNATIVES). Sums are trees of additions, so a token has the
+    same bits whether it was generated or part of a prompt. by_lanes: as in ``cut_logits.summed``, for accelerators."""
     most = highest(logits_RV, cut)
     log_total = most + jnp.log(summed(jnp.exp(logits_RV - most), cut, by_lanes=by_lanes))
     likeliest, ids = top(logits_RV, min(ALTERNATIVES, cut.vocab_size if cut else logits_RV.shape[-1]), cut)

@@ -122,12 +122,11 @@ def prepare(
     scanned: bool = False,
     old: Weights | None = None,
 ) -> Weights:
-    """Read a model's weights onto the devices; matrices in ``dtype``, norms in float32.
-    form: storage of every matrix except the embedding, whose rows are only copied. scanned: stack the layers.
-    old: weights of the same form, each freed once what replaces it is in the host's memory (stacks are overwritten), so
-    that devices hold at most one matrix more; after an error they are partly gone.
-    sums: how devices combine products. Raises ValueError if the model does not divide over the devices or holds NaN,
-    and what reading the source raises."""
+    """Read a model's weights onto the devices; matrices in ``dtype``, norms in float32. form: storage of every matrix
+    except the embedding, whose rows are only copied. scanned: stack the layers. old: weights of the same form, each
+    freed once what replaces it is in the host's memory (stacks are overwritten), so that devices hold at most one
+    matrix more; after an error they are partly gone. sums: how devices combine products. Raises ValueError if the model
+    does not divide over the devices or holds NaN, and what reading the source raises."""
     whole: dict[str, Any] = {}
     layers: list[dict[str, Any]] = [{} for _ in range(source.config.num_layers)]
     stacks: dict[str, Any] = old.layers._asdict() if scanned and old is not None else {}  # type: ignore[union-attr]
@@ -158,8 +157,7 @@ def check(source: Source, dtype: Any, devices: Devices, form: Form, sums: Sums) 
 
 
 def pieces(source: Source, dtype: Any, devices: Devices, form: Form, sums: Sums) -> Iterator[Piece]:
-    """All pieces of a model's weights, each read when it is asked for. Arguments and errors are those of
-    ``prepare``."""
+    """Yield all pieces of a model's weights, each read when it is needed. Arguments and errors as for ``prepare``."""
     config = source.config
     check_split(config, devices.parts)
     read = _Reader(source, dtype, devices, form)

@@ -73,8 +73,7 @@ class Batch:
 
     def step(self) -> Iterator[Drawn]:
         """Compute one step; yields the first tokens after completed prompts, then those of decoding sequences.
-        The caller appends the yielded tokens to their sequences before it asks for more. Yields nothing if there is no
-        work."""
+        The caller appends the yielded tokens to their sequences before it takes more. Yields nothing without work."""
         if (before := self._sent) is not None:
             self._sent = self._send_ahead(before)
             yield self._draw(before.step, before.running)
@@ -107,7 +106,7 @@ class Batch:
             sequence.take_over(update.version)
 
     def count(self) -> None:
-        """Update the gauges of ``Stats``: running sequences, blocks held and pinned, programs compiled after the
+        """Update the gauges of ``Stats``: running sequences, blocks held and pinned, programs compiled after
         warm-up."""
         self._stats.active, self._stats.blocks_held = len(self.scheduler.running), self.cache.held
         self._stats.blocks_pinned = self.cache.pinned

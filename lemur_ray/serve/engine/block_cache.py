@@ -182,7 +182,7 @@ class BlockCache:
         return self._paths[handle].table
 
     def forget(self) -> None:
-        """Drop every cached prefix and every pin, for example because the weights changed. Running sequences keep their
+        """Drop every cached prefix and every pin, for example after new weights. Running sequences keep their
         blocks."""
         self._pins.clear()
         self._idle = []

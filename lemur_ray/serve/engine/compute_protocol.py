@@ -19,8 +19,7 @@ from lemur_ray.serve.engine.token_logprobs import TokenLogprobs
 
 @dataclass(frozen=True)
 class CacheSizes:
-    """Sizes of the cache: tokens of a sequence (``context``), number of blocks, blocks of a sequence, tokens of a
-    block, and tokens of a prompt that are computed together (``tile``)."""
+    """Sizes of the cache."""
 
     context: int
     """Longest sequence in tokens"""
@@ -67,8 +66,8 @@ class Step(Protocol):
         log-probabilities to the sequences."""
 
     def prompt_logprobs(self, row: int, next_ids: np.ndarray) -> TokenLogprobs:
-        """Log-probabilities of ``next_ids``, the tokens that follow those of row ``row``, part of a prompt. next_ids:
-        (tile,) int32."""
+        """Log-probabilities of ``next_ids``, (tile,) int32: the tokens that follow those of row ``row``, part of a
+        prompt."""
 
 
 class WarmPrograms(Protocol):

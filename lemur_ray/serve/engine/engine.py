@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class Engine:
-    """Generates replies to requests in a thread of its own. Call ``start``, then ``submit`` from any thread, in the end
+    """Generates replies to requests in its own thread. Call ``start``, then ``submit`` from any thread, then
     ``close``."""
 
     def __init__(self, compute: Compute, version: str = ""):

@@ -28,8 +28,7 @@ class RequestFailed(EngineError):
 
 
 class RequestRefused(EngineError):
-    """The request turned out to be impossible while its reply was generated, for example by an unsatisfiable
-    constraint."""
+    """The request proved impossible while its reply was generated, for example by an unsatisfiable constraint."""
 
 
 class ContextExceeded(EngineError):

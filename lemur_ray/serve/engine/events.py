@@ -122,8 +122,8 @@ class Outbox:
 
 
 class Submit(NamedTuple):
-    """Inbox item: start computing a request. ``listener`` gets its events; ``every_token``: after each step, not only
-    at the end."""
+    """Inbox item: start a request. ``listener`` gets its events; ``every_token``: after each step, not only at the
+    end."""
 
     sequence: LiveSequence
     listener: Listener

@@ -109,8 +109,8 @@ class Tile:
 
     @property
     def can_be_mixed(self) -> bool:
-        """Whether no more than a token is asked of the tile, and what follows it may be sent before that has arrived:
-        no log-probabilities of the prompt, and no constraint on the token."""
+        """Whether the tile may be part of a mixed step: log-probabilities of its prompt are not requested, and no
+        constraint depends on the token after it."""
         sequence = self.sequence
         return not sequence.needs_prompt_logprobs and (sequence.request.constraint is None or not self.is_last)
 

@@ -56,7 +56,8 @@ class Pins(Generic[Node]):
         return pin
 
     def expire(self, now: float) -> None:
-        """End the pins whose ``until`` is at most ``now``. Pins are put in order of time, except those put back."""
+        """End the pins whose ``until`` is at most ``now``; those behind a later one, which was put back, end with
+        it."""
         while self._pins and next(iter(self._pins.values())).until <= now:
             self.take(next(iter(self._pins)))
 

@@ -53,7 +53,7 @@ def serve_job(job: ServeJob, spec: str, key_digest: bytes = b"") -> str:
 def serve_handle(job: ServeJob, spec: str, app_name: str = "") -> str:
     """Serve a model to processes of this Ray cluster only, by handle; returns the name of its application once it is
     warm. Starts Serve without HTTP if it does not run yet. app_name: by default a new one; an application of that name
-    is replaced. spec: as in ``weights.open_model``. Raises CannotServe if the model cannot be loaded."""
+    is replaced. spec: as in ``weights.open_model``. Raises CannotServe if the model cannot be loaded, CannotUseVllm."""
     start_without_proxies()
     app_name = app_name or f"lemur-{secrets.token_hex(4)}"
     run(application_of(job, spec), app_name, None, spec)

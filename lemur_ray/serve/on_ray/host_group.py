@@ -158,9 +158,9 @@ class Follower:
         spec: str,
         options: EngineOptions,
     ) -> None:
-        """Connect to the leader, load this host's part of the model, and compute it until the leader ends.
-        address, secret: of the leader's listener. coordinator: host:port of jax.distributed, in which this is process
-        ``rank`` of ``num``. spec: as in ``weights.open_model``."""
+        """Connect to the leader, load this host's part of the model, and compute it until the leader ends; errors as
+        ``lockstep.follow``. address, secret: of the leader's listener. coordinator: host:port of jax.distributed, in
+        which this is process ``rank`` of ``num``. spec: as in ``weights.open_model``."""
         line = connect(address, secret)
         _join(coordinator, num, rank)
         use_compile_cache(cache_folder())

@@ -60,7 +60,8 @@ class Toolbox:
         return describe_tools(messages, self.functions)
 
     def structure(self) -> Structure | None:
-        """The structure of a reply that must be one or more calls; None if it need not be a call."""
+        """The structure of a reply that must be one or more calls; None if it need not be a call. Raises ApiError 400
+        if the tools' schemas are too long together."""
         if not self.must_call:
             return None
         rules = ['start: call ("\\n" call)*' if self.parallel else "start: call"]

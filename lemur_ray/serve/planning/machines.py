@@ -35,8 +35,8 @@ def machine_of(where: Devices) -> Machine:
 
 def attached_machine(devices: Sequence[Any], count: int = 0, minimum: Callable[[int], int] = int) -> Machine:
     """Figures of jax's devices of this process, of which ``count`` share a model (0: all). Figures of an unknown kind
-    are those of a v4; the memory is what the poorest gives, rounded down to a quarter of a GiB.
-    minimum: smallest value of all processes, which thus choose the same sizes (``compute.devices``)."""
+    are those of a v4; the memory is what the poorest gives, rounded down to a quarter of a GiB. minimum: smallest value
+    of all processes, which thus choose the same sizes (``compute.devices``)."""
     first, rounding = devices[0], GIB // 4
     chip = next((chip for chip in CHIPS.values() if first.device_kind in chip.kinds), CHIPS["v4"])
     limits = [(device.memory_stats() or {}).get("bytes_limit", chip.hbm_bytes) for device in devices]

@@ -246,8 +246,8 @@ def tokenizer_of(folder: str) -> bytes | None:
 
 @contextlib.contextmanager
 def lock(out: str, name: str, *, wait_s: float = 0.0) -> Iterator[None]:
-    """Hold the file lock ``out/.<name>.lock``; the kernel releases it when the process dies.
-    Does nothing for a bucket (see ``lease``). Raises RunInUse if another process holds it for ``wait_s`` seconds."""
+    """Context manager: hold the file lock ``out/.<name>.lock``; the kernel releases it when the process dies. Does
+    nothing for a bucket (see ``lease``). Raises RunInUse if another process holds it for ``wait_s`` seconds."""
     if "://" in out:
         yield
         return

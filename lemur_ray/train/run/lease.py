@@ -34,11 +34,11 @@ from lemur_ray.train.run.goodput import clock
 
 @contextlib.contextmanager
 def lease(out: str, *, beat_s: float = HEARTBEAT_S) -> Iterator[Fence]:
-    """Hold ``out/.run.lease`` and renew it in the background every ``beat_s`` seconds; removed at a clean end. Yields
-    the fence of a new attempt. The kernel lock, which the caller holds, shows that a holder on this machine is dead, so
-    its lease is taken at once. A lease of another machine, or any in a bucket, is watched for ``MISSED_HEARTBEATS``
-    beats. Raises RunInUse if another process renews the lease, RunFolderError if it cannot be read, Superseded if one
-    took it over while this one could not renew it: that interrupts the main thread."""
+    """Context manager: hold ``out/.run.lease`` and renew it in the background every ``beat_s`` seconds; removed at a
+    clean end. Yields the fence of a new attempt. The kernel lock, which the caller holds, shows that a holder on this
+    machine is dead, so its lease is taken at once. A lease of another machine, or any in a bucket, is watched for
+    ``MISSED_HEARTBEATS`` beats. Raises RunInUse if another process renews the lease, RunFolderError if it cannot be
+    read, Superseded if one took it over while this one could not renew it: that interrupts the main thread."""
     mine = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid(), "boot": clock()["boot"]}
     held = BucketLease(out, mine) if is_bucket(out) else _OnDisk(out, mine, beat_s)
     try:

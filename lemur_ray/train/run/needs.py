@@ -97,12 +97,11 @@ def check_tuning_run(
     check_chats: Check = lambda: None,
 ) -> str:
     """`check_run` for a tuning run; returns the path of the model it starts from. Raises PreflightError with all
-    failures.
-    table: instruction table; empty: it will be made of ``files``. check_rows_of_table: raises if the table cannot be
-    made or used; called with the model's tokenizer, if readable, and whether the table is made on this machine; returns
-    the recipe with the table's steps and its vocabulary size, if known. check_chats: reads the user's conversations,
-    and raises for an invalid one; not called if files are absent. out: run folder. init_from: name, path or URI of that
-    model."""
+    failures. table: instruction table; empty: it will be made of ``files``. check_rows_of_table: raises if the table
+    cannot be made or used; called with the model's tokenizer, if readable, and whether the table is made on this
+    machine; returns the recipe with the table's steps and its vocabulary size, if known. check_chats: reads the user's
+    conversations, and raises for an invalid one; not called if files are absent. out: run folder. init_from: name, path
+    or URI of that model."""
 
     def check_all_files() -> None:
         check_files(files)

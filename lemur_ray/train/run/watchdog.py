@@ -43,10 +43,10 @@ def least_s() -> float:
 
 
 class StepWatchdog:
-    """A context that ends this process if ``step_ended`` is not called within ``limit_s``.
-    The limit is the larger of ``least_s`` and 20 times the slowest step; after ``KNOWN_AFTER`` steps and outside of
-    ``patient`` it is the larger of ``step_s`` and 20 times their median. The time before the first step counts from the
-    start of the context. Does nothing if ``watches`` is False."""
+    """A context that ends this process, with EXIT_CODE and its threads' stacks on stderr, if ``step_ended`` is not
+    called within ``limit_s``. The limit is the larger of ``least_s`` and 20 times the slowest step; after
+    ``KNOWN_AFTER`` steps and outside of ``patient`` it is the larger of ``step_s`` and 20 times their median. The time
+    before the first step counts from the start of the context. Does nothing if ``watches`` is False."""
 
     def __init__(self, *, watches: bool = True, least_s: float = LEAST_S, step_s: float = LEAST_OF_A_STEP_S) -> None:
         self._least_s, self._step_s, self._slowest_s = least_s, min(step_s, least_s), 0.0

@@ -36,8 +36,7 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class Measured:
-    """Measurements of the finished trials of one ratio of code to text: ``values`` by kind and metric, and ``epochs``
-    by kind."""
+    """Measurements of the finished trials of one ratio of code to text."""
 
     ratio: str
     code_share: float

@@ -85,7 +85,7 @@ class RowOptionsWriter:
 
 
 def slot_changes(sequence: LiveSequence, generated: Sequence[int]) -> Iterator[np.ndarray]:
-    """The arguments of ``slot_edits.write_slot``, at least one, that write a sequence's biases and the counts of
+    """Yield ``changes`` for ``slot_edits.write_slot``, at least one, with a sequence's biases and counts of
     ``generated``."""
     bias, counts = sequence.request.sampling.logit_bias, Counter(generated)
     changes = np.zeros((3, len(bias) + len(counts)), np.int32)

@@ -24,7 +24,7 @@ Array = np.ndarray | jax.Array
 
 
 class Slots(NamedTuple):
-    """What the devices know of sequences with biases or penalties."""
+    """Biases, and counts of generated tokens, of sequences with biases or penalties; on the devices."""
 
     bias: Array
     """(S, V) float32, added to the logits"""

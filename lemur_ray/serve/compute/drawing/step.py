@@ -55,7 +55,7 @@ def empty_options(rows: int) -> RowOptions:
 
 
 class StepInputs(NamedTuple):
-    """What a step that draws takes beside the weights and the cache."""
+    """Arguments of a step that draws, beside weights and cache."""
 
     packed: Any
     """(R, columns) int32, of ``pack``"""
@@ -66,7 +66,7 @@ class StepInputs(NamedTuple):
 
 
 class StepResults(NamedTuple):
-    """What a step that draws returns beside the cache and the slots."""
+    """Results of a step that draws, beside cache and slots."""
 
     logits: Any
     """(R, V) float32, unedited"""
@@ -79,8 +79,7 @@ class StepResults(NamedTuple):
 
 
 def empty_inputs(rows: int, length: int, table_width: int) -> np.ndarray:
-    """The array of an empty step that draws, as ``pack`` returns it. rows, length: of the step; table_width: blocks in
-    a table."""
+    """Array of an empty step that draws, as of ``pack``. rows, length: of the step; table_width: blocks in a table."""
     return pack(*empty_step(rows, length, table_width), empty_options(rows))
 
 
