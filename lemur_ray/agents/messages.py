@@ -289,9 +289,9 @@ def turn_messages(
 
 
 def merge_adjacent_turns(messages: Sequence[Message]) -> tuple[Message, ...] | None:
-    """The conversation with adjacent messages of one role (except tool) joined by a blank line; None if there are none.
-    Many chat templates refuse two user messages in a row, which an empty reply can cause (MINT). Without the merge, the
-    episode would end without a score."""
+    """The conversation with adjacent messages of one role (except tool) joined by a blank line; None if no two are
+    adjacent. Many chat templates refuse two user messages in a row, which an empty reply can cause (MINT). Without the
+    merge, the episode would end without a score."""
     joined: list[Message] = []
     for message in messages:
         if joined and message.role == joined[-1].role and message.role != "tool":

@@ -77,7 +77,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Step:
-    """One turn: the reply, the action read from it (None: none), the observation after it. Times in seconds."""
+    """One turn: the reply, the action read from it (None: none), the observation after it and the reward. ``valid``:
+    whether the action was one. Times in seconds."""
 
     reply: str
     action: str | None

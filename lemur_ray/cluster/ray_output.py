@@ -58,8 +58,7 @@ class OutputFilter:
 
 
 class RayLog(logging.Handler):
-    """The log file, as a handler of Ray's loggers; created with its first message. Thread-safe. ``folder``: in which it
-    is created."""
+    """The log file, as a handler of Ray's loggers; created in ``folder`` with its first message. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -84,8 +84,7 @@ def help_page(text: str, topics: Topics, more: Mapping[str, str], default: Any) 
 
 
 def more_lines(more: Mapping[str, str], width: int = _MAX_WIDTH) -> Iterator[str]:
-    """Yield help lines of ``more`` (flag -> description) and of the flags of every command. width: columns of a
-    line."""
+    """Yield help lines of ``more`` (flag -> description) and of every command's flags. width: columns of a line."""
     for given, text in {**more, **ALWAYS}.items():
         yield from _lines(Entry(given, text), width)
 

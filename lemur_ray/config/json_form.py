@@ -31,8 +31,7 @@ def _revive(hint: Any, name: str, item: Any) -> Any:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """End of an error message about an unknown name: ``: did you mean 'x'?`` if a known one is near; all known
-    names."""
+    """End of an error message about an unknown name: ``: did you mean 'x'?`` if one is near; all known names."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return (f": did you mean {near[0]!r}?" if near else "") + f" (known: {', '.join(names)})"

@@ -35,8 +35,7 @@ _SAMPLED_PARTS = 64
 
 @dataclass(frozen=True)
 class TokenizerPlan:
-    """The tokenizer of a build: ``given``, or one trained on the ``chosen`` documents of cleaned parts and on
-    ``extra``."""
+    """The tokenizer of a build: ``given``, or one trained on ``chosen`` documents of cleaned parts and ``extra``."""
 
     key: str
     """Name of its folder below ``tokenizer/`` of the build folder."""
@@ -107,8 +106,7 @@ def _sample(listing: Listing, clean: CleanDocuments, config: CorpusConfig) -> It
 
 @dataclass(frozen=True)
 class RowSet:
-    """A row set to be packed: name, kind (code or text), number of documents, bytes of their text, keys of its
-    shards."""
+    """A row set to be packed: name, kind (code or text), number of documents, bytes of text, keys of its shards."""
 
     name: str
     kind: str

@@ -112,7 +112,7 @@ def commit_row_set(
     text_bytes: int = 0,
 ) -> dict[str, Any]:
     """Write ``rows.json``, which completes the row set of these results of ``write_shard``; returns it. folder: of the
-    row set; seq_len: tokens of a row; documents, text_bytes: numbers for the record. vocab_size: ids are below it."""
+    row set; seq_len: tokens of a row; documents, text_bytes: for the record. vocab_size: ids are below it."""
     index = {
         "version": VERSION,
         "seq_len": seq_len,

@@ -48,13 +48,13 @@ class Evaluation:
         return [_row(episode) for episode in self._stored()]
 
     def to_pandas(self) -> pandas.DataFrame:
-        """``rows`` as a DataFrame."""
+        """``rows`` as a DataFrame. Raises ImportError without pandas."""
         import pandas
 
         return pandas.DataFrame(self.rows())
 
     def to_dataset(self) -> datasets.Dataset:
-        """``rows`` and a column ``messages``, conversations in OpenAI's form: a ``datasets.Dataset`` as for TRL."""
+        """``rows`` and a column ``messages``, conversations in OpenAI's form, as a ``datasets.Dataset`` for TRL."""
         import datasets
 
         rows = [

@@ -20,7 +20,7 @@ from lemur_ray.improve.training_rows import Rows, check_tasks, packed_rows
 
 
 class GroupBatch(NamedTuple):
-    """The training rows of a round, and numbers of its groups."""
+    """The training rows of a round, and counts of its groups."""
 
     rows: Rows | None
     """As of ``training_rows.rows_of``; ``loss_weights`` are advantages, ``drawn`` is 1 where an id was drawn, and

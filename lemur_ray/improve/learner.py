@@ -78,8 +78,7 @@ class Programs:
         return make_train_step(recipe, self._mesh, num_sources=1)
 
     def logprobs(self, params: Any, batch: Mapping[str, np.ndarray]) -> np.ndarray:
-        """(rows, length) float32: log-probability of each target in nats. batch: of ``train.step.Batch``, on the
-        host."""
+        """(rows, length) float32: log-probability of each target in nats. batch: of ``step.Batch``, on the host."""
         size = self._recipe.train.rows_per_step
         parts = [{n: a[i : i + size] for n, a in batch.items()} for i in range(0, len(batch["tokens"]), size)]
         with allowing(self._float64):
@@ -95,7 +94,7 @@ class Learner:
 
     def open(self) -> Committed:
         """Restore the newest commit, or commit the initial weights as step 0. Raises RunFolderError for another run's
-        checkpoints, TrainingStopped if all are damaged."""
+        checkpoints, TrainingStopped if all are damaged, ValueError if the devices do not suit the mesh."""
         spec = self._spec
         use_compile_cache(cache_folder(spec.out))
         where, self._mesh = mesh_here(spec.recipe)

@@ -54,7 +54,7 @@ class EpisodesMissing(RoundFailed):
 
 
 class Served(NamedTuple):
-    """Weights that are served, and how to ask them."""
+    """Weights that are served: their version, and how to query them."""
 
     version: str
     policy: Callable[[], Policy]
@@ -76,7 +76,7 @@ class Backend(Protocol):
         """Serve a commit in every replica, starting the server if there is none."""
 
     def pool(self, plan: EvaluationPlan, policy: Callable[[], Policy]) -> AbstractContextManager[Pool]:
-        """A pool that plays a plan's episodes."""
+        """Context manager: a pool that plays the episodes of ``plan``. policy: factory of their policy."""
 
 
 @dataclass

@@ -31,7 +31,7 @@ class Event(StrEnum):
 
 
 class Action(StrEnum):
-    """What is to be done next."""
+    """Next action of a run."""
 
     PLAY = "play"
     TRAIN = "train"
@@ -41,7 +41,7 @@ class Action(StrEnum):
 
 
 class Due(NamedTuple):
-    """The next action, and the round that it is of; with FINISH the last round that was trained."""
+    """The next action, and the number of its round; with FINISH that of the last round that was trained."""
 
     action: Action
     number: int

@@ -50,8 +50,7 @@ class TracedRound:
         self._journal.path.unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Rename the round's folder of episodes to NAME.without-traces, in place of an earlier one; remove its
-        traces."""
+        """Rename the folder of episodes to NAME.without-traces, in place of an earlier one; remove the traces."""
         self._file.unlink(missing_ok=True)
         aside = self._folder.with_name(f"{self._folder.name}.without-traces")
         shutil.rmtree(aside, ignore_errors=True)

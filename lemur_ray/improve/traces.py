@@ -92,7 +92,7 @@ class Journal:
 
 
 class TracedPool:
-    """A pool whose scored attempts have their traces in a journal before anyone sees them."""
+    """A pool that stores the traces of scored attempts in a journal before ``collect`` returns them without traces."""
 
     def __init__(self, pool: Pool, journal: Journal) -> None:
         self._pool, self._journal = pool, journal

@@ -91,8 +91,7 @@ class SetsConfig:
 
     @property
     def files(self) -> list[tuple[str, str]]:
-        """(name of its data set, file) of every file, in the order of Table 1 and of the options; [] if none is
-        given."""
+        """(name of its data set, file) of every file, in the order of Table 1 and of the options; [] for none."""
         return [(name, file) for name in SET_NAMES for file in getattr(self, name)]
 
     @property

@@ -39,8 +39,7 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A record that is left out of a data set. id: in its set; reason: name of the rule that it breaks, as
-    "no_turns"."""
+    """A record that is left out of a data set. id: in the set; reason: rule that it breaks, as "no_turns"."""
 
     dataset: str
     id: str

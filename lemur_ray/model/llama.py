@@ -187,8 +187,7 @@ def _block_graph(config: ModelConfig) -> Any:
 
 
 def is_matrix(axes: tuple[str, ...]) -> bool:
-    """Whether a parameter with these logical axes is a matrix (perhaps stacked over layers); norms and biases are
-    not."""
+    """Whether a parameter with these logical axes is a matrix (perhaps of all layers); norms and biases are not."""
     return sum(axis != "layers" for axis in axes) == 2
 
 

@@ -154,8 +154,7 @@ def matmuls(
 ) -> tuple[jax.Array, ...]:
     """Products (B, L, O_i) of one input with several matrices (I, O_i), each as by ``matmul``, in x's dtype. add_up:
     computes the gradient of x from those of all results, for matrices sharded over O_i, with one reduction instead of
-    one per product. None, or any LowRank matrix: products are independent. operand_dtype: to which operands are
-    rounded."""
+    one per product. None, or any LowRank matrix: products are independent. operand_dtype: of rounded operands."""
     if add_up is None or any(isinstance(w, LowRank) for w in weights):
         return tuple(matmul(x_BLI, w, operand_dtype, flat=add_up is None) for w in weights)
     return _products(x_BLI, tuple(jnp.asarray(w) for w in weights), jnp.dtype(operand_dtype), add_up)

@@ -17,8 +17,7 @@ Status = Literal["missing", "same", "unpinned", "differs"]
 
 @dataclass(frozen=True)
 class State:
-    """Result of verifying one source: "same", "differs", "missing", or "unpinned" if no checksum is known. ``why``: the
-    reason, for people; may be empty."""
+    """Result of verifying one source; ``why``: the reason, for people; may be empty."""
 
     status: Status
     why: str = ""

@@ -53,8 +53,7 @@ class Mixture:
         return before
 
     def rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(source of each row, number of earlier rows of that source), int64 of the shape of ``rows``, the row
-        numbers."""
+        """(source of each row, number of its earlier rows), int64 of the shape of ``rows``, the row numbers."""
         rows = np.asarray(rows, np.int64)
         blocks, where = np.unique(rows // self.block, return_inverse=True)
         inside = rows % self.block

@@ -90,8 +90,7 @@ class Plan:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """Number of rows of each source up to the run's last row, skipped ones included, in the order of
-        ``sources``."""
+        """Rows of each source up to the run's last row, skipped ones included, in the order of ``sources``."""
         return tuple(self.mixture.counts(self._skips.before(self.num_rows - 1) + 1).tolist())
 
     @cached_property

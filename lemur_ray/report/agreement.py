@@ -44,8 +44,7 @@ class Agreement:
 
     @property
     def cell_agreement(self) -> float | None:
-        """Share of cells whose observation is equal when normalised, or an error of the same class; None without
-        any."""
+        """Share of cells whose observation is equal when normalised, or an error of one class; None without any."""
         total = sum(self.cells[kind] for kind in LIKENESS)
         return _share(total - self.cells["different"], total)
 

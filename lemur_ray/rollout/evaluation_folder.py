@@ -87,7 +87,7 @@ def evaluation_folders(named: Sequence[str]) -> list[Path]:
 
 
 def folders_to_follow(named: Sequence[str]) -> list[Path]:
-    """Folders that a command line names: local ones as they are, a suite's too, even if they do not exist yet; those in
+    """Folders that a command line names: local ones as they are (also a suite's), even if they do not exist; those in
     buckets downloaded once, as by ``evaluation_folders``. Raises EvaluationError if none is named or a bucket has
     none."""
     places = [resolve_out(name, "") for name in named]

@@ -127,7 +127,7 @@ class TextEngine:
         return Grammars(self.tokenizer)
 
     def text_stream(self, stop: Sequence[str], prompt: Sequence[int]) -> TextStream:
-        """A decoder for the tokens of one reply to ``prompt``, which ends the text before the first of the strings
+        """A decoder for the tokens of one reply to ``prompt``, whose text ends before the first of the strings
         ``stop``."""
         return TextStream(self.tokenizer.text_stream(prompt), stop)
 

@@ -83,8 +83,8 @@ def copy_if(source: str, version: str, url: str) -> None:
 
 
 def remove_unjoined(url: str) -> None:
-    """Remove temporary objects that killed writers left next to the object ``url`` in ``append_if``. Call it only when
-    no earlier writer can append any more, as it would also remove the data of a running append. Raises OSError if the
+    """Remove temporary objects that killed writers left next to the object ``url`` in ``append_if``. Only for use when
+    no earlier writer can append any more: the data of a running append would be removed, too. Raises OSError if the
     bucket fails."""
     if _client(url) is _Google:
         fs, path = file_system(url)

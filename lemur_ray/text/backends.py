@@ -22,8 +22,7 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 def read_backend(files: Mapping[str, str], where: str) -> Backend:
     """Backend from the texts of a folder's files by name; ``tokenizer.json`` must be among them. where: their origin,
-    for messages. Raises ValueError if they are damaged, contradict each other, or need an unsupported tokenizer class.
-    """
+    for messages. Raises ValueError if they are damaged, contradict each other, or need an unsupported class."""
     text = files[TOKENIZER]
     try:
         config = json_file(files, CONFIG)

@@ -41,8 +41,7 @@ def encode_chat(
 
 
 class Prompt:
-    """A chat rendered as text; ``ids`` encodes it, ``least_tokens`` is a lower bound of their number without
-    encoding."""
+    """A chat rendered as text; ``ids`` encodes it, ``least_tokens`` is a lower bound of their number."""
 
     def __init__(self, tokenizer: Tokenizer, chat: Chat, template: ChatTemplate | None = None):
         """Render ``chat``. Raises TemplateError if the template rejects the chat."""

@@ -34,7 +34,7 @@ class TemplateRefused(TemplateError):
 
 
 class TemplateUnusable(TemplateError):
-    """Raised if a template cannot be used for any chat: invalid, not readable, or beyond its limits (time, memory,
+    """Raised if a template is of no use for any chat: invalid, not readable, or beyond limits (time, memory,
     access)."""
 
 

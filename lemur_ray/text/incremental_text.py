@@ -43,8 +43,7 @@ class BytesText:
         return self._utf8.decode(b"", final=True)
 
     def bytes_of(self, token: int) -> bytes:
-        """Bytes that ``token``, as the next id, adds to the text; b"" for hidden or unknown ids. Advances the
-        decoder."""
+        """Bytes that ``token``, as the next id, adds to the text; b"" for hidden or unknown ids. Changes the state."""
         if token in self._hidden or not 0 <= token < len(self._pieces.spelled):
             return b""
         piece = self._pieces.spelled[token]

@@ -31,8 +31,7 @@ MOST_DEPTH = 128
 
 
 class MarkedText:
-    """Encoder of rendered chats for one tokenizer: special tokens of the template count, those of users do not.
-    Thread-safe."""
+    """Encoder of rendered chats for one tokenizer: the template's special tokens count, users' do not. Thread-safe."""
 
     def __init__(self, tokenizer_json: str, splits_specials: bool = False):
         """tokenizer_json: content of a ``tokenizer.json`` without truncation and padding. splits_specials: encode the
@@ -63,8 +62,7 @@ class MarkedText:
         return self._spelled.sub(lambda match: match[0].translate(table), text)
 
     def least_tokens(self, text: str, disguise: Disguise, longest: int) -> int:
-        """Lower bound on the number of tokens of a rendered text. longest: maximum bytes of text of an ordinary
-        token."""
+        """Lower bound on the tokens of a rendered text. longest: maximum bytes of text of an ordinary token."""
         parts = self._meant.split(text)
         return len(parts) - 1 + -(-len(disguise.reveal("".join(parts)).encode()) // longest)
 

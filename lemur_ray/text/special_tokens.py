@@ -49,8 +49,7 @@ def is_ours(backend: Backend) -> bool:
 
 
 def special_tokens(backend: Backend, files: Mapping[str, str]) -> SpecialTokens:
-    """Special tokens of a backend by role, from the texts of its config files by name. Raises ValueError on invalid
-    files."""
+    """Special tokens of a backend by role, from texts of its config files by name. Raises ValueError if invalid."""
     generation = json_file(files, GENERATION)
     end_turn = backend.token_to_id(IM_END)
     if is_ours(backend) and backend.post_processor is None:

@@ -110,8 +110,7 @@ class _Reading:
                 self._bytes[i] = bytes([int(match[1], 16)])
 
     def byte_level(self, step: dict[str, Any]) -> None:
-        """Map byte-level tokens to bytes; a token with characters outside the byte alphabet (an added one) stays
-        text."""
+        """Map byte-level tokens to bytes; one with characters outside the byte alphabet (an added one) stays text."""
         for i, text in enumerate(self._texts):
             if all(c in _BYTE_OF for c in text):
                 self._bytes[i] = bytes(_BYTE_OF[c] for c in text)

@@ -68,8 +68,7 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "the text") -> Tokenizer:
-        """Tokenizer from the content of a ``tokenizer.json``. where: its origin, for messages. Raises ValueError if it
-        is invalid."""
+        """Tokenizer from the content of a ``tokenizer.json``. where: its origin, for messages. Raises ValueError."""
         return cls.from_files({TOKENIZER: text}, where)
 
     @classmethod
@@ -175,7 +174,7 @@ class Tokenizer:
         return self._pieces.spelled[token_id]
 
     def names(self, ids: Sequence[int]) -> list[str]:
-        """Spelling of each id's token in the vocabulary, where blanks may be marked by other characters; "" for unused
+        """Spelling of each id's token in the vocabulary, which may mark blanks by other characters; "" for unused
         ids."""
         return [self._tokens[i] if i < len(self._tokens) else "" for i in ids]
 
@@ -242,7 +241,7 @@ class Tokenizer:
 
     @property
     def splits_specials(self) -> bool:
-        """Whether special tokens are ordinary text everywhere, also in a rendered chat (``split_special_tokens`` of the
+        """Whether special tokens are ordinary text, also in a rendered chat (``split_special_tokens`` of the
         config)."""
         return splits_specials(self.files)
 

@@ -94,10 +94,9 @@ ALONE = Worker()
 
 
 def train(run: Run, feed: Feed, worker: Worker = ALONE) -> dict[str, Any]:
-    """Train a run to its end, from its newest committed checkpoint, and return the content of ``result.json``.
-    Writes only to the run folder. feed: returns the batches of this worker's rows. Raises TrainingStopped for too many
-    skipped steps in a row or a failed save, Superseded if a newer attempt has begun, RunFolderError for another run's
-    checkpoints."""
+    """Train a run to its end, from its newest committed checkpoint, and return the content of ``result.json``. Writes
+    only to the run folder. feed: returns the batches of this worker's rows. Raises TrainingStopped for too many skipped
+    steps in a row or a failed save, Superseded for a newer attempt, RunFolderError for another run's checkpoints."""
     fence = worker.fence or _fence_of_one_worker(run, worker.world_size)
     worker, steps = dataclasses.replace(worker, fence=fence), run.recipe.train.steps
     cache = use_compile_cache(cache_folder(run.out, worker.world_size))
@@ -261,8 +260,7 @@ class _Start:
 
 class RowSupply:
     """Batches of this worker's share of a plan's rows, from step ``first_step`` on; asserts their row numbers. where:
-    shape of the run, which cuts every batch into ``num_shares`` equal parts. part: which of them this worker reads,
-    from 0."""
+    shape of the run, which cuts every batch into ``num_shares`` equal parts. part: that of this worker, from 0."""
 
     def __init__(self, feed: Feed, plan: Plan, run: Run, where: RunShape, part: int, *, first_step: int) -> None:
         self._plan, self._run, self._part, self._num_parts = plan, run, part, where.num_shares

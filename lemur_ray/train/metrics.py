@@ -55,8 +55,7 @@ class Window:
                 self.source_weight[name] = self.source_weight.get(name, 0.0) + weight
 
     def values(self) -> dict[str, Any]:
-        """``loss`` and ``loss/<source>`` in nats per trained token (None without one), and ``skipped_rows`` if there
-        are any."""
+        """``loss`` and ``loss/<source>`` in nats per trained token (None without one), and ``skipped_rows`` if any."""
         out: dict[str, Any] = {"loss": self.loss / self.weight if self.weight else None}
         for name in sorted(self.source_loss):
             out[f"loss/{name}"] = self.source_loss[name] / self.source_weight[name]

@@ -27,8 +27,8 @@ Ranges = list[list[int]]
 
 
 class Recorder:
-    """Records one start of a run on one worker: call ``took`` after dispatching each step, ``settle`` before the next
-    one."""
+    """Records one start of a run on one worker: call ``took`` after dispatching each step, ``settle`` before the
+    next."""
 
     def __init__(
         self,

@@ -89,8 +89,7 @@ def abstract_state(recipe: Recipe, mesh: Mesh | None = None) -> TrainState:
 
 
 class Execution(NamedTuple):
-    """How a step is computed on a platform: dtypes, attention kernel, unrolling. All choices give the same result up to
-    rounding."""
+    """How a step is computed on a platform: dtypes, attention kernel, unrolling. All give one result up to rounding."""
 
     forward: Forward
     unroll: bool

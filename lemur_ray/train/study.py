@@ -84,8 +84,7 @@ def check_place(out: str) -> None:
 
 
 def parse_ratio(text: str) -> tuple[float, float]:
-    """Parse a ratio such as ``10:1`` into (10.0, 1.0), the parts of code and text. Raises ValueError for another
-    text."""
+    """Parse a ratio such as ``10:1`` into (10.0, 1.0), parts of code and text. Raises ValueError for another text."""
     parts = text.split(":")
     try:
         code, rest = (float(part) for part in parts)

@@ -13,7 +13,7 @@ EVERY_BYTES = 2**26
 
 
 class Flusher:
-    """Calls ``flush`` in a thread of its own after every ``EVERY_BYTES`` bytes that the caller reports, one call at a
+    """Calls ``flush`` in its own thread after every ``EVERY_BYTES`` bytes that the caller reports, one call at a
     time."""
 
     def __init__(self, flush: Callable[[], None]) -> None:

@@ -88,8 +88,7 @@ def commits(folder: str) -> tuple[list[Commit], list[Uncommitted]]:
 
 
 def put_aside(folder: str) -> str:
-    """Rename a checkpoint that is incomplete or damaged to ``<step>.torn[N]``, also in a bucket; returns its new
-    path."""
+    """Rename an incomplete or damaged checkpoint to ``<step>.torn[N]``, also in a bucket; returns its new path."""
     fs, inner = file_system(folder)
     number = 0
     while fs.exists(aside := f"{inner}.torn{number or ''}"):
@@ -130,8 +129,7 @@ def newest_commit(folder: str) -> Commit | None:
 
 
 def fixed_checkpoint(spec: str) -> str:
-    """The folder of the newest committed checkpoint if ``spec`` is a run folder that has one, else ``spec``
-    unchanged."""
+    """Folder of the newest committed checkpoint if ``spec`` is a run folder with one, else ``spec`` unchanged."""
     commit = newest_commit(f"{spec}/{CHECKPOINTS}")
     return commit.folder if commit else spec
 

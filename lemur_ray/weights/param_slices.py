@@ -47,7 +47,7 @@ class Sink(Protocol):
     order: list[Leaf]
 
     def write(self, label: str, index: tuple[range, ...], array: np.ndarray) -> None:
-        """Write one block of the leaf ``label``: index ranges and content."""
+        """Write one block of the leaf ``label``. index: its range in each dimension; array: its content."""
 
 
 def leaves(config: ModelConfig) -> dict[str, tuple[int, ...]]:

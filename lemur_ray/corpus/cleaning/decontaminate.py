@@ -31,8 +31,7 @@ def ngrams(text: str) -> Iterator[int]:
 
 
 def overlap(texts: Iterable[str], index: dict[int, str]) -> str | None:
-    """File name of the first 13-gram of ``texts`` that is in ``index`` (hash -> file of a benchmark); None without
-    any."""
+    """File name of the first 13-gram of ``texts`` in ``index`` (hash -> file of a benchmark); None without any."""
     return next((index[gram] for text in texts for gram in ngrams(text) if gram in index), None)
 
 

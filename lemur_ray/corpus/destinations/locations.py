@@ -113,8 +113,7 @@ class CorpusFolder:
 class UploadedCorpus(BucketCorpus):
     """A corpus that this host builds in a local folder and then uploads to the bucket, because a source is local or
     ``workers`` is 0. url: of the corpus in the bucket; overwrite: whether to replace a corpus of another configuration;
-    say: called with each progress message; allow_failed: maximum number of missing parts with which an existing corpus
-    is reused."""
+    say: gets progress messages; allow_failed: maximum number of missing parts with which a corpus is reused."""
 
     def __init__(self, url: str, overwrite: bool, say: Say, allow_failed: int = 0) -> None:
         super().__init__(url, allow_failed)

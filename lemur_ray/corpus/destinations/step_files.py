@@ -63,8 +63,7 @@ class SharedFolder:
         return self.used[stage]
 
     def parts_to_do(self, stage: str, names: Iterable[str]) -> list[str]:
-        """Those of the outputs ``names`` of ``stage`` that are not committed. Records that this build uses all of
-        them."""
+        """Those of the outputs ``names`` of ``stage`` that are not committed. Records that this build uses them all."""
         return [name for name in self.use(stage, names) if not stages.part_done(self.work, name, stage)]
 
     def shards_to_do(self, keys: Mapping[str, str]) -> list[str]:

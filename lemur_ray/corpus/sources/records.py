@@ -28,9 +28,8 @@ __all__ = ["FORMS", "BadRecord", "json_lines", "parquet_rows", "records"]
 def records(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield (number from 0, record) for every record of a file in one of the ``FORMS``, in order: a JSON value
     (parquet: a dict), or a BadRecord in place of an invalid line. Blank lines do not count. Raises ValueError if the
-    file has another format, is cut short or damaged (also an invalid element of a list), has a line that is not UTF-8
-    (the message has its number, from 1) or rows of more than 256 MiB; OSError if it does not exist or its storage
-    fails."""
+    file has another format, is cut short or damaged (also an element of a list), has a line that is not UTF-8 (the
+    message has its number, from 1) or rows of more than 256 MiB; OSError if it does not exist or its storage fails."""
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
     with open_stream(str(path)) as stream:

@@ -48,8 +48,8 @@ def object_stores(hosts: Sequence[HostFacts]) -> Check:
 
 
 def cores_for_data(hosts: Sequence[HostFacts], free_cpus: float, most_cpus: float = 0.0) -> Check:
-    """Whether Ray Data has cores left while each training worker holds one.
-    ``free_cpus``: free CPUs of the cluster now. ``most_cpus``: upper limit of an autoscaling cluster, else 0."""
+    """Check that Ray Data has cores left while each training worker holds one: "missing" if none is free, "warn" if the
+    workers leave none. ``free_cpus``: of the cluster now. ``most_cpus``: upper limit of an autoscaling one, else 0."""
     all_cpus = sum(host.cpus for host in hosts)
     if free_cpus < _BUILD_CPUS and most_cpus - all_cpus < _BUILD_CPUS:
         detail = f"{free_cpus:g} of {all_cpus:g} CPUs are free: a run waits until Ray Data finds one"

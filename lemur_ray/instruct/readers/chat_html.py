@@ -17,8 +17,7 @@ _LABEL = re.compile(r"[\w+#.-]{1,20}")
 
 
 def looks_like_html(text: str) -> bool:
-    """Whether a text begins and ends with a tag of a chat page (blanks aside); code that only contains tags does
-    not."""
+    """Whether a text begins and ends with a tag of a chat page (blanks aside); code that contains tags does not."""
     return _BEGINS.match(text) is not None and _ENDS.search(text) is not None
 
 

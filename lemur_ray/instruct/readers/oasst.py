@@ -34,8 +34,7 @@ class Node:
 
 def read_oasst(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
     """Yield the conversations of a file, in which a record is a tree, or a message that names the one it answers in
-    ``parent_id``; a Dropped per rejected record, message or path. Raises ValueError or OSError for an unreadable file.
-    """
+    ``parent_id``; a Dropped per rejected record, message or path. Raises ValueError or OSError."""
     flat: dict[str, tuple[Node, str | None]] = {}
     for number, record in records(path):
         where = f"{path.name}:{number:08d}"

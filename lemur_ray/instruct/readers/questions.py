@@ -42,8 +42,7 @@ def read_openorca(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
 
 def read_alpaca(dataset: str) -> Callable[[Path, SetsConfig], Iterator[ReadResult]]:
     """Reader for files of {instruction, input (optional), output}, of the set named ``dataset``: a function of (file,
-    options) that yields a conversation or a Dropped per record. A non-empty input follows the instruction after a blank
-    line."""
+    options) that yields a conversation or a Dropped per record. An input follows the instruction after a blank line."""
 
     def convert(record: Any, where: str) -> Conversation:
         instruction, output = _texts(record, "instruction", "output")

@@ -28,8 +28,7 @@ LIMITS = {
 
 def write_log(path: Path, run: Sequence[StoredEpisode], settings: Mapping[str, Any]) -> None:
     """Write the episodes of one run to the file ``path`` as a log of inspect_ai. ``settings``: of the run's recipe,
-    empty if none are stored. Raises LedgerError if a ledger has changed since, OSError if ``path`` cannot be
-    written."""
+    maybe empty. Raises LedgerError if a ledger has changed since, OSError if ``path`` cannot be written."""
     written = datetime.fromtimestamp(run[0].place.path.stat().st_mtime, UTC)
     created = min((when for e in run if (when := _when(e.started))), default=written)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")

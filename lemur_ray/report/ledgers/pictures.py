@@ -27,8 +27,8 @@ _PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 
 @dataclass(frozen=True)
 class TurnPicture:
-    """What an environment stored after a turn. ``address``: of its picture relative to the page, empty for none;
-    ``size``: width and height in pixels."""
+    """The view that an environment stored after a turn. ``address``: of its picture relative to the page, empty for
+    none; ``size``: width and height in pixels."""
 
     view: View
     address: str = ""

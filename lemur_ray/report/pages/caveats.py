@@ -18,7 +18,7 @@ GENERAL_LIMITS = (
 
 
 def limits(results: Sequence[PolicyResult]) -> list[str]:
-    """What limits the validity of these results, each sentence once: of their benchmarks, then in general."""
+    """Sentences on what limits the validity of these results, each once: of their benchmarks, then in general."""
     lines = dict.fromkeys(line for r in results for line in r.about.beside)
     lines |= dict.fromkeys(line for r in results for line in r.about.limits)
     return [*lines, *GENERAL_LIMITS]

@@ -64,8 +64,8 @@ class RequestOptions:
 
 @dataclass(frozen=True)
 class EnvResult:
-    """The checked result of an environment's ``reset`` or ``step``, as in gymnasium, after ``reset`` with reward 0. Its
-    properties read entries of ``info``, and raise EnvironmentFault for an entry of wrong type."""
+    """The checked result of an environment's ``reset`` or ``step``, as in Gymnasium; after ``reset`` the reward is 0.
+    Its properties read entries of ``info``, and raise EnvironmentFault for an entry of wrong type."""
 
     env_id: str
     observation: str

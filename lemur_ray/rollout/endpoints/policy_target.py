@@ -86,10 +86,9 @@ def newest_run(runs: Path) -> Path:
 
 
 def pin_checkpoint(model: str) -> str:
-    """For a run folder or URI, the folder of its committed checkpoint with the highest step, which further training
-    does not change. Any other readable path or URI, and ``random:RECIPE``, is returned unchanged. Raises
-    EvaluationError if the run has no committed checkpoint or ``model`` cannot be read, ValueError for an unknown URI
-    scheme."""
+    """For a run folder or URI, the folder of its committed checkpoint with the highest step, which training does not
+    change. Any other readable path or URI, and ``random:RECIPE``, is returned unchanged. Raises EvaluationError if the
+    run has no committed checkpoint or ``model`` cannot be read, ValueError for an unknown URI scheme."""
     if model.startswith("random:"):
         return model
     try:
@@ -123,8 +122,7 @@ def checkpoint_label(model: str) -> str:
 
 
 def resolve_model(target: str, runs: Path) -> str:
-    """Folder or URI of model ``target`` (``home.find_model``); empty: newest run. Raises EvaluationError if there is
-    none."""
+    """Folder or URI of model ``target`` (``home.find_model``); empty: newest run. Raises EvaluationError without it."""
     if not target:
         return str(newest_run(runs))
     try:

@@ -13,10 +13,9 @@ from lemur_ray.rollout.attempt import EpisodeSpec
 
 
 class EpisodeScheduler:
-    """Returns each episode of a plan that has no score once, and again after ``put_back``. Episodes that were put back
-    come first, then the first in the plan that need not wait. An episode waits for those of the tasks in ``Task.after``
-    in its epoch; with ``Task.lanes`` = n, also for all of epoch e - n. ``settled``: whether a key has a score
-    already."""
+    """Returns each episode of a plan that has no score once, and again after ``put_back``. Those put back come first,
+    then the first in the plan that need not wait. An episode waits for those of the tasks in ``Task.after`` in its
+    epoch; with ``Task.lanes`` = n, also for all of epoch e - n. ``settled``: whether a key has a score already."""
 
     def __init__(self, plan: Sequence[EpisodeSpec], settled: Callable[[EpisodeKey], bool]) -> None:
         self._plan, self._settled = plan, settled

@@ -41,8 +41,7 @@ class EngineDoesNotFit(ValueError):
 
 @dataclass(frozen=True)
 class Step:
-    """Memory in bytes per device of one compiled step of the engine, for ``rows`` sequences of ``length`` new
-    tokens."""
+    """Memory in bytes per device of a compiled step of the engine: ``rows`` sequences of ``length`` new tokens."""
 
     rows: int
     length: int

@@ -90,8 +90,7 @@ def block_bytes(config: ModelConfig, dtype: Any = jnp.float32, parts: int = 1) -
 
 
 def targets(place: Place, num_tokens: int) -> tuple[jax.Array, jax.Array]:
-    """Block id, and offset in that block, of each of ``num_tokens`` (T) new tokens, (T,) int32. Padding gets block
-    0."""
+    """Block id, and offset in the block, of each of ``num_tokens`` (T) new tokens, (T,) int32. Padding: block 0."""
     offset_M = jnp.arange(num_tokens // place.starts.shape[0])
     position_RM = place.starts[:, None] + offset_M
     block_RM = jnp.take_along_axis(place.tables, position_RM // BLOCK, axis=1, mode="clip")

@@ -70,7 +70,7 @@ def pages_at_once(num_heads: int, num_kv_heads: int, width: int, queries: int, d
 
 @dataclass(frozen=True)
 class Paged:
-    """One array (blocks, BLOCK, 2K, h) per layer, for K kv heads of h features: rotated keys of a head, then its
+    """One array (blocks, BLOCK, 2K, h) per layer, for K kv heads of h features: a head's rotated keys, then its
     values."""
 
     cut = P(None, None, AXIS)

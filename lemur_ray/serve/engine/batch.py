@@ -106,8 +106,7 @@ class Batch:
             sequence.take_over(update.version)
 
     def count(self) -> None:
-        """Update the gauges of ``Stats``: running sequences, blocks held and pinned, programs compiled after
-        warm-up."""
+        """Update gauges of ``Stats``: running sequences, blocks held and pinned, programs compiled after warm-up."""
         self._stats.active, self._stats.blocks_held = len(self.scheduler.running), self.cache.held
         self._stats.blocks_pinned = self.cache.pinned
         self._stats.recompiles_after_warmup = self.programs.compiled_after_warmup

@@ -182,8 +182,7 @@ class BlockCache:
         return self._paths[handle].table
 
     def forget(self) -> None:
-        """Drop every cached prefix and every pin, for example after new weights. Running sequences keep their
-        blocks."""
+        """Drop all cached prefixes and pins, for example after new weights. Running sequences keep their blocks."""
         self._pins.clear()
         self._idle = []
         self._num_idle = 0

@@ -66,8 +66,7 @@ class Step(Protocol):
         log-probabilities to the sequences."""
 
     def prompt_logprobs(self, row: int, next_ids: np.ndarray) -> TokenLogprobs:
-        """Log-probabilities of ``next_ids``, (tile,) int32: the tokens that follow those of row ``row``, part of a
-        prompt."""
+        """Log-probabilities of ``next_ids``, (tile,) int32: tokens that follow those of row ``row`` of a prompt."""
 
 
 class WarmPrograms(Protocol):

@@ -45,8 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class Engine:
-    """Generates replies to requests in its own thread. Call ``start``, then ``submit`` from any thread, then
-    ``close``."""
+    """Generates replies to requests in a thread. Call ``start``, then ``submit`` from any thread, then ``close``."""
 
     def __init__(self, compute: Compute, version: str = ""):
         """compute: the model on its devices. version: name of its weights, which every event repeats (``serve.loading``

@@ -122,8 +122,7 @@ class Outbox:
 
 
 class Submit(NamedTuple):
-    """Inbox item: start a request. ``listener`` gets its events; ``every_token``: after each step, not only at the
-    end."""
+    """Inbox item: start a request. ``listener`` gets its events; ``every_token``: after each step, else at the end."""
 
     sequence: LiveSequence
     listener: Listener

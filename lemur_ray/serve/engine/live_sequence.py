@@ -55,8 +55,7 @@ class LiveSequence:
 
     @property
     def next_decoded(self) -> np.ndarray:
-        """(1,) int32: the first generated token whose keys and values are not computed yet, the input of the next
-        decode step."""
+        """(1,) int32: the first generated token without computed keys and values, the next decode step's input."""
         at = self.computed - len(self.prompt)
         return np.array(self.generated[at : at + 1], np.int32)
 
@@ -96,8 +95,7 @@ class LiveSequence:
 
 @dataclass(frozen=True)
 class Tile:
-    """Consecutive tokens of a prompt (up to the tile size) that are computed as one row; ``start``: position of the
-    first one."""
+    """Consecutive tokens of a prompt (up to the tile size), computed as one row; ``start``: position of the first."""
 
     sequence: LiveSequence
     start: int

@@ -56,8 +56,7 @@ class Pins(Generic[Node]):
         return pin
 
     def expire(self, now: float) -> None:
-        """End the pins whose ``until`` is at most ``now``; those behind a later one, which was put back, end with
-        it."""
+        """End the pins whose ``until`` is at most ``now``; one put back behind a later one ends with that one."""
         while self._pins and next(iter(self._pins.values())).until <= now:
             self.take(next(iter(self._pins)))
 

@@ -22,8 +22,7 @@ _numbers = itertools.count()
 
 @dataclass(eq=False)
 class Node:
-    """One block of tokens in the tree, which follow the tokens of its parent (None: the root, or removed from the
-    tree)."""
+    """A block of tokens in the tree, which follow those of its parent (None: the root, or removed from the tree)."""
 
     parent: Node | None
     block: int

@@ -29,8 +29,7 @@ class InvalidRequest(ValueError):
 
 
 class Bounds(NamedTuple):
-    """Range of a number; both ends belong to it, unless ``above`` excludes the lower one. Its text is "at least 0 and
-    at most 2"."""
+    """Range of a number, with both ends unless ``above`` excludes the lower one; as text "at least 0 and at most 2"."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -53,8 +52,7 @@ class LogitBias(tuple[tuple[int, float], ...]):
 
     @classmethod
     def of(cls, biases: Mapping[Any, float]) -> LogitBias:
-        """Biases from a mapping whose keys are ids, as int or in decimal as JSON spells them. Raises ValueError for
-        other keys."""
+        """Biases from a mapping whose keys are ids, as int or decimal text. Raises ValueError for other keys."""
         return cls(sorted({int(token): bias for token, bias in biases.items()}.items()))
 
     @cached_property
@@ -124,7 +122,7 @@ class SamplingOptions:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SamplingOptions:
         """Options from JSON values by name; missing ones have their defaults, and ``logit_bias`` is as for
-        ``LogitBias.of``. Raises InvalidRequest for an unknown name or a wrong type; bounds are not checked (``check``).
+        ``LogitBias.of``. Raises InvalidRequest for an unknown name or wrong type; bounds are not checked (``check``).
         """
         for name, value in values.items():
             if name not in cls.__dataclass_fields__:

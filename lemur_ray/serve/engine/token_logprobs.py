@@ -28,8 +28,8 @@ class TokenLogprobs(NamedTuple):
 
     @staticmethod
     def unknown(count: int, alternatives: int) -> TokenLogprobs:
-        """Unknown (NaN) log-probabilities of ``count`` tokens, to be written into. alternatives: how many each token
-        has."""
+        """Unknown (NaN) log-probabilities of ``count`` tokens, to be written to. alternatives: number for each
+        token."""
         nothing = np.full((count, alternatives), np.nan, np.float32)
         return TokenLogprobs(np.full(count, np.nan, np.float32), np.zeros((count, alternatives), np.int32), nothing)
 

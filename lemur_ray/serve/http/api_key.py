@@ -55,8 +55,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class KeyRequired:
-    """Middleware that answers 401 unless a request has the key, as ``Authorization: Bearer KEY``. digest: SHA-256 of
-    the key."""
+    """Middleware that answers 401 unless a request has the key (``Authorization: Bearer KEY``). digest: its SHA-256."""
 
     def __init__(self, app: ASGIApp, digest: bytes):
         self.app, self._digest = app, digest

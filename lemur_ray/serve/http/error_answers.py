@@ -21,8 +21,7 @@ FAILED = ApiError(500, "the server failed to answer; its log says why", kind="se
 
 
 def api_error(error: EngineError | ValueError, param: str | None = None) -> ApiError:
-    """Convert an error to OpenAI's form, with its HTTP status. param: the request's field at fault, unless the error
-    names one."""
+    """Convert an error to OpenAI's form, with HTTP status. param: field at fault, unless the error names one."""
     form = error_form(error)
     headers = {"retry-after": str(error.retry_after_s)} if isinstance(error, QueueFull) else {}
     param = error.param if isinstance(error, InvalidRequest) else param

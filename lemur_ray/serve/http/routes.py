@@ -43,8 +43,7 @@ def build_app(
     served: TextEngine, key_digest: bytes = b"", metrics: Metrics | None = None, page: MetricsPage | None = None
 ) -> FastAPI:
     """The FastAPI app of one model. key_digest: SHA-256 of the key that clients must send (``api_key.py``); b"": no
-    key. metrics: counters of its requests, by default new ones. page: makes the text of /metrics, by default from
-    ``metrics``."""
+    key. metrics: counters of its requests, by default new. page: makes the text of /metrics, by default ``metrics``."""
     app = FastAPI(title="lemur-ray", docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_middleware(ChatPage)
     if key_digest:

@@ -66,8 +66,8 @@ class Reserved(NamedTuple):
 
 def missing_bundles(reserved: Reserved, nodes: Sequence[dict[str, Any]], replicas: int = 1) -> list[dict[str, float]]:
     """Bundles of ``replicas`` engines for which the cluster has no host, busy or not; [] if it has all. For a TPU
-    slice: those missing in the slice that lacks fewest. nodes: as ``ray.nodes()`` returns them. reserved: resources of
-    one engine."""
+    slice: those missing in the slice that lacks fewest. nodes: as from ``ray.nodes()``. reserved: resources of one
+    engine."""
     hosts = [{**node, "Resources": dict(node["Resources"])} for node in nodes if node["Alive"]]
     groups = [hosts]
     if reserved.labels:
@@ -103,8 +103,7 @@ def _placed(reserved: Reserved, hosts: Sequence[dict[str, Any]]) -> tuple[list[d
 
 
 def gpus_of(nodes: Sequence[dict[str, Any]]) -> list[int]:
-    """Number of GPUs of each live host that has some, most first; [] if there are none. nodes: as ``ray.nodes()``
-    returns them."""
+    """Number of GPUs of each live host that has some, most first; [] for none. nodes: as from ``ray.nodes()``."""
     return sorted(int(n["Resources"].get("GPU", 0)) for n in nodes if n["Alive"] and n["Resources"].get("GPU"))[::-1]
 
 

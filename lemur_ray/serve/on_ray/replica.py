@@ -79,7 +79,7 @@ class ChatModel:
         return build_app(self._served, self._key_digest, self._metrics, page)
 
     async def about(self) -> dict[str, Any]:
-        """The model's ``name`` and ``spec``, ``version`` and spec (``weights``) of its weights, its ``context`` in
+        """The model's ``name`` and ``spec``, ``version`` and spec (``weights``) of its weights, ``context`` in
         tokens."""
         about = {"name": self._served.name, "spec": self._spec, "version": self._served.version}
         return {**about, "weights": self._choice.spec or self._spec, "context": self._served.engine.context}

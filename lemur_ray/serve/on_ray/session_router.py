@@ -63,8 +63,8 @@ class WatchedReplica(RunningReplica):
             result.cancel()
 
     def leave(self) -> None:
-        """Called when the replica gets no more requests: until its last ones have ended, check every second whether it
-        is dead."""
+        """Called when the replica gets no more requests: until its last ones end, check every second whether it is
+        dead."""
         self._is_leaving = True
         if self._waiting and (self._check_task is None or self._check_task.done()):
             self._check_task = asyncio.ensure_future(self._check_until_dead())
@@ -81,8 +81,7 @@ class WatchedReplica(RunningReplica):
 
 
 class SessionRouter(ConsistentHashRouter):
-    """Routes requests with the same X-Session-Id to the same replica, by consistent hashing; no request waits for a
-    dead one."""
+    """Routes requests of one X-Session-Id to one replica, by consistent hashing; none waits for a dead replica."""
 
     def create_replica_wrapper(self, replica_info: Any) -> RunningReplica:
         return WatchedReplica(replica_info)

@@ -39,8 +39,7 @@ def wrong(what: str) -> PydanticCustomError:
 
 
 class Body(BaseModel):
-    """Base of the pydantic models of JSON objects in a body. A null stands for the default; unknown fields are
-    ignored."""
+    """Base of pydantic models of JSON objects in a body. Null stands for the default; unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -165,8 +164,8 @@ ModelName = Annotated[str, Field(min_length=1), Expects("must be the name of a m
 
 
 def described(body: type[Body], model: str) -> dict[str, Any]:
-    """Value of FastAPI's ``openapi_extra`` for a route: the JSON schema of its body, with ``model`` as the only valid
-    model name."""
+    """Value of FastAPI's ``openapi_extra`` for a route: JSON schema of its body, with ``model`` as the only valid
+    model."""
     schema = body.model_json_schema()
     inlined = _inlined(schema, schema.get("$defs", {}))
     inlined["properties"]["model"] = {"enum": [model]}

@@ -53,6 +53,5 @@ def json_text(value: Any, param: str) -> str:
 
 
 def invalid(param: str, what: str) -> ApiError:
-    """An ApiError 400 about a parameter; ``what`` continues the sentence that begins with the parameter's name. param:
-    its name."""
+    """An ApiError 400 about the parameter ``param``; ``what`` continues the sentence that begins with that name."""
     return ApiError(400, f"{param} {what}", param=param, code="invalid_value")

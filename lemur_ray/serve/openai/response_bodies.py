@@ -18,7 +18,7 @@ Prompt = tuple[int, ...]
 
 
 class Served(Protocol):
-    """What response bodies need of the served model: its name, its stop ids and the text of its tokens."""
+    """The served model, as far as response bodies need it: its name, its stop ids and the text of its tokens."""
 
     name: str
     stop_ids: frozenset[int]
@@ -87,8 +87,7 @@ class Answer:
         return [_chunk(i, {"delta": role}) for i in range(self.num_choices)] if self.is_chat else []
 
     def deltas(self, piece: Piece) -> list[dict[str, Any]]:
-        """Stream chunks for one piece of a reply; [] if its text is held back, for example because it may begin a tool
-        call."""
+        """Stream chunks for one piece of a reply; [] if its text is held back, as it may begin a tool call."""
         return self._choice(piece.index).deltas(piece)
 
     def usage(self, num_tokens: int, cached: Sequence[int]) -> dict[str, Any]:

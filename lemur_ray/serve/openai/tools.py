@@ -55,8 +55,7 @@ class Toolbox:
         return frozenset(function["name"] for function in self.functions)
 
     def described(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """The conversation with descriptions of the tools in its system turn, for chat templates that do not know
-        tools."""
+        """The conversation with descriptions of the tools in its system turn, for templates that know no tools."""
         return describe_tools(messages, self.functions)
 
     def structure(self) -> Structure | None:
@@ -100,8 +99,7 @@ def toolbox(
 
 
 class CallStream:
-    """Splits a streamed reply into text and calls of tools. Text that may belong to a call is held back until that is
-    decided."""
+    """Splits a streamed reply into text and tool calls. Text that may belong to a call is held back until decided."""
 
     def __init__(self, tools: Toolbox):
         self._tools, self._pending, self._blank = tools, "", ""

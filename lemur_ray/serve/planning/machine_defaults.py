@@ -45,8 +45,8 @@ class Machine:
 
 def chosen(options: EngineOptions, config: ModelConfig, machine: Machine) -> EngineOptions:
     """The options with devices, dtype, cache, prompt tokens of a step and context for the machine, where none is set.
-    Raises ValueError, with sizes, if the weights leave no room for the cache, or for one of the size that is set; never
-    for CPUs."""
+    Raises ValueError, with sizes, if the weights leave no room for a cache (of the size that is set); never for
+    CPUs."""
     by_machine = "float32" if machine.platform == "cpu" else "bfloat16"
     dtype = by_machine if options.dtype == "auto" else options.dtype
     devices = options.tensor_parallel if options.tensor_parallel >= 0 else machine.num_devices
@@ -122,8 +122,7 @@ def slot_bytes(config: ModelConfig, num_devices: int, slots: int) -> int:
 
 def cache_room(config: ModelConfig, machine: Machine, itemsize: int = 2, *, int8: bool = False) -> int:
     """Bytes of one device left for the cache: the usable share of its memory, minus weights, a step, and two layers for
-    an update of weights. Negative if the weights do not fit. itemsize: bytes of a number; int8: one byte for each
-    weight."""
+    an update of weights. Negative if weights do not fit. itemsize: bytes of a number; int8: one per weight."""
     used = weight_bytes(config, machine.num_devices, itemsize, int8=int8)
     used += STEP_BYTES + 2 * layer_bytes(config, machine.num_devices, itemsize, int8=int8)
     return int(USABLE[machine.platform] * machine.memory_bytes) - used
@@ -139,8 +138,7 @@ def step_tokens(config: ModelConfig, machine: Machine, weights: int, rows: int, 
 
 def prompt_tokens(config: ModelConfig, machine: Machine, weights: int, rows: int, context: int) -> int:
     """Prompt tokens that a decode step of ``rows`` can compute without taking longer: T* - rows (``step_tokens``),
-    rounded down to whole tiles, at least one tile. weights: bytes on a device; context: tokens of a sequence in the
-    cache."""
+    rounded down to whole tiles, at least one tile. weights: bytes on a device; context: cached tokens of a sequence."""
     return max(1, (step_tokens(config, machine, weights, rows, context) - rows) // TILE) * TILE
 
 

@@ -23,8 +23,7 @@ from lemur_ray.train.pod.slices import GENERATIONS, parse_slice, small_slices
 
 
 def machine_of(where: Devices) -> Machine:
-    """Figures of a TPU slice or of hosts of GPUs, from tables. Of a TPU, the link's rate counts both directions of a
-    ring."""
+    """Figures of a TPU slice or of GPU hosts, from tables. A TPU link's rate counts both directions of a ring."""
     chip = CHIPS[where.name]
     platform = "gpu" if isinstance(where, GpuHosts) else "tpu"
     link = chip.link_bytes_per_s * (1 if platform == "gpu" else 2)
@@ -68,8 +67,7 @@ def parse_machine(slice_text: str, gpu_text: str) -> Devices | None:
 
 
 def candidates() -> dict[str, list[Devices]]:
-    """Devices to try by TPU generation or GPU name, the smallest first: slices of up to 64 chips, hosts of up to eight
-    GPUs."""
+    """Devices to try by TPU generation or GPU name, smallest first: slices of up to 64 chips, hosts of up to 8 GPUs."""
     slices: dict[str, list[Devices]] = {name: list(small_slices(name)) for name in GENERATIONS}
     return slices | {name: [GpuHosts(name, 1, count) for count in PER_HOST] for name in GPUS}
 

@@ -48,8 +48,7 @@ def packed_size(source: Path) -> int:
 
 
 def content_size(source: Path) -> int:
-    """Total bytes of the files in ``source``, a lower bound for its archive. Raises BundleError if it cannot be
-    read."""
+    """Total bytes of files in ``source``, a lower bound for its archive. Raises BundleError if it is unreadable."""
     return sum(path.lstat().st_size for _, path in members(source) if path.is_file() and not path.is_symlink())
 
 

@@ -20,7 +20,7 @@ VARIABLE = "LEMUR_STORE"
 
 
 def store_location() -> str:
-    """Value of ``$LEMUR_STORE``, a URL or an absolute folder; empty if it is not set. Raises BundleError for a relative
+    """Value of ``$LEMUR_STORE``, a URL or absolute folder; empty if not set. Raises BundleError for a relative
     folder."""
     named = os.environ.get(VARIABLE, "").rstrip("/")
     if named and "://" not in named and not Path(named).is_absolute():
@@ -30,8 +30,7 @@ def store_location() -> str:
 
 def publish(source: Path, store: str, *, dated: bool = False) -> Bundle:
     """Bundle of the file or folder ``source``; its archive is uploaded to ``store``/bundles (a URL or folder) unless it
-    is there already. ``dated``: keep modification times. Raises BundleError if ``source`` cannot be packed or ``store``
-    not written."""
+    is there already. ``dated``: keep modification times. Raises BundleError if packing or upload fails."""
     with packed_archive(source, dated=dated) as (archive, digest):
         size = archive.stat().st_size
         bundle = Bundle(f"{store.rstrip('/')}/bundles/{digest}.tar", digest, size)

@@ -59,7 +59,8 @@ class JinjaTemplate:
         ]
 
     def render_with_spans(self, chat: Chat, placeholders: Sequence[str] = ()) -> tuple[str, list[Span]]:
-        """(text, spans of the assistant). Raises TemplateError, also if later turns change how earlier ones appear."""
+        """``ChatTemplate.render_with_spans``. Raises TemplateError, also if later turns change how earlier ones
+        appear."""
         if self.marks_assistant_text(chat):
             (rendered,) = self._rendered([chat], placeholders)
             return rendered.text, list(rendered.spans)

@@ -45,8 +45,7 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """A ``while`` loop of the program: number of trips, operation that it comes from, and arrays carried from trip to
-    trip."""
+    """A ``while`` loop of the program: number of trips, operation that it comes from, arrays carried between trips."""
 
     trips: int
     origin: str
@@ -57,8 +56,7 @@ class Loop:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """Costs of one execution of a compiled program on one device: operations of products and kernels, collectives and
-    loops."""
+    """Costs of one run of a compiled program on one device: operations of products and kernels, collectives, loops."""
 
     products: dict[str, float]
     """Origin (``origins``) of matrix products, "" if unknown -> their floating point operations; of a conditional,

@@ -71,8 +71,7 @@ def _instruction(line: str) -> Instruction | None:
 
 
 def parse(text: str) -> tuple[dict[str, list[Instruction]], str]:
-    """Parse HLO: (instructions by name of their computation, name of the entry computation). Raises ValueError for any
-    other text."""
+    """Parse HLO: (instructions by name of their computation, name of the entry computation). Raises ValueError."""
     computations: dict[str, list[Instruction]] = {}
     entry, current = "", ""
     for line in text.splitlines():

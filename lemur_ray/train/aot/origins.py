@@ -32,7 +32,7 @@ class Origins:
 
     @classmethod
     def of(cls, hlo: str) -> Origins:
-        """Parse the stack frame tables at the beginning of ``compiled.as_text()``; empty if there are none. hlo: that
+        """Parse the stack frame tables at the beginning of ``compiled.as_text()``; empty without any. hlo: that
         text."""
         files, functions = _table(hlo, "FileNames"), _table(hlo, "FunctionNames")
         places, frames = _fields(hlo, "FileLocations"), _fields(hlo, "StackFrames")

@@ -29,9 +29,8 @@ class BlockDoesNotFit(StepDoesNotFit):
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Bytes on one chip by kind of content: ``parameters`` and ``optimizer`` state, input ``batch``, stored
-    ``activations``, machine ``code``. Kinds share memory over time: ``temporaries`` is what the total has beyond the
-    other kinds."""
+    """Bytes on one chip by kind of content: ``parameters``, ``gradients`` and ``optimizer`` state, input ``batch``,
+    stored ``activations``, machine ``code``. Kinds share memory over time: ``temporaries`` is the rest of the total."""
 
     parameters: int
     optimizer: int

@@ -22,8 +22,8 @@ class GroupAttempts(WorkerGroupCallback):
     one."""
 
     def __init__(self, fence: Fence, environment: Mapping[str, str]) -> None:
-        """fence: of the driver's attempt. environment: bucket settings of the driver, which Ray Train's controller does
-        not inherit."""
+        """fence: of the driver's attempt. environment: the driver's bucket settings, which Ray Train's controller
+        lacks."""
         self._fence, self._environment, self._used = fence.for_group(), environment, False
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:

@@ -17,12 +17,10 @@ from lemur_ray.train.run.folder import RunFolderError, TrainingStopped
 
 
 class Restarts(UserCallback):
-    """Ray Train callback that prints one line per distinct worker error, and ends a run whose restart would not
-    help."""
+    """Ray Train callback that prints a line per distinct worker error, and ends a run whose restart would not help."""
 
     def __init__(self, newest: Callable[[], int], failures: Failures | None = None) -> None:
-        """newest: returns the step of the newest committed checkpoint, 0 without one. failures: counts so far, by
-        default none."""
+        """newest: returns the step of the newest committed checkpoint, 0 without one. failures: counts so far."""
         self._newest, self._failures = newest, failures or Failures()
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:

@@ -41,7 +41,7 @@ class GpuHosts:
 
     @property
     def tp_within(self) -> int:
-        """Number of devices within which tensor parallelism stays, so that ``mesh.tp`` must divide it: the GPUs of a
+        """Number of devices within which tensor parallelism stays, so ``mesh.tp`` must divide it: the GPUs of a
         host."""
         return self.chips_per_host
 
@@ -66,8 +66,7 @@ Devices = Slice | GpuHosts
 
 
 def parse_devices(text: str) -> Devices:
-    """Parse ``v4:4x8x8`` as a TPU slice, ``h100:8`` and ``h100:2x8`` (hosts x GPUs) as GPU hosts. Raises ValueError for
-    another text."""
+    """Parse ``v4:4x8x8`` as TPU slice, ``h100:8`` and ``h100:2x8`` (hosts x GPUs) as GPU hosts. Raises ValueError."""
     name, _, topology = text.strip().lower().partition(":")
     if name not in GPUS:
         if near := difflib.get_close_matches(name, GPUS, n=1, cutoff=0.7):

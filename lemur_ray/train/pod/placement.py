@@ -73,9 +73,9 @@ def _check_shapes(recipe: Recipe, where: RunShape) -> None:
 
 
 def mesh_here(recipe: Recipe, *, rank: int = 0, world_size: int = 1) -> tuple[RunShape, Mesh]:
-    """Shape of the run, and the mesh over the devices that jax sees here. Every process makes the same call.
-    rank, world_size: this worker among those of the run. Raises ValueError if devices, processes or slices differ from
-    the recipe's."""
+    """Shape of the run, and the mesh over the devices that jax sees here. Every process makes the same call. rank,
+    world_size: this worker among those of the run. Raises ValueError if devices, processes or slices are not those of
+    the recipe."""
     where = run_shape(recipe.mesh, num_workers=world_size, cpu_devices=jax.local_device_count())
     devices = jax.devices()
     if jax.process_count() != world_size or jax.process_index() != rank:

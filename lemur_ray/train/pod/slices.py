@@ -57,7 +57,7 @@ def generation(name: str) -> Generation:
 
 @dataclass(frozen=True)
 class Slice:
-    """One TPU slice: interconnected chips that are reserved and lost together. ``topology``: chips along each axis, as
+    """One TPU slice: interconnected chips, reserved and lost together. ``topology``: chips along each axis, as
     ``2x2x4``."""
 
     generation: Generation
@@ -109,7 +109,7 @@ class Slice:
 
     @property
     def tp_within(self) -> int:
-        """Number of devices within which tensor parallelism stays, so that ``mesh.tp`` must divide it: the chips of a
+        """Number of devices within which tensor parallelism stays, so ``mesh.tp`` must divide it: the chips of a
         slice."""
         return self.num_chips
 

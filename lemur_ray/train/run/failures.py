@@ -54,7 +54,7 @@ _DIFFERING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+", re.IGNORECASE)
 
 
 class WorkersLost(TrainingStopped):
-    """Raised when workers were lost more often than the run tolerates: the same command resumes, on other hosts or
+    """Raised when workers were lost more often than a run tolerates: the same command resumes, on other hosts or
     later."""
 
     exit_code = ExitCode.TRY_AGAIN

@@ -252,8 +252,8 @@ def check_table(recipe: Recipe, table: str) -> None:
 
 
 def check_devices(recipe: Recipe, devices: Devices) -> None:
-    """Raise ValueError if the devices are too few for the smallest permitted number of workers, or leave no core for
-    Ray Data."""
+    """Raise ValueError if devices are too few for the smallest permitted number of workers, or leave Ray Data no
+    core."""
     needed: float
     available: float
     mesh = recipe.mesh

@@ -214,8 +214,7 @@ class MLflow:
 
 
 def lasting_id(path: str) -> str:
-    """The id stored in the file ``path`` (or URL); if there is no such file, a random one of 8 hex digits is
-    written."""
+    """The id stored in the file ``path`` (or URL); without a file, a random one of 8 hex digits is written."""
     while (stored := read_version(path)) is None:
         with contextlib.suppress(VersionConflict):
             write_if(path, f"{secrets.token_hex(4)}\n".encode(), None)
@@ -271,8 +270,8 @@ def open_sinks(
     check: Check = lambda: None,
 ) -> list[Background]:
     """Start the sinks named in ``recipe.watch.sinks``, each in its thread; [] for none. out: run folder. history:
-    metrics lines written so far. described: identity of the run. say: logs a line. check: raises if a newer attempt has
-    begun."""
+    metrics lines written so far. described: identity of the run. say: logs a line. check: raises for a newer
+    attempt."""
     makers: dict[str, Callable[[], Sink]] = {
         "tensorboard": lambda: TensorBoard(out, history, check),
         "wandb": lambda: WeightsAndBiases(out, history, recipe, described, check),

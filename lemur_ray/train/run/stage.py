@@ -22,7 +22,8 @@ _SHAPE_FREE = ("model.max_seq_len", "model.family")
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What a run continues of another run, its parent: checkpoint, steps and rows. Stored in ``recipe.json``."""
+    """The part of another run, its parent, that a run continues: checkpoint, steps and rows. Stored in
+    ``recipe.json``."""
 
     spec: str
     """What the user named: a run, or a checkpoint of it."""

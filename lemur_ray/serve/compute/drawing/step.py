@@ -28,7 +28,7 @@ from lemur_ray.serve.compute.weights import Weights
 
 
 class StepShape(NamedTuple):
-    """Tokens of the rows of a step that draws."""
+    """Numbers of tokens and rows of a step that draws."""
 
     length: int
     """New tokens of a row"""
@@ -39,14 +39,14 @@ class StepShape(NamedTuple):
 
 
 class RowOptions(NamedTuple):
-    """How the rows of a step get their tokens."""
+    """Sampling options of the rows of a step, and where their tokens come from."""
 
     draw: Draw
     edits: RowEdits
     source: np.ndarray
     """(R,) int32: row of the previous step whose drawn id is this row's only new token; -1: none"""
     forbidden: np.ndarray | None = None
-    """As in ``slot_edits.edited``, for all rows of the largest step; None: every token may be drawn"""
+    """As in ``slot_edits.edit_rows``, for all rows of the largest step; None: every token may be drawn"""
 
 
 def empty_options(rows: int) -> RowOptions:
@@ -60,7 +60,7 @@ class StepInputs(NamedTuple):
     packed: Any
     """(R, columns) int32, of ``pack``"""
     forbidden: Any
-    """As in ``slot_edits.edited``"""
+    """As in ``slot_edits.edit_rows``"""
     last_ids: Any
     """Ids that the previous step drew"""
 
