@@ -82,9 +82,9 @@ def bare_flags(words: Sequence[str], config: Any, default: Any, flat: bool) -> l
 
 
 def config_words(file: ConfigFile, argv: Sequence[str], config: Any, default: Any, flat: bool) -> list[str]:
-    """Those flags of a file that are not in ``argv``, as words of a command line.
-    config: class of the configuration. default: its default value, or the class if there is none. flat: flags of nested
-    dataclasses have no prefix. Exits with code 2 for a key that is not a flag, naming the nearest one."""
+    """Those flags of a file that are not in ``argv``, as words of a command line. config: class of the configuration.
+    default: its default value, or the class if there is none. flat: flags of nested dataclasses have no prefix. Notes
+    on stderr which flags a file of another version lacks. Exits with code 2 for a key that is no flag."""
     known = dict(_leaves(config, default, flat))
     written_by = file.values.pop(VERSION, __version__)
     given = {word.partition("=")[0].removeprefix("--").replace("-", "_") for word in argv if word.startswith("--")}

@@ -59,7 +59,8 @@ def conversations_of(talks: TalksConfig) -> Iterator[Conversation]:
 
 def corpus_inputs(config: Any) -> dict[str, Any]:
     """Keyword arguments of ``corpus.build`` for ``config`` (a corpus configuration), or the demo's corpus if it names
-    no sources; with the texts of all benchmarks if the config asks for decontamination."""
+    no sources; with the texts of all benchmarks if the config asks for decontamination: one that cannot be loaded is
+    left out, and printed."""
     inputs = {"config": config} if config.specs() else demo_corpus(config)
     return {**inputs, "benchmarks": _benchmark_texts()} if config.decontaminate else inputs
 

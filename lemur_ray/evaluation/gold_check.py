@@ -45,8 +45,9 @@ Print = Callable[[str], None]
 
 def check_golds(words: Sequence[str], report: Print) -> int:
     """Run ``--check-gold [--benchmark NAME]`` with flags of an evaluation; without a name for all benchmarks. Returns
-    exit code 0, or 1 if an answer does not score 1. A named benchmark that cannot be played or has no answers is an
-    error; in a check of all it is only reported. ``report``: prints a line. ``words``: those flags."""
+    exit code 0, or 1 if an answer does not score 1 or is in its task's prompt (``leak_lines``). A named benchmark that
+    cannot be played or has no answers is an error; in a check of all it is only reported. ``report``: prints a line.
+    ``words``: those flags."""
     rest = [word for word in words if word != FLAG]
     if any(word.partition("=")[0] in ("--benchmark", "--config") for word in rest):
         return int(not _is_right(parse_evaluation(rest, ""), report))

@@ -90,15 +90,12 @@ class _StoredRuns:
 
 def export(folders: Sequence[Path], out: Path, rules: SolvedFilter, how: HowToExport) -> dict[str, Any]:
     """Write the conversations of solved episodes to ``out``, and the counts of exported and dropped ones to
-    ``<out>.json``.
-
-    Each example is exactly the text of the model's requests: a whole conversation, or every turn by itself if requests
-    had no earlier turns. Replays of recordings are left out, and episodes with a placeholder for code that was not
-    executed, because no model got these observations.
-
-    ``folders``: each with an episodes.jsonl. Returns the counts; one of their entries is a list of warnings for the
-    user. ``rules``: which episodes are exported; ``how``: with or without a replay. Raises EvaluationError if there is
-    nothing to read, LedgerError for an invalid ledger, ValueError if an evaluation's tasks cannot be loaded."""
+    ``<out>.json``. Each example is exactly the text of the model's requests: a whole conversation, or every turn by
+    itself if requests had no earlier turns. Left out are replays of recordings, and episodes with a placeholder for
+    code that was not executed, as no model got these observations. ``folders``: each with an episodes.jsonl. ``rules``:
+    which episodes are exported; ``how``: with or without a replay. Returns the counts, with a list of warnings for the
+    user. Raises EvaluationError if there is nothing to read, LedgerError for an invalid ledger, ValueError if an
+    evaluation's tasks cannot be loaded."""
     if not folders:
         raise EvaluationError("no episodes found under LEMUR_HOME/episodes: run jobs/agent_eval.py, or pass --episodes")
     stored = _StoredRuns()

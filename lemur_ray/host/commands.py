@@ -81,8 +81,8 @@ def program(script: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point of ``lemur``: run the script of the command that the first word names. Raises SystemExit for --help,
-    --version and unknown commands."""
+    """Entry point of ``lemur``: run the script of the command that the first word names in this process, whose
+    ``sys.argv`` and ``sys.path`` change. Raises SystemExit for --help, --version and unknown commands."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help())

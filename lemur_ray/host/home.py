@@ -34,12 +34,9 @@ def outside_data(named: str) -> Path | None:
 
 def find_model(name: str, *, buckets: bool = False) -> str:
     """Absolute folder of a model named on the command line: a run in ``$LEMUR_HOME/runs``, else a folder below
-    $LEMUR_HOME, else one below the working directory. In ``random:RECIPE[@MODEL]`` only MODEL is resolved.
-
-    ``buckets``: accept URIs and return them unchanged, except for a slash at the end.
-
-    Raises:
-        ValueError: there is no such folder (the message lists the existing runs), or a URI without ``buckets``."""
+    $LEMUR_HOME, else one below the working directory. In ``random:RECIPE[@MODEL]`` only MODEL is resolved. ``buckets``:
+    return URIs unchanged, except for a slash at the end. Raises ValueError if there is no such folder (the message
+    lists the existing runs), or for a URI without ``buckets``."""
     if name.startswith("random:"):
         recipe, at, model = name.partition("@")
         return f"{recipe}@{find_model(model, buckets=buckets)}" if at else name

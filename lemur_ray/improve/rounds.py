@@ -96,9 +96,8 @@ class Rounds:
 
 def due(rounds: Rounds, num_rounds: int, committed: int) -> Due:
     """The next action of a run of ``num_rounds`` rounds whose newest checkpoint is that of round ``committed`` (0: the
-    start). A round that was recorded as trained but whose checkpoint is lost is trained again from its episodes.
-
-    Raises RoundsError if a checkpoint is there of a round that was not played."""
+    start). A round that was recorded as trained but whose checkpoint is lost is trained again from its episodes. Raises
+    RoundsError if a checkpoint is there of a round that was not played."""
     for number in range(1, num_rounds + 1):
         played, trained = rounds.get(number, Event.PLAYED), rounds.get(number, Event.TRAINED)
         if rounds.get(number, Event.WITHHELD) is not None:

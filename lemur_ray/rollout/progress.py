@@ -181,8 +181,8 @@ class Progress:
         self._write((f"\r\x1b[K{self.line(0, 0)}" if self._live else self.line(0, 0)) + "\n")
 
     def line(self, in_flight: int, waiting: int, pressure: Pressure | None = None) -> str:
-        """The progress line, for example:: alfworld/text 37/120 done, 21 solved, 32 in flight, 1.90/s, 0:44 left, 312k
-        tokens in, 9k out, cost 0.17"""
+        """The progress line, such as "alfworld/text 37/120 done, 21 solved, 32 in flight, 1.90/s, 0:44 left, 312k
+        tokens in, 9k out, cost 0.17"."""
         rate = (self._done - self._resumed) / max(self._clock() - self._started, 1e-9)
         parts = [f"{self._done}/{self._total} done", f"{self._solved} solved", f"{in_flight} in flight"]
         parts += [f"{self._missing} missing"] if self._missing else []

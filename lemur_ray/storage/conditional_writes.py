@@ -34,11 +34,9 @@ def read_version(url: str) -> tuple[bytes, str] | None:
 
 
 def write_if(url: str, data: bytes, version: str | None) -> str:
-    """Replace ``version`` of the object at ``url``, or create the object (None); returns the new version.
-
-    Raises:
-        VersionConflict: the object has another version and other content than ``data``.
-        OSError: the bucket does not answer; the object may or may not have been written."""
+    """Replace ``version`` of the object at ``url``, or create the object (None); returns the new version. Raises
+    VersionConflict if the object has another version and other content than ``data``, OSError if the bucket does not
+    answer; then the object may or may not have been written."""
     fs, path = file_system(url)
     try:
         return _client(url).write(fs, path, data, version)

@@ -16,12 +16,9 @@ _T = TypeVar("_T")
 
 
 def run_while_reachable(url: str, do: Callable[[], _T]) -> _T:
-    """Call ``do`` and return its result; meanwhile probe whether the bucket of ``url``, if it is one, responds.
-
-    ``do`` runs in a thread, which is abandoned if the bucket stops responding: the caller should then end the process.
-
-    Raises:
-        OSError: a probe of the bucket timed out while ``do`` was running. Errors of ``do`` are raised as they are."""
+    """Call ``do`` and return its result or raise its error; meanwhile probe whether the bucket of ``url``, if it is
+    one, responds. Raises OSError if a probe times out; ``do``, which runs in a thread, is then abandoned, and the
+    caller should end the process."""
     if not is_bucket(url):
         return do()
     results: list[_T] = []

@@ -46,7 +46,8 @@ def publish(folder: Path, url: str, *, last: str) -> None:
 
 @contextlib.contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
-    """Context manager: path of a new file that replaces ``path`` after the block, unless the block raises."""
+    """Context manager: path of a new file that replaces ``path`` after the block, unless the block raises. Creates
+    folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

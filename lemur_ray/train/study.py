@@ -106,9 +106,9 @@ def mixture(manifest: Mapping[str, Any], code: float, text: float) -> dict[str, 
 
 
 def run_trial(run: Run) -> dict[str, Any]:
-    """Train a run in this process, from its newest checkpoint if any, and return the content of ``result.json``. A
-    finished run is not trained again. Rows are the same that Ray Data would feed. Log lines go to ``log.txt``. Raises
-    RunInUse if another process trains it for 120 s, and as ``prepare`` and ``loop.train``."""
+    """Train a run in this process into its folder, from its newest checkpoint if any; returns the content of
+    ``result.json``. A finished run is not trained again. Rows are the same that Ray Data would feed. Log lines go to
+    ``log.txt``. Raises RunInUse if another process trains it for 120 s, and as ``prepare`` and ``loop.train``."""
     from lemur_ray.train import loop
 
     Path(run.out).mkdir(parents=True, exist_ok=True)

@@ -45,8 +45,8 @@ class DemoConfig:
 
 
 def run(config: DemoConfig, *, start_head: StartHead = private_head, stream: TextIO | None = None) -> Path:
-    """Run every job once under ``$LEMUR_HOME`` and return the path of the report.
-    Raises DemoFailed with the failed stage, the end of its output, advice, and the path of the log."""
+    """Run every job once under ``$LEMUR_HOME`` and return the path of the report. stream: for the display, default
+    stdout. Raises DemoFailed with the failed stage, the end of its output, advice, and the path of the log."""
     began, path, stream = time.monotonic(), lemur_home() / LOG, stream or sys.stdout
     stages = [Stage(title) for title in TITLES]
     try:

@@ -125,8 +125,8 @@ class BucketCorpus:
         return None
 
     def made_meanwhile(self, description: dict[str, Any]) -> dict[str, Any] | None:
-        """Manifest of the described corpus if it is committed; None if not, or if it cannot be read. description: of
-        the wanted build."""
+        """Manifest of the described corpus if it is committed, after the end of all its builds; None if not, or if it
+        cannot be read. description: of the wanted build."""
         with contextlib.suppress(OSError, CorpusError):
             manifest = self.committed()
             if manifest is not None and manifest.get("build") == build_hash(description):
@@ -141,8 +141,9 @@ class BucketCorpus:
         return ThroughBucket(work, self.url, name)
 
     def commit(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Upload the tokenizer and indices from ``folder``, then the manifest; returns the manifest as stored.
-        Raises CorpusError if a shard in the bucket is missing or has another size than its index entry; OSError."""
+        """Move the tokenizer and indices from ``folder`` to the bucket, upload the manifest, and end all builds;
+        returns the manifest as stored. Raises CorpusError if a shard in the bucket is missing or has another size than
+        its index entry; OSError."""
         (fs, root), folder = file_system(self.url), self.folder
         content = manifest_bytes(self.url, manifest)
         sets = [str(entry["folder"]) for entry in (*manifest["sources"], *manifest["heldout"])]

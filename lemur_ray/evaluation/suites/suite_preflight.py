@@ -35,8 +35,8 @@ class PreparedPart:
 
 
 def prepare_suite(suite: Suite, attach: Callable[[PolicySpec], PolicySpec]) -> list[PreparedPart]:
-    """Run the preflight of every part. ``attach``: adds to a policy the application that already serves it. Raises
-    EvaluationError with every problem and the benchmarks that have it."""
+    """Create the suite's folder and run the preflight of every part. ``attach``: adds to a policy the application that
+    already serves it. Raises EvaluationError with every problem and the benchmarks that have it."""
     prepared_parts: list[PreparedPart] = []
     problems: dict[str, list[str]] = {}
     files: dict[str, FilesByProblem] = {}

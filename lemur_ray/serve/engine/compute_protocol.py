@@ -95,10 +95,8 @@ class WarmPrograms(Protocol):
         """Copy cache block ``source`` to ``target``."""
 
     def replace(self, staged: Any) -> None:
-        """Use other weights from now on, in all processes. staged: of ``Compute.stage``.
-
-        Large ones are written over the present ones. Raises EngineClosed if that fails: then there are none any more.
-        """
+        """Use other weights from now on, in all processes. staged: of ``Compute.stage``. Large ones are written over
+        the present ones. Raises EngineClosed if that fails: then there are none any more."""
 
 
 class Compute(Protocol):

@@ -69,7 +69,8 @@ class Profiler:
         return True
 
     def close(self, results: Any = None) -> None:
-        """End an open trace, if any, once the arrays ``results`` are ready; for example at the end of the run."""
+        """End an open trace, if any, once the arrays ``results`` are ready, and upload it for a run in a bucket. Raises
+        nothing."""
         if not self._end:
             return
         try:
