@@ -35,7 +35,7 @@ class Key:
     def named(cls, name: str, flag: str, environment: Mapping[str, str] = os.environ) -> Key:
         """Read the key from environment variable ``name``, or from the file that ``NAME_FILE`` names. ``flag``:
         command-line flag that names the variable, for errors. Raises ValueError if both are unset or empty, or the file
-        cannot be read."""
+        is unreadable."""
         if value := environment.get(name, "").strip():
             return cls(value, name=name, flag=flag)
         file = environment.get(f"{name}_FILE", "")

@@ -55,7 +55,7 @@ class ThinkingBudget:
     reply ended by length in its reasoning, or without any text; that request is then repeated once, with
     ``DEFAULT_THINKING_TOKENS`` more, as are all later ones if the repeated one shows reasoning (its text, or a count of
     its tokens). A budget that the context has no room for is halved, for that request alone. Text beyond the reply's
-    limit is cut, as it is for a model without reasoning, unless a stop string ended it, or reasoning is shown without a
+    limit is cut, as for a model without reasoning, unless a stop string ended it, or reasoning is shown without a
     count."""
 
     def __init__(self, configured: int) -> None:

@@ -57,9 +57,9 @@ class HandlePolicy:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """``patience_s``: seconds for one reply, with all its requests and pauses. ``timeout_s``: seconds for one
-        request, by default what is left of ``patience_s``. ``sampling``: sampling options that ``Sampling`` has no
-        field for. ``thinking_tokens``: tokens of reasoning beyond a reply's limit, negative: none until the model shows
-        that it reasons."""
+        request, by default what is left of ``patience_s``. ``sampling``: options beyond those of ``Sampling``.
+        ``thinking_tokens``: tokens of reasoning beyond a reply's limit, negative: none until the model shows that it
+        reasons."""
         self.name = name
         self._ask, self._timeout_s, self._sampling = ask, timeout_s or patience_s, sampling or {}
         self._thinking = ThinkingBudget(thinking_tokens)

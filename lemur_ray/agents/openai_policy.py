@@ -115,8 +115,7 @@ class OpenAIPolicy:
 
     def reply(self, request: ChatRequest) -> ChatReply:
         """The model's reply to one request. Raises ContextOverflow if the conversation is too long, EndpointRefused if
-        no request can succeed, RequestRefused if this one cannot, PolicyUnreachable after ``patience_s`` s of
-        retries."""
+        no request can succeed, RequestRefused if this one cannot, PolicyUnreachable after ``patience_s``."""
         return self._persistence.ask(lambda left_s: self._complete(request, left_s), request.sampling.seed)
 
     def pressure(self) -> Pressure:

@@ -97,8 +97,8 @@ class PolicySpec:
         return replace(self, options=replace(self.options, places=slots))
 
     def at_endpoint(self, url: str, model: str, label: str) -> PolicySpec:
-        """A copy that queries the model at endpoint ``url``, where it is now served as ``model``. ``label``: its name
-        in episode keys."""
+        """A copy that queries the model at ``url``, where it is served as ``model``. ``label``: name in episode
+        keys."""
         return replace(self, kind=ENDPOINT, target=url, model=model, label=label)
 
     def without_files(self) -> Callable[[], Policy]:

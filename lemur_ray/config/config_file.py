@@ -67,8 +67,7 @@ def take_config(argv: Sequence[str]) -> tuple[list[str], ConfigFile]:
 
 def bare_flags(words: Sequence[str], config: Any, default: Any, flat: bool) -> list[str]:
     """Words of a command line, with the earlier forms of bool flags rewritten: ``--x True`` as ``--x``, ``--x=False``
-    as ``--no-x``. config: class of the configuration; default: its default value; flat: flags of nested dataclasses
-    have no prefix."""
+    as ``--no-x``. config: class of the configuration; default: its default value; flat: nested flags have no prefix."""
     bools = {key: leaf for key, leaf in _leaves(config, default, flat) if isinstance(leaf.value, bool)}
     bare: list[str] = []
     for word in words:

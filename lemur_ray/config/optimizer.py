@@ -15,8 +15,7 @@ _MOMENT_BYTES = 4
 
 @dataclass(frozen=True)
 class AdamW:
-    """Adam with decoupled weight decay on matrices (Loshchilov, Hutter 2019, arXiv 1711.05101). b1, b2: decay of
-    moments."""
+    """Adam with decoupled weight decay on matrices (Loshchilov, Hutter, arXiv 1711.05101). b1, b2: decay of moments."""
 
     b1: float
     b2: float

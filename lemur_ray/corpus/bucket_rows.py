@@ -48,8 +48,7 @@ _SHARDS_AT_ONCE = 4
 
 def open_rows(corpus: str | Path, source: str, *, check: bool = True) -> Rows:
     """Open the row set ``source`` of the corpus at ``corpus``, a folder or URL. Raises RowSetError if a file is missing
-    or has a wrong size. check: in a bucket, compare the sizes of files with the index; on a disk this is always
-    done."""
+    or has a wrong size. check: in a bucket, compare sizes of files with the index; on a disk that is always done."""
     if not is_bucket(str(corpus)):
         return RowReader(row_folder(corpus, source))
     return BucketRows(f"{str(corpus).rstrip('/')}/rows/{source}", check=check)

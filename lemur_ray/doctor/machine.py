@@ -15,8 +15,7 @@ Status = Literal["ok", "warn", "missing"]
 
 @dataclass(frozen=True)
 class Check:
-    """Result of a check. ``found``: observed state. ``fix``: command that helps, or "". ``required``: nothing runs
-    without it."""
+    """Result of a check. ``found``: observed state. ``fix``: command, or "". ``required``: nothing runs without it."""
 
     name: str
     status: Status

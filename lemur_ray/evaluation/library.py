@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A finished evaluation, or a stored one (``load_evaluation``): folder, and numbers of its report
-    (``headline``)."""
+    """A finished or stored evaluation (``load_evaluation``): folder, and numbers of its report (``headline``)."""
 
     folder: Path
     """Local folder with episodes.jsonl, report.json and index.html; the copy of one in a bucket has episodes.jsonl."""

@@ -39,8 +39,8 @@ class Ratios(NamedTuple):
 
 def ratios(learner: np.ndarray, sampler: np.ndarray, advantage: np.ndarray, drawn: np.ndarray) -> Ratios:
     """Compute the weights and differences of a batch. learner, sampler: log-probabilities of ids; advantage: of each
-    id; drawn: 1 where an id was drawn, else 0. All are float32 arrays of one shape. Without drawn ids all numbers are 0
-    (``equal`` 1)."""
+    id; drawn: 1 where an id was drawn, else 0. All are float32 of one shape. Without drawn ids numbers are 0 (``equal``
+    1)."""
     trained = drawn > 0
     difference = np.where(trained, learner - sampler, 0).astype(np.float64)
     ratio = np.exp(difference)

@@ -40,8 +40,8 @@ class TaskSets:
 
     def round_plan(self, config: ImproveConfig, number: int, policy: str, out: Path) -> EvaluationPlan:
         """Plan of the training episodes of round ``number``, from 1, which begin where the last round's tasks ended;
-        after the last task the first one follows. policy: name of the policy in the episodes' keys. out: folder of the
-        round's ledger."""
+        after the last task the first one follows. policy: its name in episode keys. out: folder of the round's
+        ledger."""
         known, count = self.training.tasks, min(config.games, len(self.training.tasks))
         first = (number - 1) * config.games
         chosen = [known[(first + i) % len(known)] for i in range(count)]

@@ -33,8 +33,7 @@ def keep_first(
     """Mask (n,) bool of the rows to keep, in input order: their cosine to every earlier kept row is <= ``threshold``.
     vectors: (n, dim) float32 of any norm; a zero vector is similar to nothing. block: rows compared at a time; it
     changes no result. compare: compares a block with earlier ones, default `any_similar` in this process. put: makes of
-    a block what ``compare`` takes, as a reference into Ray's object store. Raises ValueError if a vector is not
-    finite."""
+    a block what ``compare`` takes, as a Ray reference. Raises ValueError if a vector is not finite."""
     if not np.isfinite(vectors).all():
         bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
         raise ValueError(f"the vector of row {bad} is not finite: the encoder is broken on that text")

@@ -27,8 +27,7 @@ def rope_tables(positions: jax.Array, config: ModelConfig) -> tuple[Table, Table
 
 def rope_table(positions: jax.Array, config: ModelConfig) -> Table:
     """Cosines and sines of the rotation angles of tokens, times ``rope_scaling.gain`` (1 except with YaRN), each
-    float32 (*positions.shape, head_dim // 2). positions: any shape, integer; position of each token inside its
-    document."""
+    float32 (*positions.shape, head_dim // 2). positions: of tokens in their documents, integer, of any shape."""
     width, gain = config.head_dim, config.rope_scaling.gain
     frequency = config.rope_theta ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
     angle = positions[..., None].astype(jnp.float32) * _stretched(frequency, config)

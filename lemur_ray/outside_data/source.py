@@ -113,7 +113,7 @@ class Source:
 
 def declared_sources(declared: Mapping[str, Any]) -> tuple[Source, ...]:
     """The files that a set in a TOML file (``toml_beside``) declares under ``sources``. Keys of the set hold for each
-    file that lacks them. In place of a ``url`` a file may have ``file``, its path in the set's or its own
+    file that lacks them. In place of a ``url`` a file may have ``file``, its path in the set's or its
     ``repository``."""
     known = {"repository", *(f.name for f in fields(Source))}
     shared = {"url": "", "sha256": "", "size": 0, **{key: value for key, value in declared.items() if key in known}}

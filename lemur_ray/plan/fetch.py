@@ -45,8 +45,7 @@ class PlanReader:
 
     def __init__(self, plan: Plan, corpus: str | Path, hosts: int = 1, *, check: bool = True) -> None:
         """corpus: folder or URL. hosts: number of hosts that share the rows. check: verify file sizes in a bucket.
-        Raises PlanError if a source has not the plan's number of rows, RowSetError if a row set is missing or
-        damaged."""
+        Raises PlanError if a source has not the plan's number of rows, RowSetError if rows are missing or damaged."""
         self.plan, self.corpus, self.hosts = plan, str(corpus), hosts
         self.readers = [open_rows(corpus, source.name, check=check) for source in plan.sources]
         self._chosen = not is_bucket(self.corpus)

@@ -88,8 +88,7 @@ def evaluation_folders(named: Sequence[str]) -> list[Path]:
 
 def folders_to_follow(named: Sequence[str]) -> list[Path]:
     """Folders that a command line names: local ones as they are (also a suite's), even if they do not exist; those in
-    buckets downloaded once, as by ``evaluation_folders``. Raises EvaluationError if none is named or a bucket has
-    none."""
+    buckets downloaded, as by ``evaluation_folders``. Raises EvaluationError if none is named or a bucket has none."""
     places = [resolve_out(name, "") for name in named]
     folders = [one for place in places for one in (evaluation_folders([place]) if is_bucket(place) else [Path(place)])]
     if not folders:

@@ -120,8 +120,7 @@ def open_engine(
 
 def update_weights(engine: Engine, spec: str) -> str:
     """Switch to the weights of a model of the same shape; returns their version once every later reply uses them.
-    Raises RuntimeError with the reason if that is not possible; unless the engine ended, the old weights stay in
-    use."""
+    Raises RuntimeError with the reason if that is impossible; the old weights stay, unless the engine ended."""
     return commit_weights(engine, spec, stage_weights(engine, spec))
 
 

@@ -109,8 +109,8 @@ class TextEngine:
         return self.tokenizer.byte_stream(before)
 
     def spelling(self, token: int) -> bytes:
-        """Bytes that stand for a token in log-probabilities; for a special token those of its name, for an unused id
-        "<unused ID>"."""
+        """Bytes of a token in log-probabilities; for a special token those of its name, for an unused id "<unused
+        ID>"."""
         known = token < self.tokenizer.vocab_size
         return self.tokenizer.token_bytes(token) if known else f"<unused {token}>".encode()
 
@@ -127,8 +127,7 @@ class TextEngine:
         return Grammars(self.tokenizer)
 
     def text_stream(self, stop: Sequence[str], prompt: Sequence[int]) -> TextStream:
-        """A decoder for the tokens of one reply to ``prompt``, whose text ends before the first of the strings
-        ``stop``."""
+        """A decoder for the tokens of a reply to ``prompt``, whose text ends before any of the strings ``stop``."""
         return TextStream(self.tokenizer.text_stream(prompt), stop)
 
     def generation(

@@ -81,8 +81,7 @@ class AppendFile:
             self._thread.start()
 
     def append(self, data: bytes) -> None:
-        """Append any bytes to a file in a bucket; they are stored on return. Raises OSError, and what ``check``
-        raises."""
+        """Append any bytes to a file in a bucket, stored on return. Raises OSError, and what ``check`` raises."""
         with self._lock:
             self._waiting += data
         self.flush()

@@ -81,9 +81,8 @@ def copy_if(source: str, version: str, url: str) -> None:
 
 
 def remove_unjoined(url: str) -> None:
-    """Remove temporary objects that killed writers left next to the object ``url`` in ``append_if``. Only for use when
-    no earlier writer can append any more: the data of a running append would be removed, too. Raises OSError if the
-    bucket fails."""
+    """Remove temporary objects that killed writers left next to the object ``url`` in ``append_if``. Only if no earlier
+    writer can append any more: data of a running append would be removed, too. Raises OSError if the bucket fails."""
     if _client(url) is _Google:
         fs, path = file_system(url)
         folder, _, name = path.rpartition("/")

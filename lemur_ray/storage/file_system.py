@@ -39,8 +39,7 @@ _OURS = {
 
 def file_system(url: str) -> tuple[Any, str]:
     """(fsspec file system, path in it) of a local path or URL; the same object for every URL of one scheme. Raises
-    ImportError, which names the extra, if the client of that scheme is not installed, ValueError for an unknown
-    scheme."""
+    ImportError, which names the extra, if the scheme's client is not installed, ValueError for an unknown one."""
     scheme = url.partition("://")[0] if "://" in url else ""
     configure_clients()
     try:

@@ -46,8 +46,7 @@ def publish(folder: Path, url: str, *, last: str) -> None:
 
 @contextlib.contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
-    """Context manager: path of a new file that replaces ``path`` after the block, unless the block raises. Creates
-    folders."""
+    """Context manager: path of a new file that replaces ``path`` after the block, unless it raises. Creates folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -72,8 +71,7 @@ def local_copy(path: str) -> Iterator[str]:
 
 
 def version_of(path: str) -> tuple[int, str] | None:
-    """(size in bytes, text that changes with every write) of a file or object; None without it. Raises OSError if the
-    storage fails."""
+    """(size in bytes, text that changes with every write) of a file or object; None without it. Raises OSError."""
     fs, there = file_system(path)
     try:
         about = fs.info(there)

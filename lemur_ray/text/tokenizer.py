@@ -174,8 +174,7 @@ class Tokenizer:
         return self._pieces.spelled[token_id]
 
     def names(self, ids: Sequence[int]) -> list[str]:
-        """Spelling of each id's token in the vocabulary, which may mark blanks by other characters; "" for unused
-        ids."""
+        """Spelling of each id's token in the vocabulary, perhaps with marks for blanks; "" for unused ids."""
         return [self._tokens[i] if i < len(self._tokens) else "" for i in ids]
 
     def num_bytes(self, ids: Sequence[int]) -> int:
@@ -241,8 +240,7 @@ class Tokenizer:
 
     @property
     def splits_specials(self) -> bool:
-        """Whether special tokens are ordinary text, also in a rendered chat (``split_special_tokens`` of the
-        config)."""
+        """Whether special tokens are ordinary text, also in a rendered chat (config's ``split_special_tokens``)."""
         return splits_specials(self.files)
 
     @cached_property

@@ -27,8 +27,7 @@ Ranges = list[list[int]]
 
 
 class Recorder:
-    """Records one start of a run on one worker: call ``took`` after dispatching each step, ``settle`` before the
-    next."""
+    """Records a start of a run on one worker: call ``took`` after dispatching a step, ``settle`` before the next."""
 
     def __init__(
         self,

@@ -13,8 +13,7 @@ EVERY_BYTES = 2**26
 
 
 class Flusher:
-    """Calls ``flush`` in its own thread after every ``EVERY_BYTES`` bytes that the caller reports, one call at a
-    time."""
+    """Calls ``flush`` in a thread after every ``EVERY_BYTES`` bytes that the caller reports, one call at a time."""
 
     def __init__(self, flush: Callable[[], None]) -> None:
         self._flush, self._lock, self._waiting_bytes = flush, threading.Lock(), 0

@@ -16,8 +16,7 @@ from lemur_ray.weights.families import HuggingFaceError, config_of, fields_of
 
 
 def raw_config(folder: str | Path) -> Any:
-    """Content of the ``config.json`` of a folder or URI, parsed. Raises HuggingFaceError if it is missing or no
-    JSON."""
+    """Parsed ``config.json`` of a folder or URI. Raises HuggingFaceError if it is missing or no JSON."""
     path = f"{folder}/config.json"
     fs, inner = file_system(path)
     if not fs.isfile(inner):

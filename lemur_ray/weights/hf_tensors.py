@@ -22,8 +22,7 @@ from lemur_ray.weights.safetensors_writer import FolderWriter, Tensor
 
 
 class Entry(NamedTuple):
-    """Where one leaf of the parameter tree is stored in safetensors: the tensor's name, and whether it is
-    transposed."""
+    """Where a leaf of the parameter tree is stored in safetensors: tensor's name, and whether it is transposed."""
 
     name: str
     """Tensor name; {} is the layer number of a stacked leaf."""
@@ -111,8 +110,7 @@ class HuggingFaceWeights:
         return stored.dtype
 
     def chunk(self, label: str) -> tuple[int, ...]:
-        """Shape of the smallest block of the leaf ``label`` to read: one stored row, which is contiguous in the
-        file."""
+        """Shape of the smallest block of the leaf ``label`` to read: one stored row, contiguous in the file."""
         shape = leaves(self.config)[label]
         row = len(shape) - (2 if TABLE[label].transpose else 1)
         return tuple(size if dim == row else 1 for dim, size in enumerate(shape))
@@ -122,8 +120,8 @@ class HuggingFaceWeights:
 
     def read(self, label: str, index: Index, dtype: np.dtype[Any] | None = None) -> np.ndarray:
         """One slice of the leaf ``label`` in ``dtype`` (default: stored), in the memory order of the file; reads only
-        the slice's bytes (in a bucket, whole rows). index: a slice for each dimension. Raises HuggingFaceError for NaN
-        or infinity."""
+        its bytes (in a bucket, whole rows). index: a slice for each dimension. Raises HuggingFaceError for NaN or
+        infinity."""
         entry, dtype = entry_of(label, self.config), dtype or self.dtype(label)
         parts = normalised(index, leaves(self.config)[label])
         layers, inner = (parts[0], parts[1:]) if entry.stacked else (range(1), parts)

@@ -71,8 +71,7 @@ def _read(
 
 
 class ByRows(NamedTuple):
-    """How to load a leaf of which several devices need parts of the same stored row: read whole rows, then exchange
-    columns."""
+    """How to load a leaf of which several devices need parts of one stored row: read whole rows, exchange columns."""
 
     wanted: NamedSharding
     read: NamedSharding

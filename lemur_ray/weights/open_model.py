@@ -42,8 +42,7 @@ RANDOM = "random:"
 
 
 class ModelNotFound(CausedError):
-    """Raised if a name or path leads to no model that can be opened; the message gives the reason and what is
-    expected."""
+    """Raised if a name or path leads to no model that can be opened; the message says why and what is expected."""
 
 
 MODEL_ERRORS = (ModelNotFound, HuggingFaceError, TensorFileError, CheckpointError, ValueError)

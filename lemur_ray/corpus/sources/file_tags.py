@@ -23,8 +23,7 @@ _HASHED_BYTES = 256 << 20
 
 def file_tags(folder: Path, refs: Sequence[FileRef]) -> dict[str, str]:
     """Tag of each file by its path: a hash of its content, or for large and remote files the path with time or version;
-    "" for a missing file. Hashes new local files, in threads. folder: build folder, whose ``tags.json`` is read
-    and written."""
+    "" for a missing file. Hashes new local files, in threads. folder: build folder; its ``tags.json`` is updated."""
     try:
         known = json.loads((folder / _FILE).read_bytes())
     except (OSError, ValueError):

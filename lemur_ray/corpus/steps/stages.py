@@ -278,8 +278,7 @@ def _encode_into(path: Path, clean: Iterable[pa.Array], keep: np.ndarray, encode
 
 
 def read_lengths(build: Path, name: str) -> np.ndarray:
-    """(documents,) int64: tokens of each document of tokenised part ``name``. build: build folder. Raises
-    DamagedOutput."""
+    """(documents,) int64: tokens of each document of part ``name``. build: build folder. Raises DamagedOutput."""
     return np.fromfile(intact(build, "tokens", name, ".lengths"), "<i8")
 
 

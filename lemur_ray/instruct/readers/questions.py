@@ -25,9 +25,9 @@ def read_each(dataset: str, path: Path, convert: Callable[[Any, str], Conversati
 
 
 def read_openorca(path: Path, config: SetsConfig) -> Iterator[ReadResult]:
-    """Yield a conversation, or a Dropped, per record {id, system_prompt, question, response} of an OpenOrca file. An
-    empty system prompt gives no system turn; with ``config.openorca_system`` "lemur" an empty one. Errors as
-    ``read_each``."""
+    """Yield a conversation, or a Dropped, per record {id, system_prompt, question, response} of an OpenOrca file, with
+    the errors of ``read_each``. An empty system prompt gives no system turn, or an empty one if
+    ``config.openorca_system`` is ``lemur``."""
 
     def convert(record: Any, where: str) -> Conversation:
         question, response = _texts(record, "question", "response")

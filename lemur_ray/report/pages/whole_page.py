@@ -49,8 +49,7 @@ def render_run(
     Written are ``index.html``, ``report.json``, ``episodes.csv``, the list of episodes and ``transcripts/``; they show
     every run of the ledger. ``evaluation``: (benchmark, policy, hash of the settings) of the run for title, headline
     and ``notes`` (name -> value); by default the run that began last. ``expected``: number of episodes of an evaluation
-    that is still running, which marks the page as live. Raises ReportError without an episode (of the evaluation),
-    LedgerError."""
+    that is still running, which marks the page as live. Raises ReportError if it has no episode, LedgerError."""
     ledger = out / "episodes.jsonl"
     episodes = stored_episodes(ledger) if ledger.is_file() else []
     if not episodes:

@@ -70,8 +70,7 @@ def pages_at_once(num_heads: int, num_kv_heads: int, width: int, queries: int, d
 
 @dataclass(frozen=True)
 class Paged:
-    """One array (blocks, BLOCK, 2K, h) per layer, for K kv heads of h features: a head's rotated keys, then its
-    values."""
+    """One array (blocks, BLOCK, 2K, h) per layer: of each of K kv heads the rotated keys, then the values."""
 
     cut = P(None, None, AXIS)
 

@@ -36,8 +36,7 @@ class Pins(Generic[Node]):
         return len(self._times)
 
     def put(self, session: str, pin: Pin[Node]) -> None:
-        """Set the session's pin in place of an earlier one; then, while more than ``limit`` blocks are pinned, the
-        oldest pins end."""
+        """Set the session's pin, in place of an earlier one; the oldest end while over ``limit`` blocks are pinned."""
         self._hold(pin.nodes)
         self.take(session)
         self._pins[session] = pin

@@ -90,8 +90,7 @@ class PrefixTree:
 
     def find(self, tokens: np.ndarray) -> tuple[list[Node], Node | None, int]:
         """Longest reusable prefix of ``tokens`` (int32), which leaves at least one token over: (full nodes that match
-        its first tokens; node that matches most tokens after them, None if too few to copy; how many of them it
-        matches)."""
+        its first tokens; node that matches most tokens after them, None if too few; how many it matches)."""
         nodes: list[Node] = []
         node, limit = self.root, len(tokens) - 1
         while (end := (len(nodes) + 1) * self.block) <= limit:

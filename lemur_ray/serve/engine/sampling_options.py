@@ -122,8 +122,7 @@ class SamplingOptions:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SamplingOptions:
         """Options from JSON values by name; missing ones have their defaults, and ``logit_bias`` is as for
-        ``LogitBias.of``. Raises InvalidRequest for an unknown name or wrong type; bounds are not checked (``check``).
-        """
+        ``LogitBias.of``. Raises InvalidRequest for an unknown name or wrong type; ``check`` checks bounds."""
         for name, value in values.items():
             if name not in cls.__dataclass_fields__:
                 raise InvalidRequest(name, f"is no sampling option: known are {', '.join(cls.__dataclass_fields__)}")

@@ -35,8 +35,7 @@ class Scheduler:
         self.waiting.append(sequence)
 
     def admit(self) -> list[tuple[LiveSequence, Admission]]:
-        """Start waiting sequences in order, as long as there are slots and blocks; returns them with their blocks, []
-        if none starts."""
+        """Start waiting sequences in order while there are slots and blocks; returns them with their blocks, or []."""
         admitted = []
         for sequence in list(self.waiting):
             if len(self.running) == self.max_running:

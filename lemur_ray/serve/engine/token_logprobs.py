@@ -28,8 +28,7 @@ class TokenLogprobs(NamedTuple):
 
     @staticmethod
     def unknown(count: int, alternatives: int) -> TokenLogprobs:
-        """Unknown (NaN) log-probabilities of ``count`` tokens, to be written to. alternatives: number for each
-        token."""
+        """Unknown (NaN) log-probabilities of ``count`` tokens, to be filled. alternatives: number per token."""
         nothing = np.full((count, alternatives), np.nan, np.float32)
         return TokenLogprobs(np.full(count, np.nan, np.float32), np.zeros((count, alternatives), np.int32), nothing)
 

@@ -38,8 +38,7 @@ def errors_about(param: str) -> Iterator[None]:
 
 
 def handle_errors(app: FastAPI, metrics: Metrics) -> None:
-    """Register handlers with the app that answer ApiError and HTTPException in OpenAI's form, and count them by status
-    in ``metrics``."""
+    """Let the app answer ApiError and HTTPException in OpenAI's form, and count them by status in ``metrics``."""
 
     def response(error: ApiError) -> Response:
         metrics.refused(error.status)

@@ -65,9 +65,8 @@ class Reserved(NamedTuple):
 
 
 def missing_bundles(reserved: Reserved, nodes: Sequence[dict[str, Any]], replicas: int = 1) -> list[dict[str, float]]:
-    """Bundles of ``replicas`` engines for which the cluster has no host, busy or not; [] if it has all. For a TPU
-    slice: those missing in the slice that lacks fewest. nodes: as from ``ray.nodes()``. reserved: resources of one
-    engine."""
+    """Bundles of ``replicas`` engines without a host in the cluster, busy or not; [] if all have one. For a TPU slice:
+    those missing in the slice that lacks fewest. nodes: as from ``ray.nodes()``. reserved: resources of one engine."""
     hosts = [{**node, "Resources": dict(node["Resources"])} for node in nodes if node["Alive"]]
     groups = [hosts]
     if reserved.labels:

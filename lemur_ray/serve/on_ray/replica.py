@@ -79,7 +79,7 @@ class ChatModel:
         return build_app(self._served, self._key_digest, self._metrics, page)
 
     async def about(self) -> dict[str, Any]:
-        """The model's ``name`` and ``spec``, ``version`` and spec (``weights``) of its weights, ``context`` in
+        """``name`` and ``spec`` of the model, ``version`` and spec (``weights``) of its weights, ``context`` in
         tokens."""
         about = {"name": self._served.name, "spec": self._spec, "version": self._served.version}
         return {**about, "weights": self._choice.spec or self._spec, "context": self._served.engine.context}
@@ -149,8 +149,7 @@ class ChatModel:
             self._served.engine.drop()
 
     async def drain(self, limit_s: float) -> None:
-        """Refuse new requests from now on, and close the engine; replies that take longer than ``limit_s`` seconds end
-        with an error."""
+        """Refuse new requests, and close the engine; replies that take over ``limit_s`` seconds end with an error."""
         await asyncio.to_thread(self._served.engine.close, limit_s)
 
     def check_health(self) -> None:

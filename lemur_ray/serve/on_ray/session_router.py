@@ -63,8 +63,7 @@ class WatchedReplica(RunningReplica):
             result.cancel()
 
     def leave(self) -> None:
-        """Called when the replica gets no more requests: until its last ones end, check every second whether it is
-        dead."""
+        """Called when the replica gets no more requests: until the last ends, check every second whether it is dead."""
         self._is_leaving = True
         if self._waiting and (self._check_task is None or self._check_task.done()):
             self._check_task = asyncio.ensure_future(self._check_until_dead())

@@ -164,8 +164,7 @@ ModelName = Annotated[str, Field(min_length=1), Expects("must be the name of a m
 
 
 def described(body: type[Body], model: str) -> dict[str, Any]:
-    """Value of FastAPI's ``openapi_extra`` for a route: JSON schema of its body, with ``model`` as the only valid
-    model."""
+    """Value of FastAPI's ``openapi_extra`` for a route: JSON schema of its body, ``model`` as the only model."""
     schema = body.model_json_schema()
     inlined = _inlined(schema, schema.get("$defs", {}))
     inlined["properties"]["model"] = {"enum": [model]}

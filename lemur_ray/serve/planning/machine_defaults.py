@@ -45,8 +45,7 @@ class Machine:
 
 def chosen(options: EngineOptions, config: ModelConfig, machine: Machine) -> EngineOptions:
     """The options with devices, dtype, cache, prompt tokens of a step and context for the machine, where none is set.
-    Raises ValueError, with sizes, if the weights leave no room for a cache (of the size that is set); never for
-    CPUs."""
+    Raises ValueError, with sizes, if weights leave no room for a cache (of the set size); never for CPUs."""
     by_machine = "float32" if machine.platform == "cpu" else "bfloat16"
     dtype = by_machine if options.dtype == "auto" else options.dtype
     devices = options.tensor_parallel if options.tensor_parallel >= 0 else machine.num_devices

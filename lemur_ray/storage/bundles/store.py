@@ -20,8 +20,7 @@ VARIABLE = "LEMUR_STORE"
 
 
 def store_location() -> str:
-    """Value of ``$LEMUR_STORE``, a URL or absolute folder; empty if not set. Raises BundleError for a relative
-    folder."""
+    """``$LEMUR_STORE``, a URL or absolute folder; empty if not set. Raises BundleError for a relative folder."""
     named = os.environ.get(VARIABLE, "").rstrip("/")
     if named and "://" not in named and not Path(named).is_absolute():
         raise BundleError(f"{VARIABLE}={named}: expected a URL such as gs://bucket/folder, or an absolute folder")

@@ -59,8 +59,7 @@ class JinjaTemplate:
         ]
 
     def render_with_spans(self, chat: Chat, placeholders: Sequence[str] = ()) -> tuple[str, list[Span]]:
-        """``ChatTemplate.render_with_spans``. Raises TemplateError, also if later turns change how earlier ones
-        appear."""
+        """As ``ChatTemplate``. Raises TemplateError, also if later turns change how earlier ones appear."""
         if self.marks_assistant_text(chat):
             (rendered,) = self._rendered([chat], placeholders)
             return rendered.text, list(rendered.spans)

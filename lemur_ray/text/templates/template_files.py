@@ -67,9 +67,8 @@ def _lookup(tokenizer: Tokenizer) -> ChatTemplate:
 
 
 def named_templates(files: Mapping[str, str]) -> dict[str, str]:
-    """Jinja sources of the chat templates in a tokenizer's files (contents by name), by their names: "default" for a
-    single one; {} if there is none. Raises TemplateUnusable for an invalid form, ValueError for files that are no
-    JSON."""
+    """Jinja sources of chat templates in a tokenizer's files (contents by name), by name: "default" for a single one;
+    {} if there is none. Raises TemplateUnusable for an invalid form, ValueError for files that are no JSON."""
     if TEMPLATE in files:
         return {"default": files[TEMPLATE]}
     written = json_file(files, CONFIG).get("chat_template")

@@ -32,8 +32,7 @@ class Origins:
 
     @classmethod
     def of(cls, hlo: str) -> Origins:
-        """Parse the stack frame tables at the beginning of ``compiled.as_text()``; empty without any. hlo: that
-        text."""
+        """Parse the stack frame tables at the beginning of ``hlo``, ``compiled.as_text()``; empty without any."""
         files, functions = _table(hlo, "FileNames"), _table(hlo, "FunctionNames")
         places, frames = _fields(hlo, "FileLocations"), _fields(hlo, "StackFrames")
         named: dict[int, str] = {}

@@ -58,7 +58,6 @@ def memory_fraction() -> float:
 
 
 def described_settings(device: Any) -> dict[str, bool | int | str]:
-    """Settings besides the recipe that affect a step compiled for a device: XLA options, flags, memory fraction,
-    NCCL."""
+    """Settings beyond the recipe that affect a step compiled for a device: XLA options, flags, memory share, NCCL."""
     names = [name for name in os.environ if name in (*FLAGS, MEMORY_FRACTION_NAME) or name.startswith("NCCL_")]
     return {**step_options(device), **{name: os.environ[name] for name in sorted(names) if os.environ[name]}}

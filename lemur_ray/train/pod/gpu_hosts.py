@@ -41,8 +41,7 @@ class GpuHosts:
 
     @property
     def tp_within(self) -> int:
-        """Number of devices within which tensor parallelism stays, so ``mesh.tp`` must divide it: the GPUs of a
-        host."""
+        """Number of devices within which tensor parallelism stays (``mesh.tp`` must divide it): a host's GPUs."""
         return self.chips_per_host
 
     def mesh_of(self, mesh: MeshConfig) -> MeshConfig:

@@ -57,8 +57,7 @@ def generation(name: str) -> Generation:
 
 @dataclass(frozen=True)
 class Slice:
-    """One TPU slice: interconnected chips, reserved and lost together. ``topology``: chips along each axis, as
-    ``2x2x4``."""
+    """A TPU slice: interconnected chips, reserved and lost together. ``topology``: chips by axis, as ``2x2x4``."""
 
     generation: Generation
     topology: str
@@ -109,8 +108,7 @@ class Slice:
 
     @property
     def tp_within(self) -> int:
-        """Number of devices within which tensor parallelism stays, so ``mesh.tp`` must divide it: the chips of a
-        slice."""
+        """Number of devices within which tensor parallelism stays (``mesh.tp`` must divide it): a slice's chips."""
         return self.num_chips
 
     def mesh_of(self, mesh: MeshConfig) -> MeshConfig:

@@ -54,8 +54,7 @@ _DIFFERING = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+", re.IGNORECASE)
 
 
 class WorkersLost(TrainingStopped):
-    """Raised when workers were lost more often than a run tolerates: the same command resumes, on other hosts or
-    later."""
+    """Raised when workers were lost more often than tolerated: the same command resumes, on other hosts or later."""
 
     exit_code = ExitCode.TRY_AGAIN
 
@@ -118,7 +117,7 @@ class Failures:
 
 
 def short(error: BaseException) -> str:
-    """The last line of an error's text, because Ray puts the traceback of the worker before it; its class name if the
-    text is empty."""
+    """The last line of an error's text, as Ray puts the worker's traceback before it; the class name if that is
+    empty."""
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__

@@ -205,9 +205,8 @@ Write = Callable[[str, bytes], None]
 
 def prepare(run: Run, write: Write | None = None) -> dict[str, Any] | None:
     """Prepare the run folder once, before any worker: write ``recipe.json`` and the tokenizer's files, remove
-    ``stopped.json``. write: writes with the attempt's fence; default: without a fence. Returns the content of
-    ``result.json`` if the run is finished, else None. Raises RunFolderError if the folder is not writable, or holds
-    another run."""
+    ``stopped.json``. write: writes with the attempt's fence; default: without. Returns the content of ``result.json``
+    if the run is finished, else None. Raises RunFolderError if the folder is not writable, or holds another run."""
     check_writable(run.out)
     fs, inner = file_system(run.out)
     described = run.described()

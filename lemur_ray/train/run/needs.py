@@ -252,8 +252,7 @@ def check_table(recipe: Recipe, table: str) -> None:
 
 
 def check_devices(recipe: Recipe, devices: Devices) -> None:
-    """Raise ValueError if devices are too few for the smallest permitted number of workers, or leave Ray Data no
-    core."""
+    """Raise ValueError if devices are too few for the fewest permitted workers, or leave Ray Data no core."""
     needed: float
     available: float
     mesh = recipe.mesh

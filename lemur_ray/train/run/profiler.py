@@ -69,8 +69,7 @@ class Profiler:
         return True
 
     def close(self, results: Any = None) -> None:
-        """End an open trace, if any, once the arrays ``results`` are ready, and upload it for a run in a bucket. Raises
-        nothing."""
+        """End an open trace, if any, once the arrays ``results`` are ready, and upload it for a run in a bucket."""
         if not self._end:
             return
         try:

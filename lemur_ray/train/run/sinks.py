@@ -270,8 +270,7 @@ def open_sinks(
     check: Check = lambda: None,
 ) -> list[Background]:
     """Start the sinks named in ``recipe.watch.sinks``, each in its thread; [] for none. out: run folder. history:
-    metrics lines written so far. described: identity of the run. say: logs a line. check: raises for a newer
-    attempt."""
+    metrics lines written so far. described: the run's identity. say: logs a line. check: raises for a newer attempt."""
     makers: dict[str, Callable[[], Sink]] = {
         "tensorboard": lambda: TensorBoard(out, history, check),
         "wandb": lambda: WeightsAndBiases(out, history, recipe, described, check),

@@ -22,8 +22,7 @@ _SHAPE_FREE = ("model.max_seq_len", "model.family")
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """The part of another run, its parent, that a run continues: checkpoint, steps and rows. Stored in
-    ``recipe.json``."""
+    """The part of its parent run that a run takes over: checkpoint, steps and rows. Stored in ``recipe.json``."""
 
     spec: str
     """What the user named: a run, or a checkpoint of it."""

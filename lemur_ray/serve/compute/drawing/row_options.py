@@ -85,8 +85,7 @@ class RowOptionsWriter:
 
 
 def slot_changes(sequence: LiveSequence, generated: Sequence[int]) -> Iterator[np.ndarray]:
-    """Yield ``changes`` for ``slot_edits.write_slot``, at least one, with a sequence's biases and counts of
-    ``generated``."""
+    """Yield ``changes`` for ``slot_edits.write_slot``, at least one: a sequence's biases, counts of ``generated``."""
     bias, counts = sequence.request.sampling.logit_bias, Counter(generated)
     changes = np.zeros((3, len(bias) + len(counts)), np.int32)
     changes[0] = np.concatenate([bias.tokens, np.array([*counts], np.int64)])
