@@ -77,8 +77,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Step:
-    """One turn: the reply, the action read from it (None: none), the observation after it and the reward. ``valid``:
-    whether the action was one. Times in seconds."""
+    """One turn: reply, action read from it (None: none) and whether it is valid, observation after it, and reward."""
 
     reply: str
     action: str | None
