@@ -79,8 +79,8 @@ class Journal:
             os.fsync(file.fileno())
 
     def read(self) -> Traces:
-        """The traces of all complete lines. Of several with one key the last counts: an attempt that a kill kept out of
-        the ledger is played again."""
+        """The traces of all complete lines; {} without a file. Of several with one key the last counts: an attempt that
+        a kill kept out of the ledger is played again."""
         traces: Traces = {}
         for line in self.path.read_text().splitlines() if self.path.exists() else ():
             try:

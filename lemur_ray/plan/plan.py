@@ -36,7 +36,7 @@ class PlanRow(NamedTuple):
 
 
 class PlanRows(NamedTuple):
-    """Where several rows of a plan come from: the fields of PlanRow as int64 arrays (rows,)."""
+    """Origins of several rows of a plan: the fields of PlanRow as int64 arrays (rows,)."""
 
     source: np.ndarray
     epoch: np.ndarray

@@ -80,7 +80,7 @@ class EpisodeSpec:
 
 @dataclass(frozen=True)
 class Attempt:
-    """How one attempt at an episode ended. ``score`` (0 to 1) is None if, and only if, the outcome is not the policy's
+    """Result of one attempt at an episode. ``score`` (0 to 1) is None if, and only if, the outcome is not the policy's
     doing. ``wall_s``: seconds; ``detail``: errors and truncations as text."""
 
     outcome: Outcome

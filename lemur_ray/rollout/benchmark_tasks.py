@@ -117,7 +117,7 @@ def options_of(name: str, benchmark: Benchmark[Any]) -> type[Any]:
 def evaluation_request(
     config: Config, benchmark: Benchmark[Any], prompt: Prompt, recording: str = ""
 ) -> EvaluationRequest:
-    """What ``benchmark`` gets besides its options: data folder, prompt ("full" or "brief"), replay mode and epochs of
+    """Request for ``benchmark``, beside its options: data folder, prompt ("full" or "brief"), replay mode and epochs of
     ``config``. ``recording``: file to replay, or empty."""
     mode = config.replay if config.replay != "auto" else benchmark.details.replay_mode
     return EvaluationRequest(

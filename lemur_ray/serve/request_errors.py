@@ -36,5 +36,5 @@ REQUEST_ERRORS = (EngineError, ValueError)
 
 
 def error_form(error: EngineError | ValueError) -> ErrorForm:
-    """How an error is answered: by the entry of its class, or of the nearest base class that has one."""
+    """Form of the answer to an error: that of its class, or of the nearest base class that has one."""
     return next(_FORMS[kind] for kind in type(error).__mro__ if kind in _FORMS)

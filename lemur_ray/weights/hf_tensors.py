@@ -22,7 +22,7 @@ from lemur_ray.weights.safetensors_writer import FolderWriter, Tensor
 
 
 class Entry(NamedTuple):
-    """Where a leaf of the parameter tree is stored in safetensors: tensor's name, and whether it is transposed."""
+    """Location of a leaf of the parameter tree in safetensors: the tensor's name, and whether it is transposed."""
 
     name: str
     """Tensor name; {} is the layer number of a stacked leaf."""

@@ -40,7 +40,7 @@ class Progress:
 
 
 def plain(line: str) -> str:
-    """The line without terminal escapes."""
+    """The line without terminal escapes and blanks at its end."""
     return _ESCAPES.sub("", line).rstrip()
 
 

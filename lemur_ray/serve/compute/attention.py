@@ -49,8 +49,8 @@ Ints = Any
 
 
 class Place(NamedTuple):
-    """Where the new tokens of a step go: block ids of each row's sequence, position of its first new token, and number
-    of its new tokens."""
+    """Destination of the new tokens of a step: block ids of each row's sequence, position of its first new token, and
+    number of its new tokens."""
 
     tables: Ints
     """(R, blocks of a sequence) int32 block ids"""

@@ -24,7 +24,7 @@ _LOWEST = 0x007FFFFF
 
 
 class Cut(NamedTuple):
-    """How logits are divided: equal, consecutive ranges of token ids in device order, padded at the end with -inf."""
+    """Division of logits over devices: equal ranges of token ids in device order, padded at the end with -inf."""
 
     axis: str
     vocab_size: int
@@ -38,7 +38,7 @@ def cut_of(config: ModelConfig, how: Arithmetic) -> Cut | None:
 
 
 def logits_spec(cut: Cut | None) -> P:
-    """PartitionSpec of logits (R, V): whole on every device, or cut along V."""
+    """PartitionSpec of logits (R, V): whole on every device (None), or cut along V."""
     return WHOLE if cut is None else P(None, AXIS)
 
 

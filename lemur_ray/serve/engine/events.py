@@ -19,7 +19,7 @@ Finish = Literal["stop", "length", "cancelled", "error"]
 
 
 class Event(NamedTuple):
-    """What a listener hears in one step of the request ``number``: new tokens, its end (``finish``), or both."""
+    """Event of a step for the listener of request ``number``: new tokens, its end (``finish``), or both."""
 
     number: int
     tokens: tuple[int, ...] = ()

@@ -100,7 +100,7 @@ def _number(
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How the tokens of one reply are drawn from the model's logits."""
+    """Options for drawing the tokens of one reply from the model's logits."""
 
     seed: int = 0
     """Seed of the noise; only its low 64 bits count. The same seed draws the same tokens whatever else is computed"""

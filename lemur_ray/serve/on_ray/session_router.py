@@ -86,7 +86,7 @@ class SessionRouter(ConsistentHashRouter):
         return WatchedReplica(replica_info)
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """Replace the set of replicas."""
+        """Replace the set of replicas; those that are no longer in it ``leave``."""
         before = dict(self._replicas)
         super().update_replicas(replicas)
         for number, replica in before.items():
