@@ -99,8 +99,9 @@ def evaluate(
     Ray. in_flight: episodes at a time. options: any flag of ``jobs/agent_eval.py`` for this benchmark, with
     underscores.
 
-    Raises ValueError for an unknown benchmark or option, EvaluationError with all that is missing, and EndpointRefused
-    (``agents.messages``) if the function raises or returns anything but a str."""
+    Raises ValueError for an unknown benchmark or option, EvaluationError with all that is missing, EndpointRefused
+    (``agents.messages``) if the function raises or returns anything but a str, LedgerError or SyncError for a damaged
+    folder."""
     own = options_of(benchmark, find(benchmark))
     of_benchmark = {field.name for field in fields(own)} & options.keys()
     known = {field.name for field in fields(EvalConfig)} | of_benchmark

@@ -27,7 +27,7 @@ def scale(lora: LoraConfig) -> float:
 
 def first_adapters(config: ModelConfig, lora: LoraConfig, seed: int, base: Params) -> Params:
     """Initial adapters, {"layers": {name: {"a": (N, in, r), "b": (N, r, out)}}}, and copies of leaves ``lora.also``.
-    Float32; A is normal with variance 1 / in, B is zero. seed: of A. base: parameters to copy."""
+    Float32; A is normal with variance 1 / in, B is zero. seed: of A. base: source of the copies."""
     layers, shapes = {}, adapter_shapes(config, lora)
     keys = jax.random.split(jax.random.key(seed), len(lora.matrices))
     for key, name in zip(keys, sorted(lora.matrices), strict=True):

@@ -188,7 +188,7 @@ class BucketCorpus:
     def claim(self, mine: str, overwrite: bool) -> None:
         """Reserve the URL for the build with hash ``mine``, by an object in the bucket; processes with the same hash
         share the reservation. Raises CorpusError if another build has reserved it (unless ``overwrite``) or does so
-        now, or if there is no such bucket."""
+        now, or if there is no such bucket; OSError if the bucket fails."""
         claimed = self._read_claim(mine, overwrite)
         if claimed is not None and claimed[0] == mine.encode():
             return

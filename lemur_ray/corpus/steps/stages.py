@@ -244,7 +244,7 @@ def texts_of(build: Path, name: str, keep: np.ndarray) -> list[str]:
 def tokenise_part(build: Path, name: str, clean: str, keep: str, tokenizer: str) -> dict[str, str]:
     """Step: encode the documents of part ``clean`` that ``keep/KEEP.npy`` selects, with ``tokenizer/TOKENIZER``; writes
     ``tokens/NAME.*`` in the folder ``build``. Returns the ``library`` that encoded them and the ``reason`` why it is
-    not the fast one ("": it is); {} if the part was complete."""
+    not the fast one ("": it is); {} if the part was complete. Raises DamagedOutput for its inputs."""
     if part_done(build, name, "tokens"):
         return {}
     mask, text = np.load(build / "keep" / f"{keep}.npy"), tokenizer_in(build / TOKENIZER / tokenizer)

@@ -214,7 +214,7 @@ class MLflow:
 
 
 def lasting_id(path: str) -> str:
-    """The id stored in the file ``path`` (or URL); without a file, a random one of 8 hex digits is written."""
+    """The id in the file ``path`` (or URL); without a file, a random one of 8 hex digits is written. Raises OSError."""
     while (stored := read_version(path)) is None:
         with contextlib.suppress(VersionConflict):
             write_if(path, f"{secrets.token_hex(4)}\n".encode(), None)
