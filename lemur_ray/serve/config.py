@@ -69,8 +69,8 @@ class EngineOptions:
         check_ranges(self, prefill_tiles=FROM_ZERO, compile_threads=COUNT, tensor_parallel=(-1, math.inf))
         if self.float64 and (self.dtype == "bfloat16" or self.quantization != "none"):
             raise ValueError(
-                f"float64 with dtype {self.dtype}, quantization {self.quantization}: expected dtype float32, no "
-                "quantization"
+                f"--engine.float64 with --engine.dtype {self.dtype} and --engine.quantization {self.quantization}: "
+                "expected float32 and none"
             )
 
     @property

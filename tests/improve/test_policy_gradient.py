@@ -220,5 +220,5 @@ def test_float64_is_part_of_a_run_and_for_weights_that_are_not_rounded(start: Pa
     assert ("float64" in usual.described["improve"], wide.described["improve"]["float64"]) == (False, True)
     assert (usual.float64, wide.float64) == (False, True)
     for given in ({"dtype": "bfloat16"}, {"quantization": "int8"}):
-        with pytest.raises(ValueError, match="expected dtype float32, no quantization"):
+        with pytest.raises(ValueError, match="expected float32 and none"):
             EngineOptions(float64=True, **given)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ logged once and never ends a run. Knows nothing of what a step computes."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -86,9 +87,10 @@ class Profiler:
             self._give_up(error)
         self._end = 0
         if self._rank == 0 and self._request_seen:
-            self._request_seen = False
-            if self._fs.exists(f"{self._inner}/{REQUEST}"):  # so that it can be made again
-                self._fs.rm_file(f"{self._inner}/{REQUEST}")
+            with contextlib.suppress(Exception):  # a request that cannot be removed counts as answered
+                if self._fs.exists(f"{self._inner}/{REQUEST}"):  # so that it can be made again
+                    self._fs.rm_file(f"{self._inner}/{REQUEST}")
+                self._request_seen = False
 
     def _steps_requested(self, step: int) -> int:
         """Number of steps of the trace that begins at ``step``; 0 without one."""

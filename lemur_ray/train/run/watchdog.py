@@ -77,8 +77,10 @@ class StepWatchdog:
     def patient(self) -> Iterator[None]:
         """A context for work of unknown duration outside a step; its end counts as a sign of life."""
         self._patient = True
-        yield
-        self._at, self._patient = time.monotonic(), False
+        try:
+            yield
+        finally:
+            self._at, self._patient = time.monotonic(), False
 
     def __enter__(self) -> StepWatchdog:
         if self._thread is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from lemur_ray.config import Recipe
 from lemur_ray.config.watching import WatchConfig
@@ -72,6 +73,23 @@ def test_a_profiler_that_fails_is_said_once_and_the_run_goes_on(
     result = run_here(recipe, tmp_path / "run", lines=said)
     assert result["steps"] == 12
     assert len([line for line in said if "no profiler trace" in line]) == 1
+
+
+def test_a_request_that_cannot_be_removed_neither_ends_the_run_nor_is_answered_twice(
+    tmp_path: Path, run_here: RunHere, small_recipe: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_right(self: LocalFileSystem, path: str) -> None:
+        if path.endswith("/profile"):
+            raise PermissionError(path)
+        Path(path).unlink()
+
+    monkeypatch.setattr(LocalFileSystem, "rm_file", no_right)
+    said: list[str] = []
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "profile").write_text("2\n")
+    result = run_here(small_recipe(), tmp_path / "run", lines=said)
+    assert result["steps"] == 12
+    assert [line for line in said if "profile" in line] == [f"profiled steps 1 to 2: {tmp_path}/run/profiles/step-1"]
 
 
 def test_only_the_first_worker_profiles_unless_all_are_asked(

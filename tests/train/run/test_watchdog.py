@@ -85,3 +85,15 @@ def test_who_knows_his_steps_says_how_long_to_wait_for_one(monkeypatch: pytest.M
         monkeypatch.setenv(PATIENCE, wrong)
         with pytest.raises(ValueError, match=f"{PATIENCE} is '{wrong}': expected seconds above 0"):
             least_s()
+
+
+def test_work_that_failed_is_waited_for_no_longer(wait: Callable[[float], None]) -> None:
+    watchdog = StepWatchdog(watches=False)
+    for step in range(1, 22):
+        wait(1.0)
+        watchdog.step_ended(step)
+    with watchdog.patient():
+        assert watchdog.limit_s == LEAST_S
+    with pytest.raises(OSError, match="full"), watchdog.patient():
+        raise OSError("full")
+    assert watchdog.limit_s == 600.0
