@@ -7,7 +7,7 @@ import io
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
@@ -25,6 +25,8 @@ _TRIES_OF_CLIENT = 3
 bucket may list an object before it serves it."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 """Seconds before the first and at most before the last retry, unless the server asks for more."""
+_VERSIONS = ("generation", "ETag", "etag", "md5Hash")
+"""Keys under which bucket clients report the version of an object, in order of preference."""
 BLOCK = 4 << 20
 """Maximum bytes per fetch of a remote file; an eighth of it for a local file."""
 
@@ -77,8 +79,14 @@ class LocalRanges:
         self._file.close()
 
 
+def object_version(about: Mapping[str, Any]) -> str:
+    """Version of an object from its description by an fsspec client (``find``, ``info``); empty if it names none."""
+    return next((str(about[key]) for key in _VERSIONS if about.get(key)), "")
+
+
 class BucketRanges:
-    """``ByteRanges`` of an object in a bucket or another fsspec file system. ``size``: bytes, queried if negative."""
+    """``ByteRanges`` of an object in a bucket or another fsspec file system. ``size``: bytes, queried if negative.
+    ``version``: as listed; compared after every fetch, unless it is empty or the client reports none."""
 
     def __init__(self, url: str, size: int = -1, version: str = "") -> None:
         self._files, self._path = file_system(url)
@@ -86,7 +94,11 @@ class BucketRanges:
         self.size, self.version = int(about["size"]), version
 
     def fetch(self, begin: int, end: int) -> bytes:
-        return bytes(self._files.cat_file(self._path, start=begin, end=end))
+        data = bytes(self._files.cat_file(self._path, start=begin, end=end))
+        now = object_version(self._files.info(self._path)) if self.version else ""
+        if now and now != self.version:
+            raise FetchError(f"changed since it was listed: version {now}; expected {self.version}")
+        return data
 
     def close(self) -> None:
         """Nothing to release: the client is shared by the process."""
@@ -94,8 +106,8 @@ class BucketRanges:
 
 def open_ranges(uri: str, size: int = -1, version: str = "") -> ByteRanges:
     """Open a local path, an object of a bucket, an ``https://`` address or an ``hf://datasets/...`` file.
-    size, version: as listed (-1, empty: unknown); a web or Hub file of another size or version raises FetchError when
-    it is read, an object of a bucket is not compared. Raises FetchError or OSError if it is missing or not accessible,
+    size, version: as listed (-1, empty: unknown); a remote file of another version, or a web or Hub file of another
+    size, raises FetchError when it is read. Raises FetchError or OSError if it is missing or not accessible,
     Interrupted for a temporary failure, ImportError if the bucket's client is not installed."""
     if uri.startswith("hf://"):
         from lemur_ray.outside_data.hub import HubRanges, hub_address  # a second to import, for such files only

@@ -4,12 +4,10 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from lemur_ray.outside_data.byte_stream import ByteStream, open_ranges, patiently, read_all
+from lemur_ray.outside_data.byte_stream import ByteStream, object_version, open_ranges, patiently, read_all
 from lemur_ray.outside_data.source import fixed_part, matches
 from lemur_ray.storage.file_system import file_system
 
-_VERSIONS = ("generation", "ETag", "etag", "md5Hash", "created")
-"""Keys under which bucket clients report the version of an object, in order of preference."""
 _AT_ONCE = 16
 """Number of web addresses that are asked for their size in parallel."""
 _LIST_BYTES = 64 << 20
@@ -75,7 +73,7 @@ def _bucket_files(uri: str) -> list[RemoteFile]:
         inner = path.removeprefix(root).lstrip("/")
         hidden = any(p.startswith(".") or p == "__pycache__" for p in inner.split("/")[:-1])
         if about.get("type") == "file" and not hidden and (not inner or matches(inner, pattern)):
-            version = next((str(about[key]) for key in _VERSIONS if about.get(key)), "")
+            version = object_version(about) or str(about.get("created") or "")
             name = inner or path.rsplit("/", 1)[-1]
             files.append(RemoteFile(f"{scheme}://{path}", name, int(about["size"]), version))
     return files
