@@ -236,7 +236,7 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         CodeOptions,
         _ctf,
         departures=ctf_departures,
-        size="76, or 100 (--compat)",
+        size="76 (100 with --compat)",
         settings={"compat": True},
         replay_mode="grading",
     ),
@@ -253,7 +253,7 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         details=_details(
             "sql",
             cluster=_database,
-            size="1028, without data 50",
+            size="1028 (50 without data)",
             notes=_sql_notes,
         ),
     ),

@@ -37,12 +37,17 @@ _SPURIOUS = re.compile(
 """Words before an announcement of an answer that is not the reply's own."""
 _EMPHASIS = re.compile(r"(?<=[\d)])\*(?=[\d($])|(?<=\S )\*(?= \S)|([*`]+|(?<!\w)_+|_+(?!\w))")
 """Markdown emphasis, in its group; outside of it the sign of a product."""
+_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\\!|\\[,;!])(?=\d{3}(?!\d))")
+"""Thousands separators of LaTeX: ``1{,}234``, ``1,\\!234``, ``1\\,234``."""
+_FULL_WIDTH = {code + 0xFEE0: code for code in range(0x21, 0x7F) if code != ord(",")}
+"""East Asian full-width characters to their ASCII forms, except the comma, which separates clauses there."""
 
 
 def plain(reply: str) -> str:
     r"""The reply without Markdown emphasis, answer tags and LaTeX commands around texts; ``\boxed{X}`` becomes an
     announcement in words ("the answer is X")."""
-    text = _EMPHASIS.sub(lambda match: "" if match[1] else match[0], reply)
+    text = _THOUSANDS.sub(",", reply.translate(_FULL_WIDTH))
+    text = _EMPHASIS.sub(lambda match: "" if match[1] else match[0], text)
     text = _LATEX_TEXT.sub(r" \1 ", text.replace("\u2212", "-").replace("\u2019", "'"))
     text = _BOXED.sub(lambda match: f"\nanswer: {match[1]}\n", text)
     return _TAG.sub(lambda match: "\n" if match[1] else "\nanswer: ", text).strip()

@@ -12,7 +12,7 @@ from itertools import pairwise
 from lemur_ray.grading.announced_answers import CUE, SENTENCE_END, announced, plain
 
 _DIGITS = r"-?\s?\\?[$€£]?\s?-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|-?\\?[$€£]?\.\d+"
-_NUMBER = re.compile(rf"(?<![\w.])(?:{_DIGITS})(?![\d])")
+_NUMBER = re.compile(rf"(?<![A-Za-z\d_.])(?:{_DIGITS})(?![\d])")
 _LABEL = re.compile(
     r"\b(?:steps?|lines?|parts?|questions?|examples?|equations?|eq\.|problems?)\s+#?\(?\d+\)?"
     r"(?:\s*(?:to|and|-|\u2013|through|,)\s*(?:steps?\s+)?\d+)*|^\s*\d+[.)](?=\s)|\bnot\s+\\?[$€£]?-?[\d,.]*\d",

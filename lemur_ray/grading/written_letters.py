@@ -27,6 +27,12 @@ _WRONG = (
     r"(?:be\s+)?(?:not\b|n't\b|isn't\b|aren't\b|can't\b|cannot\b|doesn't\b|incorrect\b|wrong\b|false\b|ruled\s+out|"
     r"eliminated|excluded|impossible\b|out\b)"
 )
+_VERDICT = (
+    r"(?<![\w'])\(?([{letters}])(?:\W+is)?[\s).:|=\u2013\u2014-]+"
+    r"(?i:(yes|true|correct|right|\u2713|\u2714|\u2705)|no|false|incorrect|wrong|\u2717|\u2718|\u274c)\ufe0f?"
+    r"(?=\s*(?:[|.;\n]|$|,\s*\(?[{letters}]\b))"
+)
+"""An option and its verdict, in a table or a list; a group has the verdict of a right one."""
 _DENYING = r"(?:not|neither|nor|isn't|except|unlike|eliminate|exclude|rule\s+out|reject|than|wasn't)"
 _HYPOTHETICAL = re.compile(r"\b(?:was|would)\b", re.IGNORECASE)
 _CORRECTION = re.compile(
@@ -50,7 +56,8 @@ def chosen_letter(reply: str, letters: str) -> str | None:
         if letter := _announced_letter(behind, letters) or _concluded_letter(behind, letters):
             return letter
     own = CUE.sub(lambda match: "not " if is_spurious(match) else match[0], text)
-    for letter in (_announced_letter(text, letters), _first_letter(own, letters), _concluded_letter(own, letters)):
+    for read in (_announced_letter, _marked_letter, _first_letter, _concluded_letter):
+        letter = read(text if read is _announced_letter else own, letters)
         if letter is not None:
             return letter or None
     return _only_letter(own, letters) or _announced_letter(text, letters, spurious=True) or None
@@ -76,6 +83,16 @@ def _announced_letter(text: str, letters: str, spurious: bool = False) -> str | 
             if not wrong and not negated:
                 last[_HYPOTHETICAL.search(match[0]) is not None] = hit[1].upper()
     return last[False] or last[True] or None
+
+
+def _marked_letter(text: str, letters: str) -> str | None:
+    """The only option that is right in a list or table with verdicts on three or more; a reply that is one letter, also
+    a small one; else None."""
+    if alone := re.fullmatch(rf"\W*([{letters.lower()}])\W*", text):
+        return alone[1].upper()
+    verdicts = dict(re.findall(_VERDICT.format(letters=letters), text))
+    right = [letter for letter, mark in verdicts.items() if mark]
+    return right[0] if len(verdicts) > 2 and len(right) == 1 else None
 
 
 def _first_letter(text: str, letters: str) -> str | None:

@@ -29,8 +29,8 @@ from lemur_ray.storage.bundles.host_path import HostPath
 
 SOURCES = SETS["tau_bench"]
 NO_USER = (
-    "who is the user? --teacher openai:URL#MODEL asks a model (published runs: gpt-4o); --user scripted says its whole "
-    "instruction at once (for golds and floors)"
+    "no model plays the user: --teacher openai:URL#MODEL names one (published runs: gpt-4o); --user scripted says its "
+    "whole instruction at once (for golds and floors)"
 )
 _SIZES = {"retail": "115", "airline": "50"}
 SPLITS = {"retail": ("test", "train", "dev"), "airline": ("test",)}
@@ -55,7 +55,7 @@ def _archive(request: EvaluationRequest) -> Path:
 def _needs(options: TauBenchOptions, request: EvaluationRequest) -> tuple[Requirement, Requirement]:
     has_user = request.recording is not None or options.user == "scripted" or options.teacher
     return requirement_of("data", partial(_archive, request)), Requirement(
-        "user", lambda: None if has_user else NO_USER
+        "simulated user", lambda: None if has_user else NO_USER
     )
 
 

@@ -111,7 +111,7 @@ def _turn_departures(run: EvaluationRun) -> Sequence[str]:
 
 _PROTOCOL = column_protocol("mbpp", options=MbppOptions, further=_turn_departures)
 _DETAILS = BenchmarkDetails(
-    "500, or 974 (--split all)", file_patterns=(*FILES, *PARQUET.values()), protocol=_PROTOCOL
+    "500 (974 with --split all)", file_patterns=(*FILES, *PARQUET.values()), protocol=_PROTOCOL
 )  # fmt: skip
 BENCHMARKS = {
     "": Benchmark(

@@ -1,5 +1,6 @@
 """Extracts the SQL query from a reply, and compares its rows with the gold query's on every file of its database."""
 
+import json
 import re
 import time
 from collections.abc import Mapping
@@ -72,7 +73,7 @@ def query_in(reply: str, begins: str = "") -> str | None:
     """Find the SQL query of a reply as a person would: in a code fence, else the last one on lines of its own, else
     from the first SELECT; it ends at its semicolon or before the next sentence. None if there is none. ``begins``: the
     start of the query that the prompt gave, put before a continuation."""
-    code = code_in(reply, r"(?i)\bselect\b").strip()
+    code = _without_json(code_in(reply, r"(?i)\bselect\b").strip())
     if begins and not re.match(r"(?:select|with)\b", code, re.IGNORECASE):
         code = f"{begins} {code}"
     apart = [match.start("query") for match in _SET_APART.finditer(code) if _is_query(code[match.start("query") :])]
@@ -82,6 +83,17 @@ def query_in(reply: str, begins: str = "") -> str | None:
     places = lines[-1:] if not has_fence(reply) else lines[:1]
     start = places[0] if places else match.start() if match else None
     return None if start is None else _up_to_end(code[start:], is_inline=code[:start].endswith("`"))
+
+
+def _without_json(code: str) -> str:
+    """The query in a JSON object with one; any other text unchanged."""
+    try:
+        fields = json.loads(code)
+    except (ValueError, RecursionError):
+        return code
+    texts = [text for text in fields.values() if isinstance(text, str)] if isinstance(fields, dict) else []
+    queries = [text for text in texts if re.match(rf"\s*{_BEGINS.pattern}", text, re.IGNORECASE)]
+    return queries[0].strip() if len(queries) == 1 else code
 
 
 def query_alone(reply: str, begins: str = "") -> str | None:
