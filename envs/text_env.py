@@ -239,7 +239,7 @@ def check_texts(options: Mapping[str, Any], *names: str) -> None:
 
 
 def check_whole_number(name: str, value: Any, expected: str = "a whole number") -> None:
-    """Raise ValueError unless option ``name`` has a whole number from 1 as its ``value``. ``expected``: its kind."""
+    """Raise ValueError unless the ``value`` of option ``name`` is an int from 1. ``expected``: words for the error."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"option {name}: {value!r}, expected {expected}, 1 or more")
 

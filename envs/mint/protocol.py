@@ -36,7 +36,7 @@ class Accounting:
         return self.proposals_left <= 0
 
     def message(self, text: str) -> str:
-        """The observation: ``text``, then lines with the steps and proposals that are left; without feedback."""
+        """The observation: ``text``, then lines with the steps and proposals that are left."""
         lines = f"Observation:\n{text}\n"
         lines += f"You have {self.steps_left} steps left and {self.proposals_left} chances to propose solution left.\n"
         if self.steps_left <= 1:

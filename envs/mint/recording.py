@@ -50,7 +50,7 @@ class SeenMessage:
 
 
 def split_observation(content: str) -> SeenMessage:
-    """Split a user message of MINT's protocol. The last count-down before the last feedback is the real one."""
+    """Split a user message of MINT's protocol at its last feedback and the last count-down before that."""
     body = content.removeprefix("Observation:\n")
     cut = body.rfind(FEEDBACK)
     feedback = None if cut < 0 else body[cut + len(FEEDBACK) :].removesuffix("\n")
@@ -63,7 +63,7 @@ def split_observation(content: str) -> SeenMessage:
 
 
 def after_observation(content: str) -> str:
-    """The text of a user message without count-down and feedback, with its trailing line breaks."""
+    """The text of a user message up to its first count-down, trailing line breaks included; all of it without one."""
     body = content.removeprefix("Observation:\n")
     match = _COUNT_DOWN.search(body)
     return body if match is None else body[: match.start()].removesuffix("\n")

@@ -86,7 +86,7 @@ class Chain:
 
 
 class SiteSet(Protocol):
-    """Interface of what leases copies of the sites to the episodes of one process; implementations are thread-safe."""
+    """Pool of copies of the sites that are leased to the episodes of one process; implementations are thread-safe."""
 
     @property
     def urls(self) -> Mapping[str, str]:

@@ -41,7 +41,7 @@ class Requirement:
 
 
 class PassingProblem(str):
-    """Text of a problem (a str) that ends without any change here, because a service or a host was away."""
+    """Text of a problem that may pass without a change here: a service or host was unreachable, so a retry can help."""
 
 
 def requirement_of(what: str, look: Callable[[], object]) -> Requirement:

@@ -12,9 +12,9 @@ _START_ANY_CASE = re.compile(_START.pattern, re.I)
 def parse_sql(reply: str) -> str | None:
     """The SQL statement in a reply, or None if it has none.
 
-    Line breaks are blanks; the first fenced block, else everything from the first SHOW, SELECT, DESCRIBE or DESC
-    (written in capitals if there is one: in prose those words are common in lower case); cut at the first semicolon;
-    white space collapsed; ``\\_`` is ``_``. A statement that begins with any other word, WITH too, is not code.
+    It is the content of the first fenced block, else everything from the first SHOW, SELECT, DESCRIBE or DESC (one in
+    capitals if there is any, since prose has these words in lower case), cut at the first semicolon. White space is
+    collapsed, and ``\\_`` becomes ``_``. A text that begins with any other word, WITH too, is no statement.
     Source: princeton-nlp/intercode c3e46d8, behaviour of its SQL parser."""
     text = reply.replace("\n", " ").replace("\r", " ")
     if (fenced := first_fenced(text, _OPENING)) is not None:

@@ -111,7 +111,8 @@ def _schema(parameter: dict[str, Any]) -> None:
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Score 1 if the reply's calls are accepted; in (ir)relevance categories, if there is a call or none, as asked."""
+    """Score 1 if the reference accepts the reply's calls. In the categories ``RELEVANCE``: if the reply has well-formed
+    calls where a function fits (live_relevance), or has none elsewhere."""
     reference = options["reference"]
     category, (_, written) = reference["category"], read_calls(reply)
     calls: list[Call] = [(one.name, given) for one in written if (given := arguments_of(one)) is not None]

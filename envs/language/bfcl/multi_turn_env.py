@@ -16,11 +16,12 @@ STEPS = 20
 
 
 class MultiTurnEnv(TextEnv):
-    """A reply with calls gets their results; one without ends the turn, which is then checked. Options of ``reset``:
+    """A dialogue in which the model calls tools over several turns of the user. A reply with calls gets their results;
+    one without any ends the turn, whose calls are then checked against the reference. Options of ``reset``:
 
-    - ``apis``: see ``SimulatedApis``; ``turns``: the user's requests; ``gold``: calls of each turn, in the data's form;
-    - ``tools``, ``added``: tools in OpenAI's format, and those that are added with a turn, by its number, when the user
-      says ``news``;
+    - ``apis``: settings of ``SimulatedApis``; ``turns``: the user's requests; ``gold``: reference calls of each turn;
+    - ``tools``: those offered from the start, in OpenAI's format; ``added``: turn number -> tools that are offered from
+      that turn on, in which the user's request is ``news``;
     - ``native``: whether tools are offered natively; ``database_id`` (not read: identifies the data).
     """
 

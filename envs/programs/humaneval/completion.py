@@ -34,8 +34,8 @@ def grade(reply: str, options: Mapping[str, Any]) -> Graded:
 
 
 def program_of(reply: str, prompt: str, name: str, kept: Callable[[str], str] = str) -> str:
-    """The program of a reply, leniently read. If its code defines function ``name``: that code after the prompt's
-    imports and helpers; else the prompt with the code as the function's body. ``kept`` cuts the code first."""
+    """The program to test. If the code in ``reply`` defines function ``name``: that code after the prompt's imports and
+    helpers; else the prompt with the code as the function's body. ``kept``: applied to the code first, to cut it."""
     begins = rf"^(?:async\s+)?def\s+{re.escape(name)}\s*\("
     code = kept(python_in(reply, begins))
     if re.search(begins, code, re.MULTILINE):

@@ -110,7 +110,8 @@ def _without_removed(children: Sequence[str], tree: Mapping[str, _Placed], gone:
 
 
 def visible(box: Box, screen: tuple[float, float], strict: bool) -> bool:
-    """Whether ``IN_VIEW`` of a box is on screen: overlap / area if ``strict``, else (overlap / width) * height."""
+    """Whether at least ``IN_VIEW`` of a box overlaps the ``screen`` (width, height), by the ratio overlap / area
+    if ``strict``, else upstream's (overlap / width) * height. False for an empty box."""
     x, y, width, height = box
     if width == 0 or height == 0:
         return False

@@ -101,8 +101,8 @@ def _texts(items: Any) -> Iterable[str]:
 
 
 class SecondScorer:
-    """Scores one episode by the package in ``python`` as ``task``, one of its tasks. ``folder``: where the log of
-    requests is kept; None: a temporary folder until ``close``."""
+    """Scores one episode with the package webarena-verified, which the interpreter ``python`` has. ``task``: the
+    package's task. ``folder``: where the log of requests is kept; None: a temporary folder until ``close``."""
 
     def __init__(self, python: str, task: Mapping[str, Any], folder: Path | None = None) -> None:
         self._python, self._task = python, task

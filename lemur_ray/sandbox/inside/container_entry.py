@@ -51,8 +51,9 @@ def own_namespace(uid: int, held: list[int]) -> None:
 
 
 def lay_out(order: dict[str, Any]) -> None:
-    """Mount the parts of a generation's root below the keeper's base, named as with bubblewrap. ``order``: rootfs
-    (whether one is given), names (of its top level, or of the image's), etc (parts of /etc, or patterns of them)."""
+    """Mount the parts of a sandbox's root below ``keeper.BASE``, by the names that they have under bubblewrap, too.
+    ``order``: rootfs (true: parts come from that folder, false: from the image's /), names (of top-level entries to
+    mount), etc (names or glob patterns below /etc to mount). Raises OSError if a mount fails."""
     kernel.mount("base", keeper.BASE, "tmpfs", kernel.NOSUID | kernel.NODEV, "size=1m,mode=755")
     top = ROOTFS if order["rootfs"] else ""
     for name in order["names"]:

@@ -58,7 +58,7 @@ def used_s(proc: str) -> float:
 
 
 def send(pid: int, number: int) -> None:
-    """Send signal ``number`` to process ``pid``, which may be gone; -1: to all of the namespace but the first."""
+    """Send signal ``number`` to process ``pid`` if it exists; pid -1: to all of this pid namespace but its first."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 

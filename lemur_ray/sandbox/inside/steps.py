@@ -155,7 +155,7 @@ class Watcher:
         return True
 
     def settle(self, step: Step, until: Callable[[], bool], timeout_s: float) -> bool:
-        """Forward output and reap children until ``until()``; returns False if that is not after ``timeout_s`` s."""
+        """Forward output and reap children until ``until()`` is true; False if it is not within ``timeout_s`` s."""
         deadline = time.monotonic() + timeout_s
         reports = [step.live.report] if step.live else []
         while not until():

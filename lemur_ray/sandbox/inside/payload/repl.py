@@ -25,7 +25,7 @@ RAISED, LATE = 1, 2
 
 class Interpreter:
     """Runs cells of Python code in one namespace ``__main__``, which has IPython's In, Out, _, __ and ___.
-    ``ipython_text``: the module of that name."""
+    ``ipython_text``: the module beside this one, which the harness loads and passes."""
 
     def __init__(self, ipython_text: Any) -> None:
         self.ipython_text = ipython_text
