@@ -20,26 +20,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from lemur_ray.host.json_files import toml_beside
 from lemur_ray.host.python_source import parsed
 
-SCHEMA = """
-create table maintainers (maintainer_id integer primary key, name text not null, email_domain text);
-create table packages (
-  name text primary key, version text not null, section text, priority text, installed_kb integer,
-  maintainer_id integer references maintainers, homepage text, summary text
-);
-create table dependencies (package text references packages, kind text not null, target text not null);
-create table modules (
-  name text primary key, num_lines integer not null, num_functions integer not null, num_classes integer not null,
-  summary text
-);
-create table functions (
-  module text references modules, name text not null, line integer not null, num_arguments integer not null,
-  has_docstring integer not null
-);
-create table distributions (name text primary key, version text not null, requires_python text, summary text);
-create table requirements (distribution text references distributions, target text not null, optional integer not null);
-"""
+_SCHEMA: str = toml_beside(__file__)["schema"]
 
 DPKG_STATUS = Path("/var/lib/dpkg/status")
 _MAINTAINER = re.compile(r"\s*(?P<name>[^<]*?)\s*(?:<[^@>]*@(?P<domain>[^>]*)>)?\s*$")
@@ -63,7 +47,7 @@ def build_sample(path: Path, dpkg_status: Path = DPKG_STATUS, stdlib: Path | Non
         with contextlib.closing(sqlite3.connect(half)) as connection, connection:
             # Unused parts of pages are zeroed: SQLite would fill them with what its memory held before.
             connection.execute("pragma secure_delete = on")
-            connection.executescript(SCHEMA)
+            connection.executescript(_SCHEMA)
             _insert_packages(connection, list(_installed_packages(dpkg_status)))
             _insert_modules(connection, stdlib or Path(sysconfig.get_path("stdlib")))
             _insert_distributions(connection)

@@ -62,7 +62,7 @@ def _load(subset: str, options: GpqaOptions, request: EvaluationRequest) -> Iter
 
 
 def grade(reply: str, options: Mapping[str, Any]) -> Graded:
-    """Score 1 if the reply chooses the right letter, in any wording. Score STRICT: by its last "answer is (X)" alone."""
+    """Score 1 if the reply chooses the right letter, in any wording. Score STRICT: by the last "answer is (X)" only."""
     letter, strict = chosen_letter(reply, LETTERS), _STRICT.findall(reply)
     score = float(letter == options["reference"])
     return Graded(score, letter, scores={STRICT: float(strict[-1:] == [options["reference"]]), FLEXIBLE: score})
