@@ -32,6 +32,7 @@ FIELDS = {
 """Field of ``config.json`` -> field of ModelConfig, in all families."""
 HARMLESS = (
     "_name_or_path", "architectures", "attention_dropout", "attn_implementation", "_attn_implementation",
+    "_attn_implementation_autoset", "max_sequence_length", "tokenizer_class",
     "bos_token_id", "cache_implementation", "chunk_size_feed_forward", "dtype", "eos_token_id", "id2label",
     "initializer_range", "is_encoder_decoder", "label2id", "max_window_layers", "model_type", "output_attentions",
     "output_hidden_states", "pad_token_id", "pretraining_tp", "problem_type", "return_dict", "rope_parameters",
@@ -211,6 +212,12 @@ def _wrong_fields(raw: dict[str, Any], rope: dict[str, Any], local: dict[str, An
         for name, value in raw.items()
         if value is not None and name not in known
     ]
+    old = {"rope_type" if name == "type" else name: value for name, value in (raw.get("rope_scaling") or {}).items()}
+    new = {"rope_type": _kind(rope), **rope}
+    if raw.get("rope_parameters") and any(new.get(name) != value for name, value in old.items()):
+        wrong.append(
+            f"rope_scaling is {raw['rope_scaling']!r} beside other rope_parameters {raw['rope_parameters']!r}: keep one"
+        )
     given = rope | local
     wrong += [f"{name} of the rotary embedding is {given[name]!r}" for name in given if name not in _ROPE]
     return wrong + (["truncate of the rotary embedding is False"] if rope.get("truncate") is False else [])

@@ -147,6 +147,27 @@ def test_switches_that_no_family_has_together_cannot_be_written() -> None:
     ] == "mistral"  # fmt: skip
 
 
+def test_two_spellings_of_the_rotary_embedding_must_agree(tmp_path: Path) -> None:
+    """A scaling added by hand to a config.json with ``rope_parameters`` is not dropped."""
+    raw = json.loads(config_files(CONFIG, None, "float32")["config.json"])
+    raw |= {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}, "rope_scaling": {"type": "default"}}
+    assert read_config(write(tmp_path, raw)).rope_scaling.kind == "none"
+    with pytest.raises(HuggingFaceError, match=r"rope_scaling is \{'type': 'yarn'.* beside other rope_parameters"):
+        read_config(write(tmp_path, {**raw, "rope_scaling": {"type": "yarn", "factor": 4.0}}))
+    linear = {"rope_type": "linear", "factor": 2.0}
+    raw["rope_parameters"] = {**linear, "rope_theta": 1e4}
+    assert read_config(write(tmp_path, {**raw, "rope_scaling": linear})).rope_scaling.factor == 2.0
+    with pytest.raises(HuggingFaceError, match="beside other rope_parameters"):
+        read_config(write(tmp_path, {**raw, "rope_scaling": {**linear, "factor": 4.0}}))
+
+
+def test_fields_of_older_published_configs_that_change_nothing_are_read(tmp_path: Path) -> None:
+    """Llama 1 (max_sequence_length) and folders written by transformers 4.46 to 4.51."""
+    raw = json.loads(config_files(CONFIG, None, "float32")["config.json"])
+    older = {"_attn_implementation_autoset": True, "max_sequence_length": 2048, "tokenizer_class": "LlamaTokenizer"}
+    assert read_config(write(tmp_path, raw | older)) == read_config(write(tmp_path, raw))
+
+
 def test_a_config_that_is_damaged_or_incomplete_says_so(tmp_path: Path) -> None:
     raw = json.loads(config_files(CONFIG, None, "float32")["config.json"])
     with pytest.raises(HuggingFaceError, match="lacks 'hidden_size'"):
