@@ -212,7 +212,9 @@ def _wrong_fields(raw: dict[str, Any], rope: dict[str, Any], local: dict[str, An
         for name, value in raw.items()
         if value is not None and name not in known
     ]
-    old = {"rope_type" if name == "type" else name: value for name, value in (raw.get("rope_scaling") or {}).items()}
+    scaling = raw.get("rope_scaling") or {}
+    scaling = scaling if isinstance(scaling, dict) else {"rope_type": scaling}
+    old = {"rope_type" if name == "type" else name: value for name, value in scaling.items()}
     new = {"rope_type": _kind(rope), **rope}
     if raw.get("rope_parameters") and any(new.get(name) != value for name, value in old.items()):
         wrong.append(

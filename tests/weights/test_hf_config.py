@@ -154,6 +154,8 @@ def test_two_spellings_of_the_rotary_embedding_must_agree(tmp_path: Path) -> Non
     assert read_config(write(tmp_path, raw)).rope_scaling.kind == "none"
     with pytest.raises(HuggingFaceError, match=r"rope_scaling is \{'type': 'yarn'.* beside other rope_parameters"):
         read_config(write(tmp_path, {**raw, "rope_scaling": {"type": "yarn", "factor": 4.0}}))
+    with pytest.raises(HuggingFaceError, match="beside other rope_parameters"):
+        read_config(write(tmp_path, {**raw, "rope_scaling": "yarn"}))
     linear = {"rope_type": "linear", "factor": 2.0}
     raw["rope_parameters"] = {**linear, "rope_theta": 1e4}
     assert read_config(write(tmp_path, {**raw, "rope_scaling": linear})).rope_scaling.factor == 2.0

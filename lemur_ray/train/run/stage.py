@@ -17,7 +17,8 @@ _ORDER = ("data", "corpus", "train.rows_per_step", "train.skip_rows")
 """Fields of a run's identity on which the order of its rows depends."""
 _ARRAYS = ("model", "lora", "optimizer.name")
 """Fields of a recipe's identity that decide the arrays of the train state."""
-_SHAPE_FREE = ("model.max_seq_len", "model.family")
+_SHAPE_FREE = ("model.max_seq_len", "model.family", "model.rope_theta", "model.rope_scaling")
+"""Those among them that a stage may change: a stage of longer rows often has other angles."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +78,13 @@ def staged(run: Run, spec: str, *, keep_step: bool = True, keep_guard: bool = Tr
     changed = differing_fields({key: commit.plan.get(key) for key in mine}, mine)
     names = [text.split(":")[0].removeprefix("recipe.") for text in changed]
     other = [
-        text for text, name in zip(changed, names, strict=True) if _under(name, _ARRAYS) and name not in _SHAPE_FREE
+        text
+        for text, name in zip(changed, names, strict=True)
+        if _under(name, _ARRAYS) and not _under(name, _SHAPE_FREE)
     ]
     if other:
         raise RunFolderError(
-            f"--resume-from {spec} trains other arrays (parent != this run):\n  " + "\n  ".join(other)
+            f"--resume-from {spec} has another model or optimizer (parent != this run):\n  " + "\n  ".join(other)
             + "\nonly parameters can be taken over, by --init-from, if the models agree"
         )  # fmt: skip
     anew = not keep_step or any(_under(name, _ORDER) for name in names)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lemur_ray.config import OptimizerConfig, Recipe
+from lemur_ray.config.model import RopeScaling
 from lemur_ray.host.file_lock import hold
 from lemur_ray.train.optimizer import learning_rate
 from lemur_ray.train.run.folder import Run, RunFolderError
@@ -110,6 +111,21 @@ def test_a_stage_with_other_data_begins_its_plan_anew_and_records_what_changed(
     assert first["step"] == 1
 
 
+def test_a_stage_may_have_longer_rows_and_other_angles(
+    tmp_path: Path, run_here: Callable, small_recipe: Recipes
+) -> None:
+    run_here(small_recipe(steps=4, eval_rows=0), tmp_path / "parent")
+    corpus = json.loads((tmp_path / "parent" / "recipe.json").read_text())["corpus_path"]
+    longer = small_recipe(steps=6, eval_rows=0)
+    angles = RopeScaling(kind="yarn", factor=4.0, original_max_seq_len=longer.model.max_seq_len)
+    moved = dataclasses.replace(longer.model, max_seq_len=512, rope_theta=5e5, rope_scaling=angles)
+    run = Run(dataclasses.replace(longer, model=moved), corpus, str(tmp_path / "stage"))
+    stage = staged(run, str(tmp_path / "parent")).stage
+    assert stage is not None
+    assert "recipe.model.rope_theta: 10000.0 != 500000.0" in stage.changed
+    assert any(text.startswith("recipe.model.rope_scaling") for text in stage.changed)
+
+
 def test_stages_that_cannot_work_are_refused(tmp_path: Path, run_here: Callable, small_recipe: Recipes) -> None:
     recipe, spec = small_recipe(steps=4, eval_rows=0), str(tmp_path / "parent")
     longer = small_recipe(steps=6, eval_rows=0)
@@ -122,7 +138,9 @@ def test_stages_that_cannot_work_are_refused(tmp_path: Path, run_here: Callable,
 
     refused(recipe, spec, "is at step 4: expected --train.steps above it, got 4")
     wider = dataclasses.replace(longer, model=dataclasses.replace(longer.model, ffn_dim=96))
-    refused(wider, spec, r"trains other arrays .*\n  recipe.model.ffn_dim: 64 != 96")
+    refused(wider, spec, r"has another model or optimizer .*\n  recipe.model.ffn_dim: 64 != 96")
+    eps = dataclasses.replace(longer, model=dataclasses.replace(longer.model, norm_eps=1e-6))
+    refused(eps, spec, r"recipe.model.norm_eps: 1e-05 != 1e-06")
     adamw = dataclasses.replace(longer, optimizer=OptimizerConfig())
     refused(adamw, spec, r"optimizer.name: 'muon' != 'adamw'")
     lora = dataclasses.replace(adamw, lora=dataclasses.replace(longer.lora, rank=2))
