@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import json
 import os
@@ -168,19 +167,6 @@ def test_a_file_named_as_lines_of_json_is_records_if_it_begins_with_a_brace(firs
         first, ("last", None)
     )
     assert [(item.text or None, item.rule) for item in read_texts(ref)] == [expected]
-
-
-@pytest.mark.parametrize(
-    ("name", "fields"), [("own.jsonl", {}), ("own.json", {"text": "body"}), ("own", {"text": "b.c"})]
-)
-def test_a_json_list_is_records_if_its_name_or_the_source_says_so(
-    name: str, fields: dict[str, str], tmp_path: Path
-) -> None:
-    (path := tmp_path / name).write_text(json.dumps([{"prompt": "p", "n": i} for i in range(20)], indent=1))
-    (ref,) = folder_source(f"mine:text:{path}").files
-    asked = r"20 of 20 records have no text in .*; columns there: prompt \(str\), n \(int\)"
-    with pytest.raises(ReadFailure, match=asked):
-        list(read_texts(dataclasses.replace(ref, fields=fields)))
 
 
 def path_suffix(name: str) -> str:

@@ -58,8 +58,8 @@ _LINE_PER_BYTE = 4
 
 def is_records(ref: FileRef, stream: BinaryIO) -> bool:
     """Whether the content of a file is records: parquet, WARC, an object of JSON a line, or a JSON list of objects with
-    a text. The first brace or bracket is enough of a file named ``.jsonl`` or ``.ndjson``, and where the source names
-    the column of its texts. stream: decompressed, its position stays. Raises ReadFailure for JSON in UTF-16."""
+    a text. Of a file named ``.jsonl`` or ``.ndjson`` the first brace is enough. stream: decompressed, its position
+    stays. Raises ReadFailure for JSON in UTF-16."""
     if is_parquet(stream):
         return True
     name = ref.name.lower().removesuffix(".gz").removesuffix(".zst")
@@ -71,13 +71,11 @@ def is_records(ref: FileRef, stream: BinaryIO) -> bool:
     if begin.startswith(_UTF_16) and name.endswith(_RECORDS_ENDINGS):
         raise ReadFailure(ref.name, "byte 0", "UTF-16; expected JSON in UTF-8")
     begin = begin.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if not begin.startswith((b"{", b"[")):
+    if begin.startswith(b"[") and name.endswith(".json"):
+        return _has_text(begin[1:].lstrip(), ref)
+    if not begin.startswith(b"{"):
         return False
-    if name.endswith(_LINES_ENDINGS) or "text" in ref.fields:
-        return True
-    if begin.startswith(b"["):
-        return name.endswith(".json") and _has_text(begin[1:].lstrip(), ref)
-    return _are_json_lines(begin) or _has_text(begin.partition(b"\n")[0], ref)
+    return name.endswith(_LINES_ENDINGS) or _are_json_lines(begin) or _has_text(begin.partition(b"\n")[0], ref)
 
 
 def _are_json_lines(begin: bytes) -> bool:

@@ -90,7 +90,6 @@ RECORDED = {
     ("clean", 3): "080524792acb0b5c",
     ("clean", 4): "080524792acb0b5c",
     ("clean", 5): "080524792acb0b5c",
-    ("clean", 6): "080524792acb0b5c",
     ("bands", 1): "216992ca038fd075",
     ("near", 1): "10c19864f9ab8104",
     ("pack", 1): "09f6564a4b198f7a",
